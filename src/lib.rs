@@ -40,7 +40,7 @@
 //
 // | rank | module | job |
 // |---|---|---|
-// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`term`); a question with its files and what follows from it (`question`, `input`, `attach`, `schema`, `turn`, `printer`, `background`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
+// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`term`); a question with its files and what follows from it (`question`, `input`, `attach`, `schema`, `turn`, `printer`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
 // | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`) |
 // | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `ending`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
@@ -144,8 +144,8 @@ mod web;
 mod worker;
 
 pub use agent::{
-    Agent, Background, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook,
-    Limits, PendingCall, ReceivedMessage, Request, Steering, count_tokens, fill,
+    Agent, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
+    PendingCall, ReceivedMessage, Request, Steering, TaskReport, Tasks, count_tokens, fill,
 };
 pub use app::{Home, serve};
 pub use bus::{

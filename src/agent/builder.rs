@@ -68,7 +68,7 @@ impl Builder {
 
     /// Adds `subagent`: tasks for agents like this one with their own context, which run in parallel. They have its other tools,
     /// but for those that start more. The same task given twice, with nothing done in between, runs once: for several opinions,
-    /// tasks differ. A task in the background needs [`Request::background`], which runs it by [`Agent::perform`].
+    /// tasks differ. A task in the background needs [`Request::tasks`].
     pub fn subagents(self) -> Self {
         self.tool(subagent_tool_without_skills())
     }

@@ -33,8 +33,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 pub use builder::Builder;
-pub use task::Background;
-pub(crate) use task::report_text;
+pub(crate) use task::TaskSink;
+pub use task::{TaskReport, Tasks};
 pub(crate) use turn::WAITING;
 
 use crate::bus::{Origin, Response};
@@ -217,7 +217,7 @@ pub struct Request {
     /// Asks the user about the calls that [`Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start without waiting for them; `None` if there can be none.
-    pub background: Option<Arc<Background>>,
+    pub tasks: Option<Tasks>,
     /// The messages that `id` joins, if there are several: a resumed turn takes in those that it has not stored.
     pub parts: Vec<ReceivedMessage>,
     /// Gives the messages that have arrived since its last call. The turn takes them in before its next request, behind the
@@ -258,7 +258,7 @@ impl Request {
             cancel: Cancel::new(None),
             budget: None,
             confirm: None,
-            background: None,
+            tasks: None,
             parts: Vec::new(),
             steering: None,
         }

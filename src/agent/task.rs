@@ -1,39 +1,311 @@
 //! Subagents: the one engine for every tool that hands a task to another agent.
 //!
 //! A subagent is this agent with its own context: it sees its task but not the conversation, lacks the tools that send messages
-//! or start other agents, has the same limits, shares the turn's budget, and stores nothing. Its caller waits for it, or
-//! hands the task to a [`Background`].
+//! or start other agents, has the same limits, shares the turn's budget, and stores nothing. Its caller waits for it, or goes on
+//! while the task runs on a thread of [`Tasks`] and gets its report as a message.
 
-use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::SystemTime;
 
 use super::turn_context::{Events, TurnContext};
 use super::{Agent, Limits, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths::fresh_key;
 use crate::provider::Retry;
 use crate::session::MemoryStore;
 use crate::text::{clip, fenced};
-use crate::tool::{NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
+use crate::tool::{JOB, NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 use crate::usage::Budget;
 
 /// The longest report of a background task that goes to the model, in bytes.
 const MAX_REPORT: usize = 64 << 10;
+/// Tasks that run at the same time; the others wait.
+const MAX_RUNNING: usize = 4;
+/// Tasks of one conversation whose reports are not answered yet.
+const MAX_OPEN: usize = MAX_RUNNING + 16;
 
-/// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An error is worded
-/// for the model: too many tasks are waiting, say.
-pub type Background = dyn Fn(Task, Arc<Budget>) -> Result<()> + Send + Sync;
+/// Tasks that run in the background, for all conversations of a program. Clones share them. A turn starts them if its
+/// [`Request::tasks`] has a clone.
+#[derive(Clone)]
+pub struct Tasks(Arc<Engine>);
 
-impl Agent {
-    /// Runs a task as a subagent on this thread and returns its report.
+struct Engine {
+    sink: Box<dyn TaskSink>,
+    state: Mutex<State>,
+    /// A task has ended that was running.
+    has_ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The oldest first, until their reports are answered.
+    open: Vec<OpenTask>,
+    running: usize,
+}
+
+struct OpenTask {
+    id: String,
+    label: String,
+    session: String,
+    budget: Arc<Budget>,
+    cancel: Cancel,
+    /// A turn answers its report; to stop that is to stop the turn.
+    is_answering: bool,
+}
+
+/// What a background task has come to. `Request::from` makes the message of it that its conversation gets.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct TaskReport {
+    /// Of the task, unique.
+    pub id: String,
+    /// The name of the task where people see it.
+    pub label: String,
+    /// The conversation that has started it, and gets the report.
+    pub session: String,
+    /// The channel and the chat of that conversation.
+    pub origin: Origin,
+    /// What the model is told.
+    pub text: String,
+    /// That of the turn that has started it.
+    pub budget: Arc<Budget>,
+}
+
+impl From<&TaskReport> for Request {
+    fn from(report: &TaskReport) -> Self {
+        Self {
+            origin: report.origin.clone(),
+            budget: Some(report.budget.clone()),
+            ..Self::new(&report.text, &report.session)
+        }
+    }
+}
+
+/// Where the reports of tasks go.
+pub(crate) trait TaskSink: Send + Sync {
+    /// A task begins. Returns what stops it.
+    fn begin(&self) -> Cancel;
+
+    /// Keeps what the user gets if the program ends before the task's report is answered.
     ///
     /// # Errors
-    /// In words for the model.
-    pub fn perform(
+    /// For the model, if the task has not begun: then it does not.
+    fn keep(&self, _report: &TaskReport) -> Result<()> {
+        Ok(())
+    }
+
+    /// Forgets what was kept of these tasks.
+    fn forget(&self, _ids: &[String]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Something to show of a task.
+    fn event(&self, _origin: &Origin, _event: Event) {}
+
+    /// A task has ended; there is no report if it was stopped, or could not begin.
+    fn end(&self, report: Option<TaskReport>);
+}
+
+/// Sends reports to the program.
+struct Reports(Sender<TaskReport>);
+
+impl TaskSink for Reports {
+    fn begin(&self) -> Cancel {
+        Cancel::new(None)
+    }
+
+    fn end(&self, report: Option<TaskReport>) {
+        if let Some(report) = report {
+            // Nobody may be interested.
+            self.0.send(report).ok();
+        }
+    }
+}
+
+impl Tasks {
+    /// For a program that answers the reports itself: each in a turn of [`Request::from`] it, and then [`Tasks::close`].
+    pub fn new() -> (Self, Receiver<TaskReport>) {
+        let (sender, reports) = mpsc::channel();
+        (Self::with_sink(Reports(sender)), reports)
+    }
+
+    pub(crate) fn with_sink(sink: impl TaskSink + 'static) -> Self {
+        Self(Arc::new(Engine {
+            sink: Box::new(sink),
+            state: Mutex::default(),
+            has_ended: Condvar::new(),
+        }))
+    }
+
+    /// How many tasks are open, of one conversation or of all: they run, or their reports are not answered.
+    pub fn open(&self, session: Option<&str>) -> usize {
+        let state = self.0.lock();
+        let of_session = |task: &&OpenTask| session.is_none_or(|session| task.session == session);
+        state.open.iter().filter(of_session).count()
+    }
+
+    /// Stops the tasks of a conversation, except one whose report is being answered, and returns their labels.
+    ///
+    /// # Errors
+    /// They are stopped, but a kept report could not be forgotten.
+    pub fn stop(&self, session: &str) -> (Vec<String>, Result<()>) {
+        let mut state = self.0.lock();
+        let (stopped, open): (Vec<_>, Vec<_>) = std::mem::take(&mut state.open)
+            .into_iter()
+            .partition(|task| task.session == session && !task.is_answering);
+        state.open = open;
+        let ids: Vec<String> = stopped.iter().map(|task| task.id.clone()).collect();
+        let forgotten = self.0.sink.forget(&ids);
+        drop(state);
+        // The newest first: one that waits must not take the place of one that ended.
+        stopped.iter().rev().for_each(|task| task.cancel.stop());
+        (
+            stopped.into_iter().map(|task| task.label).collect(),
+            forgotten,
+        )
+    }
+
+    /// A turn is about to answer the report of a task. Returns the budget of both; `None` if the task was stopped.
+    pub(crate) fn begin_answer(&self, id: &str) -> Option<Arc<Budget>> {
+        let mut state = self.0.lock();
+        let task = state.open.iter_mut().find(|task| task.id == id)?;
+        task.is_answering = true;
+        Some(task.budget.clone())
+    }
+
+    /// Forgets a task: its report is answered, or it could not begin.
+    ///
+    /// # Errors
+    /// A kept report could not be forgotten.
+    pub fn close(&self, id: &str) -> Result<()> {
+        let mut state = self.0.lock();
+        state.open.retain(|task| task.id != id);
+        self.0.sink.forget(&[id.to_owned()])
+    }
+
+    /// Starts a task of a turn and returns at once.
+    fn start(&self, context: &TurnContext, task: Task) -> Result<()> {
+        let request = context.request;
+        if request.origin.channel == JOB {
+            return Err(Error::failed(
+                "a job has no background: give the task without it, and wait",
+            ));
+        }
+        let report = TaskReport {
+            id: format!("task-{}", fresh_key(SystemTime::now())),
+            label: task.label.clone(),
+            session: request.session.clone(),
+            origin: request.origin.clone(),
+            text: format!(
+                "[The background task “{}” was interrupted when the program ended. What it did is unknown, and it will not be run again.]",
+                task.label
+            ),
+            budget: context.budget.clone(),
+        };
+        let engine = &self.0;
+        let cancel = engine.sink.begin();
+        let begun = engine.add(&report, &cancel).and_then(|()| {
+            let (own, agent, report) = (engine.clone(), context.agent.clone(), report.clone());
+            let work = move || own.run(&agent, &task, report, &cancel);
+            let thread = thread::Builder::new().name("task".to_owned()).spawn(work);
+            thread.map(drop).doing("starting a thread")
+        });
+        if let Err(e) = begun {
+            let closed = self.close(&report.id);
+            engine.sink.end(None);
+            return closed.and(Err(e));
+        }
+        let open = self.open(Some(&report.session));
+        engine.sink.event(&report.origin, Event::Background(open));
+        Ok(())
+    }
+}
+
+impl Engine {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, report: &TaskReport, cancel: &Cancel) -> Result<()> {
+        let mut state = self.lock();
+        let own = state
+            .open
+            .iter()
+            .filter(|task| task.session == report.session);
+        if own.count() >= MAX_OPEN {
+            return Err(Error::failed(format!(
+                "{MAX_OPEN} background tasks of this conversation are open: wait for them"
+            )));
+        }
+        self.sink.keep(report)?;
+        state.open.push(OpenTask {
+            id: report.id.clone(),
+            label: report.label.clone(),
+            session: report.session.clone(),
+            budget: report.budget.clone(),
+            cancel: cancel.clone(),
+            is_answering: false,
+        });
+        Ok(())
+    }
+
+    /// Runs a task on this thread, once others leave it room.
+    fn run(&self, agent: &Agent, task: &Task, mut report: TaskReport, cancel: &Cancel) {
+        let is_full = |state: &mut State| state.running >= MAX_RUNNING;
+        self.has_ended
+            .wait_while(self.lock(), is_full)
+            .unwrap_or_else(PoisonError::into_inner)
+            .running += 1;
+        let show = |event| self.sink.event(&report.origin, event);
+        let result = agent.run_subagent(task, &report.budget, cancel, &show);
+        report.text = report_text(&report.label, result);
+        let mut state = self.lock();
+        state.running -= 1;
+        self.has_ended.notify_one();
+        // Kept while nobody can stop the task, so that what is stopped is forgotten.
+        let is_open = state.open.iter().any(|task| task.id == report.id);
+        let kept = if is_open {
+            self.sink.keep(&report)
+        } else {
+            Ok(())
+        };
+        drop(state);
+        if let Err(e) = kept {
+            self.sink.event(&report.origin, Event::Notice(e.message));
+        }
+        self.sink.end(is_open.then_some(report));
+    }
+}
+
+impl TurnContext<'_> {
+    /// Runs a task as a subagent of the turn and waits for it.
+    pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
+        self.agent
+            .run_subagent(task, self.budget, self.cancel, self.events)
+            .map(ToolOutput::text)
+    }
+
+    /// Hands a task to the background of the turn.
+    pub(super) fn start_task(&self, task: Task) -> Result<()> {
+        match &self.request.tasks {
+            Some(tasks) => tasks.start(self, task),
+            None => Err(Error::failed(
+                "there is no background here: give the task without it, and wait",
+            )),
+        }
+    }
+}
+
+impl Agent {
+    /// Runs a task as a subagent on this thread and returns its report. Errors are worded for the model.
+    fn run_subagent(
         &self,
         task: &Task,
-        chat: &str,
-        budget: Arc<Budget>,
+        budget: &Arc<Budget>,
         cancel: &Cancel,
         events: Events,
     ) -> Result<String> {
@@ -51,11 +323,11 @@ impl Agent {
         let request = Request {
             origin: Origin {
                 channel: SUBAGENT.to_owned(),
-                chat: chat.to_owned(),
+                chat: SUBAGENT.to_owned(),
             },
             cancel: cancel.clone(),
-            budget: Some(budget),
-            ..Request::new(input, chat)
+            budget: Some(budget.clone()),
+            ..Request::new(input, SUBAGENT)
         };
         let shown = |event: Event| match event {
             // The subagent's text is for its caller, not for the user.
@@ -67,23 +339,7 @@ impl Agent {
             }
             event => events(event),
         };
-        let subagent = Self {
-            store: Arc::new(MemoryStore::default()),
-            filter: None,
-            is_subagent: true,
-            undo_in: None,
-            limits: Limits {
-                retry: Retry {
-                    partial: true,
-                    ..self.limits.retry
-                },
-                ..self.limits
-            },
-            ..self
-                .clone()
-                .with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
-        };
-        let response = subagent.run(&request, &shown);
+        let response = self.as_subagent().run(&request, &shown);
         let output = response.output.trim();
         match response.error {
             None => Ok(output.to_owned()),
@@ -95,30 +351,27 @@ impl Agent {
             )),
         }
     }
-}
 
-impl TurnContext<'_> {
-    /// Runs a task as a subagent of the turn and waits for it.
-    pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
-        let budget = self.budget.clone();
-        self.agent
-            .perform(task, SUBAGENT, budget, self.cancel, self.events)
-            .map(ToolOutput::text)
-    }
-
-    /// Hands a task to the turn's background.
-    pub(super) fn start_task(&self, task: Task) -> Result<()> {
-        let Some(begin) = &self.request.background else {
-            return Err(Error::failed(
-                "there is no background here: give the task without it, and wait",
-            ));
-        };
-        begin(task, self.budget.clone())
+    fn as_subagent(&self) -> Self {
+        Self {
+            store: Arc::new(MemoryStore::default()),
+            filter: None,
+            is_subagent: true,
+            undo_in: None,
+            limits: Limits {
+                retry: Retry {
+                    partial: true,
+                    ..self.limits.retry
+                },
+                ..self.limits
+            },
+            ..self.with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
+        }
     }
 }
 
 /// What the model is told about the end of a task. The report is fenced as data: the task may have read anything.
-pub(crate) fn report_text(label: &str, result: Result<String>) -> String {
+fn report_text(label: &str, result: Result<String>) -> String {
     let (how, text) = match result {
         Ok(text) => ("has ended. Its report:", text),
         Err(e) if e.kind == Kind::Interrupted => ("was stopped:", e.message),

@@ -187,7 +187,6 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let Taken {
         lock: _lock,
         outbox,
-        tasks,
         notices,
     } = take(&home)?;
     startup.warn(&notices, log);
@@ -223,13 +222,12 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     runs.check = check_command(parts).ok();
     let runs = Arc::new(runs);
     let pool = Arc::new(pool);
-    let dispatcher = Arc::new(Dispatcher::new(
+    let dispatcher = Dispatcher::new(
         pool.clone(),
         config.gateway.workers,
-        tasks,
         chats.clone(),
         runs.clone(),
-    ));
+    );
     let halting = dispatcher.clone();
     let _halt = cancel.on_stop(move || halting.halt());
     let sender = chats.as_ref().map(|chats| chats.sender.clone());

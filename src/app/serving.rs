@@ -15,7 +15,7 @@ use crate::config;
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::run::JobRunner;
-use crate::gateway::tasks::Tasks;
+use crate::gateway::tasks::post_left_reports;
 use crate::gateway::{ControlReply, Dispatcher, Handler};
 use crate::message::Media;
 use crate::outbox::Outbox;
@@ -32,7 +32,6 @@ const WORKERS: usize = 4;
 pub(super) struct Taken {
     pub lock: Lock,
     pub outbox: Outbox,
-    pub tasks: Tasks,
     /// What the user should know of what an earlier server left.
     pub notices: Vec<String>,
 }
@@ -41,11 +40,10 @@ pub(super) struct Taken {
 pub(super) fn take(home: &Home) -> Result<Taken> {
     let lock = lock(home)?;
     let outbox = Outbox::new(home.clone());
-    let (tasks, notices) = Tasks::open(&outbox)?;
+    let notices = post_left_reports(&outbox)?;
     Ok(Taken {
         lock,
         outbox,
-        tasks,
         notices,
     })
 }
@@ -105,7 +103,6 @@ fn serve_until_end(
     let Taken {
         lock: _lock,
         outbox,
-        tasks,
         ..
     } = take(&home)?;
     let queue = outbox.queue().clone();
@@ -118,7 +115,7 @@ fn serve_until_end(
         Arc::new(|_, _| ()),
     );
     let handler = Arc::new(OneAgent(Arc::new(agent)));
-    let dispatcher = Dispatcher::new(handler, WORKERS, tasks, None, Arc::new(runs));
+    let dispatcher = Dispatcher::new(handler, WORKERS, None, Arc::new(runs));
     let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(queue.entries(KIND)?))];
     let mut ways = Vec::new();
     for channel in channels {
@@ -132,7 +129,7 @@ fn serve_until_end(
         }));
     }
     let _hook = cancel.on_stop(move || ways.iter().for_each(Way::close));
-    Arc::new(dispatcher).serve(all, cancel)
+    dispatcher.serve(all, cancel)
 }
 
 /// A channel's way into the dispatcher, which ends when all are closed, and back.

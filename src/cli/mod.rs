@@ -3,7 +3,6 @@
 mod agent;
 mod args;
 mod attach;
-mod background;
 mod completions;
 mod config;
 mod cron;

@@ -2,15 +2,15 @@
 //! happens.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 
-use super::background::BackgroundTasks;
 use super::printer::{Output, Printer};
 use super::term::screen::Screen;
 use super::term::signals::Signals;
-use crate::agent::{Agent, Background, Request};
-use crate::bus::{Event, Response, TurnStop};
-use crate::cancel::Cancel;
+use crate::agent::{Agent, Request, TaskReport, TaskSink, Tasks};
+use crate::bus::{Event, Origin, Response, TurnStop};
+use crate::cancel::{Cancel, CancelReason};
 use crate::config::Env;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::session::Session;
@@ -44,19 +44,14 @@ pub(super) fn turn(
 ) -> Answered {
     let started = Instant::now();
     let show = |event: Event| printer.event(event);
-    let tasks = BackgroundTasks::new(agent.clone(), request.cancel.clone(), printer.clone());
-    let starter = tasks.clone();
-    let is_job = request.origin.channel == "cron";
-    let start: Arc<Background> = Arc::new(move |task, budget| {
-        if is_job {
-            return Err(Error::failed(
-                "a scheduled job ends with its answer: use subagent, which waits",
-            ));
-        }
-        starter.begin(task, budget)
+    let (sender, reports) = mpsc::channel();
+    let tasks = Tasks::with_sink(QuestionTasks {
+        cancel: request.cancel.clone(),
+        printer: printer.clone(),
+        reports: sender,
     });
     let request = Request {
-        background: Some(start),
+        tasks: Some(tasks.clone()),
         confirm: printer.clone().asker(request.cancel.clone()),
         ..request
     };
@@ -66,22 +61,30 @@ pub(super) fn turn(
         Some(session) => agent.run_in(session, &request, &show),
         None => agent.run(&request, &show),
     };
-    printer.turn_ends(&response, tasks.count());
-    let had_tasks = tasks.count() > 0;
-    while let Some(report) = tasks.next_report() {
+    printer.turn_ends(&response, tasks.open(None));
+    let had_tasks = tasks.open(None) > 0;
+    let mut stopped = Vec::new();
+    while tasks.open(None) > 0 {
+        let Ok(report) = reports.recv() else { break };
+        if request.cancel.reason() == Some(CancelReason::Stopped) {
+            tasks.close(&report.id).ok();
+            stopped.push(report.label);
+            continue;
+        }
         let answer = agent.run(
             &Request {
-                input: report.text.clone(),
+                input: report.text,
                 title: String::new(),
                 media: Vec::new(),
-                budget: Some(report.budget.clone()),
+                budget: Some(report.budget),
                 ..request.clone()
             },
             &show,
         );
-        tasks.answered(&report);
-        printer.turn_ends(&answer, tasks.count());
-        tasks.show_open();
+        tasks.close(&report.id).ok();
+        let open = tasks.open(None);
+        printer.turn_ends(&answer, open);
+        printer.event(Event::Background(open));
         response.join(answer);
     }
     let was_stopped = signals.turn_ends();
@@ -95,6 +98,30 @@ pub(super) fn turn(
     }
     Answered {
         response: printer.finish(response),
-        stopped: tasks.take_open(),
+        stopped,
+    }
+}
+
+/// The background tasks of one question: its end is their end, and the command waits for their reports.
+struct QuestionTasks {
+    cancel: Cancel,
+    printer: Arc<Printer>,
+    reports: Sender<TaskReport>,
+}
+
+impl TaskSink for QuestionTasks {
+    fn begin(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
+    fn event(&self, _: &Origin, event: Event) {
+        self.printer.event(event);
+    }
+
+    fn end(&self, report: Option<TaskReport>) {
+        if let Some(report) = report {
+            // The command has ended.
+            self.reports.send(report).ok();
+        }
     }
 }

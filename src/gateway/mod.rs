@@ -15,11 +15,11 @@ pub(crate) mod turn_log;
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Tasks};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
@@ -27,7 +27,6 @@ use crate::telegram::{self, Chats};
 use queue::Queues;
 use run::JobRunner;
 use semaphore::Semaphore;
-use tasks::Tasks;
 
 /// How soon to try again to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);
@@ -77,10 +76,10 @@ pub(crate) struct Dispatcher {
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
+    /// The labels of background tasks that users have stopped, by conversation, until its model is told.
+    stopped_tasks: Mutex<HashMap<String, Vec<String>>>,
     /// Bounds the turns that run at the same time.
     turns: Semaphore,
-    /// The same for background tasks.
-    task_slots: Semaphore,
     /// Serialises turns of messages whose turns never ended before.
     alone: Semaphore,
     /// The chats of the bot, if there is one.
@@ -97,24 +96,23 @@ impl Dispatcher {
     pub(crate) fn new(
         handler: Arc<dyn Handler>,
         workers: usize,
-        tasks: Tasks,
         chats: Option<Arc<Chats>>,
         runs: Arc<JobRunner>,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|own: &Weak<Self>| Self {
             handler,
             outbound: OnceLock::new(),
             queues: Queues::default(),
-            tasks,
+            tasks: Tasks::with_sink(own.clone()),
+            stopped_tasks: Mutex::default(),
             turns: Semaphore::new(workers),
-            task_slots: Semaphore::new(tasks::MAX_RUNNING),
             alone: Semaphore::new(1),
             chats,
             runs,
             asking: Mutex::default(),
             running: Mutex::default(),
             started: Instant::now(),
-        }
+        })
     }
 
     /// The chats of the bot, for what comes from one.
@@ -170,7 +168,7 @@ impl Dispatcher {
             Kind::New => {
                 self.stop_tasks(&message);
                 // The new conversation does not know them.
-                drop(self.tasks.take_stopped(&message.session));
+                drop(self.take_stopped_tasks(&message.session));
             }
             Kind::Message => self.tell_what_is_waited_for(&message),
             Kind::Report | Kind::Undo | Kind::Model(_) => {}
@@ -238,9 +236,25 @@ impl Dispatcher {
 
     /// Stops the background tasks of a conversation and returns their number.
     fn stop_tasks(&self, message: &Inbound) -> usize {
-        let (stopped, written) = self.tasks.stop(&message.session);
-        self.show_failure(&message.origin, written);
-        stopped
+        let (stopped, forgotten) = self.tasks.stop(&message.session);
+        self.show_failure(&message.origin, forgotten);
+        let count = stopped.len();
+        let mut all = self.stopped_tasks();
+        all.entry(message.session.clone())
+            .or_default()
+            .extend(stopped);
+        count
+    }
+
+    fn stopped_tasks(&self) -> MutexGuard<'_, HashMap<String, Vec<String>>> {
+        self.stopped_tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The labels of the tasks of a conversation that were stopped since the last call.
+    fn take_stopped_tasks(&self, session: &str) -> Vec<String> {
+        self.stopped_tasks().remove(session).unwrap_or_default()
     }
 
     fn reply_to_control(&self, message: &Inbound) {
@@ -263,7 +277,7 @@ impl Dispatcher {
             self.show_tasks(&message.origin, &message.session);
         }
         if message.kind == Kind::Status {
-            let (turns, tasks) = (self.turns.in_use(), self.tasks.count(None));
+            let (turns, tasks) = (self.turns.in_use(), self.tasks.open(None));
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
         }
@@ -299,7 +313,7 @@ impl Dispatcher {
 
     /// Shows how many background tasks the conversation waits for.
     fn show_tasks(&self, origin: &Origin, session: &str) {
-        self.show(origin, Event::Background(self.tasks.count(Some(session))));
+        self.show(origin, Event::Background(self.tasks.open(Some(session))));
     }
 
     fn show_failure(&self, origin: &Origin, result: Result<()>) {

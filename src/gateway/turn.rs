@@ -202,16 +202,12 @@ impl Dispatcher {
         let budget = budget.unwrap_or_else(|| agent.budget(&session, &origin.channel));
         let mut text = std::mem::take(&mut message.text);
         if message.kind == Kind::Message {
-            for label in self.tasks.take_stopped(&session) {
+            for label in self.take_stopped_tasks(&session) {
                 text.push_str(&format!(
                     "\n\n[The user has stopped the background task “{label}”.]"
                 ));
             }
         }
-        let report = Inbound {
-            kind: Kind::Report,
-            ..Inbound::message(origin.clone(), session.clone(), String::new())
-        };
         let ids = TurnIds::new(&message.ids);
         let parts = begun.open.iter().map(|open| ReceivedMessage {
             id: open.id.clone(),
@@ -224,7 +220,7 @@ impl Dispatcher {
             confirm: self.asker(message, &ids, &cancel),
             cancel,
             budget: Some(budget.clone()),
-            background: Some(self.background(&agent, report)),
+            tasks: Some(self.tasks.clone()),
             parts: parts.collect(),
             steering: self.steering(message, &ids),
             ..Request::new(text, session)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::skill::find_skill;
-use super::{CallContext, Function, JOB, Owner, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
+use super::{CallContext, Function, Owner, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::Skill;
 use crate::text::one_line;
@@ -61,11 +61,6 @@ fn give_task(
     };
     if args["background"] != true {
         return (turn.run_task)(&Task { label, text });
-    }
-    if turn.origin.channel == JOB {
-        return Err(Error::failed(
-            "a job has no background: give the task without it, and wait",
-        ));
     }
     let started = format!(
         "Started the background task \"{label}\". Its report arrives as a separate message: do not wait for it."

@@ -2,18 +2,20 @@
 
 use std::fs;
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bantam::FileStore;
 use bantam::{
     Agent, Cancel, Demo, ErrorKind, Event, EventLog, ModelOptions, OpenAi, Request, Response,
-    StreamStatus,
+    StreamStatus, TaskReport, Tasks,
 };
 
 use crate::Test;
 use crate::support::harness::Home;
 use crate::support::model::{Model, Reply};
+use serde_json::json;
 
 pub const TESTS: &[Test] = &[
     (
@@ -43,6 +45,14 @@ pub const TESTS: &[Test] = &[
     (
         "edges::two_homes_live_in_one_program",
         two_homes_live_in_one_program,
+    ),
+    (
+        "edges::a_background_task_reports_to_its_program",
+        a_background_task_reports_to_its_program,
+    ),
+    (
+        "edges::a_stopped_task_reports_nothing",
+        a_stopped_task_reports_nothing,
     ),
 ];
 
@@ -220,4 +230,71 @@ fn two_homes_live_in_one_program() {
     agents[0].0.reset("same").unwrap();
     assert!(agents[0].0.session("same").unwrap().messages.is_empty());
     assert_eq!(agents[1].0.session("same").unwrap().messages.len(), 6);
+}
+
+/// The longest wait for what has to come.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A turn that has started a task in the background, whose model says `work`.
+fn with_a_task(work: fn() -> Reply) -> (Model, Agent, Tasks, Receiver<TaskReport>) {
+    let model = Model::answering(move |request, _| {
+        let said = request.texts("user");
+        let last = said.last().unwrap();
+        if last.contains("The task:\n\n") {
+            work()
+        } else if last.contains("background task") {
+            Reply::text("It has counted seven.")
+        } else if request.texts("tool").is_empty() {
+            let task = json!({ "task": "Count the boats.", "background": true });
+            Reply::call("subagent", &task)
+        } else {
+            Reply::text("Begun.")
+        }
+    });
+    let agent = Agent::builder()
+        .provider(OpenAi::new(&model.base(), "", "small"))
+        .subagents()
+        .build()
+        .unwrap();
+    let (tasks, reports) = Tasks::new();
+    let begun = agent.run(
+        &Request {
+            tasks: Some(tasks.clone()),
+            ..Request::new("Count the boats meanwhile.", "harbour")
+        },
+        &|_| (),
+    );
+    assert_eq!(begun.output, "Begun.", "{:?}", begun.error);
+    (model, agent, tasks, reports)
+}
+
+fn a_background_task_reports_to_its_program() {
+    let (model, agent, tasks, reports) = with_a_task(|| Reply::text("Seven boats."));
+    let report = reports.recv_timeout(WAIT).unwrap();
+    let told = (&*report.label, &*report.session);
+    assert_eq!(told, ("Count the boats.", "harbour"));
+    assert!(report.text.contains("Seven boats."), "{}", report.text);
+    assert_eq!(tasks.open(Some("harbour")), 1);
+    let answer = agent.run(&Request::from(&report), &|_| ());
+    tasks.close(&report.id).unwrap();
+    assert_eq!(answer.output, "It has counted seven.");
+    assert_eq!((tasks.open(None), model.asked()), (0, 4));
+    // All of it is one conversation: the question, a call, its result, two answers and the report.
+    assert_eq!(agent.session("harbour").unwrap().messages.len(), 6);
+}
+
+fn a_stopped_task_reports_nothing() {
+    let (model, _agent, tasks, reports) = with_a_task(|| Reply::text("Seven boats.").held());
+    model.wait_for_holds(1);
+    assert_eq!(tasks.stop("elsewhere").0.len(), 0);
+    let (stopped, forgotten) = tasks.stop("harbour");
+    forgotten.unwrap();
+    assert_eq!(
+        (stopped, tasks.open(None)),
+        (vec!["Count the boats.".to_owned()], 0)
+    );
+    // The thread of the task has the last clone, and ends without a report.
+    drop(tasks);
+    let ended = reports.recv_timeout(WAIT).err();
+    assert_eq!(ended, Some(RecvTimeoutError::Disconnected));
 }

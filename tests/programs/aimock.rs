@@ -332,7 +332,7 @@ fn a_stream_cut_after_some_text_is_a_failure_that_keeps_the_text() {
         "kept {text:?}"
     );
     assert_eq!(cut["partial"], true);
-    assert_eq!(session.turns(), ["failed"]);
+    assert_eq!(session.turns(), ["error"]);
 }
 
 #[test]
