@@ -155,7 +155,9 @@ pub use bus::{
 #[doc(hidden)]
 pub use cli::main;
 pub use error::{Context, Error, Kind as ErrorKind, Result};
-pub use message::{Media, Message, Price, Reply, Stop, ToolCall, ToolResult, Usage, User};
+pub use message::{
+    Media, Message, Price, Reply, Stop, ToolCall, ToolResult, Usage, User, UserKind,
+};
 pub use provider::demo::Demo;
 pub use provider::{
     Anthropic, Chain, OpenAi, Options as ModelOptions, Provider, ProviderError,

@@ -32,11 +32,6 @@ pub enum Message {
     ToolResult(ToolResult),
 }
 
-/// The prefix of the ids of notes.
-pub(crate) const NOTE: &str = "note:";
-/// Begins the id of a message that a running turn has taken in.
-pub(crate) const STEERING: &str = "steering:";
-
 /// What the user said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -52,9 +47,12 @@ pub struct User {
     /// The same time as local clocks showed it, with weekday, offset and zone; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local_time: String,
-    /// The channel's id of the message; empty if it has none. The model does not see it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub id: String,
+    /// The channel's ids of the message, several if it joins several; the model does not see them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<String>,
+    /// How it came.
+    #[serde(skip_serializing_if = "is_default")]
+    pub kind: UserKind,
     /// The title that lists show for a conversation that begins with this message; empty: the text. The model does not see it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
@@ -73,6 +71,19 @@ impl User {
             &self.local_time
         }
     }
+}
+
+/// How a message of the user came into its conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UserKind {
+    /// A turn begins with it.
+    #[default]
+    Question,
+    /// A turn that was running took it in.
+    Steering,
+    /// It tells what was sent to the chat from elsewhere, and belongs to no turn.
+    Note,
 }
 
 /// What the model answered: text, tool calls, or both.
@@ -333,17 +344,12 @@ impl Message {
 
     /// Whether it is a note of what was sent to the chat, which belongs to no turn.
     pub(crate) fn is_note(&self) -> bool {
-        matches!(self, Self::User(user) if user.id.starts_with(NOTE))
-    }
-
-    /// Whether the user wrote it while the turn ran.
-    pub(crate) fn is_steering(&self) -> bool {
-        matches!(self, Self::User(user) if user.id.starts_with(STEERING))
+        matches!(self, Self::User(user) if user.kind == UserKind::Note)
     }
 
     /// Whether a turn begins with it.
     pub(crate) fn is_question(&self) -> bool {
-        matches!(self, Self::User(_)) && !self.is_note() && !self.is_steering()
+        matches!(self, Self::User(user) if user.kind == UserKind::Question)
     }
 
     pub(crate) fn media(&self) -> &[Media] {

@@ -22,7 +22,7 @@ pub fn answer(builder: Builder, questions: &str, answers: &Path) -> Result<Vec<S
         };
         // A conversation for each row. A turn with the id of one that is over returns its answer again.
         let request = Request {
-            id: id.to_owned(),
+            ids: vec![id.to_owned()],
             ..Request::new(question, format!("batch_{id}"))
         };
         let response = agent.run(&request, &|_| ());

@@ -16,7 +16,7 @@ pub fn main() -> Result<()> {
         .store(FileStore::at("agent-home"))
         .build()?;
     let request = Request {
-        id: "bill-2026-11".to_owned(), // the same turn while it is the newest of its conversation
+        ids: vec!["bill-2026-11".to_owned()], // the same turn while it is the newest of its conversation
         ..Request::new("Pay the bill of November.", "bills")
     };
     let response = agent.run(&request, &|_| ());

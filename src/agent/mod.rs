@@ -40,7 +40,7 @@ pub(crate) use turn::WAITING;
 use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Result};
-use crate::message::{Media, Message, User};
+use crate::message::{Media, Message, User, UserKind};
 use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
@@ -201,9 +201,9 @@ pub struct Request {
     pub session: String,
     /// Where the message comes from; tools and the ledger see it.
     pub origin: Origin,
-    /// Your id of the message, or empty. A turn for the id that the conversation ends with is resumed; if it is over, its answer
-    /// is returned again. An older id is not looked for: its turn would run again.
-    pub id: String,
+    /// Your id of the message; several if it joins several. If the last turn of the conversation has one of them, it is resumed; if
+    /// it is over, its answer is returned again. An older id is not looked for: its turn would run again.
+    pub ids: Vec<String>,
     /// Passed to tools as [`crate::tool::CallContext::metadata`]; the model does not see it.
     pub metadata: BTreeMap<String, String>,
     /// The model to ask first, by its name (`vendor/model`); empty for the agent's first choice.
@@ -218,7 +218,7 @@ pub struct Request {
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start without waiting for them; `None` if there can be none.
     pub tasks: Option<Tasks>,
-    /// The messages that `id` joins, if there are several: a resumed turn takes in those that it has not stored.
+    /// The messages that `ids` joins, if there are several: a resumed turn takes in those that it has not stored.
     pub parts: Vec<ReceivedMessage>,
     /// Gives the messages that have arrived since its last call. The turn takes them in before its next request, behind the
     /// results of its calls. It does not ask before the last request, which has no tools.
@@ -251,7 +251,7 @@ impl Request {
             media: Vec::new(),
             session,
             origin,
-            id: String::new(),
+            ids: Vec::new(),
             metadata: BTreeMap::new(),
             model: String::new(),
             sampling: Sampling::default(),
@@ -278,7 +278,8 @@ impl Request {
             media,
             time,
             local_time,
-            id: self.id.clone(),
+            ids: self.ids.clone(),
+            kind: UserKind::Question,
             notes: String::new(),
         }
     }

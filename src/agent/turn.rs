@@ -17,7 +17,7 @@ use super::{Agent, ReceivedMessage, Request, history};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
-use crate::message::{Message, Reply, STEERING, Stop, ToolCall, User};
+use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
 use crate::provider::ProviderError;
 use crate::session::{LIBRARY, Record, Session, fresh_key};
 use crate::storage::Durability;
@@ -123,7 +123,7 @@ impl Agent {
 
     /// Refuses a request that no turn can begin with.
     fn check_request(&self, request: &Request) -> Result<()> {
-        if request.input.trim().is_empty() && request.media.is_empty() && request.id.is_empty() {
+        if request.input.trim().is_empty() && request.media.is_empty() && request.ids.is_empty() {
             return Err(Error::usage("the message is empty"));
         }
         if request.model.is_empty() || self.chain.has(&request.model) {
@@ -496,7 +496,8 @@ impl<'a> Turn<'a> {
             content: part.text.clone(),
             time: rfc3339(now),
             local_time: self.context.agent.prompt.local_time(now),
-            id: format!("{STEERING}{}", part.id),
+            ids: vec![part.id.clone()],
+            kind: UserKind::Steering,
             ..User::default()
         }))?;
         (self.context.events)(Event::Trace(
@@ -549,7 +550,7 @@ fn parts_not_stored(request: &Request, session: &Session) -> Vec<ReceivedMessage
     let stored = ids_in_turn(session);
     let parts = request.parts.iter();
     parts
-        .filter(|part| !stored.contains(&part.id))
+        .filter(|part| !stored.contains(&part.id.as_str()))
         .cloned()
         .collect()
 }
@@ -561,37 +562,22 @@ fn withheld(why: &str) -> Error {
         .hint("rephrase the request, or use another model (--model, /model)")
 }
 
-/// Whether the last turn of the conversation has a message of the request. Messages that are answered together have their ids
-/// joined by `+`, which the id of another may hold.
+/// Whether the last turn of the conversation has a message of the request.
 fn has_message(session: &Session, request: &Request) -> bool {
-    if request.parts.is_empty() {
-        let last = session
-            .messages
-            .iter()
-            .rev()
-            .find_map(|message| match message {
-                Message::User(user) if message.is_question() => Some(&user.id),
-                _ => None,
-            });
-        return last.is_some_and(|last| !last.is_empty() && *last == request.id);
-    }
     let stored = ids_in_turn(session);
-    request.parts.iter().any(|part| stored.contains(&part.id))
+    request.ids.iter().any(|id| stored.contains(&id.as_str()))
 }
 
 /// The ids of the messages that the last turn of the conversation has.
-fn ids_in_turn(session: &Session) -> BTreeSet<String> {
-    let mut ids = BTreeSet::new();
-    for message in session.messages.iter().rev() {
+fn ids_in_turn(session: &Session) -> Vec<&str> {
+    let messages = &session.messages;
+    let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
+    let mut ids = Vec::new();
+    for message in &messages[begin..] {
         if let Message::User(user) = message {
-            let id = user.id.strip_prefix(STEERING).unwrap_or(&user.id);
-            let parts = id
-                .split('+')
-                .filter(|id| !id.is_empty() && !message.is_note());
-            ids.extend(parts.map(str::to_owned));
-        }
-        if message.is_question() {
-            break;
+            if user.kind != UserKind::Note {
+                ids.extend(user.ids.iter().map(String::as_str));
+            }
         }
     }
     ids

@@ -159,9 +159,9 @@ struct KeptMessage {
     media: Vec<Media>,
 }
 
-/// The id of a message among those of all channels; a turn for several messages has their ids, joined by `+`.
+/// The id of a message among those of all channels.
 fn id_of(channel: &str, id: &str) -> String {
-    format!("{channel}:{id}").replace('+', "%2B")
+    format!("{channel}:{id}")
 }
 
 /// Answers in all conversations.

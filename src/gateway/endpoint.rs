@@ -173,7 +173,7 @@ impl EndpointTurns {
         let request = Request {
             media: user.media,
             origin: origin(""),
-            id,
+            ids: vec![id],
             cancel: cancel.clone(),
             sampling: sampling(ask.options),
             ..Request::new(user.content, UNSTORED)
@@ -234,7 +234,7 @@ fn mark_open_question(history: &mut [Message], id: &str) -> User {
         });
     let mut last = User::default();
     for user in questions.take(1) {
-        user.id = id.to_owned();
+        user.ids = vec![id.to_owned()];
         last = user.clone();
     }
     last

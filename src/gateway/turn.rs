@@ -216,7 +216,7 @@ impl Dispatcher {
         let request = Request {
             media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
-            id: message.ids.join("+"),
+            ids: message.ids.clone(),
             confirm: self.asker(message, &ids, &cancel),
             cancel,
             budget: Some(budget.clone()),

@@ -139,7 +139,7 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
         json!({"role": "user", "content": "q"}),
         json!({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}),
     );
-    let note = json!({"role": "user", "content": "n", "id": "note:1"});
+    let note = json!({"role": "user", "content": "n", "ids": ["1"], "kind": "note"});
     let partial = json!({"role": "assistant", "content": "half", "partial": true});
     let turn = |end: &str| json!({"turn": end});
     for (lines, expected) in [

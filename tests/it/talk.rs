@@ -76,12 +76,7 @@ fn notes(home: &Home, key: &str) -> Vec<String> {
         .stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap());
-    let of = |message: &Value| {
-        message["id"]
-            .as_str()
-            .is_some_and(|id| id.starts_with("note:"))
-    };
-    all.filter(of)
+    all.filter(|message: &Value| message["kind"] == "note")
         .map(|message| message["content"].as_str().unwrap().to_owned())
         .collect()
 }

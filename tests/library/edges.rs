@@ -131,7 +131,7 @@ fn another_id_is_another_question() {
     let agent = agent.build().unwrap();
     let ask = |id: &str| {
         let request = Request {
-            id: id.to_owned(),
+            ids: vec![id.to_owned()],
             ..Request::new(format!("Question {id}?"), "notes")
         };
         agent.run(&request, &|_| ()).output

@@ -24,7 +24,7 @@ fn store(lines: &[Value]) -> MemoryStore {
 }
 
 fn question(id: &str) -> Value {
-    json!({"role": "user", "content": "Tidy up.", "id": id})
+    json!({"role": "user", "content": "Tidy up.", "ids": [id]})
 }
 
 /// A reply with the calls `c1` and `c2`.
@@ -45,7 +45,7 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
     );
     let asked = |id: &str| json!({"state": {"asked": id}});
     let end = |stop: &str| json!({"turn": stop});
-    let note = json!({"role": "user", "content": "[sent]", "id": "note:1"});
+    let note = json!({"role": "user", "content": "[sent]", "ids": ["1"], "kind": "note"});
     let awaiting = |ids: &[&str]| {
         let call = |id: &&str| ToolCall {
             id: (*id).to_owned(),
@@ -57,7 +57,7 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
     };
     let own = question("m1");
     let request = Request {
-        id: "m1".to_owned(),
+        ids: vec!["m1".to_owned()],
         ..Request::new("Tidy up.", "c")
     };
     let table: Vec<(&str, Vec<Value>, Option<State>)> = vec![
@@ -198,7 +198,7 @@ fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_mea
         text: format!("Message {id}."),
     };
     let request = Request {
-        id: "m1+m2".to_owned(),
+        ids: vec!["m1".to_owned(), "m2".to_owned()],
         parts: vec![part("m1"), part("m2")],
         confirm: Some(Arc::new(move |call| {
             log.lock().unwrap().push(call.id.clone());
