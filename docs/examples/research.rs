@@ -16,7 +16,7 @@ pub fn main() -> Result<()> {
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .tools(home.web()?)
         .tools(write)
-        .context("RESEARCH", || RULES.to_owned())
+        .context("RESEARCH", |_, _| RULES.to_owned())
         .limits(Limits {
             max_steps: 10,
             ..Limits::default()

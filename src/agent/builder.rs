@@ -92,19 +92,9 @@ impl Builder {
         self
     }
 
-    /// Adds a section to the system prompt; `text` is called in each turn. An empty text is left out. Hosts cache the prompt as
-    /// long as it stays the same.
+    /// Adds a section to the system prompt. In each turn, `text` makes it of the conversation before the turn and of its request;
+    /// an empty text is left out. Hosts cache the prompt as long as it stays the same.
     pub fn context(
-        mut self,
-        title: &str,
-        text: impl Fn() -> String + Send + Sync + 'static,
-    ) -> Self {
-        self.prompt.add(title, move |_, _| text());
-        self
-    }
-
-    /// Adds a section that depends on the conversation before the turn and on its request.
-    pub fn context_of(
         mut self,
         title: &str,
         text: impl Fn(&Session, &Request) -> String + Send + Sync + 'static,

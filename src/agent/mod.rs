@@ -5,7 +5,7 @@
 //! ```
 //! use bantam::{Agent, Demo, Request};
 //!
-//! let agent = Agent::builder().provider(Demo).context("HOUSE", || "Answer in one line.".into()).build()?;
+//! let agent = Agent::builder().provider(Demo).context("HOUSE", |_, _| "Answer in one line.".into()).build()?;
 //! let response = agent.run(&Request::new("time", "a-session"), &|_event| ());
 //! assert!(response.output.starts_with("It is"));
 //! # Ok::<(), bantam::Error>(())
@@ -199,6 +199,8 @@ pub struct Request {
     /// store may refuse a key: [`crate::FileStore`] refuses one with a slash or a dot; [`crate::session_key`] makes one
     /// of any text.
     pub session: String,
+    /// The messages before this one, if the caller keeps the conversation: then nothing is stored, and `session` is only a name.
+    pub history: Option<Vec<Message>>,
     /// Where the message comes from; tools and the ledger see it.
     pub origin: Origin,
     /// Your id of the message; several if it joins several. If the last turn of the conversation has one of them, it is resumed; if
@@ -250,6 +252,7 @@ impl Request {
             title: String::new(),
             media: Vec::new(),
             session,
+            history: None,
             origin,
             ids: Vec::new(),
             metadata: BTreeMap::new(),
@@ -329,7 +332,10 @@ impl Agent {
     /// # Errors
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
-        let mut session = Session::peek(&*self.store, &request.session)?;
+        let mut session = match &request.history {
+            Some(history) => Session::with_history(&request.session, history)?,
+            None => Session::peek(&*self.store, &request.session)?,
+        };
         session.close_turn();
         let mut messages = std::mem::take(&mut session.messages);
         let now = SystemTime::now();
@@ -477,14 +483,6 @@ impl Agent {
         Ok(share.map_or(format!("about {used} tokens"), |share| {
             format!("about {used} of {window} tokens ({share} %)")
         }))
-    }
-
-    /// The same agent with conversations kept elsewhere.
-    pub fn with_store(&self, store: impl Store + 'static) -> Self {
-        Self {
-            store: Arc::new(store),
-            ..self.clone()
-        }
     }
 }
 

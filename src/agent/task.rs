@@ -16,7 +16,6 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
 use crate::provider::Retry;
-use crate::session::MemoryStore;
 use crate::text::{clip, fenced};
 use crate::tool::{JOB, NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 use crate::usage::Budget;
@@ -325,6 +324,7 @@ impl Agent {
                 channel: SUBAGENT.to_owned(),
                 chat: SUBAGENT.to_owned(),
             },
+            history: Some(Vec::new()),
             cancel: cancel.clone(),
             budget: Some(budget.clone()),
             ..Request::new(input, SUBAGENT)
@@ -354,7 +354,6 @@ impl Agent {
 
     fn as_subagent(&self) -> Self {
         Self {
-            store: Arc::new(MemoryStore::default()),
             filter: None,
             is_subagent: true,
             undo_in: None,

@@ -167,7 +167,10 @@ impl<'a> TurnContext<'a> {
 
     pub(super) fn open_session(&self) -> Result<Session> {
         let (store, key) = (&self.agent.store, &self.request.session);
-        Session::open(store, key, self.cancel, &|| self.warn(WAITING))
+        match &self.request.history {
+            Some(history) => Session::with_history(key, history),
+            None => Session::open(store, key, self.cancel, &|| self.warn(WAITING)),
+        }
     }
 }
 

@@ -262,7 +262,7 @@ fn builder(
     });
     builder.ledger = Some(Arc::new(ledger(parts, local_time)));
     if let Some(text) = options.system.clone() {
-        builder = builder.context("INSTRUCTIONS", move || text.clone());
+        builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
     }
     Ok(match &options.memory {
         None => builder.store(FileStore::new(home.clone())),

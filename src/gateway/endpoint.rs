@@ -16,8 +16,6 @@ use crate::log::{Level, Sink};
 use crate::message::{Message, User};
 use crate::paths::session_name;
 use crate::provider::Sampling;
-use crate::session::{MemoryStore, Record, Session, Store};
-use crate::storage::Durability;
 use crate::test_speed::paced;
 use crate::text::rfc3339;
 use crate::tool::client::{ClientCalls, client_tool};
@@ -162,16 +160,11 @@ impl EndpointTurns {
             // The history ends with results of the client's tools: its last question is still open.
             None => mark_open_question(&mut history, &id),
         };
-        let memory = MemoryStore::default();
-        let store: Arc<dyn Store> = Arc::new(memory.clone());
-        let mut session = Session::open(&store, UNSTORED, cancel, &|| ())?;
-        let entries: Vec<Record> = history.iter().map(Record::Message).collect();
-        session.append(&entries, Durability::Later, SystemTime::now())?;
-        drop(session);
         let agent = self.handler.agent_with(ask.model.as_deref())?;
-        let agent = with_client_tools(&agent, tools)?.with_store(memory);
+        let agent = with_client_tools(&agent, tools)?;
         let request = Request {
             media: user.media,
+            history: Some(history),
             origin: origin(""),
             ids: vec![id],
             cancel: cancel.clone(),

@@ -233,6 +233,23 @@ impl Session {
         Ok(session)
     }
 
+    /// A conversation with these messages that is stored nowhere else.
+    ///
+    /// # Errors
+    /// Of the kind [`Kind::Usage`] for a key that is no plain name.
+    pub(crate) fn with_history(key: &str, history: &[Message]) -> Result<Self> {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let open = || Self::open(&store, key, &Cancel::new(None), &|| ());
+        let mut session = open()?;
+        if !history.is_empty() {
+            let records: Vec<Record> = history.iter().map(Record::Message).collect();
+            session.append(&records, Durability::Later, SystemTime::now())?;
+        }
+        drop(session);
+        // Read again, so that each call in it has one result.
+        open()
+    }
+
     /// Reads a conversation without locking or changing it. A new one is empty.
     ///
     /// # Errors

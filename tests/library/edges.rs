@@ -51,6 +51,10 @@ pub const TESTS: &[Test] = &[
         a_background_task_reports_to_its_program,
     ),
     (
+        "edges::a_conversation_of_the_caller_is_stored_nowhere",
+        a_conversation_of_the_caller_is_stored_nowhere,
+    ),
+    (
         "edges::a_stopped_task_reports_nothing",
         a_stopped_task_reports_nothing,
     ),
@@ -297,4 +301,27 @@ fn a_stopped_task_reports_nothing() {
     drop(tasks);
     let ended = reports.recv_timeout(WAIT).err();
     assert_eq!(ended, Some(RecvTimeoutError::Disconnected));
+}
+
+fn a_conversation_of_the_caller_is_stored_nowhere() {
+    let model = Model::answering(|_, _| Reply::text("Zora."));
+    let agent = Agent::builder()
+        .provider(OpenAi::new(&model.base(), "", "small"))
+        .build()
+        .unwrap();
+    let mut history = Vec::new();
+    for question in ["My name is Zora.", "What is my name?"] {
+        let request = Request {
+            history: Some(history.clone()),
+            ..Request::new(question, "mine")
+        };
+        let response = agent.run(&request, &|_| ());
+        assert_eq!(response.output, "Zora.", "{:?}", response.error);
+        history.extend(response.stored);
+    }
+    let said = model.request(1).texts("user");
+    assert_eq!(said.len(), 2);
+    assert!(said[0].contains("My name is Zora."), "{said:?}");
+    assert_eq!(history.len(), 4);
+    assert!(agent.sessions().unwrap().is_empty());
 }

@@ -356,7 +356,7 @@ fn tools_are_listed_chosen_and_added() {
 fn the_prompt_sees_the_conversation() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
     let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
-    let agent = builder.context_of("STATE", |session, request| {
+    let agent = builder.context("STATE", |session, request| {
         let user = request
             .metadata
             .get("user")

@@ -179,7 +179,7 @@ impl Fixture {
             .provider(model)
             .tool(long(3000))
             .store(store.clone())
-            .context("HOUSE", || "Answer briefly.".into())
+            .context("HOUSE", |_, _| "Answer briefly.".into())
             .history(History {
                 window,
                 ..History::default()
