@@ -202,8 +202,7 @@ impl<'a> Turn<'a> {
             Some(state) => {
                 turn.state = state;
                 turn.unstored = parts_not_stored(request, &turn.session);
-                let before = last_reply(&turn.session).map_or(0, |reply| reply.calls_used);
-                context.budget.restore(before);
+                context.budget.restore(calls_used(&turn.session));
             }
             None => {
                 turn.give_up_calls()?;
@@ -571,12 +570,26 @@ fn has_message(session: &Session, request: &Request) -> bool {
     request.ids.iter().any(|id| stored.contains(&id.as_str()))
 }
 
-/// The ids of the messages that the last turn of the conversation has.
-fn ids_in_turn(session: &Session) -> Vec<&str> {
+/// The messages of the last turn of the conversation, from its question on.
+fn last_turn(session: &Session) -> &[Message] {
     let messages = &session.messages;
     let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
+    &messages[begin..]
+}
+
+/// The requests that the last turn of the conversation has caused, as far as its replies tell.
+fn calls_used(session: &Session) -> u32 {
+    let used = last_turn(session).iter().map(|message| match message {
+        Message::Assistant(reply) => reply.calls_used,
+        _ => 0,
+    });
+    used.max().unwrap_or(0)
+}
+
+/// The ids of the messages that the last turn of the conversation has.
+fn ids_in_turn(session: &Session) -> Vec<&str> {
     let mut ids = Vec::new();
-    for message in &messages[begin..] {
+    for message in last_turn(session) {
         if let Message::User(user) = message {
             if user.kind != UserKind::Note {
                 ids.extend(user.ids.iter().map(String::as_str));

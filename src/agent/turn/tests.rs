@@ -151,6 +151,21 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
     }
 }
 
+#[test]
+fn a_resumed_turn_counts_the_requests_of_its_own_replies_and_no_other() {
+    let mut calls = two_calls();
+    calls["calls_used"] = json!(5);
+    let failed = json!({"turn": "error"});
+    let mut lines = vec![question("m0"), calls.clone(), result("c1"), failed];
+    let used = |lines: &[Value]| calls_used(&Session::peek(&store(lines), "c").unwrap());
+    assert_eq!(used(&lines), 5);
+    lines.push(question("m1"));
+    assert_eq!(used(&lines), 0);
+    calls["calls_used"] = json!(2);
+    lines.push(calls);
+    assert_eq!(used(&lines), 2);
+}
+
 /// Answers every request, and keeps the results that the last one had.
 #[derive(Clone, Default)]
 struct Answers(Arc<Mutex<Vec<Message>>>);
