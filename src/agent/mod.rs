@@ -15,16 +15,17 @@ mod ask;
 mod builder;
 mod calls;
 mod compact;
-mod ending;
 mod history;
 mod loop_detector;
 mod media;
 pub(crate) mod prompt;
+mod resume;
 mod task;
 #[cfg(test)]
 mod tests;
 mod turn;
 mod turn_context;
+mod turn_end;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,9 +10,10 @@ use std::time::{Instant, SystemTime};
 use super::ask::{Answer, Failure, Tools};
 use super::calls::CallRunner;
 use super::compact::Compaction;
-use super::ending::{Ending, Keep};
 use super::prompt::HeldWorkspace;
+use super::resume::{calls_used, last_reply, parts_not_stored, resume};
 use super::turn_context::{Events, TurnContext};
+use super::turn_end::{Keep, TurnEnd};
 use super::{Agent, ReceivedMessage, Request, history};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::CancelReason;
@@ -108,7 +109,7 @@ impl Agent {
         };
         let ended = contained("the turn", || context.run(open, &mut response));
         if let Err(e) = ended {
-            Ending::of_error(e).fill(&mut response);
+            TurnEnd::of_error(e).fill(&mut response);
         }
         response.error = response.error.take().map(|e| self.redacted(e));
         if !self.is_subagent {
@@ -260,7 +261,7 @@ impl<'a> Turn<'a> {
 
     fn ask_model(&mut self) -> Result<State> {
         let limit = match self.permit() {
-            Permit::Stop(error) => return self.finish(Ending::of_error(error)),
+            Permit::Stop(error) => return self.finish(TurnEnd::of_error(error)),
             Permit::TextOnly(limit) => Some(limit),
             Permit::Tools => None,
         };
@@ -328,13 +329,13 @@ impl<'a> Turn<'a> {
         }
         if !is_answer && wants_tools {
             let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
-            let ending = Ending::of_calls_alone(limit, &self.session.messages);
-            return self.finish(ending);
+            let end = TurnEnd::of_calls_alone(limit, &self.session.messages);
+            return self.finish(end);
         }
         // A first step may have needed no tools.
         let needed_none = self.response.steps == 1 && !wants_tools;
         let limit = if needed_none { None } else { limit };
-        self.finish(Ending::of_reply(reply, limit))
+        self.finish(TurnEnd::of_reply(reply, limit))
     }
 
     /// Appends a reply with calls, which run next.
@@ -389,13 +390,13 @@ impl<'a> Turn<'a> {
     fn end_calls(&mut self) -> Result<State> {
         if self.calls.is_handed_over() && self.context.cancel.reason().is_none() {
             let said = last_reply(&self.session).map(|reply| reply.text.clone());
-            return self.finish(Ending::handed_over(said.unwrap_or_default()));
+            return self.finish(TurnEnd::handed_over(said.unwrap_or_default()));
         }
         Ok(State::Asking)
     }
 
     /// How the turn ends after a request that failed.
-    fn failed(&self, failure: Failure) -> Ending {
+    fn failed(&self, failure: Failure) -> TurnEnd {
         let Failure {
             error,
             arrived,
@@ -407,38 +408,38 @@ impl<'a> Turn<'a> {
             && (!self.context.is_follow_up || matches!(error, ProviderError::MessageRefused(_)));
         let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
         let is_too_long = matches!(error, ProviderError::TooLong { .. });
-        let mut ending = Ending::of_failure(error, &arrived, model, is_first_word);
+        let mut end = TurnEnd::of_failure(error, &arrived, model, is_first_word);
         if is_late {
-            ending.error = Some(self.context.cancel.timed_out());
+            end.error = Some(self.context.cancel.timed_out());
         }
         let is_first_turn =
             self.session.summary.is_none() && history::last_turns(messages, 1).is_none();
         if is_too_long && is_first_turn {
             // A new conversation would be as long.
-            ending.error = ending.error.map(|error| {
+            end.error = end.error.map(|error| {
                 error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
             });
         }
-        ending
+        end
     }
 
     /// Stores the end of the turn.
-    fn finish(&mut self, mut ending: Ending) -> Result<State> {
+    fn finish(&mut self, mut end: TurnEnd) -> Result<State> {
         let session = &mut self.session;
-        ending.error = ending.error.or_else(|| self.calls.take_unasked());
-        let reply = ending.reply.clone().map(Message::Assistant);
+        end.error = end.error.or_else(|| self.calls.take_unasked());
+        let reply = end.reply.clone().map(Message::Assistant);
         let mut records: Vec<Record> = reply.iter().map(Record::Message).collect();
-        if ending.keep == Keep::Nothing {
+        if end.keep == Keep::Nothing {
             records.push(session.undo_turn());
         }
-        records.push(Record::End(ending.stop()));
+        records.push(Record::End(end.stop()));
         session.append(&records, Durability::Now, SystemTime::now())?;
-        if ending.keep != Keep::Nothing {
+        if end.keep != Keep::Nothing {
             session.messages.extend(reply);
             let asked = session.messages.iter().rposition(Message::is_question);
             self.response.stored = session.messages.split_off(asked.unwrap_or_default());
         }
-        ending.fill(self.response);
+        end.fill(self.response);
         Ok(State::Done)
     }
 
@@ -509,52 +510,14 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Where the turn of this message stands, as far as the lines of its conversation tell; `None` if the message is new to it.
-fn resume(session: &mut Session, request: &Request) -> Option<State> {
-    if !has_message(session, request) {
-        return None;
-    }
-    let is_over = match session.ended {
-        None => false,
-        Some(TurnStop::Cancelled) => true,
-        // One without an answer goes on.
-        Some(_) => has_answer(session),
-    };
-    if is_over {
-        return Some(State::Done);
-    }
-    let not_begun = session.take_not_begun();
-    if not_begun.is_empty() {
-        Some(State::Asking)
-    } else {
-        Some(State::AwaitingApproval(not_begun.into()))
-    }
-}
-
-/// Whether the conversation ends with a whole answer.
-fn has_answer(session: &Session) -> bool {
-    let last = session.messages.iter().rfind(|message| !message.is_note());
-    matches!(last, Some(Message::Assistant(reply)) if !reply.partial && reply.calls.is_empty())
-}
-
 /// Ends a turn as it has ended before.
 fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
     if session.ended == Some(TurnStop::Cancelled) {
         return Err(Error::new(Kind::Interrupted, "stopped by the user"));
     }
     let answer = last_reply(session).cloned().unwrap_or_default();
-    Ending::of_reply(answer, None).fill(response);
+    TurnEnd::of_reply(answer, None).fill(response);
     Ok(())
-}
-
-/// The messages of the request that the turn at the end of the conversation lacks.
-fn parts_not_stored(request: &Request, session: &Session) -> Vec<ReceivedMessage> {
-    let stored = ids_in_turn(session);
-    let parts = request.parts.iter();
-    parts
-        .filter(|part| !stored.contains(&part.id.as_str()))
-        .cloned()
-        .collect()
 }
 
 /// The model gets no more tools in this turn.
@@ -562,52 +525,6 @@ fn withheld(why: &str) -> Error {
     let message = format!("tools were withheld from the model: {why}");
     Error::new(Kind::Limit, message)
         .hint("rephrase the request, or use another model (--model, /model)")
-}
-
-/// Whether the last turn of the conversation has a message of the request.
-fn has_message(session: &Session, request: &Request) -> bool {
-    let stored = ids_in_turn(session);
-    request.ids.iter().any(|id| stored.contains(&id.as_str()))
-}
-
-/// The messages of the last turn of the conversation, from its question on.
-fn last_turn(session: &Session) -> &[Message] {
-    let messages = &session.messages;
-    let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
-    &messages[begin..]
-}
-
-/// The requests that the last turn of the conversation has caused, as far as its replies tell.
-fn calls_used(session: &Session) -> u32 {
-    let used = last_turn(session).iter().map(|message| match message {
-        Message::Assistant(reply) => reply.calls_used,
-        _ => 0,
-    });
-    used.max().unwrap_or(0)
-}
-
-/// The ids of the messages that the last turn of the conversation has.
-fn ids_in_turn(session: &Session) -> Vec<&str> {
-    let mut ids = Vec::new();
-    for message in last_turn(session) {
-        if let Message::User(user) = message {
-            if user.kind != UserKind::Note {
-                ids.extend(user.ids.iter().map(String::as_str));
-            }
-        }
-    }
-    ids
-}
-
-fn last_reply(session: &Session) -> Option<&Reply> {
-    session
-        .messages
-        .iter()
-        .rev()
-        .find_map(|message| match message {
-            Message::Assistant(reply) => Some(reply),
-            _ => None,
-        })
 }
 
 /// What the model reads below the last result of a reply that made so many calls.
@@ -642,6 +559,3 @@ fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

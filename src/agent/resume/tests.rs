@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::Decision;
-use crate::message::ToolResult;
-use crate::provider::{self, Provider};
+use crate::agent::{Agent, Decision};
+use crate::message::{ToolCall, ToolResult};
+use crate::provider::{self, Provider, ProviderError};
 use crate::session::{MemoryStore, Store};
+use crate::storage::Durability;
 use crate::tool::Function;
 
 /// A store with the conversation `c` of these lines.

@@ -9,7 +9,7 @@ use crate::text::{clip, has_text, one_line};
 /// The most bytes that are kept of a reply that broke off: an endless one would fill the window for ever.
 const MOST_PARTIAL: usize = 64 << 10;
 
-pub(super) struct Ending {
+pub(super) struct TurnEnd {
     /// The last reply, not stored yet.
     pub reply: Option<Reply>,
     pub error: Option<Error>,
@@ -27,7 +27,7 @@ pub(super) enum Keep {
     Nothing,
 }
 
-impl Ending {
+impl TurnEnd {
     fn with_answer(reply: Option<Reply>, error: Option<Error>) -> Self {
         Self {
             reply,

@@ -1,0 +1,93 @@
+//! What the lines of a conversation tell about its last turn, for a turn that goes on after the program's end.
+
+use super::turn::State;
+use super::{ReceivedMessage, Request};
+use crate::message::{Message, Reply, TurnStop, UserKind};
+use crate::session::Session;
+
+/// Where the turn of this message stands, as far as the lines of its conversation tell; `None` if the message is new to it.
+pub(super) fn resume(session: &mut Session, request: &Request) -> Option<State> {
+    if !has_message(session, request) {
+        return None;
+    }
+    let is_over = match session.ended {
+        None => false,
+        Some(TurnStop::Cancelled) => true,
+        // One without an answer goes on.
+        Some(_) => has_answer(session),
+    };
+    if is_over {
+        return Some(State::Done);
+    }
+    let not_begun = session.take_not_begun();
+    if not_begun.is_empty() {
+        Some(State::Asking)
+    } else {
+        Some(State::AwaitingApproval(not_begun.into()))
+    }
+}
+
+/// Whether the conversation ends with a whole answer.
+fn has_answer(session: &Session) -> bool {
+    let last = session.messages.iter().rfind(|message| !message.is_note());
+    matches!(last, Some(Message::Assistant(reply)) if !reply.partial && reply.calls.is_empty())
+}
+
+/// The messages of the request that the turn at the end of the conversation lacks.
+pub(super) fn parts_not_stored(request: &Request, session: &Session) -> Vec<ReceivedMessage> {
+    let stored = ids_in_turn(session);
+    let parts = request.parts.iter();
+    parts
+        .filter(|part| !stored.contains(&part.id.as_str()))
+        .cloned()
+        .collect()
+}
+
+/// Whether the last turn of the conversation has a message of the request.
+fn has_message(session: &Session, request: &Request) -> bool {
+    let stored = ids_in_turn(session);
+    request.ids.iter().any(|id| stored.contains(&id.as_str()))
+}
+
+/// The messages of the last turn of the conversation, from its question on.
+fn last_turn(session: &Session) -> &[Message] {
+    let messages = &session.messages;
+    let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
+    &messages[begin..]
+}
+
+/// The requests that the last turn of the conversation has caused, as far as its replies tell.
+pub(super) fn calls_used(session: &Session) -> u32 {
+    let used = last_turn(session).iter().map(|message| match message {
+        Message::Assistant(reply) => reply.calls_used,
+        _ => 0,
+    });
+    used.max().unwrap_or(0)
+}
+
+/// The ids of the messages that the last turn of the conversation has.
+fn ids_in_turn(session: &Session) -> Vec<&str> {
+    let mut ids = Vec::new();
+    for message in last_turn(session) {
+        if let Message::User(user) = message {
+            if user.kind != UserKind::Note {
+                ids.extend(user.ids.iter().map(String::as_str));
+            }
+        }
+    }
+    ids
+}
+
+pub(super) fn last_reply(session: &Session) -> Option<&Reply> {
+    session
+        .messages
+        .iter()
+        .rev()
+        .find_map(|message| match message {
+            Message::Assistant(reply) => Some(reply),
+            _ => None,
+        })
+}
+
+#[cfg(test)]
+mod tests;
