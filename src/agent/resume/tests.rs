@@ -1,14 +1,16 @@
 //! Turns that were cut short: where the lines of their conversation say that they stand.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::{Agent, Decision};
+use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
 use crate::provider::{self, Provider, ProviderError};
-use crate::session::{MemoryStore, Store};
+use crate::session::{Line, Loaded, MemoryStore, Store};
 use crate::storage::Durability;
 use crate::tool::Function;
 
@@ -241,4 +243,119 @@ fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_mea
     assert_eq!(after_the_reply(&seen.0.lock().unwrap()), wanted);
     let stored = Session::peek(&store, "c").unwrap();
     assert_eq!(after_the_reply(&stored.messages), wanted);
+}
+
+/// A store that takes so many more writes, and then is as good as a program that was killed.
+struct Dying {
+    store: MemoryStore,
+    left: AtomicUsize,
+}
+
+impl Store for Dying {
+    fn read(&self, key: &str) -> Result<Loaded> {
+        self.store.read(key)
+    }
+
+    fn write(&self, key: &str, from: usize, lines: &[Line], durability: Durability) -> Result<()> {
+        let take = |left: usize| left.checked_sub(1);
+        let taken = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        taken.map_err(|_| Error::failed("killed"))?;
+        self.store.write(key, from, lines, durability)
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        self.store.list()
+    }
+}
+
+/// Calls `tidy` in its first reply, and answers when it has seen a result.
+#[derive(Clone, Default)]
+struct Tidies(Answers);
+
+impl Provider for Tidies {
+    fn model(&self) -> &'static str {
+        "script/x"
+    }
+
+    fn chat(
+        &self,
+        request: &provider::Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
+        let mut reply = self.0.chat(request, on_delta)?;
+        let is_tidied = |message: &Message| matches!(message, Message::ToolResult(_));
+        if !request.messages.iter().any(is_tidied) {
+            reply.calls = vec![ToolCall {
+                name: "tidy".to_owned(),
+                arguments: "{}".to_owned(),
+                ..ToolCall::default()
+            }];
+        }
+        Ok(reply)
+    }
+}
+
+#[test]
+fn a_steered_turn_killed_at_any_write_shows_the_model_each_message_once() {
+    let part = |id: &str| ReceivedMessage {
+        id: id.to_owned(),
+        text: format!("Message {id}."),
+    };
+    let request = |ids: &[&str]| Request {
+        ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        parts: ids.iter().map(|id| part(id)).collect(),
+        ..Request::new("Message m1.", "c")
+    };
+    let agent = |model: &Tidies, store: Dying| {
+        let tidy = Function::new("tidy", "", r#"{"type":"object"}"#, |_: Value, _| {
+            Ok("tidied")
+        });
+        let builder = Agent::builder().provider(model.clone()).tool(tidy);
+        builder.store(store).build().unwrap()
+    };
+    let mut killed = 0;
+    for writes in 0.. {
+        let (store, model) = (MemoryStore::default(), Tidies::default());
+        let dying = |writes| Dying {
+            store: store.clone(),
+            left: AtomicUsize::new(writes),
+        };
+        let waiting = Arc::new(Mutex::new(vec![part("m2")]));
+        let taken = waiting.clone();
+        let first = agent(&model, dying(writes)).run(
+            &Request {
+                steering: Some(Arc::new(move || std::mem::take(&mut taken.lock().unwrap()))),
+                ..request(&["m1"])
+            },
+            &|_| (),
+        );
+        // What was taken is answered with the first message after a restart.
+        let is_taken = waiting.lock().unwrap().is_empty();
+        let ids: &[&str] = if is_taken { &["m1", "m2"] } else { &["m1"] };
+        let last = agent(&model, dying(usize::MAX)).run(&request(ids), &|_| ());
+        assert_eq!(last.output, "Done.", "{writes}: {:?}", last.error);
+        let stored = Session::peek(&store, "c").unwrap().messages;
+        for (what, messages) in [
+            ("asked", model.0.0.lock().unwrap().clone()),
+            ("stored", stored),
+        ] {
+            let said = messages.iter().filter_map(|message| match message {
+                Message::User(user) => Some(user.content.as_str()),
+                _ => None,
+            });
+            let wanted = &["Message m1.", "Message m2."][..ids.len()];
+            assert_eq!(
+                said.collect::<Vec<_>>(),
+                wanted,
+                "{what} after {writes} writes"
+            );
+        }
+        if first.error.is_none() {
+            break;
+        }
+        killed += 1;
+    }
+    assert!(killed > 4, "{killed}");
 }
