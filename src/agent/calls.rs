@@ -394,7 +394,6 @@ impl Agent {
             cancel: &cancel,
             events: &|_| (),
             budget: &self.budget(&request.session, &request.origin.channel),
-            is_follow_up: false,
         };
         contained("the call", || context.call(name, args)).map_err(|e| self.redacted(e))
     }

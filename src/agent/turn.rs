@@ -59,6 +59,8 @@ struct Turn<'a> {
     state: State,
     /// Messages of the request that a resumed turn lacks. They are stored when no call waits for its result.
     unstored: Vec<ReceivedMessage>,
+    /// It answers something that followed from another turn, so nobody would ask its question again.
+    is_follow_up: bool,
     /// The model gave an empty answer and is asked once more, without tools.
     is_second_try: bool,
     response: &'a mut Response,
@@ -66,7 +68,7 @@ struct Turn<'a> {
 
 impl Request {
     /// The same; a new conversation where it names none.
-    pub(super) fn with_key(&self) -> Cow<'_, Self> {
+    fn with_key(&self) -> Cow<'_, Self> {
         let mut request = Cow::Borrowed(self);
         if request.session.is_empty() {
             request.to_mut().session = format!("{LIBRARY}_{}", fresh_key(SystemTime::now()));
@@ -99,7 +101,6 @@ impl Agent {
             cancel: &cancel,
             events,
             budget: &budget,
-            is_follow_up: budget.calls_used() > 0,
         };
         let mut response = Response {
             session: request.session.clone(),
@@ -196,6 +197,7 @@ impl<'a> Turn<'a> {
             session,
             state: State::Asking,
             unstored: Vec::new(),
+            is_follow_up: context.budget.calls_used() > 0,
             is_second_try: false,
             response,
         };
@@ -403,9 +405,8 @@ impl<'a> Turn<'a> {
             model,
         } = failure;
         let messages = &self.session.messages;
-        // Nobody would ask again what followed from another turn.
         let is_first_word = messages.last().is_some_and(Message::is_question)
-            && (!self.context.is_follow_up || matches!(error, ProviderError::MessageRefused(_)));
+            && (!self.is_follow_up || matches!(error, ProviderError::MessageRefused(_)));
         let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
         let is_too_long = matches!(error, ProviderError::TooLong { .. });
         let mut end = TurnEnd::of_failure(error, &arrived, model, is_first_word);

@@ -18,8 +18,6 @@ pub(super) struct TurnContext<'a> {
     pub cancel: &'a Cancel,
     pub events: Events<'a>,
     pub budget: &'a Arc<Budget>,
-    /// The turn answers something that followed from another turn, so nobody would ask its question again.
-    pub is_follow_up: bool,
 }
 
 impl TurnContext<'_> {
