@@ -239,10 +239,12 @@ impl Dispatcher {
         let (stopped, forgotten) = self.tasks.stop(&message.session);
         self.show_failure(&message.origin, forgotten);
         let count = stopped.len();
-        let mut all = self.stopped_tasks();
-        all.entry(message.session.clone())
-            .or_default()
-            .extend(stopped);
+        if count > 0 {
+            let mut all = self.stopped_tasks();
+            all.entry(message.session.clone())
+                .or_default()
+                .extend(stopped);
+        }
         count
     }
 
