@@ -169,11 +169,11 @@ fn a_resumed_turn_counts_the_requests_of_its_own_replies_and_no_other() {
     assert_eq!(used(&lines), 2);
 }
 
-/// Answers every request, and keeps the results that the last one had.
+/// Calls `tidy`, answers when it sees a result, and keeps the messages of the last request.
 #[derive(Clone, Default)]
-struct Answers(Arc<Mutex<Vec<Message>>>);
+struct Tidies(Arc<Mutex<Vec<Message>>>);
 
-impl Provider for Answers {
+impl Provider for Tidies {
     fn model(&self) -> &'static str {
         "script/x"
     }
@@ -184,8 +184,20 @@ impl Provider for Answers {
         _: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         *self.0.lock().unwrap() = request.messages.to_vec();
+        let is_result = |message: &Message| matches!(message, Message::ToolResult(_));
+        if request.messages.iter().any(is_result) {
+            return Ok(Reply {
+                text: "Done.".to_owned(),
+                ..Reply::default()
+            });
+        }
+        let call = ToolCall {
+            name: "tidy".to_owned(),
+            arguments: "{}".to_owned(),
+            ..ToolCall::default()
+        };
         Ok(Reply {
-            text: "Done.".to_owned(),
+            calls: vec![call],
             ..Reply::default()
         })
     }
@@ -198,7 +210,7 @@ fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_mea
         two_calls(),
         json!({"state": {"asked": "c1"}}),
     ];
-    let (store, seen) = (store(&lines), Answers::default());
+    let (store, seen) = (store(&lines), Tidies::default());
     let tidy = Function::new("tidy", "", r#"{"type":"object"}"#, |_: Value, _| {
         Ok("tidied")
     });
@@ -270,33 +282,6 @@ impl Store for Dying {
     }
 }
 
-/// Calls `tidy` in its first reply, and answers when it has seen a result.
-#[derive(Clone, Default)]
-struct Tidies(Answers);
-
-impl Provider for Tidies {
-    fn model(&self) -> &'static str {
-        "script/x"
-    }
-
-    fn chat(
-        &self,
-        request: &provider::Request,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
-        let mut reply = self.0.chat(request, on_delta)?;
-        let is_tidied = |message: &Message| matches!(message, Message::ToolResult(_));
-        if !request.messages.iter().any(is_tidied) {
-            reply.calls = vec![ToolCall {
-                name: "tidy".to_owned(),
-                arguments: "{}".to_owned(),
-                ..ToolCall::default()
-            }];
-        }
-        Ok(reply)
-    }
-}
-
 #[test]
 fn a_steered_turn_killed_at_any_write_shows_the_model_each_message_once() {
     let part = |id: &str| ReceivedMessage {
@@ -338,7 +323,7 @@ fn a_steered_turn_killed_at_any_write_shows_the_model_each_message_once() {
         assert_eq!(last.output, "Done.", "{writes}: {:?}", last.error);
         let stored = Session::peek(&store, "c").unwrap().messages;
         for (what, messages) in [
-            ("asked", model.0.0.lock().unwrap().clone()),
+            ("asked", model.0.lock().unwrap().clone()),
             ("stored", stored),
         ] {
             let said = messages.iter().filter_map(|message| match message {
