@@ -116,7 +116,7 @@ impl<'a> TurnContext<'a> {
         Ok(Answer { reply, model: name })
     }
 
-    /// Records a request and what came of it.
+    /// Records what a request and its reply have used.
     fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
         let mut usage = reply.usage;
         let estimated = usage == Usage::default() && self.budget.needs_estimates();

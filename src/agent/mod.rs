@@ -215,7 +215,7 @@ pub struct Request {
     pub sampling: Sampling,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// A budget that other turns use, too; `None`: one of its own.
+    /// The budget, if other turns share it; without one, the turn has its own.
     pub budget: Option<Arc<Budget>>,
     /// Asks the user about the calls that [`Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
     pub confirm: Option<Arc<Confirm>>,

@@ -68,7 +68,7 @@ pub struct TaskReport {
     pub session: String,
     /// The channel and the chat of that conversation.
     pub origin: Origin,
-    /// What the model is told.
+    /// The text for the model.
     pub text: String,
     /// That of the turn that has started it.
     pub budget: Arc<Budget>,
@@ -89,7 +89,7 @@ pub(crate) trait TaskSink: Send + Sync {
     /// A task begins. Returns what stops it.
     fn begin(&self) -> Cancel;
 
-    /// Keeps what the user gets if the program ends before the task's report is answered.
+    /// Stores what the user gets if the program ends before the task's report is answered.
     ///
     /// # Errors
     /// For the model, if the task has not begun: then it does not.
@@ -97,7 +97,7 @@ pub(crate) trait TaskSink: Send + Sync {
         Ok(())
     }
 
-    /// Forgets what was kept of these tasks.
+    /// Deletes what [`TaskSink::keep`] has stored of these tasks.
     fn forget(&self, _ids: &[String]) -> Result<()> {
         Ok(())
     }
