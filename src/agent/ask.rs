@@ -66,7 +66,7 @@ impl<'a> TurnContext<'a> {
         allowed.map_err(|e| Failure {
             error: ProviderError::NotSent(e),
             arrived: String::new(),
-            model: agent.model(),
+            model: turn.model(),
         })?;
         // The text that arrived: of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
@@ -82,7 +82,7 @@ impl<'a> TurnContext<'a> {
             });
         };
         let started = Instant::now();
-        let (result, model) = agent.chain.ask_chain(
+        let (result, model) = turn.chain.ask_chain(
             &request,
             &turn.request.model,
             agent.limits.retry,

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::prompt::Prompt;
-use super::{Agent, Filter, History, Limits, Request};
+use super::{Agent, Filter, History, Limits, Models, Request};
 use crate::error::{Error, Result};
 use crate::message::{Message, User};
 use crate::paths::Home;
 use crate::provider::Provider;
 use crate::provider::chain::Chain;
 use crate::redact::Redactor;
-use crate::secret::Secret;
 use crate::session::{MemoryStore, Session, Store};
 use crate::tool::subagent::subagent_tool_without_skills;
 use crate::tool::{Registry, Tool};
@@ -20,6 +19,8 @@ use crate::usage::Ledger;
 #[derive(Default)]
 pub struct Builder {
     pub(crate) chain: Chain,
+    /// In place of the chain.
+    pub(crate) models: Option<Arc<dyn Models>>,
     /// The files that the system prompt is made from. Default: none.
     pub(crate) prompt: Prompt,
     /// Removes secrets from tool results and errors.
@@ -140,12 +141,13 @@ impl Builder {
     /// # Errors
     /// No provider, or one of [`Registry::add`] for a tool.
     pub fn build(self) -> Result<Agent> {
-        if self.chain.first().is_none() {
-            return Err(Error::failed("an agent needs a provider"));
-        }
-        for secret in self.chain.secrets() {
-            self.redactor.learn(Secret::new(secret));
-        }
+        let models = match self.models {
+            Some(models) => models,
+            None if self.chain.first().is_none() => {
+                return Err(Error::failed("an agent needs a provider"));
+            }
+            None => Arc::new(Arc::new(self.chain.known_to(&self.redactor))),
+        };
         if let Some(e) = self.refused {
             return Err(e);
         }
@@ -155,7 +157,7 @@ impl Builder {
             self.filter
         };
         let agent = Agent {
-            chain: Arc::new(self.chain),
+            models,
             tools: Registry::default(),
             offers: Vec::new(),
             offers_weight: 0,

@@ -388,20 +388,26 @@ impl Agent {
     pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
         let request = Request::new("", "library_default");
         let cancel = request.cancel.with_timeout(self.limits.timeout);
-        let context = TurnContext {
-            agent: self,
-            request: &request,
-            cancel: &cancel,
-            events: &|_| (),
-            budget: &self.budget(&request.session, &request.origin.channel),
-        };
-        contained("the call", || context.call(name, args)).map_err(|e| self.redacted(e))
+        let called = contained("the call", || {
+            let session = self.open_session(&request, &cancel, &|_| ())?;
+            let models = self.models.choose("", session.model.as_deref())?;
+            let context = TurnContext {
+                agent: self,
+                request: &request,
+                cancel: &cancel,
+                events: &|_| (),
+                budget: &self.budget(&request.session, &request.origin.channel),
+                chain: &models.chain,
+                history: self.history,
+            };
+            context.call(session, name, args)
+        });
+        called.map_err(|e| self.redacted(e))
     }
 }
 
 impl TurnContext<'_> {
-    fn call(self, name: &str, args: &Value) -> Result<ToolOutput> {
-        let mut session = self.open_session()?;
+    fn call(self, mut session: Session, name: &str, args: &Value) -> Result<ToolOutput> {
         let call = ToolCall {
             id: format!("call_{}", session.place()),
             name: name.to_owned(),

@@ -62,7 +62,7 @@ impl<'a> Compaction<'a> {
                 return Err(Failure {
                     error: ProviderError::Cancelled(why),
                     arrived: String::new(),
-                    model: agent.model(),
+                    model: turn.model(),
                 });
             }
             if let Some(failure) = refused.take_if(|_| !changed) {
@@ -109,13 +109,13 @@ impl<'a> Compaction<'a> {
         refused: Option<&ProviderError>,
     ) -> bool {
         let estimate = history::estimate(base, &session.messages);
-        let threshold = self.turn.agent.history.threshold();
+        let threshold = self.turn.history.threshold();
         let is_refused = refused.is_some();
         let limit = match refused {
             None => threshold,
             Some(ProviderError::TooLong {
                 limit: Some(limit), ..
-            }) if *limit <= estimate => self.turn.agent.history.share_of(*limit).min(threshold),
+            }) if *limit <= estimate => self.turn.history.share_of(*limit).min(threshold),
             Some(_) => threshold.min(estimate) / 2,
         };
         // If the prompt alone nearly fills the window, the conversation still gets a quarter of it.
@@ -305,7 +305,7 @@ fn scaled(room: u64, all: u64, counted: u64) -> u64 {
 impl TurnContext<'_> {
     /// Starts a conversation over if it has been idle for too long before its next message.
     pub(super) fn expire_idle(&self, session: &mut Session, now: SystemTime) -> Result<()> {
-        let ttl = self.agent.history.ttl;
+        let ttl = self.history.ttl;
         let Some(since) = ttl.and_then(|ttl| now.checked_sub(ttl)) else {
             return Ok(());
         };
@@ -323,7 +323,7 @@ impl TurnContext<'_> {
 
     /// Leaves out messages beyond `session.history_limit`; if they are many, a new segment drops them.
     pub(super) fn apply_message_limit(&self, session: &mut Session) {
-        let limit = self.agent.history.limit;
+        let limit = self.history.limit;
         let from = if limit == 0 {
             0
         } else {

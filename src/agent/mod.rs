@@ -18,6 +18,7 @@ mod compact;
 mod history;
 mod loop_detector;
 mod media;
+mod models;
 pub(crate) mod prompt;
 mod resume;
 mod task;
@@ -34,17 +35,16 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 pub use builder::Builder;
+pub(crate) use models::{Models, TurnModels};
 pub(crate) use task::TaskSink;
 pub use task::{TaskReport, Tasks};
-pub(crate) use turn::WAITING;
 
 use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Result};
 use crate::message::{Media, Message, User, UserKind};
 use crate::paths::Home;
-use crate::provider::chain::Chain;
-use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
+use crate::provider::{self, Chain, Retry, Sampling, ToolOffer};
 use crate::redact::Redactor;
 use crate::session::{self, Durability, MAX_TITLE, Record, Session, SessionInfo, Store};
 use crate::text::{one_line, rfc3339};
@@ -110,6 +110,14 @@ impl Default for History {
 }
 
 impl History {
+    /// The same, with the window of the models that are asked, if it is known.
+    fn with_window_of(self, chain: &Chain) -> Self {
+        Self {
+            window: chain.window().unwrap_or(self.window),
+            ..self
+        }
+    }
+
     /// Compacts above so many tokens.
     fn threshold(&self) -> u64 {
         if self.window == 0 {
@@ -133,7 +141,7 @@ impl History {
 /// Runs turns; see the module's description. Clones share the store, the models and the ledger.
 #[derive(Clone)]
 pub struct Agent {
-    chain: Arc<Chain>,
+    models: Arc<dyn Models>,
     tools: Registry,
     offers: Vec<ToolOffer>,
     /// In tokens.
@@ -209,7 +217,7 @@ pub struct Request {
     pub ids: Vec<String>,
     /// Passed to tools as [`crate::tool::CallContext::metadata`]; the model does not see it.
     pub metadata: BTreeMap<String, String>,
-    /// The model to ask first, by its name (`vendor/model`); empty for the agent's first choice.
+    /// The model to ask first, by its name (`vendor/model`); empty for the one of the conversation, else the agent's first.
     pub model: String,
     /// Overrides the models' own settings for the requests of this turn.
     pub sampling: Sampling,
@@ -305,9 +313,16 @@ impl Agent {
         error.map_or(Ok(output), Err)
     }
 
-    /// The first model to be asked, as `vendor/model`.
-    pub fn model(&self) -> &str {
-        self.chain.first().map_or("", Provider::model)
+    pub(crate) fn models(&self) -> &dyn Models {
+        &*self.models
+    }
+
+    /// The models that the next turn of a conversation asks.
+    pub(crate) fn models_for(&self, session: &str) -> Result<TurnModels> {
+        // One that cannot be read is reported by its turn.
+        let session = Session::peek(&*self.store, session).ok();
+        let chosen = session.and_then(|session| session.model);
+        self.models.choose("", chosen.as_deref())
     }
 
     /// What one turn may use.
@@ -354,7 +369,10 @@ impl Agent {
         }
         let mut prompt = self.prompt.build(&self.tools, &session, request, &held)?;
         prompt.set_summary(session.summary.as_deref());
-        let Some(first) = self.chain.first() else {
+        let models = self
+            .models
+            .choose(&request.model, session.model.as_deref())?;
+        let Some(first) = models.chain.first() else {
             return Ok(String::new());
         };
         let body = first.preview(&provider::Request {
@@ -475,11 +493,10 @@ impl Agent {
     /// # Errors
     /// The conversation cannot be read.
     pub fn window_use(&self, session: &str) -> Result<String> {
-        let used = history::estimate(
-            self.offers_weight,
-            &Session::peek(&*self.store, session)?.messages,
-        );
-        let window = self.history.window;
+        let session = Session::peek(&*self.store, session)?;
+        let used = history::estimate(self.offers_weight, &session.messages);
+        let models = self.models.choose("", session.model.as_deref())?;
+        let window = self.history.with_window_of(&models.chain).window;
         let share = used.saturating_mul(100).checked_div(window);
         Ok(share.map_or(format!("about {used} tokens"), |share| {
             format!("about {used} of {window} tokens ({share} %)")

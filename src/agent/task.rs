@@ -205,11 +205,11 @@ impl Tasks {
             ),
             budget: context.budget.clone(),
         };
-        let engine = &self.0;
+        let (engine, subagent) = (&self.0, context.subagent()?);
         let cancel = engine.sink.begin();
         let begun = engine.add(&report, &cancel).and_then(|()| {
-            let (own, agent, report) = (engine.clone(), context.agent.clone(), report.clone());
-            let work = move || own.run(&agent, &task, report, &cancel);
+            let (own, report) = (engine.clone(), report.clone());
+            let work = move || own.run(&subagent, &task, report, &cancel);
             let thread = thread::Builder::new().name("task".to_owned()).spawn(work);
             thread.map(drop).doing("starting a thread")
         });
@@ -253,14 +253,14 @@ impl Engine {
     }
 
     /// Runs a task on this thread, once others leave it room.
-    fn run(&self, agent: &Agent, task: &Task, mut report: TaskReport, cancel: &Cancel) {
+    fn run(&self, subagent: &Agent, task: &Task, mut report: TaskReport, cancel: &Cancel) {
         let is_full = |state: &mut State| state.running >= MAX_RUNNING;
         self.has_ended
             .wait_while(self.lock(), is_full)
             .unwrap_or_else(PoisonError::into_inner)
             .running += 1;
         let show = |event| self.sink.event(&report.origin, event);
-        let result = agent.run_subagent(task, &report.budget, cancel, &show);
+        let result = subagent.run_task(task, &report.budget, cancel, &show);
         report.text = report_text(&report.label, result);
         let mut state = self.lock();
         state.running -= 1;
@@ -283,9 +283,34 @@ impl Engine {
 impl TurnContext<'_> {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
-        self.agent
-            .run_subagent(task, self.budget, self.cancel, self.events)
+        self.subagent()?
+            .run_task(task, self.budget, self.cancel, self.events)
             .map(ToolOutput::text)
+    }
+
+    /// The agent for a task of the turn. It asks the models that the turn asks.
+    fn subagent(&self) -> Result<Agent> {
+        let agent = self.agent;
+        if agent.is_subagent {
+            return Err(Error::failed(
+                "a subagent cannot start others: do the task yourself",
+            ));
+        }
+        let retry = Retry {
+            partial: true,
+            ..agent.limits.retry
+        };
+        Ok(Agent {
+            models: Arc::new(self.chain.clone()),
+            filter: None,
+            is_subagent: true,
+            undo_in: None,
+            limits: Limits {
+                retry,
+                ..agent.limits
+            },
+            ..agent.with_tools(agent.tools.without(&NOT_FOR_SUBAGENTS))
+        })
     }
 
     /// Hands a task to the background of the turn.
@@ -300,19 +325,14 @@ impl TurnContext<'_> {
 }
 
 impl Agent {
-    /// Runs a task as a subagent on this thread and returns its report. Errors are worded for the model.
-    fn run_subagent(
+    /// Runs a task, as the subagent that this is, and returns its report. Errors are worded for the model.
+    fn run_task(
         &self,
         task: &Task,
         budget: &Arc<Budget>,
         cancel: &Cancel,
         events: Events,
     ) -> Result<String> {
-        if self.is_subagent {
-            return Err(Error::failed(
-                "a subagent cannot start others: do the task yourself",
-            ));
-        }
         let input = format!(
             "You are a subagent. Another agent gave you the task below; you do not see its conversation, and nobody can \
              answer questions. Complete the task with your tools, then report what you found or did, and what you could \
@@ -339,7 +359,7 @@ impl Agent {
             }
             event => events(event),
         };
-        let response = self.as_subagent().run(&request, &shown);
+        let response = self.run(&request, &shown);
         let output = response.output.trim();
         match response.error {
             None => Ok(output.to_owned()),
@@ -349,22 +369,6 @@ impl Agent {
                 "{output}\n[the subagent had to stop: {}]",
                 error.message
             )),
-        }
-    }
-
-    fn as_subagent(&self) -> Self {
-        Self {
-            filter: None,
-            is_subagent: true,
-            undo_in: None,
-            limits: Limits {
-                retry: Retry {
-                    partial: true,
-                    ..self.limits.retry
-                },
-                ..self.limits
-            },
-            ..self.with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::bus::{Response, TurnStop};
 use crate::config::DailyBudget;
 use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
-use crate::provider::{self, ProviderError};
+use crate::provider::{self, Provider, ProviderError};
 use crate::session::{MemoryStore, Session};
 use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
 use crate::usage::Call;

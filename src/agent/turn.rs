@@ -16,7 +16,7 @@ use super::turn_context::{Events, TurnContext};
 use super::turn_end::{Keep, TurnEnd};
 use super::{Agent, ReceivedMessage, Request, history};
 use crate::bus::{Event, Response, TurnStop};
-use crate::cancel::CancelReason;
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
 use crate::provider::ProviderError;
@@ -25,7 +25,7 @@ use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 
 /// What the user is told while another process holds the conversation.
-pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
+const WAITING: &str = "waiting for another bantam in this conversation";
 
 /// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
@@ -80,35 +80,37 @@ impl Request {
 impl Agent {
     /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
-        self.run_with(None, request, events)
-    }
-
-    /// The same in a conversation that is open, and so is locked: `request.session` is the key of this one.
-    pub(crate) fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
-        self.run_with(Some(session), request, events)
-    }
-
-    fn run_with(&self, open: Option<Session>, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let request = request.with_key();
         let cancel = request.cancel.with_timeout(self.limits.timeout);
         let (session, channel) = (&request.session, &request.origin.channel);
         let budget = request.budget.clone();
         let budget = budget.unwrap_or_else(|| self.budget(session, channel));
-        let context = TurnContext {
-            agent: self,
-            request: &request,
-            cancel: &cancel,
-            events,
-            budget: &budget,
-        };
         let mut response = Response {
             session: request.session.clone(),
             metadata: request.metadata.clone(),
-            model: self.model().to_owned(),
             ..Response::default()
         };
-        let ended = contained("the turn", || context.run(open, &mut response));
+        let ended = contained("the turn", || {
+            check(&request)?;
+            let session = self.open_session(&request, &cancel, events)?;
+            let models = self
+                .models
+                .choose(&request.model, session.model.as_deref())?;
+            models.first().clone_into(&mut response.model);
+            let warnings = session.damage.iter().chain(&models.warnings);
+            warnings.for_each(|warning| events(Event::Warning(warning.clone())));
+            let context = TurnContext {
+                agent: self,
+                request: &request,
+                cancel: &cancel,
+                events,
+                budget: &budget,
+                chain: &models.chain,
+                history: self.history.with_window_of(&models.chain),
+            };
+            context.run(session, &mut response)
+        });
         if let Err(e) = ended {
             TurnEnd::of_error(e).fill(&mut response);
         }
@@ -117,24 +119,23 @@ impl Agent {
             (response.usage, response.cost) = budget.take_unreported();
         }
         if let Some(warning) = budget.take_warning() {
-            context.warn(warning);
+            events(Event::Warning(warning));
         }
         response.ms = millis(started.elapsed());
         response
     }
 
-    /// Refuses a request that no turn can begin with.
-    fn check_request(&self, request: &Request) -> Result<()> {
-        if request.input.trim().is_empty() && request.media.is_empty() && request.ids.is_empty() {
-            return Err(Error::usage("the message is empty"));
+    pub(super) fn open_session(
+        &self,
+        request: &Request,
+        cancel: &Cancel,
+        events: Events,
+    ) -> Result<Session> {
+        let wait = || events(Event::Warning(WAITING.to_owned()));
+        match &request.history {
+            Some(history) => Session::with_history(&request.session, history),
+            None => Session::open(&self.store, &request.session, cancel, &wait),
         }
-        if request.model.is_empty() || self.chain.has(&request.model) {
-            return Ok(());
-        }
-        let model = &request.model;
-        Err(Error::usage(format!(
-            "this agent has no model called {model}"
-        )))
     }
 
     /// Without keys: a host may quote the one that it refuses.
@@ -147,15 +148,7 @@ impl Agent {
 }
 
 impl<'a> TurnContext<'a> {
-    fn run(self, session: Option<Session>, response: &'a mut Response) -> Result<()> {
-        self.agent.check_request(self.request)?;
-        let mut session = match session {
-            Some(session) => session,
-            None => self.open_session()?,
-        };
-        for damage in std::mem::take(&mut session.damage) {
-            self.warn(damage);
-        }
+    fn run(self, mut session: Session, response: &'a mut Response) -> Result<()> {
         let resumed = resume(&mut session, self.request);
         if resumed == Some(State::Done) {
             return repeat_end(&session, response);
@@ -165,14 +158,6 @@ impl<'a> TurnContext<'a> {
             turn.step()?;
         }
         Ok(())
-    }
-
-    pub(super) fn open_session(&self) -> Result<Session> {
-        let (store, key) = (&self.agent.store, &self.request.session);
-        match &self.request.history {
-            Some(history) => Session::with_history(key, history),
-            None => Session::open(store, key, self.cancel, &|| self.warn(WAITING)),
-        }
     }
 }
 
@@ -228,11 +213,11 @@ impl<'a> Turn<'a> {
     }
 
     fn permit(&self) -> Permit {
-        let TurnContext { agent, cancel, .. } = self.context;
+        let cancel = self.context.cancel;
         match cancel.reason() {
             Some(CancelReason::Deadline) => return Permit::Stop(cancel.timed_out()),
             Some(why @ CancelReason::Stopped) => {
-                let error = ProviderError::Cancelled(why).into_error(agent.model());
+                let error = ProviderError::Cancelled(why).into_error(self.context.model());
                 return Permit::Stop(error);
             }
             None => {}
@@ -509,6 +494,14 @@ impl<'a> Turn<'a> {
         ));
         Ok(())
     }
+}
+
+/// Refuses a request that no turn can begin with.
+fn check(request: &Request) -> Result<()> {
+    if request.input.trim().is_empty() && request.media.is_empty() && request.ids.is_empty() {
+        return Err(Error::usage("the message is empty"));
+    }
+    Ok(())
 }
 
 /// Ends a turn as it has ended before.

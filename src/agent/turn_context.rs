@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Agent, Request};
+use super::{Agent, History, Request};
 use crate::bus::Event;
 use crate::cancel::Cancel;
+use crate::provider::{Chain, Provider};
 use crate::usage::Budget;
 
 /// Shows an event.
@@ -18,9 +19,18 @@ pub(super) struct TurnContext<'a> {
     pub cancel: &'a Cancel,
     pub events: Events<'a>,
     pub budget: &'a Arc<Budget>,
+    /// The models to ask.
+    pub chain: &'a Arc<Chain>,
+    /// With the window of these models.
+    pub history: History,
 }
 
-impl TurnContext<'_> {
+impl<'a> TurnContext<'a> {
+    /// The model to be asked first, as `vendor/model`.
+    pub(super) fn model(&self) -> &'a str {
+        self.chain.first().map_or("", Provider::model)
+    }
+
     pub(super) fn notice(&self, text: impl Into<String>) {
         (self.events)(Event::Notice(text.into()));
     }

@@ -1,11 +1,12 @@
-//! Builds the agents of a home, each with the model that its conversation uses.
+//! Builds the agents of a home, and changes its conversations for the commands that people type.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Options, Parts, Ready, build};
+use super::models::ConfiguredModels;
+use super::{Options, Parts, Ready, builder, configured, unconfirmed_lines, workers};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Override};
 use crate::error::{Error, Result};
@@ -48,10 +49,9 @@ impl AgentFactory {
         }
     }
 
-    /// The configuration, with this model or the configured one.
-    pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded> {
-        let mut overrides = self.overrides.clone();
-        overrides.extend(model.map(|model| Override::flag("--model", MODEL_NAME, model)));
+    /// The configuration.
+    pub(crate) fn load(&self) -> Result<Loaded> {
+        let overrides = self.overrides.clone();
         let file = self.file.as_deref();
         if self.options.models_in_code {
             let settings = file.map(|text| (config::IN_CODE, text));
@@ -89,50 +89,24 @@ impl AgentFactory {
         }
     }
 
+    /// Builds an agent for all conversations. Writes nothing, and opens no model.
     pub(crate) fn build(&self, config: &Arc<Config>) -> Result<Ready> {
-        build(self.parts(config), &self.options)
-    }
-
-    /// The agent for a conversation, with the model that was chosen there.
-    pub(crate) fn for_session(&self, session: &str) -> Result<(Loaded, Ready)> {
-        self.with_chosen_model(self.chosen_model(session), self.load(None)?)
-    }
-
-    /// The agent for a conversation in which this model was chosen; the model of the configuration `loaded` answers if there
-    /// is none or it fails.
-    pub(crate) fn with_chosen_model(
-        &self,
-        chosen: Option<String>,
-        loaded: Loaded,
-    ) -> Result<(Loaded, Ready)> {
-        let Some(chosen) = chosen.filter(|_| !self.is_model_fixed()) else {
-            let ready = self.build(&loaded.config)?;
-            return Ok((loaded, ready));
-        };
-        let with_chosen = || {
-            let loaded = self.load(Some(&chosen))?;
-            let ready = self.build(&loaded.config)?;
-            Ok((loaded, ready))
-        };
-        with_chosen().or_else(|e: Error| {
-            let mut ready = self.build(&loaded.config)?;
-            let chosen = one_line(&chosen, 80);
-            ready.notices.push(format!(
-                "cannot use {chosen}, the model of this conversation: {}",
-                e.message
-            ));
-            Ok((loaded, ready))
+        let (parts, options) = (self.parts(config), &self.options);
+        let workers = Arc::new(workers(parts)?);
+        let mut builder = builder(parts, options, &workers);
+        let (redactor, is_fixed) = (builder.redactor.clone(), self.is_model_fixed());
+        let models = ConfiguredModels::new(parts, redactor, is_fixed);
+        builder.models = Some(Arc::new(models));
+        let mut notices: Vec<String> = unconfirmed_lines(config).collect();
+        let (mut tools, missing) = configured(&workers, parts, &options.servers)?;
+        notices.extend(missing);
+        if let Some(names) = &options.tools {
+            tools = tools.only(names)?;
+        }
+        Ok(Ready {
+            agent: builder.tools(tools).build()?,
+            notices,
         })
-    }
-
-    /// Locks and loads a conversation. Calls `waiting` when another process has held it for a second.
-    pub(crate) fn load_session(
-        &self,
-        session: &str,
-        cancel: &Cancel,
-        waiting: &dyn Fn(),
-    ) -> Result<Session> {
-        Session::open(&self.store(), session, cancel, waiting)
     }
 
     /// Whether a flag or the environment names the model of every conversation.
@@ -143,17 +117,6 @@ impl AgentFactory {
                 .overrides
                 .iter()
                 .any(|set| set.path.join(".") == MODEL_NAME)
-    }
-
-    /// The model that was chosen in a conversation, unless it is fixed.
-    pub(crate) fn chosen_model(&self, session: &str) -> Option<String> {
-        if self.is_model_fixed() || self.options.memory.is_some() {
-            return None;
-        }
-        // A session that cannot be read is reported when the turn loads it.
-        Session::peek(&FileStore::new(self.home.clone()), session)
-            .ok()?
-            .model
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -199,7 +162,7 @@ impl AgentFactory {
         if changed.is_empty() {
             return Ok(Vec::new());
         }
-        let config = self.load(None)?.config;
+        let config = self.load()?.config;
         let workers = super::workers(self.parts(&config))?;
         let cancel = Cancel::new(None);
         let put_back = |version: Version| {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::bot::Bot;
 use super::factory::AgentFactory;
-use super::pool::AgentPool;
+use super::handler::GatewayHandler;
 use super::serving::{Taken, take};
 use super::{Parts, check_command, local_time, make_workspace, media, workers};
 use crate::bus::Channel;
@@ -58,7 +58,7 @@ pub(crate) struct Startup {
     /// `None` if the HTTP endpoint is off.
     http: Option<Settings>,
     workers: Workers,
-    pool: AgentPool,
+    handler: GatewayHandler,
     heartbeat: Option<Job>,
     notices: Vec<String>,
 }
@@ -86,7 +86,7 @@ impl Startup {
         let mut factory = AgentFactory::with_file(home, env, file);
         factory.options.undo_of = Some("telegram_");
         factory.options.servers.unknown = Unknown::Skip;
-        let loaded = factory.load(None)?;
+        let loaded = factory.load()?;
         let bot = Bot::of(&loaded, home, env)?;
         let http = endpoint_settings(&loaded.config, env, home)?;
         let streams = bot.is_some() && loaded.config.channels.telegram.streaming;
@@ -120,12 +120,16 @@ impl Startup {
         };
         let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
-        let pool = AgentPool::new(
-            factory,
-            bot.as_ref().map(|bot| bot.settings.token.clone()),
-            http.as_ref().map(|http| http.token.clone()),
-        );
-        let mut notices = pool.get(None)?.1;
+        let mut config = loaded.config.clone();
+        let channels = &mut Arc::make_mut(&mut config).channels;
+        if let Some(bot) = &bot {
+            channels.telegram.token = bot.settings.token.clone();
+        }
+        if let Some(http) = &http {
+            channels.http.token = http.token.clone();
+        }
+        let handler = GatewayHandler::new(factory, config);
+        let mut notices = handler.build()?;
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self {
@@ -133,7 +137,7 @@ impl Startup {
             bot,
             http,
             workers,
-            pool,
+            handler,
             heartbeat,
             notices,
         })
@@ -195,7 +199,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         bot,
         http,
         workers,
-        mut pool,
+        mut handler,
         heartbeat,
         ..
     } = startup;
@@ -217,13 +221,13 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     if let Some(chats) = &chats {
         drop(chats.admission.set(admission(parts)));
     }
-    pool.list_servers(cancel, log)?;
+    handler.list_servers(cancel, log)?;
     let mut runs = runs(parts, outbox, cancel, log);
     runs.check = check_command(parts).ok();
     let runs = Arc::new(runs);
-    let pool = Arc::new(pool);
+    let handler = Arc::new(handler);
     let dispatcher = Dispatcher::new(
-        pool.clone(),
+        handler.clone(),
         config.gateway.workers,
         chats.clone(),
         runs.clone(),
@@ -257,7 +261,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     if let Some(settings) = http {
         channels.push(Box::new(HttpChannel {
             settings,
-            turns: Arc::new(EndpointTurns::new(pool, log.sink("turn"))),
+            turns: Arc::new(EndpointTurns::new(handler, log.sink("turn"))),
             cancel: cancel.clone(),
             log: log.sink("http"),
             report,
@@ -308,7 +312,7 @@ fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Sen
     Box::new(move || {
         let startup = Startup::load(&home, &env)?;
         startup.check_channels(&current)?;
-        Ok(startup.pool.config_file().unwrap_or("{}").to_owned())
+        Ok(startup.handler.config_file().unwrap_or("{}").to_owned())
     })
 }
 

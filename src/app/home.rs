@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::checks::must_confirm_exec;
 use super::factory::AgentFactory;
-use super::{Options, Parts, builder, local_time, make_workspace, mcp, media, workers, workspace};
+use super::{
+    Options, Parts, builder, chain, local_time, make_workspace, mcp, media, workers, workspace,
+};
 use crate::agent::Builder;
 use crate::child;
 use crate::config::{self, Config, Env};
@@ -92,13 +94,11 @@ impl Home {
     }
 
     pub(super) fn of_user(home: &paths::Home, env: &Env) -> Result<Self> {
-        let mut factory = AgentFactory::new(home, env)?;
-        factory.options.no_demo = true;
-        Self::load(factory)
+        Self::load(AgentFactory::new(home, env)?)
     }
 
     fn load(factory: AgentFactory) -> Result<Self> {
-        let loaded = factory.load(None)?;
+        let loaded = factory.load()?;
         // The file of a user may be that of another version; an unknown setting in code is a mistake.
         if !loaded.warnings.is_empty() && factory.options.models_in_code {
             return Err(Error::config(loaded.warnings.join("; ")));
@@ -144,8 +144,14 @@ impl Home {
     /// [`crate::ErrorKind::Config`]: the home of [`Home::user`] has no model, or settings cannot be used. The demo answers only if
     /// the settings name it (`demo/demo`).
     pub fn agent(&self) -> Result<Builder> {
-        let options = &self.factory.options;
-        builder(self.parts(), options, &self.workers, &mut Vec::new())
+        let (parts, options, config) = (self.parts(), &self.factory.options, &self.config);
+        let builder = builder(parts, options, &self.workers);
+        let names_model = !config.agents.defaults.model_name.trim().is_empty();
+        if options.models_in_code && !names_model && config.model_list.is_empty() {
+            return Ok(builder);
+        }
+        let chain = chain(parts, true, &builder.redactor, &mut Vec::new())?;
+        Ok(builder.chain(chain))
     }
 
     /// `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, in the workspace and in the directories of

@@ -4,12 +4,12 @@ pub(crate) mod bot;
 mod checks;
 pub(crate) mod factory;
 pub(crate) mod gateway;
+mod handler;
 mod home;
 mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
-pub(crate) mod pool;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::mcp::Servers;
 use crate::paths;
-use crate::provider::{Chain, Retry};
+use crate::provider::Retry;
 use crate::redact::Redactor;
 use crate::session::{self, FileStore};
 use crate::skills::Skills;
@@ -64,8 +64,6 @@ pub(crate) struct Options {
     pub undo_of: Option<&'static str>,
     /// A program names the models if the settings do not.
     pub models_in_code: bool,
-    /// The demo does not stand in for a model that nobody has configured.
-    pub no_demo: bool,
     /// A section of the system prompt.
     pub system: Option<String>,
     /// Shared by all agents of a program.
@@ -188,47 +186,11 @@ fn make(parts: Parts, workspace: &Path) -> Result<()> {
     })
 }
 
-/// Builds the agent. Writes nothing.
-pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
-    let workers = Arc::new(workers(parts)?);
-    let mut notices = Vec::new();
-    let mut builder = builder(parts, options, &workers, &mut notices)?;
-    let (mut tools, missing) = configured(&workers, parts, &options.servers)?;
-    notices.extend(missing);
-    if let Some(names) = &options.tools {
-        tools = tools.only(names)?;
-    }
-    builder = builder.tools(tools);
-    Ok(Ready {
-        agent: builder.build()?,
-        notices,
-    })
-}
-
-/// All of the agent but its tools.
-fn builder(
-    parts: Parts,
-    options: &Options,
-    workers: &Workers,
-    notices: &mut Vec<String>,
-) -> Result<Builder> {
+/// All of the agent but its models and tools.
+fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
     let Parts { home, config, env } = parts;
     let redactor = Redactor::new(config.secrets(env)).at(config.tools.redact);
     let defaults = &config.agents.defaults;
-    let names_model = !defaults.model_name.trim().is_empty() || !config.model_list.is_empty();
-    let (chain, window) = if options.models_in_code && !names_model {
-        (Chain::default(), defaults.context_window)
-    } else {
-        chain(parts, options.no_demo, &redactor, notices)?
-    };
-    if config.budget.daily_cost > 0.0 {
-        let unpriced =
-            |name| format!("budget.daily_cost does not count {name}: no price is known for it");
-        notices.extend(chain.unpriced().map(unpriced));
-    }
-    if !config.tools.confirm.is_empty() {
-        notices.extend(unconfirmed_lines(config));
-    }
     let local_time = local_time(env);
     let limits = Limits {
         max_steps: defaults.max_tool_iterations,
@@ -243,9 +205,8 @@ fn builder(
         },
     };
     let mut builder = Agent::builder()
-        .chain(chain)
         .stream(!options.whole_replies)
-        .history(history(config, window))
+        .history(history(config))
         .limits(limits);
     builder.redactor = redactor;
     builder.confirm.clone_from(&config.tools.confirm);
@@ -264,10 +225,10 @@ fn builder(
     if let Some(text) = options.system.clone() {
         builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
     }
-    Ok(match &options.memory {
+    match &options.memory {
         None => builder.store(FileStore::new(home.clone())),
         Some(memory) => builder.store(memory.clone()),
-    })
+    }
 }
 
 /// Every request that costs goes through one of these; what they record is in the same files.
@@ -275,20 +236,15 @@ fn ledger(parts: Parts, local_time: LocalTime) -> Ledger {
     Ledger::new(parts.home.usage(), parts.config.budget, local_time)
 }
 
-/// How much of a conversation goes to a model with this window.
-fn history(config: &Config, window: u64) -> History {
+/// How much of a conversation goes to a model.
+fn history(config: &Config) -> History {
     let session = &config.session;
     let ttl = Some(session.ttl_hours * 3600.0).filter(|seconds| *seconds > 0.0);
-    let limit = match session.history_limit {
-        // Without a window, nothing is ever summarized.
-        0 if window == 0 => 100,
-        limit => limit,
-    };
     let ttl = ttl.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     History {
-        window,
+        window: config.agents.defaults.context_window,
         compact_at: session.compact_at,
-        limit,
+        limit: session.history_limit,
         ttl,
     }
 }

@@ -1,31 +1,106 @@
-//! Builds the model chain: the configured model and its fallbacks, else an Ollama that answers, else the demo, which does not
+//! Builds the model chains: the configured model and its fallbacks, else an Ollama that answers, else the demo, which does not
 //! answer in the name of another program.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::agent::{Models, TurnModels};
 use crate::config::vendors::Protocol;
-use crate::config::{Model, Parts};
+use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Result};
 use crate::http::authority;
+use crate::paths::Home;
 use crate::provider::catalog::{learn_window, with_default};
-use crate::provider::chain::Chain;
 use crate::provider::demo::Demo;
 use crate::provider::host::Host;
 use crate::provider::host_facts::{self, Row};
-use crate::provider::ollama;
+use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
+use crate::text::one_line;
 
-/// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
-/// what the user should know about the choice.
+/// The models of a configuration, with a chain for each that was chosen so far: turns share what it knows of its keys.
+pub(super) struct ConfiguredModels {
+    home: Home,
+    config: Arc<Config>,
+    env: Env,
+    redactor: Redactor,
+    /// A flag or the environment names the model of every conversation.
+    is_fixed: bool,
+    /// By the name of the first model; an empty one is the configured model's.
+    chains: Mutex<HashMap<String, Arc<Chain>>>,
+}
+
+impl ConfiguredModels {
+    pub(super) fn new(parts: Parts, redactor: Redactor, is_fixed: bool) -> Self {
+        Self {
+            home: parts.home.clone(),
+            config: parts.config.clone(),
+            env: parts.env.clone(),
+            redactor,
+            is_fixed,
+            chains: Mutex::default(),
+        }
+    }
+
+    /// The models with this one first. Only the first call for a name has warnings.
+    fn beginning_with(&self, name: &str) -> Result<TurnModels> {
+        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = Vec::new();
+        if let Some(chain) = chains.get(name).cloned() {
+            return Ok(TurnModels { chain, warnings });
+        }
+        let mut config = self.config.clone();
+        if !name.is_empty() {
+            name.clone_into(&mut Arc::make_mut(&mut config).agents.defaults.model_name);
+        }
+        let parts = Parts {
+            home: &self.home,
+            config: &config,
+            env: &self.env,
+        };
+        let chain = chain(parts, false, &self.redactor, &mut warnings)?;
+        if config.budget.daily_cost > 0.0 {
+            let unpriced =
+                |name| format!("budget.daily_cost does not count {name}: no price is known for it");
+            warnings.extend(chain.unpriced().map(unpriced));
+        }
+        let chain = Arc::new(chain.known_to(&self.redactor));
+        chains.insert(name.to_owned(), chain.clone());
+        Ok(TurnModels { chain, warnings })
+    }
+}
+
+impl Models for ConfiguredModels {
+    fn choose(&self, wanted: &str, chosen: Option<&str>) -> Result<TurnModels> {
+        let chosen = match chosen {
+            Some(chosen) if wanted.is_empty() && !self.is_fixed => chosen,
+            _ => return self.beginning_with(wanted),
+        };
+        self.beginning_with(chosen).or_else(|e| {
+            let mut models = self.beginning_with("")?;
+            models.warnings.push(format!(
+                "cannot use {}, the model of this conversation: {}",
+                one_line(chosen, 80),
+                e.message
+            ));
+            Ok(models)
+        })
+    }
+}
+
+/// The models, the first choice first, which has a window unless it is the demo. `notices` gets what the user should know about
+/// the choice.
 pub(crate) fn chain(
     parts: Parts,
     no_demo: bool,
     redactor: &Redactor,
     notices: &mut Vec<String>,
-) -> Result<(Chain, u64)> {
+) -> Result<Chain> {
     let Some(first) = first(parts, notices)? else {
         if no_demo {
             return Err(no_model());
         }
-        return Ok((Chain::default().then(Demo), 0));
+        return Ok(Chain::default().then(Demo).with_window(0));
     };
     let rows = host_facts::rows(parts.home);
     let window = window(&first, &rows, parts);
@@ -45,13 +120,13 @@ pub(crate) fn chain(
             Ok(model) => models.push(model),
             Err(e) => notices.push(format!(
                 "model_fallbacks: {} is left out: {e}",
-                crate::text::one_line(name, 80)
+                one_line(name, 80)
             )),
         }
     }
     let add = |chain, model| with_model(chain, model, &rows, parts, redactor);
     let chain = models.iter().fold(Chain::default(), add);
-    Ok((chain.sharing_load(alike), window))
+    Ok(chain.sharing_load(alike).with_window(window))
 }
 
 /// The configured model, else one on this machine. `None` is the demo.

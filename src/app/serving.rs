@@ -168,7 +168,7 @@ fn id_of(channel: &str, id: &str) -> String {
 struct OneAgent(Arc<Agent>);
 
 impl Handler for OneAgent {
-    fn agent(&self, _: &str) -> Result<Arc<Agent>> {
+    fn agent(&self) -> Result<Arc<Agent>> {
         Ok(self.0.clone())
     }
 
@@ -180,8 +180,8 @@ impl Handler for OneAgent {
                 Ok("This is a new conversation.".to_owned().into())
             }
             Kind::Status => {
-                let (model, window) = (agent.model(), agent.window_use(session)?);
-                Ok(format!("`{model}`\ncontext: {window}").into())
+                let (models, window) = (agent.models_for(session)?, agent.window_use(session)?);
+                Ok(format!("`{}`\ncontext: {window}", models.first()).into())
             }
             _ => Err(Error::failed("this command does not exist here")),
         }

@@ -328,7 +328,7 @@ fn no_call_enters_a_sandbox_that_would_show_the_home() {
     let home = crate::paths::Home::new("/usr/lib/bantam-home".into());
     let env = Env::new();
     let factory = AgentFactory::new(&home, &env).unwrap();
-    let config = factory.load(None).unwrap().config;
+    let config = factory.load().unwrap().config;
     let parts = Parts {
         home: &home,
         config: &config,

@@ -16,12 +16,12 @@ use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::{help, notice, print, print_json, report, turn};
-use crate::agent::{Request, WAITING};
+use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
 use crate::app::media;
 use crate::app::{self, Options};
-use crate::bus::{Event, Origin, Response};
+use crate::bus::{Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Override, vendors};
 use crate::error::{Context, Error, Result};
@@ -30,7 +30,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::Sampling;
 use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
-use crate::session::{MemoryStore, archive, fresh_key};
+use crate::session::{FileStore, MemoryStore, Session, archive, fresh_key};
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
@@ -182,7 +182,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Asks once, and prints the answer.
     fn ask(mut self, mut question: Question) -> Result<u8> {
-        let loaded = self.factory.load(None)?;
+        let loaded = self.factory.load()?;
         let screen = Screen::new(&self.factory.env);
         let signals = Signals::watch(screen.clone(), false)?;
         self.attach(&mut question, &loaded.config)?;
@@ -201,25 +201,11 @@ impl Run<'_> {
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
-        loaded.config.choose_model(&self.factory.env)?;
         let printer = Arc::new(Printer::new(self.shown(), screen));
         self.factory.options.servers.unknown = Unknown::Wait(request.cancel.clone());
         signals.turn_begins(&request.cancel);
-        let waiting = || printer.event(Event::Warning(WAITING.to_owned()));
-        let session = match self
-            .factory
-            .load_session(&self.session, &request.cancel, &waiting)
-        {
-            Ok(session) => session,
-            Err(e) => return self.finish(Response::failed(&self.session, e)),
-        };
-        let names_it = self.args.has("session") || self.args.has("continue");
-        if names_it && io::stderr().is_terminal() && self.output.verbosity != Verbosity::Quiet {
-            super::notice(&session.describe());
-        }
-        let (loaded, ready) = self
-            .factory
-            .with_chosen_model(session.model.clone(), loaded)?;
+        self.describe_session();
+        let ready = self.factory.build(&loaded.config)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let agent = Arc::new(ready.agent);
         // One for the question and for a second attempt at an answer that fits a schema.
@@ -228,7 +214,7 @@ impl Run<'_> {
             budget: Some(budget),
             ..request
         };
-        let asked = turn::turn(&agent, Some(session), request.clone(), &printer, &signals);
+        let asked = turn::turn(&agent, request.clone(), &printer, &signals);
         let mut response = self.enforce_schema(asked.response, |text| {
             let again = Request {
                 title: String::new(),
@@ -236,7 +222,7 @@ impl Run<'_> {
                 input: text,
                 ..request
             };
-            turn::turn(&agent, None, again, &printer, &signals).response
+            turn::turn(&agent, again, &printer, &signals).response
         });
         if let Some(delivery) = delivery {
             let chat = &self.origin.chat;
@@ -244,10 +230,11 @@ impl Run<'_> {
                 format!("The answer to a question on the command line, in the conversation {chat}");
             delivery.deliver(&mut response, self.to.clone().map(|chat| (chat, title)));
         }
+        let vendor = response.model.split('/').next().and_then(vendors::find);
+        let is_of_local_server = vendor.is_some_and(|vendor| vendor.is_local);
         let is_answered = response.error.is_none();
         let code = self.finish(response)?;
-        let vendor = agent.model().split('/').next().and_then(vendors::find);
-        if is_answered && vendor.is_some_and(|vendor| vendor.is_local) {
+        if is_answered && is_of_local_server {
             // Not on the way of the answer.
             if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
                 let parts = self.factory.parts(&loaded.config);
@@ -255,6 +242,19 @@ impl Run<'_> {
             }
         }
         Ok(code)
+    }
+
+    /// Tells a person which conversation goes on, if a flag names one. A turn reports one that cannot be read.
+    fn describe_session(&self) {
+        let names_it = self.args.has("session") || self.args.has("continue");
+        if !names_it || !io::stderr().is_terminal() || self.output.verbosity == Verbosity::Quiet {
+            return;
+        }
+        if let Ok(session) =
+            Session::peek(&FileStore::new(self.factory.home.clone()), &self.session)
+        {
+            notice(&session.describe());
+        }
     }
 
     /// What the request of a question overrides.
@@ -303,7 +303,8 @@ impl Run<'_> {
 
     /// Prints the request that would be sent.
     fn preview(&self, request: &Request) -> Result<u8> {
-        let (loaded, ready) = self.factory.for_session(&self.session)?;
+        let loaded = self.factory.load()?;
+        let ready = self.factory.build(&loaded.config)?;
         self.output
             .warn(loaded.warnings.iter().chain(&ready.notices));
         print_json(&ready.agent.preview(request)?).map(|()| 0)
@@ -313,7 +314,8 @@ impl Run<'_> {
     fn talk(self) -> Result<u8> {
         let screen = Screen::new(&self.factory.env);
         let signals = Signals::watch(screen.clone(), true)?;
-        let (loaded, ready) = self.factory.for_session(&self.session)?;
+        let loaded = self.factory.load()?;
+        let ready = self.factory.build(&loaded.config)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let repl = Repl::new(
             self.factory,

@@ -180,8 +180,7 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     };
     let (home, jobs) = jobs(env)?;
     if !new.model.is_empty() {
-        let loaded = AgentFactory::new(&home, env)?.load(Some(&new.model))?;
-        loaded.config.choose_model(env)?;
+        load(env)?.1.config.named(&new.model, env)?;
     }
     if new.check.is_some() {
         let loaded = load(env)?.1;
@@ -446,7 +445,7 @@ fn turn(
     }
     let output = Output::of(given);
     let factory = AgentFactory::new(home, env)?;
-    let loaded = factory.load(job.model())?;
+    let loaded = factory.load()?;
     let to = job.to();
     let chat = to.as_deref().map(telegram_chat).transpose()?;
     let delivery = Bot::delivery(home, &loaded.config, env, chat, notice)?;
@@ -456,6 +455,7 @@ fn turn(
     run.begin(home)?;
     let request = Request {
         origin: run.origin(),
+        model: job.model().unwrap_or_default().to_owned(),
         ..Request::new(question, &run.session)
     };
     let response = turn::ask(ready.agent, request, output, env)?;

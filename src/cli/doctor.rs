@@ -174,7 +174,7 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
         env,
     };
     match app::chain(parts, false, &redactor, &mut Vec::new()) {
-        Ok((chain, _)) => {
+        Ok(chain) => {
             let mut checks = chain
                 .first()
                 .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));

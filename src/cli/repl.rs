@@ -14,7 +14,7 @@ use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::tty;
 use super::turn::{self, Answered};
-use crate::agent::{Agent, Request};
+use crate::agent::{Agent, Request, TurnModels};
 use crate::app;
 use crate::app::factory::AgentFactory;
 use crate::app::media;
@@ -41,7 +41,12 @@ pub(super) struct Repl {
 /// Talks until the user leaves. Returns the exit code.
 pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) -> Result<u8> {
     if repl.output.verbosity != Verbosity::Quiet {
-        let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
+        let version = env!("CARGO_PKG_VERSION");
+        let models = agent.models_for(&repl.session)?;
+        let model = models.first();
+        for warning in &models.warnings {
+            screen.note(&format!("bantam: {warning}"));
+        }
         screen.note(&format!(
             "bantam {version}, {model}. /help lists the commands, Ctrl-D ends."
         ));
@@ -61,6 +66,7 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
     let mut conversation = Conversation {
         repl,
         agent: Arc::new(agent),
+        model: String::new(),
         generation: 0,
         screen,
         signals,
@@ -111,8 +117,9 @@ impl Repl {
 
 pub(super) struct Conversation {
     pub repl: Repl,
-    /// `/model` replaces it.
     pub agent: Arc<Agent>,
+    /// What `/model` has chosen, which wins over a flag; else empty.
+    pub model: String,
     /// Of the tools of MCP servers that the agent has.
     generation: u64,
     pub screen: Screen,
@@ -222,13 +229,22 @@ impl Conversation {
 
     fn attach(&self, path: &str, question: &mut Question) -> Result<()> {
         let factory = &self.repl.factory;
-        let config = factory.load(None)?.config;
+        let config = factory.load()?.config;
         let parts = factory.parts(&config);
         let file = media::convert(parts, path, attach::read(path, parts, None)?)?;
         question.attach(file, self.agent.redactor());
         let shown = one_line(path, 200);
         self.screen.note(&format!("bantam: attached {shown}"));
         Ok(())
+    }
+
+    /// The models that the next message goes to.
+    pub(super) fn models(&self) -> Result<TurnModels> {
+        if self.model.is_empty() {
+            self.agent.models_for(&self.repl.session)
+        } else {
+            self.agent.models().choose(&self.model, None)
+        }
     }
 
     /// Makes the agent again if an MCP server has said that its tools have changed.
@@ -238,8 +254,7 @@ impl Conversation {
         if generation == self.generation {
             return Ok(());
         }
-        let chosen = factory.chosen_model(&self.repl.session);
-        let (_, ready) = factory.with_chosen_model(chosen, factory.load(None)?)?;
+        let ready = factory.build(&factory.load()?.config)?;
         for notice in &ready.notices {
             self.screen.note(&format!("bantam: {notice}"));
         }
@@ -269,11 +284,12 @@ impl Conversation {
             title,
             media,
             origin,
+            model: self.model.clone(),
             ..Request::new(text, &self.repl.session)
         };
         let printer = Arc::new(Printer::new(self.repl.output, self.screen.clone()));
         let Answered { response, stopped } =
-            turn::turn(&self.agent, None, request, &printer, &self.signals);
+            turn::turn(&self.agent, request, &printer, &self.signals);
         self.stopped_tasks = stopped;
         self.total.calls += 1;
         self.total.usage.add(response.usage);

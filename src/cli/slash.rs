@@ -1,12 +1,10 @@
 //! The commands of a conversation at the terminal: `/new`, `/undo` and the others.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::question::Question;
 use super::repl::Conversation;
 use super::table;
-use crate::agent::Agent;
 use crate::error::{Error, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
@@ -173,25 +171,26 @@ impl Conversation {
             kept = "; the old one is kept";
         }
         self.unanswered = None;
-        self.set_model(None)?;
+        self.model.clear();
         Ok(format!("bantam: started a new conversation{kept}"))
     }
 
     /// What the host of a model offers.
     fn offers(&self, model: &str) -> Result<HostOffers> {
         let factory = &self.repl.factory;
-        let config = factory.load(None)?.config;
+        let config = factory.load()?.config;
         catalog::of(factory.parts(&config), model)
     }
 
     /// Lists the models, or changes to one.
     fn model(&mut self, name: &str) -> Result<String> {
         if name.is_empty() {
-            return Ok(self.list_models());
+            return self.list_models();
         }
-        let model = self.set_model(Some(name))?;
+        let models = self.agent.models().choose(name, None)?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
-        let done = format!("bantam: the model is now {model}");
+        name.clone_into(&mut self.model);
+        let done = format!("bantam: the model is now {}", models.first());
         let Some((_, id)) = name
             .split_once('/')
             .filter(|_| !self.repl.models.iter().any(|known| known == name))
@@ -211,8 +210,9 @@ impl Conversation {
     }
 
     /// The models that can be chosen.
-    fn list_models(&self) -> String {
-        let model = self.agent.model();
+    fn list_models(&self) -> Result<String> {
+        let models = self.models()?;
+        let model = models.first();
         let mut names = self.repl.models.clone();
         let offers = self.offers(model).and_then(|host| host.models);
         let offers = offers.unwrap_or_default();
@@ -223,23 +223,11 @@ impl Conversation {
             names.push("one of these".to_owned());
         }
         names.push("or vendor/model".to_owned());
-        format!(
+        Ok(format!(
             "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
             table(&[], &rows),
             names.join(", ")
-        )
-    }
-
-    /// Answers with this model or the configured one, and returns its name.
-    fn set_model(&mut self, name: Option<&str>) -> Result<String> {
-        let factory = &self.repl.factory;
-        let agent = factory.build(&factory.load(name)?.config)?.agent;
-        Ok(self.set_agent(agent))
-    }
-
-    fn set_agent(&mut self, agent: Agent) -> String {
-        self.agent = Arc::new(agent);
-        self.agent.model().to_owned()
+        ))
     }
 
     /// Asks the last question again, as if it had not been asked before.
@@ -271,7 +259,8 @@ impl Conversation {
     }
 
     fn status(&self) -> Result<String> {
-        let model = self.agent.model();
+        let models = self.models()?;
+        let model = models.first();
         let context = self.agent.window_use(&self.repl.session)?;
         let mut lines = vec![format!("bantam: the model is {model}; context: {context}")];
         if let Some(session) = self.repl.stored_session() {

@@ -13,7 +13,6 @@ use crate::bus::{Event, Origin, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
 use crate::config::Env;
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::session::Session;
 use crate::text::millis;
 
 /// What came of a question.
@@ -30,14 +29,12 @@ pub(super) fn ask(agent: Agent, request: Request, output: Output, env: &Env) -> 
     let cancel = Cancel::new(Some(agent.limits().timeout));
     let request = Request { cancel, ..request };
     let printer = Arc::new(Printer::new(output, screen));
-    Ok(turn(&Arc::new(agent), None, request, &printer, &signals).response)
+    Ok(turn(&Arc::new(agent), request, &printer, &signals).response)
 }
 
-/// Runs a turn and prints it, with its background tasks and the answers to their reports. `request.cancel` ends all of them;
-/// `session` is the conversation if it is loaded already.
+/// Runs a turn and prints it, with its background tasks and the answers to their reports. `request.cancel` ends all of them.
 pub(super) fn turn(
     agent: &Arc<Agent>,
-    session: Option<Session>,
     request: Request,
     printer: &Arc<Printer>,
     signals: &Signals,
@@ -57,10 +54,7 @@ pub(super) fn turn(
     };
     signals.turn_begins(&request.cancel);
     printer.progress("thinking...");
-    let mut response = match session {
-        Some(session) => agent.run_in(session, &request, &show),
-        None => agent.run(&request, &show),
-    };
+    let mut response = agent.run(&request, &show);
     printer.turn_ends(&response, tasks.open(None));
     let had_tasks = tasks.open(None) > 0;
     let mut stopped = Vec::new();

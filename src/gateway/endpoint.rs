@@ -126,20 +126,17 @@ impl EndpointTurns {
         events: &(dyn Fn(Event) + Sync),
     ) -> Result<Answer> {
         let session = session_name(CHANNEL, key)?;
-        let agent = match &ask.model {
-            None => self.handler.agent(&session)?,
-            model => self.handler.agent_with(model.as_deref())?,
-        };
         let user = ask.user.unwrap_or_default();
         let request = Request {
             media: user.media,
+            model: ask.model.unwrap_or_default(),
             origin: origin(key),
             cancel: cancel.clone(),
             sampling: sampling(ask.options),
             ..Request::new(user.content, session)
         };
         Ok(Answer {
-            response: agent.run(&request, events),
+            response: self.handler.agent()?.run(&request, events),
             ..Answer::default()
         })
     }
@@ -160,10 +157,10 @@ impl EndpointTurns {
             // The history ends with results of the client's tools: its last question is still open.
             None => mark_open_question(&mut history, &id),
         };
-        let agent = self.handler.agent_with(ask.model.as_deref())?;
-        let agent = with_client_tools(&agent, tools)?;
+        let agent = with_client_tools(&*self.handler.agent()?, tools)?;
         let request = Request {
             media: user.media,
+            model: ask.model.unwrap_or_default(),
             history: Some(history),
             origin: origin(""),
             ids: vec![id],
@@ -247,7 +244,7 @@ impl Turns for EndpointTurns {
                 )));
             }
         }
-        let agent = self.handler.agent_with(ask.model.as_deref())?;
+        let agent = self.handler.agent()?;
         let tools = client_tools(ask.tools.clone(), "", &ClientCalls::default());
         with_client_tools(&agent, tools)
             .map(drop)

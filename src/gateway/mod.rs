@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::agent::{Agent, Tasks};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::cancel::Cancel;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::telegram::{self, Chats};
 use queue::Queues;
 use run::JobRunner;
@@ -31,15 +31,10 @@ use semaphore::Semaphore;
 /// How soon to try again to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Provides agents and answers control messages.
+/// Provides the agent and answers control messages.
 pub(crate) trait Handler: Send + Sync {
-    /// The agent for a conversation.
-    fn agent(&self, session: &str) -> Result<Arc<Agent>>;
-
-    /// The agent with a model of this name; `None` is the configured one.
-    fn agent_with(&self, _model: Option<&str>) -> Result<Arc<Agent>> {
-        Err(Error::failed("models cannot be chosen here"))
-    }
+    /// The agent that answers the next turn.
+    fn agent(&self) -> Result<Arc<Agent>>;
 
     /// The name in a message that looks like a command, `/NAME`, and is none.
     fn unknown_command(&self, _message: &str) -> Option<String> {

@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Dispatcher;
 use super::queue::MAX_MERGED;
-use crate::agent::{Agent, Budget, ReceivedMessage, Request, Steering};
+use crate::agent::{Budget, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
-use crate::error::Result;
 use crate::storage::Entry;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
@@ -166,20 +165,12 @@ impl Dispatcher {
             return;
         }
         // Without an agent the turn fails, and says why.
-        let Ok(agent) = self.agent_for(message) else {
+        let Ok(agent) = self.handler.agent() else {
             return;
         };
         let budget = agent.budget(&message.session, &message.origin.channel);
         chats.fetch(&begun.open, message, cancel, &budget);
         begun.budget = Some(budget);
-    }
-
-    /// The agent with the model of the job, or else of the conversation.
-    fn agent_for(&self, message: &Inbound) -> Result<Arc<Agent>> {
-        match self.runs.model_of(&message.first_id()) {
-            Some(model) => self.handler.agent_with(Some(&model)),
-            None => self.handler.agent(&message.session),
-        }
     }
 
     /// Runs the turn. Returns also the text that ends it in its chat.
@@ -190,7 +181,7 @@ impl Dispatcher {
         begun: &Begun,
     ) -> (Response, String) {
         let (origin, session) = (message.origin.clone(), message.session.clone());
-        let agent = match self.agent_for(message) {
+        let agent = match self.handler.agent() {
             Ok(agent) => agent,
             Err(e) => {
                 let response = Response::failed(&session, e);
@@ -217,6 +208,7 @@ impl Dispatcher {
             media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             ids: message.ids.clone(),
+            model: self.runs.model_of(&message.first_id()).unwrap_or_default(),
             confirm: self.asker(message, &ids, &cancel),
             cancel,
             budget: Some(budget.clone()),

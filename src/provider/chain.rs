@@ -10,6 +10,8 @@ use super::demo::Demo;
 use super::{Provider, ProviderError, Request, rejected};
 use crate::error::contained;
 use crate::message::{Price, Reply};
+use crate::redact::Redactor;
+use crate::secret::Secret;
 
 /// How often and how soon to retry.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,8 @@ pub struct Chain {
     models: Vec<Model>,
     /// The first so many models are equivalent and share the turns.
     alike: usize,
+    /// What the first one reads at once, in tokens, if it is known; 0 for the demo, which has no limit.
+    window: Option<u64>,
 }
 
 /// A model and its credentials.
@@ -97,10 +101,12 @@ impl Chain {
         self
     }
 
-    /// The models' secrets.
-    pub(crate) fn secrets(&self) -> impl Iterator<Item = String> {
+    /// The same, once `redactor` removes the secrets of its models.
+    pub(crate) fn known_to(self, redactor: &Redactor) -> Self {
         let keys = self.models.iter().flat_map(|model| &model.keys);
         keys.flat_map(|key| key.secrets())
+            .for_each(|secret| redactor.learn(Secret::new(secret)));
+        self
     }
 
     /// Whether one of the models has this name.
@@ -128,6 +134,18 @@ impl Chain {
         Self { alike, ..self }
     }
 
+    /// With what its first model reads at once, in tokens.
+    pub(crate) fn with_window(self, window: u64) -> Self {
+        Self {
+            window: Some(window),
+            ..self
+        }
+    }
+
+    pub(crate) fn window(&self) -> Option<u64> {
+        self.window
+    }
+
     /// The first choice.
     pub(crate) fn first(&self) -> Option<&dyn Provider> {
         self.models.first().map(Model::provider)
@@ -141,8 +159,8 @@ impl Chain {
             .map(Provider::model)
     }
 
-    /// Asks one model after the other until one answers, `wanted` first if there is one of that name. The result comes with the model that it is from: if none
-    /// answers, it is the first one's error.
+    /// Asks one model after the other until one answers, `wanted` first if there is one of that name. The result comes with the
+    /// model that it is from: if none answers, it is the first one's error.
     pub(crate) fn ask_chain(
         &self,
         request: &Request,
@@ -159,8 +177,7 @@ impl Chain {
             begun: false,
         };
         let mut first_error = None;
-        let mut models = self.by_health(Instant::now(), turn(request));
-        models.sort_by_key(|model| model.provider().model() != wanted);
+        let models = self.in_order(wanted, turn(request), Instant::now());
         let mut models = models.into_iter().peekable();
         while let Some(model) = models.next() {
             let provider = model.provider();
@@ -197,15 +214,14 @@ impl Chain {
 
     /// The models in the order in which to ask them: those that have just failed come last. Those that share the load take
     /// turns, each of them whole turns, for the sake of prompt caches.
-    fn by_health(&self, now: Instant, turn: usize) -> Vec<&Model> {
+    fn in_order(&self, wanted: &str, turn: usize, now: Instant) -> Vec<&Model> {
         let mut models: Vec<&Model> = self.models.iter().collect();
         let alike = self.alike.clamp(1, models.len().max(1));
         models
             .get_mut(..alike)
             .into_iter()
             .for_each(|alike| alike.rotate_left(turn % alike.len()));
-        let is_down = |model: &Model| model.health().down_until.is_some_and(|until| until > now);
-        models.sort_by_key(|model| is_down(model));
+        models.sort_by_key(|model| (model.is_down(now), model.provider().model() != wanted));
         models
     }
 }
@@ -230,6 +246,11 @@ fn random() -> u64 {
 }
 
 impl Model {
+    /// Whether it has just failed.
+    fn is_down(&self, now: Instant) -> bool {
+        self.health().down_until.is_some_and(|until| until > now)
+    }
+
     fn provider(&self) -> &dyn Provider {
         self.keys[0].as_ref()
     }

@@ -296,22 +296,6 @@ fn long_ago(home: &Home, turns: usize) {
 }
 
 #[test]
-fn the_demo_is_not_asked_for_summaries_and_its_file_stays_short() {
-    let home = Home::with(
-        &json!({ "agents": { "defaults": { "model_name": "demo/demo", "context_window": 1024 } } }),
-    );
-    long_ago(&home, 400);
-    home.agent(["-m", "time"]).exits(0).is_quiet();
-    let session = home.session("cli_default");
-    assert!(
-        session.lines[0]["summary"].is_null() && session.roles().len() < 110,
-        "{}",
-        session.roles().len()
-    );
-    assert_eq!(home.session("cli_default.1").roles().len(), 801);
-}
-
-#[test]
 fn a_limit_on_messages_begins_with_the_users() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
     let home = Home::with(&merged(

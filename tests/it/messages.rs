@@ -219,7 +219,7 @@ fn a_home_that_cannot_be_one_is_named_with_the_variable_that_says_where_it_is() 
         .run();
     run.prints("")
         .fails_with_a_hint()
-        .says("set BANTAM_HOME to another");
+        .says("hint: set BANTAM_HOME");
     let config = json!({ "agents": { "defaults": { "workspace": "/proc/nowhere" } } });
     let run = Home::with(&config)
         .bantam()

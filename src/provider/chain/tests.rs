@@ -273,7 +273,7 @@ fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
     );
     let order = |chain: &Chain, turn| {
         chain
-            .by_health(Instant::now(), turn)
+            .in_order("", turn, Instant::now())
             .iter()
             .map(|model| model.provider().model().to_owned())
             .collect::<Vec<_>>()

@@ -1,49 +1,44 @@
-//! The gateway's agents, and its answers to control messages.
+//! The gateway's agent, and its answers to control messages.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::factory::AgentFactory;
-use super::{local_time, skills};
+use super::{Parts, Ready, local_time, skills};
 use crate::agent::Agent;
 use crate::bus::Kind;
 use crate::cancel::Cancel;
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::gateway::{ControlReply, Handler};
 use crate::log::Log;
 use crate::mcp::Unknown;
 use crate::provider::catalog;
-use crate::secret::Secret;
 use crate::session::{FileStore, Session};
 use crate::text::clip;
 use crate::usage;
 
-/// One agent for each model in use, made on demand.
-pub(super) struct AgentPool {
+/// Answers the messages of the gateway.
+pub(super) struct GatewayHandler {
     factory: AgentFactory,
-    /// The tokens of the bot and of the endpoint, resolved, if there are such: they are redacted wherever they appear.
-    bot_token: Option<Secret>,
-    http_token: Option<Secret>,
-    /// By the name of the model; `None` is the configured one.
-    agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
-    /// Of the servers whose tools these agents have.
-    generation: AtomicU64,
+    config: Arc<Config>,
+    /// Built again when the tools of a server have changed.
+    built: Mutex<Option<Built>>,
 }
 
-impl AgentPool {
-    pub(super) fn new(
-        factory: AgentFactory,
-        bot_token: Option<Secret>,
-        http_token: Option<Secret>,
-    ) -> Self {
+struct Built {
+    agent: Arc<Agent>,
+    /// Of the servers whose tools it has.
+    generation: u64,
+}
+
+impl GatewayHandler {
+    /// `config` is that of `factory`, with the tokens of the bot and of the endpoint resolved: they are redacted wherever they appear.
+    pub(super) fn new(factory: AgentFactory, config: Arc<Config>) -> Self {
         Self {
             factory,
-            bot_token,
-            http_token,
-            agents: Mutex::default(),
-            generation: AtomicU64::new(0),
+            config,
+            built: Mutex::default(),
         }
     }
 
@@ -55,57 +50,45 @@ impl AgentPool {
     /// Lists MCP servers whose tools are not known; the next turns have them.
     pub(super) fn list_servers(&mut self, cancel: &Cancel, log: Log) -> Result<()> {
         self.factory.options.servers.unknown = Unknown::List(cancel.clone(), log);
-        self.lock().clear();
-        self.get(None).map(drop)
+        self.build().map(drop)
     }
 
-    /// The agent for a model, and notices about a new one.
-    pub(super) fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
-        let key = model.map(str::to_owned);
+    /// Builds the agent, and returns what the user should know about it.
+    pub(super) fn build(&self) -> Result<Vec<String>> {
+        let mut built = self.built();
         let generation = self.factory.options.servers.generation();
-        {
-            let mut agents = self.lock();
-            if self.generation.swap(generation, Ordering::SeqCst) != generation {
-                agents.clear();
-            }
-            if let Some(agent) = agents.get(&key) {
-                return Ok((agent.clone(), Vec::new()));
-            }
-        }
-        let mut loaded = self.factory.load(model)?;
-        if let Some(token) = &self.bot_token {
-            Arc::make_mut(&mut loaded.config).channels.telegram.token = token.clone();
-        }
-        if let Some(token) = &self.http_token {
-            Arc::make_mut(&mut loaded.config).channels.http.token = token.clone();
-        }
-        let ready = self.factory.build(&loaded.config)?;
-        let agent = Arc::new(ready.agent);
-        if self.generation.load(Ordering::SeqCst) == generation {
-            self.lock().insert(key, agent.clone());
-        }
-        Ok((agent, ready.notices))
+        let Ready { agent, notices } = self.factory.build(&self.config)?;
+        let warnings = agent.models().choose("", None)?.warnings;
+        *built = Some(Built {
+            agent: Arc::new(agent),
+            generation,
+        });
+        Ok([notices, warnings].concat())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<String>, Arc<Agent>>> {
-        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn built(&self) -> MutexGuard<'_, Option<Built>> {
+        self.built.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        self.factory.parts(&self.config)
     }
 
     /// Names the model in use and those to choose from: the configured ones, and what their hosts offer.
     fn offer_models(&self, session: &str) -> Result<ControlReply> {
-        let loaded = self.factory.load(None)?;
-        let mut models = loaded.config.whole_names();
+        let mut models = self.config.whole_names();
         let mut names = models.clone();
-        let hosts = loaded.config.host_names().into_iter();
+        let hosts = self.config.host_names().into_iter();
         names.extend(hosts.map(|host| format!("a model of {host} as {host}/NAME")));
         let names = names.join(", ");
-        for name in catalog::names(self.factory.parts(&loaded.config)) {
+        for name in catalog::names(self.parts()) {
             if !models.contains(&name) {
                 models.push(name);
             }
         }
         let or = if names.is_empty() { "" } else { ", or " };
-        let model = self.agent(session)?.model().to_owned();
+        let now = self.agent()?.models_for(session)?;
+        let model = now.first();
         let text = format!(
             "`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"
         );
@@ -119,34 +102,34 @@ impl AgentPool {
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
-        let (agent, name) = match self.get(Some(name)) {
-            Ok((agent, _)) => (agent, name.to_owned()),
+        let agent = self.agent()?;
+        let (models, name) = match agent.models().choose(name, None) {
+            Ok(models) => (models, name.to_owned()),
             Err(e) => {
                 // A name without its host will do if one host alone has it.
-                let whole = self.whole_name(name)?.ok_or(e)?;
-                (self.get(Some(&whole))?.0, whole)
+                let whole = self.whole_name(name).ok_or(e)?;
+                (agent.models().choose(&whole, None)?, whole)
             }
         };
         self.factory.choose_model(session, &name)?;
-        Ok(format!("From now on `{}` answers here.", agent.model()))
+        Ok(format!("From now on `{}` answers here.", models.first()))
     }
 
     /// `HOST/NAME` for a name that exactly one host has.
-    fn whole_name(&self, name: &str) -> Result<Option<String>> {
-        let loaded = self.factory.load(None)?;
-        let mut found = catalog::names(self.factory.parts(&loaded.config));
+    fn whole_name(&self, name: &str) -> Option<String> {
+        let mut found = catalog::names(self.parts());
         found.retain(|whole| whole.split_once('/').is_some_and(|(_, bare)| bare == name));
-        Ok(found.pop().filter(|_| found.is_empty()))
+        if found.len() == 1 { found.pop() } else { None }
     }
 
     fn status(&self, session: &str) -> Result<String> {
         let store = FileStore::new(self.factory.home.clone());
         let messages = Session::peek(&store, session)?.messages.len();
-        let agent = self.agent(session)?;
+        let agent = self.agent()?;
         Ok(format!(
             "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
             env!("CARGO_PKG_VERSION"),
-            agent.model(),
+            agent.models_for(session)?.first(),
             agent.window_use(session)?
         ))
     }
@@ -162,7 +145,7 @@ impl AgentPool {
             "Today: {calls} calls, {} tokens read and {} written{cost}.\nContext of this conversation: {}.",
             usage.prompt_tokens,
             usage.completion_tokens,
-            self.agent(session)?.window_use(session)?
+            self.agent()?.window_use(session)?
         ))
     }
 }
@@ -174,25 +157,27 @@ fn sentence(text: &str) -> String {
     first.unwrap_or_default() + chars.as_str()
 }
 
-impl Handler for AgentPool {
-    /// With the model chosen in this conversation, or the configured one if that is gone.
-    fn agent(&self, session: &str) -> Result<Arc<Agent>> {
-        let chosen = self.factory.chosen_model(session);
-        Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
-    }
-
-    fn agent_with(&self, model: Option<&str>) -> Result<Arc<Agent>> {
-        Ok(self.get(model)?.0)
+impl Handler for GatewayHandler {
+    fn agent(&self) -> Result<Arc<Agent>> {
+        let generation = self.factory.options.servers.generation();
+        if let Some(built) = &*self.built() {
+            if built.generation == generation {
+                return Ok(built.agent.clone());
+            }
+        }
+        self.build()?;
+        match &*self.built() {
+            Some(built) => Ok(built.agent.clone()),
+            None => Err(Error::failed("the agent could not be built")),
+        }
     }
 
     fn unknown_command(&self, message: &str) -> Option<String> {
-        let loaded = self.factory.load(None).ok()?;
-        skills(&self.factory.home, &loaded.config).unknown_command(message)
+        skills(&self.factory.home, &self.config).unknown_command(message)
     }
 
     fn models(&self) -> Vec<String> {
-        let loaded = self.factory.load(None);
-        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.config.whole_names())
+        self.config.whole_names()
     }
 
     fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
