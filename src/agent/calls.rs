@@ -18,7 +18,7 @@ use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::versions::Versions;
-use crate::session::{Record, Session, Values};
+use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
 use crate::tool::pages::{FirstPage, Pages};
@@ -136,11 +136,14 @@ impl<'a> CallRunner<'a> {
         &mut self,
         calls: &[ToolCall],
         is_last: bool,
-        session: &mut Session,
+        open: &mut OpenSession,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
-        let batch: Vec<Admitted> = calls.iter().map(|call| self.admit(call, session)).collect();
-        self.run_batch(&batch, is_last, session, reports)
+        let batch: Vec<Admitted> = calls
+            .iter()
+            .map(|call| self.admit(call, &open.session))
+            .collect();
+        self.run_batch(&batch, is_last, open, reports)
     }
 
     /// Asks the user about a call, and runs it if they agree.
@@ -148,14 +151,14 @@ impl<'a> CallRunner<'a> {
         &mut self,
         call: &ToolCall,
         is_last: bool,
-        session: &mut Session,
+        open: &mut OpenSession,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
-        let mut admitted = self.admit(call, session);
+        let mut admitted = self.admit(call, &open.session);
         if matches!(admitted.permission, Permission::Granted) {
-            admitted.permission = self.ask_user(&admitted.call, session)?;
+            admitted.permission = self.ask_user(&admitted.call, open)?;
         }
-        self.run_batch(&[admitted], is_last, session, reports)
+        self.run_batch(&[admitted], is_last, open, reports)
     }
 
     fn admit<'c>(&mut self, call: &'c ToolCall, session: &Session) -> Admitted<'c>
@@ -176,12 +179,12 @@ impl<'a> CallRunner<'a> {
         &mut self,
         batch: &[Admitted],
         is_last: bool,
-        session: &mut Session,
+        open: &mut OpenSession,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
         if self.said.is_none() {
-            self.said = Some(said(&session.messages));
-            self.keep_versions(session);
+            self.said = Some(said(&open.session.messages));
+            self.keep_versions(open);
         }
         let mut left = batch.len();
         let mut failed = Vec::new();
@@ -191,28 +194,28 @@ impl<'a> CallRunner<'a> {
                 failed.push(result.call_id.clone());
             }
             // The line number makes the name of the pages unique in the conversation.
-            let pages = format!("r{}", session.place());
+            let pages = format!("r{}", open.place());
             let first = FirstPage::of_tool(&report.name);
             result.content = self.pages.fold(&pages, result.content, first);
             reports.push(report);
             let footer = (is_last && left == 0).then_some(self.footer.as_str());
-            append_result(result, footer, session)
+            append_result(result, footer, open)
         })?;
         for id in failed {
             self.detector.failed(&id);
         }
-        self.store_values(session)
+        self.store_values(open)
     }
 
     /// From the first call on, earlier versions of files are kept for `/undo`.
-    fn keep_versions(&self, session: &Session) {
+    fn keep_versions(&self, open: &OpenSession) {
         let Some((home, kind)) = &self.context.agent.undo_in else {
             return;
         };
-        if !session.name.starts_with(kind) {
+        if !open.session.name.starts_with(kind) {
             return;
         }
-        let (dir, place) = (home.undo(&session.name), session.asked_at());
+        let (dir, place) = (home.undo(&open.session.name), open.asked_at());
         self.context.budget.keep_versions(if self.is_resumed {
             Versions::resumed(dir, place)
         } else {
@@ -221,7 +224,7 @@ impl<'a> CallRunner<'a> {
     }
 
     /// Appends the values that calls have set.
-    fn store_values(&self, session: &mut Session) -> Result<()> {
+    fn store_values(&self, open: &mut OpenSession) -> Result<()> {
         let values = self.values.take_changed();
         let entries: Vec<Record> = values
             .iter()
@@ -231,12 +234,12 @@ impl<'a> CallRunner<'a> {
             return Ok(());
         }
         let now = SystemTime::now();
-        session.append(&entries, Durability::Later, now)
+        open.append(&entries, Durability::Later, now)
     }
 
     /// Asks the user about a call and waits, however long they take. The conversation knows how far this has come, so that a
     /// turn that is resumed asks again and runs nothing twice.
-    fn ask_user(&mut self, call: &Call, session: &mut Session) -> Result<Permission> {
+    fn ask_user(&mut self, call: &Call, open: &mut OpenSession) -> Result<Permission> {
         let (cancel, tool) = (self.context.cancel, call.name());
         let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
         let Some(confirm) = &self.context.request.confirm else {
@@ -245,7 +248,7 @@ impl<'a> CallRunner<'a> {
                 "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
             ));
         };
-        store_now(session, &[Record::Asked(call.id())])?;
+        store_now(open, &[Record::Asked(call.id())])?;
         let decision = {
             let _pause = cancel.pause();
             let view = call.view(Audience::Approver(cancel));
@@ -258,11 +261,11 @@ impl<'a> CallRunner<'a> {
             })
         };
         match decision {
-            Decision::Yes => store_now(session, &[Record::Asked("")])?,
+            Decision::Yes => store_now(open, &[Record::Asked("")])?,
             Decision::Always => {
-                let mut allowed = session.allowed.clone();
+                let mut allowed = open.session.allowed.clone();
                 allowed.push(call.allowed_as());
-                store_now(session, &[Record::Asked(""), Record::Allow(&allowed)])?;
+                store_now(open, &[Record::Asked(""), Record::Allow(&allowed)])?;
             }
             Decision::No => return refused("the user was asked, and said no"),
             Decision::Unanswered => return refused("the user was asked, and has not answered"),
@@ -389,8 +392,8 @@ impl Agent {
         let request = Request::new("", "library_default");
         let cancel = request.cancel.with_timeout(self.limits.timeout);
         let called = contained("the call", || {
-            let session = self.open_session(&request, &cancel, &|_| ())?;
-            let models = self.models.choose("", session.model.as_deref())?;
+            let open = self.open_session(&request, &cancel, &|_| ())?;
+            let models = self.models.choose("", open.session.model.as_deref())?;
             let context = TurnContext {
                 agent: self,
                 request: &request,
@@ -400,26 +403,26 @@ impl Agent {
                 chain: &models.chain,
                 history: self.history,
             };
-            context.call(session, name, args)
+            context.call(open, name, args)
         });
         called.map_err(|e| self.redacted(e))
     }
 }
 
 impl TurnContext<'_> {
-    fn call(self, mut session: Session, name: &str, args: &Value) -> Result<ToolOutput> {
+    fn call(self, mut open: OpenSession, name: &str, args: &Value) -> Result<ToolOutput> {
         let call = ToolCall {
-            id: format!("call_{}", session.place()),
+            id: format!("call_{}", open.place()),
             name: name.to_owned(),
             arguments: args.to_string(),
             ..ToolCall::default()
         };
-        let calls = CallRunner::new(self, &session, false);
+        let calls = CallRunner::new(self, &open.session, false);
         let (result, _) = calls.run_one(&Admitted {
             call: self.agent.tools.prepare(&call),
             permission: Permission::Granted,
         });
-        calls.store_values(&mut session)?;
+        calls.store_values(&mut open)?;
         Ok(ToolOutput {
             text: result.content,
             failed: result.is_error,
@@ -428,15 +431,15 @@ impl TurnContext<'_> {
     }
 }
 
-fn store_now(session: &mut Session, entries: &[Record]) -> Result<()> {
-    session.append(entries, Durability::Now, SystemTime::now())
+fn store_now(open: &mut OpenSession, entries: &[Record]) -> Result<()> {
+    open.append(entries, Durability::Now, SystemTime::now())
 }
 
 /// Appends a result. The last result of a reply has a `footer`, and is synced with all before it.
 fn append_result(
     mut result: ToolResult,
     footer: Option<&str>,
-    session: &mut Session,
+    open: &mut OpenSession,
 ) -> Result<()> {
     if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
         result.content.push_str(&format!("\n[{footer}]"));
@@ -447,8 +450,8 @@ fn append_result(
         Durability::Later
     };
     let message = Message::ToolResult(result);
-    session.append(&[Record::Message(&message)], durability, SystemTime::now())?;
-    session.messages.push(message);
+    open.append(&[Record::Message(&message)], durability, SystemTime::now())?;
+    open.session.messages.push(message);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::bus::Event;
 use crate::error::Result;
 use crate::message::{Message, Stop, Usage};
 use crate::provider::{ProviderError, System, rejected};
-use crate::session::Session;
+use crate::session::{OpenSession, Session};
 use crate::text::{clip, fenced, rfc3339};
 
 /// The system prompt for a summary.
@@ -48,16 +48,16 @@ impl<'a> Compaction<'a> {
     /// Makes room if needed and asks; asks once more with less if the host finds the request too long.
     pub(super) fn ask(
         &mut self,
-        session: &mut Session,
+        open: &mut OpenSession,
         tools: Tools,
     ) -> Result<Answer<'a>, Failure<'a>> {
         let turn = self.turn;
         let agent = turn.agent;
         let mut refused: Option<Failure> = None;
         loop {
-            self.prompt.set_summary(session.summary.as_deref());
+            self.prompt.set_summary(open.session.summary.as_deref());
             let base = self.prompt.text.len() as u64 / TOKEN + agent.offers_weight;
-            let changed = self.make_room(base, session, refused.as_ref().map(|told| &told.error));
+            let changed = self.make_room(base, open, refused.as_ref().map(|told| &told.error));
             if let Some(why) = turn.cancel.reason() {
                 return Err(Failure {
                     error: ProviderError::Cancelled(why),
@@ -68,12 +68,12 @@ impl<'a> Compaction<'a> {
             if let Some(failure) = refused.take_if(|_| !changed) {
                 return Err(failure);
             }
-            self.prompt.set_summary(session.summary.as_deref());
+            self.prompt.set_summary(open.session.summary.as_deref());
             let filtered = agent
                 .filter
                 .as_ref()
-                .map(|filter| filter(session.messages.clone()));
-            let messages = filtered.as_deref().unwrap_or(&session.messages);
+                .map(|filter| filter(open.session.messages.clone()));
+            let messages = filtered.as_deref().unwrap_or(&open.session.messages);
             let mut on_delta = |text: &str| (turn.events)(Event::Delta(text.to_owned()));
             match turn.ask(self.prompt.system(), messages, tools, &mut on_delta) {
                 Ok(mut answer) => {
@@ -86,12 +86,12 @@ impl<'a> Compaction<'a> {
                 Err(failure) => match &failure.error {
                     ProviderError::TooLong { .. } if refused.is_none() => refused = Some(failure),
                     ProviderError::MessageRefused(why)
-                        if drop_images_of_tools(&mut session.messages) =>
+                        if drop_images_of_tools(&mut open.session.messages) =>
                     {
                         turn.notice(format!(
                             "asking again without the images that tools have read: {why}"
                         ));
-                        turn.renew_as_it_is(session);
+                        turn.renew_as_it_is(open);
                     }
                     _ => return Err(failure),
                 },
@@ -105,10 +105,10 @@ impl<'a> Compaction<'a> {
     fn make_room(
         &mut self,
         base: u64,
-        session: &mut Session,
+        open: &mut OpenSession,
         refused: Option<&ProviderError>,
     ) -> bool {
-        let estimate = history::estimate(base, &session.messages);
+        let estimate = history::estimate(base, &open.session.messages);
         let threshold = self.turn.history.threshold();
         let is_refused = refused.is_some();
         let limit = match refused {
@@ -126,45 +126,48 @@ impl<'a> Compaction<'a> {
         // From here on in our own weights; the host may count more tokens for them.
         let room = scaled(
             bound - base,
-            base + history::weight(&session.messages),
+            base + history::weight(&open.session.messages),
             estimate,
         );
         let enough = room / 4 * 3;
-        let mut lighter = session.messages.clone();
+        let mut lighter = open.session.messages.clone();
         let recent = history::last_turns(&lighter, 2).unwrap_or(0);
         let stubs = history::stub(&mut lighter[..recent], |_| true);
         if stubs > 0 && !self.failed && history::weight(&lighter) <= enough {
             self.replace(
-                session,
-                session.summary.clone(),
+                open,
+                open.session.summary.clone(),
                 lighter,
                 &format!("{stubs} old tool results were dropped"),
             );
             return true;
         }
         let mut changed = false;
-        let cut = history::cut(&session.messages, room);
-        if cut > 0 && (is_refused || history::weight(&session.messages[..cut]) > room / 8) {
+        let cut = history::cut(&open.session.messages, room);
+        if cut > 0 && (is_refused || history::weight(&open.session.messages[..cut]) > room / 8) {
             let summary = if self.failed {
                 None
             } else {
-                self.summarize(session, cut, limit)
+                self.summarize(&open.session, cut, limit)
             };
             if self.turn.cancel.reason().is_some() {
                 return false;
             }
             self.failed |= summary.is_none();
-            let (summary, kept) = (summary.or(session.summary.clone()), lighter.split_off(cut));
+            let (summary, kept) = (
+                summary.or(open.session.summary.clone()),
+                lighter.split_off(cut),
+            );
             self.replace(
-                session,
+                open,
                 summary,
                 kept,
                 &format!("{cut} messages are now a summary"),
             );
             changed = true;
         }
-        if history::weight(&session.messages) > enough {
-            changed |= self.stub_this_turn(session, enough);
+        if history::weight(&open.session.messages) > enough {
+            changed |= self.stub_this_turn(open, enough);
         }
         changed
     }
@@ -172,14 +175,14 @@ impl<'a> Compaction<'a> {
     /// Continues with `kept` in a new segment or, after a failure, only in this turn.
     fn replace(
         &mut self,
-        session: &mut Session,
+        open: &mut OpenSession,
         summary: Option<String>,
         mut kept: Vec<Message>,
         what: &str,
     ) {
         history::forget_usage(&mut kept);
         if !self.failed {
-            match session.renew(summary.clone(), kept.clone(), SystemTime::now()) {
+            match open.renew(summary.clone(), kept.clone(), SystemTime::now()) {
                 Ok(()) => {
                     return self
                         .turn
@@ -191,20 +194,20 @@ impl<'a> Compaction<'a> {
             }
             self.failed = true;
         }
-        (session.summary, session.messages, self.left_out) = (summary, kept, true);
+        (open.session.summary, open.session.messages, self.left_out) = (summary, kept, true);
     }
 
     /// Drops older results of a turn that outgrows the window on its own; the store keeps them.
-    fn stub_this_turn(&mut self, session: &mut Session, enough: u64) -> bool {
+    fn stub_this_turn(&mut self, open: &mut OpenSession, enough: u64) -> bool {
         let is_result = |message: &Message| matches!(message, Message::ToolResult(_));
-        let Some(newest) = session.messages.iter().rposition(is_result) else {
+        let Some(newest) = open.session.messages.iter().rposition(is_result) else {
             return false;
         };
-        let excess = history::weight(&session.messages).saturating_sub(enough);
-        let stubs = history::stub(&mut session.messages[..newest], |saved| saved < excess);
+        let excess = history::weight(&open.session.messages).saturating_sub(enough);
+        let stubs = history::stub(&mut open.session.messages[..newest], |saved| saved < excess);
         if stubs > 0 {
             self.left_out = true;
-            history::forget_usage(&mut session.messages);
+            history::forget_usage(&mut open.session.messages);
             self.turn.notice(format!(
                 "the turn was getting long: {stubs} of its older tool results were dropped"
             ));
@@ -304,41 +307,43 @@ fn scaled(room: u64, all: u64, counted: u64) -> u64 {
 
 impl TurnContext<'_> {
     /// Starts a conversation over if it has been idle for too long before its next message.
-    pub(super) fn expire_idle(&self, session: &mut Session, now: SystemTime) -> Result<()> {
+    pub(super) fn expire_idle(&self, open: &mut OpenSession, now: SystemTime) -> Result<()> {
         let ttl = self.history.ttl;
         let Some(since) = ttl.and_then(|ttl| now.checked_sub(ttl)) else {
             return Ok(());
         };
         // RFC 3339 times in UTC sort as texts.
-        if session.messages.is_empty() || session.last.is_empty() || session.last >= rfc3339(since)
+        if open.session.messages.is_empty()
+            || open.session.last.is_empty()
+            || open.session.last >= rfc3339(since)
         {
             return Ok(());
         }
         self.notice(format!(
             "idle since {}: a new conversation begins",
-            session.last
+            open.session.last
         ));
-        session.renew(None, Vec::new(), now)
+        open.renew(None, Vec::new(), now)
     }
 
     /// Leaves out messages beyond `session.history_limit`; if they are many, a new segment drops them.
-    pub(super) fn apply_message_limit(&self, session: &mut Session) {
+    pub(super) fn apply_message_limit(&self, open: &mut OpenSession) {
         let limit = self.history.limit;
         let from = if limit == 0 {
             0
         } else {
-            history::newest(&session.messages, limit)
+            history::newest(&open.session.messages, limit)
         };
-        session.messages.drain(..from);
+        open.session.messages.drain(..from);
         if from > limit.max(100) {
-            self.renew_as_it_is(session);
+            self.renew_as_it_is(open);
         }
     }
 
     /// Begins a new segment with the messages as they are in memory.
-    fn renew_as_it_is(&self, session: &mut Session) {
-        let (summary, kept) = (session.summary.clone(), session.messages.clone());
-        if let Err(e) = session.renew(summary, kept, SystemTime::now()) {
+    fn renew_as_it_is(&self, open: &mut OpenSession) {
+        let (summary, kept) = (open.session.summary.clone(), open.session.messages.clone());
+        if let Err(e) = open.renew(summary, kept, SystemTime::now()) {
             self.warn(e.message);
         }
     }

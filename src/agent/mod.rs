@@ -46,7 +46,9 @@ use crate::message::{Media, Message, User, UserKind};
 use crate::paths::Home;
 use crate::provider::{self, Chain, Retry, Sampling, ToolOffer};
 use crate::redact::Redactor;
-use crate::session::{self, Durability, MAX_TITLE, Record, Session, SessionInfo, Store};
+use crate::session::{
+    self, Durability, MAX_TITLE, OpenSession, Record, Session, SessionInfo, Store,
+};
 use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, ToolSpec};
 pub use crate::usage::Budget;
@@ -349,7 +351,7 @@ impl Agent {
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
         let mut session = match &request.history {
-            Some(history) => Session::with_history(&request.session, history)?,
+            Some(history) => OpenSession::with_history(&request.session, history)?.session,
             None => Session::peek(&*self.store, &request.session)?,
         };
         session.close_turn();
@@ -427,6 +429,11 @@ impl Agent {
         Session::peek(&*self.store, key)
     }
 
+    /// Waits for a turn that is running.
+    fn open(&self, key: &str) -> Result<OpenSession> {
+        OpenSession::open(&self.store, key, &Cancel::new(None), &|| ())
+    }
+
     /// A named value of a conversation; `None` if there is none with this name.
     ///
     /// # Errors
@@ -441,11 +448,10 @@ impl Agent {
     /// # Errors
     /// [`crate::error::Kind::Busy`] when a turn runs for 30 seconds more, and those of [`Store::read`] and [`Store::write`].
     pub fn set(&self, key: &str, name: &str, value: impl Into<Value>) -> Result<()> {
-        let mut session = Session::open(&self.store, key, &Cancel::new(None), &|| ())?;
         let value = value.into();
-        let entries = [Record::Value(name, &value)];
-        let now = SystemTime::now();
-        session.append(&entries, Durability::Now, now)
+        let record = [Record::Value(name, &value)];
+        self.open(key)?
+            .append(&record, Durability::Now, SystemTime::now())
     }
 
     /// Removes a named value of a conversation.
@@ -461,8 +467,7 @@ impl Agent {
     /// # Errors
     /// Those of [`Agent::set`].
     pub fn reset(&self, key: &str) -> Result<()> {
-        let mut session = Session::open(&self.store, key, &Cancel::new(None), &|| ())?;
-        session.renew(None, Vec::new(), SystemTime::now())
+        self.open(key)?.renew(None, Vec::new(), SystemTime::now())
     }
 
     /// The tools that it offers to the model. An agent that has some also has `read_more`, for results of more than 30,000 bytes,

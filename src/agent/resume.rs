@@ -3,23 +3,23 @@
 use super::turn::State;
 use super::{ReceivedMessage, Request};
 use crate::message::{Message, Reply, TurnStop, UserKind};
-use crate::session::Session;
+use crate::session::{OpenSession, Session};
 
 /// Where the turn of this message stands, as far as the lines of its conversation tell; `None` if the message is new to it.
-pub(super) fn resume(session: &mut Session, request: &Request) -> Option<State> {
-    if !has_message(session, request) {
+pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State> {
+    if !has_message(&open.session, request) {
         return None;
     }
-    let is_over = match session.ended {
+    let is_over = match open.session.ended {
         None => false,
         Some(TurnStop::Cancelled) => true,
         // One without an answer goes on.
-        Some(_) => has_answer(session),
+        Some(_) => has_answer(&open.session),
     };
     if is_over {
         return Some(State::Done);
     }
-    let not_begun = session.take_not_begun();
+    let not_begun = open.take_not_begun();
     if not_begun.is_empty() {
         Some(State::Asking)
     } else {

@@ -20,7 +20,7 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
 use crate::provider::ProviderError;
-use crate::session::{LIBRARY, Record, Session, fresh_key};
+use crate::session::{LIBRARY, OpenSession, Record, Session, fresh_key};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 
@@ -53,7 +53,7 @@ enum Permit {
 
 struct Turn<'a> {
     context: TurnContext<'a>,
-    session: Session,
+    open: OpenSession,
     compaction: Compaction<'a>,
     calls: CallRunner<'a>,
     state: State,
@@ -93,12 +93,11 @@ impl Agent {
         };
         let ended = contained("the turn", || {
             check(&request)?;
-            let session = self.open_session(&request, &cancel, events)?;
-            let models = self
-                .models
-                .choose(&request.model, session.model.as_deref())?;
+            let open = self.open_session(&request, &cancel, events)?;
+            let chosen = open.session.model.as_deref();
+            let models = self.models.choose(&request.model, chosen)?;
             models.first().clone_into(&mut response.model);
-            let warnings = session.damage.iter().chain(&models.warnings);
+            let warnings = open.session.damage.iter().chain(&models.warnings);
             warnings.for_each(|warning| events(Event::Warning(warning.clone())));
             let context = TurnContext {
                 agent: self,
@@ -109,7 +108,7 @@ impl Agent {
                 chain: &models.chain,
                 history: self.history.with_window_of(&models.chain),
             };
-            context.run(session, &mut response)
+            context.run(open, &mut response)
         });
         if let Err(e) = ended {
             TurnEnd::of_error(e).fill(&mut response);
@@ -130,11 +129,11 @@ impl Agent {
         request: &Request,
         cancel: &Cancel,
         events: Events,
-    ) -> Result<Session> {
+    ) -> Result<OpenSession> {
         let wait = || events(Event::Warning(WAITING.to_owned()));
         match &request.history {
-            Some(history) => Session::with_history(&request.session, history),
-            None => Session::open(&self.store, &request.session, cancel, &wait),
+            Some(history) => OpenSession::with_history(&request.session, history),
+            None => OpenSession::open(&self.store, &request.session, cancel, &wait),
         }
     }
 
@@ -148,12 +147,12 @@ impl Agent {
 }
 
 impl<'a> TurnContext<'a> {
-    fn run(self, mut session: Session, response: &'a mut Response) -> Result<()> {
-        let resumed = resume(&mut session, self.request);
+    fn run(self, mut open: OpenSession, response: &'a mut Response) -> Result<()> {
+        let resumed = resume(&mut open, self.request);
         if resumed == Some(State::Done) {
-            return repeat_end(&session, response);
+            return repeat_end(&open.session, response);
         }
-        let mut turn = Turn::begin(self, session, resumed, response)?;
+        let mut turn = Turn::begin(self, open, resumed, response)?;
         while turn.state != State::Done {
             turn.step()?;
         }
@@ -165,21 +164,23 @@ impl<'a> Turn<'a> {
     /// Begins with the request's message, or goes on from the state of a turn that has it already.
     fn begin(
         context: TurnContext<'a>,
-        session: Session,
+        open: OpenSession,
         resumed: Option<State>,
         response: &'a mut Response,
     ) -> Result<Self> {
         let TurnContext { agent, request, .. } = context;
         let held = agent.prompt.hold_workspace();
-        let mut prompt = agent.prompt.build(&agent.tools, &session, request, &held)?;
+        let mut prompt = agent
+            .prompt
+            .build(&agent.tools, &open.session, request, &held)?;
         for warning in prompt.warnings.drain(..) {
             context.warn(warning);
         }
         let mut turn = Self {
             context,
             compaction: Compaction::new(context, prompt),
-            calls: CallRunner::new(context, &session, resumed.is_some()),
-            session,
+            calls: CallRunner::new(context, &open.session, resumed.is_some()),
+            open,
             state: State::Asking,
             unstored: Vec::new(),
             is_follow_up: context.budget.calls_used() > 0,
@@ -189,16 +190,16 @@ impl<'a> Turn<'a> {
         match resumed {
             Some(state) => {
                 turn.state = state;
-                turn.unstored = parts_not_stored(request, &turn.session);
-                context.budget.restore(calls_used(&turn.session));
+                turn.unstored = parts_not_stored(request, &turn.open.session);
+                context.budget.restore(calls_used(&turn.open.session));
             }
             None => {
                 turn.give_up_calls()?;
                 turn.append_user_message(&held)?;
             }
         }
-        context.apply_message_limit(&mut turn.session);
-        history::drop_old_images(&mut turn.session.messages);
+        context.apply_message_limit(&mut turn.open);
+        history::drop_old_images(&mut turn.open.session.messages);
         Ok(turn)
     }
 
@@ -265,7 +266,7 @@ impl<'a> Turn<'a> {
         if !self.response.tool_calls.is_empty() && !tools.withheld && has_steps {
             self.take_steering()?;
         }
-        let answer = self.compaction.ask(&mut self.session, tools);
+        let answer = self.compaction.ask(&mut self.open, tools);
         let mut reply = match answer {
             Ok(Answer { reply, model }) => {
                 model.clone_into(&mut self.response.model);
@@ -316,7 +317,7 @@ impl<'a> Turn<'a> {
         }
         if !is_answer && wants_tools {
             let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
-            let end = TurnEnd::of_calls_alone(limit, &self.session.messages);
+            let end = TurnEnd::of_calls_alone(limit, &self.open.session.messages);
             return self.finish(end);
         }
         // A first step may have needed no tools.
@@ -341,7 +342,7 @@ impl<'a> Turn<'a> {
                 .tools
                 .resolve(&agent.redactor.redact(std::mem::take(&mut call.name)));
         }
-        make_unique(&mut reply.calls, &self.session.messages);
+        make_unique(&mut reply.calls, &self.open.session.messages);
         let calls = reply.calls.clone();
         self.append_message(Message::Assistant(reply))?;
         Ok(State::Running(calls.into()))
@@ -352,14 +353,14 @@ impl<'a> Turn<'a> {
         let Some(next) = calls.front() else {
             return self.end_calls();
         };
-        if self.calls.needs_approval(next, &self.session) {
+        if self.calls.needs_approval(next, &self.open.session) {
             return Ok(State::AwaitingApproval(calls));
         }
-        let count = self.calls.parallel(&calls, &self.session);
+        let count = self.calls.parallel(&calls, &self.open.session);
         let batch: Vec<ToolCall> = calls.drain(..count).collect();
         let reports = &mut self.response.tool_calls;
         self.calls
-            .run(&batch, calls.is_empty(), &mut self.session, reports)?;
+            .run(&batch, calls.is_empty(), &mut self.open, reports)?;
         Ok(State::Running(calls))
     }
 
@@ -368,7 +369,7 @@ impl<'a> Turn<'a> {
         if let Some(call) = calls.pop_front() {
             let reports = &mut self.response.tool_calls;
             self.calls
-                .run_if_approved(&call, calls.is_empty(), &mut self.session, reports)?;
+                .run_if_approved(&call, calls.is_empty(), &mut self.open, reports)?;
         }
         Ok(State::Running(calls))
     }
@@ -376,7 +377,7 @@ impl<'a> Turn<'a> {
     /// All calls of the reply have a result.
     fn end_calls(&mut self) -> Result<State> {
         if self.calls.is_handed_over() && self.context.cancel.reason().is_none() {
-            let said = last_reply(&self.session).map(|reply| reply.text.clone());
+            let said = last_reply(&self.open.session).map(|reply| reply.text.clone());
             return self.finish(TurnEnd::handed_over(said.unwrap_or_default()));
         }
         Ok(State::Asking)
@@ -389,7 +390,7 @@ impl<'a> Turn<'a> {
             arrived,
             model,
         } = failure;
-        let messages = &self.session.messages;
+        let messages = &self.open.session.messages;
         let is_first_word = messages.last().is_some_and(Message::is_question)
             && (!self.is_follow_up || matches!(error, ProviderError::MessageRefused(_)));
         let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
@@ -399,7 +400,7 @@ impl<'a> Turn<'a> {
             end.error = Some(self.context.cancel.timed_out());
         }
         let is_first_turn =
-            self.session.summary.is_none() && history::last_turns(messages, 1).is_none();
+            self.open.session.summary.is_none() && history::last_turns(messages, 1).is_none();
         if is_too_long && is_first_turn {
             // A new conversation would be as long.
             end.error = end.error.map(|error| {
@@ -411,19 +412,20 @@ impl<'a> Turn<'a> {
 
     /// Stores the end of the turn.
     fn finish(&mut self, mut end: TurnEnd) -> Result<State> {
-        let session = &mut self.session;
+        let open = &mut self.open;
         end.error = end.error.or_else(|| self.calls.take_unasked());
         let reply = end.reply.clone().map(Message::Assistant);
         let mut records: Vec<Record> = reply.iter().map(Record::Message).collect();
         if end.keep == Keep::Nothing {
-            records.push(session.undo_turn());
+            records.push(open.undo_turn());
         }
         records.push(Record::End(end.stop()));
-        session.append(&records, Durability::Now, SystemTime::now())?;
+        open.append(&records, Durability::Now, SystemTime::now())?;
         if end.keep != Keep::Nothing {
-            session.messages.extend(reply);
-            let asked = session.messages.iter().rposition(Message::is_question);
-            self.response.stored = session.messages.split_off(asked.unwrap_or_default());
+            let messages = &mut open.session.messages;
+            messages.extend(reply);
+            let asked = messages.iter().rposition(Message::is_question);
+            self.response.stored = messages.split_off(asked.unwrap_or_default());
         }
         end.fill(self.response);
         Ok(State::Done)
@@ -431,25 +433,26 @@ impl<'a> Turn<'a> {
 
     fn append_message(&mut self, message: Message) -> Result<()> {
         let record = [Record::Message(&message)];
-        self.session
+        self.open
             .append(&record, Durability::Now, SystemTime::now())?;
-        self.session.messages.push(message);
+        self.open.session.messages.push(message);
         Ok(())
     }
 
     fn append_user_message(&mut self, held: &HeldWorkspace) -> Result<()> {
         let TurnContext { agent, request, .. } = self.context;
-        let (session, now) = (&mut self.session, SystemTime::now());
-        self.context.expire_idle(session, now)?;
+        let (open, now) = (&mut self.open, SystemTime::now());
+        self.context.expire_idle(open, now)?;
         let user = request.message(&agent.prompt, now);
-        session.append(
+        open.append(
             &[Record::Message(&Message::User(user.clone()))],
             Durability::Now,
             now,
         )?;
         let (notes, warnings) = agent.prompt.notes(now, held);
-        session.close_turn();
-        session.messages.push(Message::User(User { notes, ..user }));
+        open.session.close_turn();
+        let message = Message::User(User { notes, ..user });
+        open.session.messages.push(message);
         for warning in warnings {
             self.context.warn(warning);
         }
@@ -458,12 +461,12 @@ impl<'a> Turn<'a> {
 
     /// Stores results for calls that wait for the user's decision: another message has come instead.
     fn give_up_calls(&mut self) -> Result<()> {
-        let results = self.session.give_up_not_begun();
+        let results = self.open.give_up_not_begun();
         let records: Vec<Record> = results.iter().map(Record::Message).collect();
         if records.is_empty() {
             return Ok(());
         }
-        self.session
+        self.open
             .append(&records, Durability::Later, SystemTime::now())
     }
 

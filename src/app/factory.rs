@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, User};
 use crate::paths::{Home, of_user};
 use crate::session::versions::{self, Before, Version, Versions};
-use crate::session::{FileStore, Record, Session, Store, archive};
+use crate::session::{FileStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::one_line;
 use crate::tool::was_not_run;
@@ -126,6 +126,11 @@ impl AgentFactory {
         }
     }
 
+    /// Waits for a turn that is running.
+    fn open(&self, session: &str) -> Result<OpenSession> {
+        OpenSession::open(&self.store(), session, &Cancel::new(None), &|| ())
+    }
+
     pub(crate) fn last_question(&self, session: &str) -> Result<Option<User>> {
         Ok(question(&Session::peek(&*self.store(), session)?))
     }
@@ -134,21 +139,19 @@ impl AgentFactory {
     /// if there is none, or if it was the question before it that was taken back last.
     pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
         // Locked to the end: a turn that came in between would be taken back in its place.
-        let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
-        let Some(question) = question(&session).filter(|_| !session.is_undone()) else {
-            return Ok(None);
+        let mut open = self.open(session)?;
+        let question = match question(&open.session) {
+            Some(question) if !open.is_undone() => question,
+            _ => return Ok(None),
         };
         // In memory nothing is kept.
         let files = match self.options.memory {
             Some(_) => Vec::new(),
-            None => self.put_back(&Versions::of(
-                self.home.undo(&session.name),
-                session.asked_at(),
-            ))?,
+            None => self.put_back(&Versions::of(self.home.undo(session), open.asked_at()))?,
         };
-        let ran = commands_since(&session);
-        take_back(&mut session)?;
-        versions::forget(&self.home, &session.name)?;
+        let ran = commands_since(&open.session);
+        take_back(&mut open)?;
+        versions::forget(&self.home, session)?;
         Ok(Some(Undone {
             question,
             files,
@@ -195,18 +198,19 @@ impl AgentFactory {
 
     /// Takes back the last question of a conversation with all that follows it, and returns it.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
-        let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
-        let question = question(&session);
+        let mut open = self.open(session)?;
+        let question = question(&open.session);
         if question.is_some() {
-            take_back(&mut session)?;
+            take_back(&mut open)?;
         }
         Ok(question)
     }
 
     /// Stores the model as the one of a conversation.
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
-        let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
-        session.append(&[Record::Model(model)], Durability::Now, SystemTime::now())
+        let record = [Record::Model(model)];
+        self.open(session)?
+            .append(&record, Durability::Now, SystemTime::now())
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.
@@ -271,9 +275,9 @@ fn commands_since(session: &Session) -> bool {
 }
 
 /// Takes back the last question of a conversation with all that follows it.
-fn take_back(session: &mut Session) -> Result<()> {
-    let undo = session.undo_turn();
-    session.append(&[undo], Durability::Now, SystemTime::now())
+fn take_back(open: &mut OpenSession) -> Result<()> {
+    let undo = open.undo_turn();
+    open.append(&[undo], Durability::Now, SystemTime::now())
 }
 
 /// The last question of a conversation.

@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use super::files::lock;
 use super::files::read_log;
-use super::lines::version;
+use super::lines::{header, version};
 use super::media::{self, Named};
 use super::{
-    FileStore, Session, Store, base, effective_lines, header, is_unnamed, note, refuse_newer,
+    FileStore, OpenSession, Session, Store, base, effective_lines, is_unnamed, note, refuse_newer,
     turn_end, versions,
 };
 use crate::cancel::Cancel;
@@ -384,20 +384,20 @@ pub(crate) fn reset(
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
     let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
-    let mut session = match Session::open(&store, key, cancel, &|| ()) {
+    let mut open = match OpenSession::open(&store, key, cancel, &|| ()) {
         Err(e) if e.kind == Kind::Config => {
             let _lock = lock(home, key, cancel, &|| ())?;
             return begin_anew(home, key, now).map(Some);
         }
         loaded => loaded?,
     };
-    if session.next() <= 1 && session.damage.is_empty() {
+    if open.is_empty() && open.session.damage.is_empty() {
         return Ok(None);
     }
     versions::forget(home, key)?;
-    session.model = None;
-    session.allowed.clear();
-    session.renew(None, Vec::new(), now)?;
+    open.session.model = None;
+    open.session.allowed.clear();
+    open.renew(None, Vec::new(), now)?;
     let old = segments::segments(&home.session(key))?;
     Ok(old.into_values().next_back())
 }

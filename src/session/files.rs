@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::lines::{fields, header, refuse_newer, version};
 use super::lock::lock_when_free;
 use super::media::{self, Named};
+use super::open::replay;
 use super::{Guard, Line, Loaded, Record, Session, Store, archive, note};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
@@ -120,7 +121,7 @@ impl FileStore {
     /// A conversation for a list, without its media.
     pub(super) fn summarize(&self, key: &str) -> Result<Session> {
         check_session(key)?;
-        Ok(Session::of_lines(key, self.look(key)?)?.0)
+        Ok(replay(key, self.look(key)?)?.session)
     }
 
     /// Opens the file of a locked conversation and repairs it: what a crash cut short, what a disk damaged, what is too large.
@@ -157,8 +158,8 @@ impl FileStore {
         if !notes.exists() {
             return Ok(());
         }
-        let (session, missing) = Session::of_lines(key, lines.clone().into())?;
-        if session.not_begun > 0 {
+        let found = replay(key, lines.clone().into())?;
+        if found.not_begun > 0 {
             return Ok(());
         }
         let _lock = note::lock(&notes)?;
@@ -169,7 +170,12 @@ impl FileStore {
             new.push(header(key, &now));
         }
         // Results follow their calls.
-        new.extend(missing.iter().map(|m| fields(&Record::Message(m), &now)));
+        new.extend(
+            found
+                .missing
+                .iter()
+                .map(|m| fields(&Record::Message(m), &now)),
+        );
         new.extend(waiting);
         self.append(key, file, &new, Durability::Now)?;
         lines.extend(new);

@@ -125,13 +125,13 @@ pub(super) fn lock(path: &Path) -> Result<Lock> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{FileStore, Session, Store, archive};
+    use crate::session::{FileStore, OpenSession, Session, Store, archive};
     use std::path::PathBuf;
     use std::sync::Arc;
 
-    fn open(home: &Home) -> Session {
+    fn open(home: &Home) -> OpenSession {
         let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
-        Session::open(&store, "telegram_1", &Cancel::new(None), &|| ()).unwrap()
+        OpenSession::open(&store, "telegram_1", &Cancel::new(None), &|| ()).unwrap()
     }
 
     struct Scratch(Home);
@@ -146,7 +146,7 @@ mod tests {
 
         /// The ids of all messages of the conversation that have one, and the files beside it.
         fn found(&self) -> (Vec<String>, Vec<PathBuf>) {
-            let session = open(&self.0);
+            let session = open(&self.0).session;
             let id = |message: &Message| match message {
                 Message::User(user) => user.ids.first().cloned(),
                 _ => None,
@@ -178,7 +178,7 @@ mod tests {
         )
         .unwrap();
         note(home, "telegram_1", "b", "The job sent this", "two").unwrap();
-        assert!(home.session_notes("telegram_1").exists() && held.messages.is_empty());
+        assert!(home.session_notes("telegram_1").exists() && held.session.messages.is_empty());
         let seen = Session::peek(&FileStore::new(home.clone()), "telegram_1").unwrap();
         assert!(home.session_notes("telegram_1").exists() && !home.session("telegram_1").exists());
         let list = archive::list(home).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         );
         drop(held);
         note(home, "telegram_1", "c", "The job sent this", "three").unwrap();
-        let session = open(home);
+        let session = open(home).session;
         assert_eq!(session.messages[..2], seen.messages);
         let Message::User(first) = &session.messages[0] else {
             panic!("{:?}", session.messages)
@@ -232,7 +232,7 @@ mod tests {
             );
         }
         drop(held);
-        let session = open(home);
+        let session = open(home).session;
         let all: Vec<&User> = session
             .messages
             .iter()
@@ -260,7 +260,7 @@ mod tests {
             .unwrap();
         }
         drop(session);
-        let session = open(home);
+        let session = open(home).session;
         let Message::User(last) = &session.messages[50] else {
             panic!()
         };
@@ -325,7 +325,7 @@ mod tests {
         archive::reset(home, "telegram_1", &cancel, now)
             .unwrap()
             .unwrap();
-        assert!(open(home).messages.is_empty());
+        assert!(open(home).session.messages.is_empty());
         let held = open(home);
         note(home, "telegram_1", "b", "Title", "text").unwrap();
         drop(held);

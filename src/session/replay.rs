@@ -14,9 +14,34 @@ enum Item {
     Values(Value),
 }
 
+/// Where a conversation stands in its lines.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Position {
+    /// The number in the conversation of its segment's first line.
+    pub base: u64,
+    /// The number of the next line in its segment.
+    pub next: u64,
+    /// The number of the line with the user's last message.
+    pub asked: u64,
+}
+
+/// What lines make.
+pub(super) struct Replayed {
+    pub session: Session,
+    pub position: Position,
+    /// The results that it lacks at its end.
+    pub missing: Vec<Message>,
+    /// The results of so many messages at the end stand for calls that have not begun: no file has them.
+    pub not_begun: usize,
+    /// A turn was taken back, and none has begun or ended since.
+    pub is_undone: bool,
+}
+
 /// Takes the lines of a segment, and makes a conversation of them.
 pub(super) struct Replay {
     session: Session,
+    position: Position,
+    is_undone: bool,
     asked_about: String,
     has_header: bool,
     /// What counts so far, with the number of its line.
@@ -29,6 +54,8 @@ impl Replay {
     pub(super) fn new(name: &str) -> Self {
         Self {
             session: Session::new(name),
+            position: Position::default(),
+            is_undone: false,
             asked_about: String::new(),
             has_header: false,
             kept: Vec::new(),
@@ -39,7 +66,7 @@ impl Replay {
     fn header(&mut self, header: &Value) {
         let text = |name: &str| header.get(name)?.as_str().map(str::to_owned);
         let session = &mut self.session;
-        session.base = base(header);
+        self.position.base = base(header);
         session.created = text("began").or(text("created")).unwrap_or_default();
         session.summary = text("summary");
         session.title = text("title").unwrap_or_default();
@@ -65,7 +92,7 @@ impl Replay {
             Item::Asked(call) => self.asked_about = call,
             Item::Message { message, time } => {
                 if message.is_question() {
-                    session.asked = seq;
+                    self.position.asked = seq;
                     session.entitle(&message);
                 }
                 session.ended = session.ended.filter(|_| message.is_note());
@@ -77,9 +104,9 @@ impl Replay {
         }
     }
 
-    /// The conversation, whose next line is `next`, and the results that it lacks at its end.
-    pub(super) fn finish(mut self, next: u64) -> (Session, Vec<Message>) {
-        self.session.next = next;
+    /// The conversation, whose next line is `next`.
+    pub(super) fn finish(mut self, next: u64) -> Replayed {
+        self.position.next = next;
         for (seq, item) in std::mem::take(&mut self.kept) {
             if matches!(&item, Item::Message { message, .. } if message.is_question()) {
                 self.session.close_turn();
@@ -88,17 +115,24 @@ impl Replay {
         }
         let asked_about = self.asked_about;
         let mut session = self.session;
+        let mut not_begun = 0;
         let mut missing = pair(&mut session.messages);
         let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == asked_about);
         if let Some(at) = missing.iter().position(is_asked_about) {
-            session.not_begun = missing.split_off(at).len();
-            for message in session.messages.iter_mut().rev().take(session.not_begun) {
+            not_begun = missing.split_off(at).len();
+            for message in session.messages.iter_mut().rev().take(not_begun) {
                 if let Message::ToolResult(result) = message {
                     NOT_BEGUN.clone_into(&mut result.content);
                 }
             }
         }
-        (session, missing)
+        Replayed {
+            session,
+            position: self.position,
+            missing,
+            not_begun,
+            is_undone: self.is_undone,
+        }
     }
 }
 
@@ -116,7 +150,7 @@ impl Replay {
         }
         if let Some(from) = fields.get("undo").and_then(Value::as_u64) {
             self.kept.retain(|(seq, _)| *seq < from);
-            self.session.is_undone = true;
+            self.is_undone = true;
             return;
         }
         if let Some(state) = fields.get("state") {
@@ -127,7 +161,7 @@ impl Replay {
             self.kept.push((seq, Item::Values(fields)));
         } else if let Some(end) = turn_end(&fields) {
             // A turn that the host refused is taken back before it ends; the one before it is the last then.
-            self.session.is_undone = false;
+            self.is_undone = false;
             self.kept.push((seq, Item::End(end)));
         } else {
             let time = fields.get("time").and_then(Value::as_str);
@@ -135,7 +169,7 @@ impl Replay {
             let Some(message) = Message::from_line(fields) else {
                 return;
             };
-            self.session.is_undone &= !message.is_question();
+            self.is_undone &= !message.is_question();
             self.kept.push((seq, Item::Message { message, time }));
         }
     }

@@ -1,16 +1,22 @@
 //! Sessions as files and in memory: what is replayed, what a renewal keeps, and what no crash and no flipped bit can do.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use serde_json::json;
+
 use super::*;
+use crate::cancel::Cancel;
 use crate::message::ToolResult;
-use crate::message::{Media, Reply, ToolCall, Usage};
+use crate::message::{Media, Reply, ToolCall, Usage, User};
 use crate::paths::Home;
 use crate::session::lines::{INTERRUPTED, pair};
 use crate::storage;
+use crate::text::rfc3339;
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids
@@ -75,31 +81,31 @@ fn every_call_gets_exactly_one_result() {
 fn replayed(lines: Vec<Value>) -> Session {
     let line = |line: Value| line.as_object().cloned().unwrap_or_default();
     let lines: Vec<Line> = lines.into_iter().map(line).collect();
-    Session::of_lines("", lines.into()).unwrap().0
+    replay("", lines.into()).unwrap().session
 }
 
 #[test]
 fn a_message_too_long_for_any_model_is_refused() {
     let scratch = Scratch::new("long-line");
     let store = scratch.files();
-    let mut session = load(&store);
-    let add = |session: &mut Session, text: String| {
+    let mut open = load(&store);
+    let add = |open: &mut OpenSession, text: String| {
         let message = Message::user(&text);
-        session.append(
+        open.append(
             &[Record::Message(&message)],
             Durability::Now,
             SystemTime::now(),
         )
     };
-    let refused = add(&mut session, "\u{1}".repeat(1 << 20)).unwrap_err();
+    let refused = add(&mut open, "\u{1}".repeat(1 << 20)).unwrap_err();
     assert!(
         refused.message.contains("takes 6.0 MB"),
         "{}",
         refused.message
     );
-    add(&mut session, "x".repeat(4_100_000)).unwrap();
-    drop(session);
-    assert_eq!(load(&store).messages.len(), 1);
+    add(&mut open, "x".repeat(4_100_000)).unwrap();
+    drop(open);
+    assert_eq!(load(&store).session.messages.len(), 1);
 }
 
 #[test]
@@ -203,8 +209,8 @@ impl Drop for Scratch {
     }
 }
 
-fn load(store: &Arc<dyn Store>) -> Session {
-    Session::open(store, "s", &Cancel::new(None), &|| ()).unwrap()
+fn load(store: &Arc<dyn Store>) -> OpenSession {
+    OpenSession::open(store, "s", &Cancel::new(None), &|| ()).unwrap()
 }
 
 fn peek(store: &Arc<dyn Store>) -> Session {
@@ -216,16 +222,15 @@ fn at(second: u64) -> SystemTime {
 }
 
 /// Says these things, one a second.
-fn say(session: &mut Session, messages: &[Message]) {
+fn say(open: &mut OpenSession, messages: &[Message]) {
     for (second, message) in (0..).zip(messages) {
         let mut message = message.clone();
         if let Message::User(user) = &mut message {
             user.time = rfc3339(at(second));
         }
-        session
-            .append(&[Record::Message(&message)], Durability::Now, at(second))
+        open.append(&[Record::Message(&message)], Durability::Now, at(second))
             .unwrap();
-        session.messages.push(message);
+        open.session.messages.push(message);
     }
 }
 
@@ -263,24 +268,22 @@ fn some() -> Vec<Message> {
 
 /// A renewal keeps the summary, the messages with their times and the state, and no line has a number twice.
 fn renewal_keeps(store: &Arc<dyn Store>) {
-    let mut session = load(store);
-    say(&mut session, &some());
-    session
-        .append(
-            &[Record::Model("a/b"), Record::Model("x/y")],
-            Durability::Now,
-            at(9),
-        )
+    let mut open = load(store);
+    say(&mut open, &some());
+    open.append(
+        &[Record::Model("a/b"), Record::Model("x/y")],
+        Durability::Now,
+        at(9),
+    )
+    .unwrap();
+    let place = open.place();
+    let kept = open.session.messages[2..].to_vec();
+    open.renew(Some("said hi".into()), kept.clone(), at(10))
         .unwrap();
-    let place = session.place();
-    let kept = session.messages[2..].to_vec();
-    session
-        .renew(Some("said hi".into()), kept.clone(), at(10))
-        .unwrap();
-    assert_eq!((session.place(), &session.messages), (place, &kept));
+    assert_eq!((open.place(), &open.session.messages), (place, &kept));
     for again in [peek(store), {
-        drop(session);
-        load(store)
+        drop(open);
+        load(store).session
     }] {
         assert_eq!(
             (again.summary.as_deref(), &again.messages),
@@ -288,26 +291,25 @@ fn renewal_keeps(store: &Arc<dyn Store>) {
         );
         assert_eq!(again.model.as_deref(), Some("x/y"));
     }
-    let mut session = load(store);
-    assert_eq!(session.place(), place);
-    say(&mut session, &[Message::user("more")]);
-    assert_eq!(session.place(), place + 1);
-    session
-        .append(&[Record::Model("z")], Durability::Now, at(11))
+    let mut open = load(store);
+    assert_eq!(open.place(), place);
+    say(&mut open, &[Message::user("more")]);
+    assert_eq!(open.place(), place + 1);
+    open.append(&[Record::Model("z")], Durability::Now, at(11))
         .unwrap();
     // Without a summary and without messages: a new conversation, with the state of the old one.
-    session.renew(None, Vec::new(), at(12)).unwrap();
-    drop(session);
-    let session = load(store);
+    open.renew(None, Vec::new(), at(12)).unwrap();
+    drop(open);
+    let open = load(store);
     assert_eq!(
         (
-            session.summary.as_ref(),
-            session.messages.len(),
-            session.model.as_deref()
+            open.session.summary.as_ref(),
+            open.session.messages.len(),
+            open.session.model.as_deref()
         ),
         (None, 0, Some("z"))
     );
-    assert!(session.place() > place);
+    assert!(open.place() > place);
 }
 
 #[test]
@@ -323,11 +325,11 @@ fn a_renewal_keeps_what_it_is_given_and_the_state() {
 fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() {
     let scratch = Scratch::new("segment");
     let store = scratch.files();
-    let mut session = load(&store);
-    say(&mut session, &some());
+    let mut open = load(&store);
+    say(&mut open, &some());
     let before = fs_err::read(scratch.live()).unwrap();
-    let kept = session.messages[2..].to_vec();
-    session.renew(Some("said hi".into()), kept, at(10)).unwrap();
+    let kept = open.session.messages[2..].to_vec();
+    open.renew(Some("said hi".into()), kept, at(10)).unwrap();
     let old = scratch.live().with_extension("1.jsonl");
     assert_eq!(fs_err::read(old).unwrap(), before);
     let lines = storage::read_journal(&scratch.live())
@@ -354,25 +356,25 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
 fn nothing_is_renewed_before_something_was_said() {
     let scratch = Scratch::new("nothing");
     let store = scratch.files();
-    let mut session = load(&store);
-    session.renew(None, Vec::new(), at(0)).unwrap();
+    let mut open = load(&store);
+    open.renew(None, Vec::new(), at(0)).unwrap();
     assert!(!scratch.live().exists());
-    say(&mut session, &some());
-    drop(session);
-    assert_eq!(load(&store).messages.len(), some().len());
+    say(&mut open, &some());
+    drop(open);
+    assert_eq!(load(&store).session.messages.len(), some().len());
 }
 
 #[test]
 fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
     let scratch = Scratch::new("undone");
-    let mut session = load(&scratch.files());
+    let mut open = load(&scratch.files());
     let said = ["one", "two", "three"].map(Message::user);
-    say(&mut session, &said);
-    let kept = session.messages[2..].to_vec();
-    session.renew(None, kept, at(10)).unwrap();
-    let undo = session.undo_turn();
-    session.append(&[undo], Durability::Now, at(11)).unwrap();
-    drop(session);
+    say(&mut open, &said);
+    let kept = open.session.messages[2..].to_vec();
+    open.renew(None, kept, at(10)).unwrap();
+    let undo = open.undo_turn();
+    open.append(&[undo], Durability::Now, at(11)).unwrap();
+    drop(open);
     let shown = archive::read(&scratch.home(), "s", Some(0))
         .unwrap()
         .entries;
@@ -383,23 +385,22 @@ fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
     assert_eq!(texts.collect::<Vec<_>>(), ["one", "two"]);
 }
 
-/// A session that has been renewed, with all kinds of lines, as bytes.
+/// A conversation that has been renewed, with all kinds of lines, as bytes.
 fn real(scratch: &Scratch) -> Vec<u8> {
     let store = scratch.files();
-    let mut session = load(&store);
-    say(&mut session, &some());
-    let kept = session.messages[2..].to_vec();
-    session.renew(Some("said hi".into()), kept, at(10)).unwrap();
-    let undone = session.next();
-    say(&mut session, &[Message::user("refused")]);
+    let mut open = load(&store);
+    say(&mut open, &some());
+    let kept = open.session.messages[2..].to_vec();
+    open.renew(Some("said hi".into()), kept, at(10)).unwrap();
+    say(&mut open, &[Message::user("refused")]);
     let entries = [
-        Record::Undo(undone),
+        open.undo_turn(),
         Record::End(TurnStop::Error),
         Record::Model("x/y"),
     ];
-    session.append(&entries, Durability::Now, at(11)).unwrap();
-    say(&mut session, &[Message::user("then"), asks(&["c"])]);
-    drop(session);
+    open.append(&entries, Durability::Now, at(11)).unwrap();
+    say(&mut open, &[Message::user("then"), asks(&["c"])]);
+    drop(open);
     fs_err::read(scratch.live()).unwrap()
 }
 
@@ -412,18 +413,18 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
         fs_err::write(scratch.live(), &bytes[..cut]).unwrap();
         fs_err::write(scratch.live().with_extension("1.jsonl"), &segment).unwrap();
         let looked = peek(&store).messages;
-        let mut session = load(&store);
-        assert_eq!(session.messages, looked, "cut at {cut}");
-        session.close_turn();
-        let before = session.messages.len();
-        say(&mut session, &[Message::user("and now?")]);
-        drop(session);
+        let mut open = load(&store);
+        assert_eq!(open.session.messages, looked, "cut at {cut}");
+        open.session.close_turn();
+        let before = open.session.messages.len();
+        say(&mut open, &[Message::user("and now?")]);
+        drop(open);
         let again = load(&store);
-        assert_eq!(again.messages.len(), before + 1, "cut at {cut}");
+        assert_eq!(again.session.messages.len(), before + 1, "cut at {cut}");
         assert!(
-            matches!(again.messages.last(), Some(Message::User(user)) if user.content == "and now?")
+            matches!(again.session.messages.last(), Some(Message::User(user)) if user.content == "and now?")
         );
-        assert!(again.damage.is_empty());
+        assert!(again.session.damage.is_empty());
         for torn in fs_err::read_dir(scratch.home().sessions())
             .unwrap()
             .flatten()
@@ -433,7 +434,11 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
             }
         }
         let header_is_whole = bytes[..cut].contains(&b'\n');
-        assert_eq!(again.summary.is_some(), header_is_whole, "cut at {cut}");
+        assert_eq!(
+            again.session.summary.is_some(),
+            header_is_whole,
+            "cut at {cut}"
+        );
     }
 }
 
@@ -488,17 +493,17 @@ fn no_two_keys_of_a_process_are_the_same_and_all_are_tidied() {
 fn a_renewal_that_cannot_tidy_up_is_one_all_the_same() {
     let scratch = Scratch::new("untidy");
     let store = scratch.files();
-    let mut session = load(&store);
-    say(&mut session, &some());
+    let mut open = load(&store);
+    say(&mut open, &some());
     fs_err::create_dir_all(scratch.live().with_extension("0-0.media")).unwrap();
-    let kept = session.messages[2..].to_vec();
-    session.renew(None, kept, at(10)).unwrap();
+    let kept = open.session.messages[2..].to_vec();
+    open.renew(None, kept, at(10)).unwrap();
     assert!(scratch.live().with_extension("1.jsonl").exists());
-    say(&mut session, &[Message::user("and now?")]);
-    let (place, asked) = (session.place(), session.asked);
-    drop(session);
+    say(&mut open, &[Message::user("and now?")]);
+    let (place, asked) = (open.place(), open.asked_at());
+    drop(open);
     let again = load(&store);
-    assert_eq!((again.place(), again.asked), (place, asked));
+    assert_eq!((again.place(), again.asked_at()), (place, asked));
 }
 
 #[test]
@@ -513,7 +518,7 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
     assert_eq!(crc32fast::hash(&made(1)), crc32fast::hash(&made(77)));
     let scratch = Scratch::new("collisions");
     let store = scratch.files();
-    let mut session = load(&store);
+    let mut open = load(&store);
     let mut refused = 0;
     for number in 0..102 {
         let media = Media {
@@ -527,7 +532,7 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
             ..User::default()
         });
         let entries = [Record::Message(&question)];
-        let Err(e) = session.append(&entries, Durability::Later, at(number)) else {
+        let Err(e) = open.append(&entries, Durability::Later, at(number)) else {
             let shown = peek(&store);
             let Some(Message::User(user)) = shown.messages.last() else {
                 panic!("it is the user's");

@@ -213,9 +213,9 @@ impl Fixture {
         notices
     }
 
-    fn open(&self) -> Session {
+    fn open(&self) -> OpenSession {
         let store: Arc<dyn Store> = Arc::new(self.store.clone());
-        Session::open(&store, "s", &Cancel::new(None), &|| ()).unwrap()
+        OpenSession::open(&store, "s", &Cancel::new(None), &|| ()).unwrap()
     }
 
     fn stored(&self) -> Session {

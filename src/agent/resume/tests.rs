@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::{Agent, Decision};
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
 use crate::provider::{self, Provider, ProviderError};
@@ -149,8 +150,9 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
         ),
     ];
     for (what, lines, wanted) in table {
-        let mut session = Session::peek(&store(&lines), "c").unwrap();
-        assert_eq!(resume(&mut session, &request), wanted, "{what}");
+        let store: Arc<dyn Store> = Arc::new(store(&lines));
+        let mut open = OpenSession::open(&store, "c", &Cancel::new(None), &|| ()).unwrap();
+        assert_eq!(resume(&mut open, &request), wanted, "{what}");
     }
 }
 
