@@ -19,8 +19,8 @@ use super::files::read_log;
 use super::lines::{header, version};
 use super::media::{self, Named};
 use super::{
-    FileStore, OpenSession, Session, Store, base, effective_lines, is_unnamed, note, refuse_newer,
-    turn_end, versions,
+    FileStore, Line, OpenSession, Session, Store, base, empty_undone, is_unnamed, note,
+    refuse_newer, turn_end, versions,
 };
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -217,11 +217,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = read_log(key, &path, storage::read_journal)?;
-    let lines = found
-        .lines
-        .iter()
-        .filter_map(|line| line.fields.as_object());
-    let waiting = note::waiting(home, key, lines)?;
+    let waiting = note::waiting(home, key, &found.lines)?;
     let (mut transcript, mut repeated) = parse(found, &path)?;
     for line in waiting.into_iter().map(Value::Object) {
         let time = line["time"].as_str().unwrap_or_default().to_owned();
@@ -258,65 +254,46 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
 
 /// What a file holds, and the number of the last line that repeats one of an earlier segment.
 fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
-    let storage::Contents {
-        lines,
-        mut damage,
-        torn,
-        ..
-    } = found;
-    damage.extend(torn);
-    let format = lines
-        .iter()
-        .find_map(|line| version(line.fields.as_object()?));
-    refuse_newer(format, path)?;
-    let text = |fields: &Value, name| {
-        fields
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let header = lines.first().map_or(&Value::Null, |line| &line.fields);
-    let base = base(header);
+    let mut lines = found.lines;
+    refuse_newer(lines.iter().find_map(version), path)?;
+    let header = lines.iter().find(|line| !line.is_empty());
+    let header = header.cloned().unwrap_or_default();
+    let base = base(&header);
     let first_lines = header.get("lines").and_then(Value::as_u64).unwrap_or(1);
-    let entry = |line: storage::Line| {
-        let item = match (
-            turn_end(&line.fields),
-            line.fields.get("summary").and_then(Value::as_str),
-        ) {
-            (Some(end), _) => Item::End(end),
-            (_, Some(summary)) => Item::Summary(summary.to_owned()),
-            _ => Item::Message(Message::from_json(&line.fields)?),
-        };
-        let time = text(
-            &line.fields,
-            if matches!(item, Item::Summary(_)) {
-                "created"
-            } else {
-                "time"
-            },
-        );
-        Some(TranscriptEntry {
-            seq: base + line.seq,
-            time,
-            item,
-        })
+    let taken_back = empty_undone(&mut lines).into_iter();
+    let taken_back = taken_back.map(|number| base + number as u64).collect();
+    let numbered = (base..).zip(lines);
+    let entries = numbered
+        .filter_map(|(seq, line)| entry(seq, line))
+        .collect();
+    let transcript = Transcript {
+        entries,
+        damage: found.damage.into_iter().chain(found.torn).collect(),
+        taken_back,
+        ..Transcript::default()
     };
-    let mut taken_back: BTreeSet<u64> = lines.iter().map(|line| base + line.seq).collect();
-    let effective = effective_lines(lines);
-    for line in &effective {
-        taken_back.remove(&(base + line.seq));
-    }
-    let entries = effective.into_iter().filter_map(entry).collect();
-    Ok((
-        Transcript {
-            entries,
-            damage,
-            taken_back,
-            ..Transcript::default()
-        },
-        (base + first_lines).saturating_sub(1),
-    ))
+    Ok((transcript, (base + first_lines).saturating_sub(1)))
+}
+
+/// What a line says in a transcript.
+fn entry(seq: u64, line: Line) -> Option<TranscriptEntry> {
+    let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (time, item) = match (turn_end(&line), text("summary")) {
+        (Some(end), _) => (text("time"), Item::End(end)),
+        (_, Some(summary)) => (text("created"), Item::Summary(summary)),
+        _ => {
+            let time = text("time");
+            (
+                time,
+                Item::Message(Message::from_line(Value::Object(line))?),
+            )
+        }
+    };
+    Some(TranscriptEntry {
+        seq,
+        time: time.unwrap_or_default(),
+        item,
+    })
 }
 
 /// The name of the conversation that `--session` means: as it is listed, or a new one.
@@ -409,7 +386,8 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
     let mut next = 0;
     storage::read_lines(&live, 0, &mut |line| {
         if next == 0 {
-            next = base(&parse_json(line).unwrap_or_default());
+            let header = parse_json(line).unwrap_or_default();
+            next = header.as_object().map_or(0, base);
         }
         next += 1;
     })?;

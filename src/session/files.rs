@@ -10,13 +10,12 @@ use serde_json::Value;
 use super::lines::{fields, header, refuse_newer, version};
 use super::lock::lock_when_free;
 use super::media::{self, Named};
-use super::open::replay;
+use super::replay::replay;
 use super::{Guard, Line, Loaded, Record, Session, Store, archive, note};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session};
-use crate::storage::segments::by_number;
-use crate::storage::{self, Durability, Journal, Lock, Opened};
+use crate::storage::{self, Contents, Durability, Journal, Lock};
 use crate::text::{rfc3339, size};
 
 /// The most bytes of a message: no window has room for more.
@@ -108,7 +107,7 @@ impl FileStore {
     fn look(&self, key: &str) -> Result<Loaded> {
         let path = self.home.session(key);
         let found = read_log(key, &path, storage::read_journal)?;
-        let mut lines = by_number(found.lines, found.next)?;
+        let mut lines = found.lines;
         refuse_newer(version_of(&lines), &path)?;
         let waiting = note::waiting(&self.home, key, &lines)?;
         lines.extend(waiting);
@@ -139,17 +138,16 @@ impl FileStore {
         let opened = Journal::open(&path)
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?;
-        let Some(mut opened) = opened else {
+        let Some((mut journal, found)) = opened else {
             return Ok((OpenFile::Missing, Loaded::default()));
         };
-        let lines = by_number(std::mem::take(&mut opened.lines), opened.journal.next())?;
-        refuse_newer(version_of(&lines), &path)?;
-        let named = Named::of(&lines);
-        let journal = without_damage(opened, &mut warnings);
-        Ok((
-            OpenFile::Open { journal, named },
-            Loaded { lines, warnings },
-        ))
+        refuse_newer(version_of(&found.lines), &path)?;
+        let named = Named::of(&found.lines);
+        warnings.extend(leave_damage(&mut journal, &found));
+        warnings.extend(found.torn);
+        let file = OpenFile::Open { journal, named };
+        let lines = found.lines;
+        Ok((file, Loaded { lines, warnings }))
     }
 
     /// Takes what waits for this turn over into the conversation, unless a reply in it still waits for its results.
@@ -340,10 +338,7 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
         .doing("reading the session")?
         .unwrap_or_default();
     let mut damage = found.damage;
-    let format = found
-        .lines
-        .iter()
-        .find_map(|line| version(line.fields.as_object()?));
+    let format = version_of(&found.lines);
     damage.extend(refuse_newer(format, path).err().map(|e| e.message));
     Ok((damage, found.torn))
 }
@@ -353,19 +348,17 @@ pub(super) fn is_too_large(path: &Path) -> bool {
     fs_err::metadata(path).is_ok_and(|meta| meta.len() > storage::MAX_LOG)
 }
 
-/// Leaves the damage of a journal behind in an archived segment, and tells of it. On a full disk it is told again the next time.
-fn without_damage(opened: Opened, warnings: &mut Vec<String>) -> Journal {
-    let mut journal = opened.journal;
-    let mut damage = opened.damage;
+/// Leaves the damage of a journal behind in an archived segment, so that it is met once, and tells of it. On a full disk it is told
+/// again the next time.
+fn leave_damage(journal: &mut Journal, found: &Contents) -> Vec<String> {
+    let mut damage = found.damage.clone();
     if let Some(last) = damage.last_mut() {
         last.push_str("; the rest is intact, and the conversation continues");
-        if let Ok(old) = journal.leave_damage() {
+        if let Ok(old) = journal.renew(found.lines.clone()) {
             last.push_str(&format!("; the damaged file is {}", old.display()));
         }
     }
-    warnings.extend(damage);
-    warnings.extend(opened.repaired);
-    journal
+    damage
 }
 
 /// Locks a conversation for what is done to its files. Calls `on_wait` when somebody else has held it for a second.

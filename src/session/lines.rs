@@ -1,5 +1,6 @@
 //! The lines of a conversation: how each entry is written, and which of those that are read count.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -7,7 +8,6 @@ use serde_json::{Value, json};
 use super::{Line, Record, values};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolResult, TurnStop};
-use crate::storage::Line as Numbered;
 
 /// The version of the format. A file with a higher one is refused: guessing would damage it.
 const VERSION: u64 = 1;
@@ -45,14 +45,14 @@ pub(super) fn header(name: &str, now: &str) -> Line {
         .unwrap_or_default()
 }
 
-pub(super) fn base(header: &Value) -> u64 {
+pub(super) fn base(header: &Line) -> u64 {
     header
         .get("base")
         .and_then(Value::as_u64)
         .unwrap_or_default()
 }
 
-pub(super) fn turn_end(line: &Value) -> Option<TurnStop> {
+pub(super) fn turn_end(line: &Line) -> Option<TurnStop> {
     TurnStop::from_name(line.get("turn")?.as_str()?)
 }
 
@@ -75,21 +75,26 @@ pub(super) fn fields(entry: &Record, now: &str) -> Line {
     line
 }
 
-pub(super) fn call_asked_about(line: &Value) -> Option<String> {
-    let call = line.get("state")?.get("asked")?.as_str()?;
-    Some(call.to_owned())
+pub(super) fn call_asked_about(state: &Value) -> Option<String> {
+    Some(state.get("asked")?.as_str()?.to_owned())
 }
 
-/// The lines that count: those that were not undone.
-pub(super) fn effective_lines(lines: Vec<Numbered>) -> Vec<Numbered> {
-    let mut effective: Vec<Numbered> = Vec::new();
-    for line in lines {
-        match line.fields.get("undo").and_then(Value::as_u64) {
-            Some(from) => effective.retain(|line| line.seq < from),
-            None => effective.push(line),
+/// Empties the lines that do not count: those that were undone, and that undid them. Returns their numbers.
+pub(super) fn empty_undone(lines: &mut [Line]) -> BTreeSet<usize> {
+    let mut undone = BTreeSet::new();
+    for n in 0..lines.len() {
+        let Some(from) = lines[n].get("undo").and_then(Value::as_u64) else {
+            continue;
+        };
+        let from = usize::try_from(from).unwrap_or(n).min(n);
+        for (number, line) in lines[..=n].iter_mut().enumerate().skip(from) {
+            if !line.is_empty() {
+                line.clear();
+                undone.insert(number);
+            }
         }
     }
-    effective
+    undone
 }
 
 /// Gives every call exactly one result, right after it: results without a call go, calls without a result get [`INTERRUPTED`].

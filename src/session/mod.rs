@@ -43,12 +43,12 @@ pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::MemoryStore;
 pub(crate) use note::note;
 pub(crate) use open::OpenSession;
-use open::replay;
+use replay::replay;
 pub use store::{Guard, Loaded, Store};
 pub use values::Values;
 
 use crate::paths::check_session;
-use lines::{base, effective_lines, refuse_newer, turn_end};
+use lines::{base, empty_undone, refuse_newer, turn_end};
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);

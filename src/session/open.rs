@@ -1,17 +1,14 @@
 //! A conversation that a turn has: locked, with its place in the store.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::json;
 
-use super::lines::{fields, header, refuse_newer};
+use super::lines::{fields, header};
 use super::lock::lock_when_free;
-use super::replay::{Position, Replay, Replayed};
-use super::{
-    Durability, Guard, Line, Loaded, MemoryStore, NOT_SHOWN, Record, Session, Store, values,
-};
+use super::replay::{Position, replay};
+use super::{Durability, Guard, Line, MemoryStore, Record, Session, Store, values};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::message::{Message, ToolCall, User};
@@ -29,29 +26,13 @@ pub(crate) struct OpenSession {
     _guard: Guard,
 }
 
-/// The conversation that these lines make.
-pub(super) fn replay(key: &str, loaded: Loaded) -> Result<Replayed> {
-    let next = loaded.lines.len() as u64;
-    let mut replay = Replay::new(key);
-    for (seq, line) in (0..).zip(loaded.lines) {
-        replay.line(seq, line);
-    }
-    refuse_newer(replay.version, Path::new(key))?;
-    let mut replayed = replay.finish(next);
-    replayed.session.damage = loaded.warnings;
-    for message in &mut replayed.session.messages {
-        message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
-    }
-    Ok(replayed)
-}
-
 impl OpenSession {
     /// Locks a conversation, and reads it for a turn. Calls `on_wait` when somebody else has held it for a second; `cancel` ends
     /// the wait.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Interrupted`] when the wait is cancelled, [`Kind::Config`] when
-    /// a newer program wrote it, [`Kind::Usage`] for a key that is no plain name, and errors of the storage.
+    /// [`crate::error::Kind::Busy`] when it stays locked for 30 seconds, [`crate::error::Kind::Interrupted`] when the wait is cancelled, [`crate::error::Kind::Config`] when
+    /// a newer program wrote it, [`crate::error::Kind::Usage`] for a key that is no plain name, and errors of the storage.
     pub(crate) fn open(
         store: &Arc<dyn Store>,
         key: &str,
@@ -79,7 +60,7 @@ impl OpenSession {
     /// A conversation with these messages that is stored nowhere else.
     ///
     /// # Errors
-    /// Of the kind [`Kind::Usage`] for a key that is no plain name.
+    /// Of the kind [`crate::error::Kind::Usage`] for a key that is no plain name.
     pub(crate) fn with_history(key: &str, history: &[Message]) -> Result<Self> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let open = || Self::open(&store, key, &Cancel::new(None), &|| ());

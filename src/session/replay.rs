@@ -1,9 +1,12 @@
 //! Builds a conversation from its lines, one after the other.
 
+use std::path::Path;
+
 use serde_json::Value;
 
-use super::lines::{base, call_asked_about, pair, turn_end, version};
-use super::{Line, NOT_BEGUN, Session, values};
+use super::lines::{base, call_asked_about, pair, refuse_newer, turn_end, version};
+use super::{Line, Loaded, NOT_BEGUN, NOT_SHOWN, Session, values};
+use crate::error::Result;
 use crate::message::{Message, TurnStop};
 
 /// What a line says that an undo can take back.
@@ -37,8 +40,24 @@ pub(super) struct Replayed {
     pub is_undone: bool,
 }
 
+/// The conversation that these lines make.
+pub(super) fn replay(key: &str, loaded: Loaded) -> Result<Replayed> {
+    refuse_newer(loaded.lines.iter().find_map(version), Path::new(key))?;
+    let next = loaded.lines.len() as u64;
+    let mut replay = Replay::new(key);
+    for (seq, line) in (0..).zip(loaded.lines) {
+        replay.line(seq, line);
+    }
+    let mut replayed = replay.finish(next);
+    replayed.session.damage = loaded.warnings;
+    for message in &mut replayed.session.messages {
+        message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
+    }
+    Ok(replayed)
+}
+
 /// Takes the lines of a segment, and makes a conversation of them.
-pub(super) struct Replay {
+struct Replay {
     session: Session,
     position: Position,
     is_undone: bool,
@@ -46,12 +65,10 @@ pub(super) struct Replay {
     has_header: bool,
     /// What counts so far, with the number of its line.
     kept: Vec<(u64, Item)>,
-    /// The format that the segment says it has.
-    pub(super) version: Option<u64>,
 }
 
 impl Replay {
-    pub(super) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         Self {
             session: Session::new(name),
             position: Position::default(),
@@ -59,11 +76,10 @@ impl Replay {
             asked_about: String::new(),
             has_header: false,
             kept: Vec::new(),
-            version: None,
         }
     }
 
-    fn header(&mut self, header: &Value) {
+    fn header(&mut self, header: &Line) {
         let text = |name: &str| header.get(name)?.as_str().map(str::to_owned);
         let session = &mut self.session;
         self.position.base = base(header);
@@ -87,7 +103,7 @@ impl Replay {
     fn apply(&mut self, seq: u64, item: Item) {
         let session = &mut self.session;
         match item {
-            Item::Values(line) => values::take_over(&mut session.values, &line),
+            Item::Values(state) => values::take_over(&mut session.values, &state),
             Item::End(end) => session.ended = Some(end),
             Item::Asked(call) => self.asked_about = call,
             Item::Message { message, time } => {
@@ -105,7 +121,7 @@ impl Replay {
     }
 
     /// The conversation, whose next line is `next`.
-    pub(super) fn finish(mut self, next: u64) -> Replayed {
+    fn finish(mut self, next: u64) -> Replayed {
         self.position.next = next;
         for (seq, item) in std::mem::take(&mut self.kept) {
             if matches!(&item, Item::Message { message, .. } if message.is_question()) {
@@ -134,39 +150,35 @@ impl Replay {
             is_undone: self.is_undone,
         }
     }
-}
 
-impl Replay {
     /// Takes the next line. An empty one stands for one that is damaged or missing.
-    pub(super) fn line(&mut self, seq: u64, line: Line) {
+    fn line(&mut self, seq: u64, mut line: Line) {
         if line.is_empty() {
             return;
         }
-        self.version = self.version.or(version(&line));
-        let fields = Value::Object(line);
         if !self.has_header {
             self.has_header = true;
-            self.header(&fields);
+            self.header(&line);
         }
-        if let Some(from) = fields.get("undo").and_then(Value::as_u64) {
+        if let Some(from) = line.get("undo").and_then(Value::as_u64) {
             self.kept.retain(|(seq, _)| *seq < from);
             self.is_undone = true;
             return;
         }
-        if let Some(state) = fields.get("state") {
-            self.state(state);
-            if let Some(call) = call_asked_about(&fields) {
+        if let Some(state) = line.remove("state") {
+            self.state(&state);
+            if let Some(call) = call_asked_about(&state) {
                 self.kept.push((seq, Item::Asked(call)));
             }
-            self.kept.push((seq, Item::Values(fields)));
-        } else if let Some(end) = turn_end(&fields) {
+            self.kept.push((seq, Item::Values(state)));
+        } else if let Some(end) = turn_end(&line) {
             // A turn that the host refused is taken back before it ends; the one before it is the last then.
             self.is_undone = false;
             self.kept.push((seq, Item::End(end)));
         } else {
-            let time = fields.get("time").and_then(Value::as_str);
+            let time = line.get("time").and_then(Value::as_str);
             let time = time.unwrap_or_default().to_owned();
-            let Some(message) = Message::from_line(fields) else {
+            let Some(message) = Message::from_line(Value::Object(line)) else {
                 return;
             };
             self.is_undone &= !message.is_question();

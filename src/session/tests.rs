@@ -337,17 +337,13 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
         .unwrap()
         .lines;
     assert_eq!(
-        (
-            lines.len(),
-            &lines[0].fields["lines"],
-            &lines[0].fields["base"]
-        ),
+        (lines.len(), &lines[0]["lines"], &lines[0]["base"]),
         (6, &json!(6), &json!(2))
     );
     // Every message has a time; the user's is the one it was said at.
     let times: Vec<&str> = lines[1..]
         .iter()
-        .map(|line| line.fields["time"].as_str().unwrap())
+        .map(|line| line["time"].as_str().unwrap())
         .collect();
     assert_eq!(times, vec![rfc3339(at(2)); 5]);
 }

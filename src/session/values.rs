@@ -73,9 +73,9 @@ pub(super) fn put(values: &mut Line, name: &str, value: Value) {
 }
 
 /// Takes over what a line sets.
-pub(super) fn take_over(values: &mut Line, line: &Value) {
-    for of_state in ["/state/values", "/state/value"] {
-        let set = line.pointer(of_state).and_then(Value::as_object);
+pub(super) fn take_over(values: &mut Line, state: &Value) {
+    for name in ["values", "value"] {
+        let set = state.get(name).and_then(Value::as_object);
         for (name, value) in set.into_iter().flatten() {
             put(values, name, value.clone());
         }

@@ -38,13 +38,6 @@ pub enum Durability {
     Later,
 }
 
-/// A line as read.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Line {
-    pub seq: u64,
-    pub fields: Value,
-}
-
 /// An open log. The caller holds the lock that guards it.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -55,17 +48,6 @@ pub(crate) struct Journal {
     next: u64,
     /// A sync failed, or a write that could not be undone: nothing may be acknowledged through this handle any more.
     pub(super) suspect: bool,
-}
-
-/// An open log.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub journal: Journal,
-    pub lines: Vec<Line>,
-    /// One sentence for each damage found.
-    pub damage: Vec<String>,
-    /// Says that a tail was repaired.
-    pub repaired: Option<String>,
 }
 
 impl Journal {
@@ -101,7 +83,7 @@ impl Journal {
     }
 
     /// Opens and reads a log, and repairs a tail that a crash cut short. `None` when there is no file, or none with a complete line.
-    pub(super) fn open_file(path: &Path) -> Result<Option<Opened>> {
+    pub(super) fn open_file(path: &Path) -> Result<Option<(Self, Contents)>> {
         let mut options = OpenOptions::new();
         let mut file = match options
             .read(true)
@@ -112,39 +94,26 @@ impl Journal {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
-        let Contents {
-            lines,
-            damage,
-            tail,
-            len,
-            next,
-            ..
-        } = Contents::read(&mut file, path)?;
-        let mut repaired = None;
-        if !tail.is_empty() {
-            let copy = cut_tail(&mut file, path, &tail, len)?;
-            let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
-            repaired = Some(format!(
+        let mut found = Contents::read(&mut file, path)?;
+        if !found.tail.is_empty() {
+            let copy = cut_tail(&mut file, path, &found.tail, found.len)?;
+            let (bytes, path, copy) = (found.tail.len(), path.display(), copy.display());
+            found.torn = Some(format!(
                 "{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"
             ));
         }
-        if len == 0 {
+        if found.len == 0 {
             fs_err::remove_file(path)?;
             return Ok(None);
         }
         let journal = Self {
             file,
             path: path.to_owned(),
-            len,
-            next,
+            len: found.len,
+            next: found.lines.len() as u64,
             suspect: false,
         };
-        Ok(Some(Opened {
-            journal,
-            lines,
-            damage,
-            repaired,
-        }))
+        Ok(Some((journal, found)))
     }
 
     /// The `seq` of the next line.
@@ -198,17 +167,16 @@ impl Journal {
 /// What a log holds.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    pub lines: Vec<Line>,
+    /// By their numbers. One that is damaged or missing is empty.
+    pub lines: Vec<Fields>,
     /// One sentence for each damaged, missing or repeated line.
     pub damage: Vec<String>,
-    /// Says that the last line is incomplete.
+    /// Says that the last line is incomplete, or what became of it.
     pub torn: Option<String>,
     /// The bytes after the last complete line.
-    pub(super) tail: Vec<u8>,
+    tail: Vec<u8>,
     /// The length of the complete lines.
     pub(super) len: u64,
-    /// The `seq` of the next line.
-    pub next: u64,
 }
 
 /// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
@@ -231,6 +199,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
 
 /// The most bytes of a log that is read: a board has 512 MB of memory.
 pub(crate) const MAX_LOG: u64 = 16 << 20;
+/// A line with a higher number is none: the shortest has more bytes.
+const MAX_SEQ: usize = (MAX_LOG / 16) as usize;
 /// How much of a log is read at a time.
 const CHUNK: u64 = 64 << 10;
 
@@ -269,20 +239,19 @@ impl Contents {
                 let place = format!("{}:{number}", path.display());
                 found.damage.push(format!("{place}: {what}"));
             };
+            let next = found.lines.len();
             match decode(&mut line) {
-                Some(line) if line.seq < found.next => {
-                    wrong(format!("line {} is repeated", line.seq));
-                }
-                Some(line) => {
-                    if line.seq > found.next + bad {
-                        wrong(match line.seq - found.next - bad {
+                Some((seq, _)) if seq < next => wrong(format!("line {seq} is repeated")),
+                Some((seq, fields)) => {
+                    if seq > next + bad {
+                        wrong(match seq - next - bad {
                             1 => "1 line is missing before this one".to_owned(),
                             count => format!("{count} lines are missing before this one"),
                         });
                     }
-                    found.next = line.seq.saturating_add(1);
                     bad = 0;
-                    found.lines.push(line);
+                    found.lines.resize(seq, Fields::new());
+                    found.lines.push(fields);
                 }
                 None => {
                     wrong(
@@ -293,7 +262,8 @@ impl Contents {
                 }
             }
         }
-        found.next += bad;
+        let count = found.lines.len() + bad;
+        found.lines.resize(count, Fields::new());
         Ok(found)
     }
 }
@@ -333,17 +303,19 @@ fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
     format!("{}{rest}\n", checksum(crc32fast::hash(rest.as_bytes()))).into_bytes()
 }
 
-/// Reads a line; without a copy of it, for which the byte before its fields is overwritten.
-fn decode(line: &mut [u8]) -> Option<Line> {
+/// Reads a line and its number; without a copy of it, for which the byte before its fields is overwritten.
+fn decode(line: &mut [u8]) -> Option<(usize, Fields)> {
     let (prefix, rest) = line.strip_suffix(b"\n")?.split_at_checked(PREFIX)?;
     if prefix != checksum(crc32fast::hash(rest)).as_bytes() {
         return None;
     }
     let object = line.get_mut(PREFIX - 1..)?;
     object[0] = b'{';
-    let mut fields: Value = parse_json(object).ok()?;
-    let seq = fields.as_object_mut()?.remove("seq")?.as_u64()?;
-    Some(Line { seq, fields })
+    let Value::Object(mut fields) = parse_json(object).ok()? else {
+        return None;
+    };
+    let seq = usize::try_from(fields.remove("seq")?.as_u64()?).ok()?;
+    (seq <= MAX_SEQ).then_some((seq, fields))
 }
 
 #[cfg(test)]
@@ -379,16 +351,13 @@ mod tests {
             .unwrap()
     }
 
-    fn open(path: &Path) -> Result<Option<Opened>> {
+    fn open(path: &Path) -> Result<Option<(Journal, Contents)>> {
         Journal::open_file(path)
     }
 
-    fn numbers(opened: &Opened) -> Vec<u64> {
-        opened
-            .lines
-            .iter()
-            .map(|l| l.fields["n"].as_u64().unwrap())
-            .collect()
+    fn numbers(found: &Contents) -> Vec<u64> {
+        let number = |line: &Fields| line.get("n")?.as_u64();
+        found.lines.iter().filter_map(number).collect()
     }
 
     #[test]
@@ -425,20 +394,19 @@ mod tests {
             let opened = open(&path).unwrap();
             let mut journal = match opened {
                 None => Journal::create(&path, &[fields(99)]).unwrap(),
-                Some(opened) => {
+                Some((mut journal, found)) => {
                     assert_eq!(
-                        numbers(&opened),
+                        numbers(&found),
                         (0..whole).collect::<Vec<_>>(),
                         "cut at {cut}"
                     );
-                    let mut journal = opened.journal;
                     journal.append(&[fields(99)], Durability::Now).unwrap();
                     journal
                 }
             };
             assert_eq!(journal.next(), whole + 1);
             journal.append(&[fields(100)], Durability::Now).unwrap();
-            let again = open(&path).unwrap().unwrap();
+            let (_, again) = open(&path).unwrap().unwrap();
             assert_eq!(
                 numbers(&again),
                 (0..whole).chain([99, 100]).collect::<Vec<_>>(),
@@ -464,7 +432,9 @@ mod tests {
                 "bit {bit} went unnoticed"
             );
             assert!(
-                lines.iter().all(|l| l.fields["text"] == "日本 \u{1f414}"),
+                lines
+                    .iter()
+                    .all(|line| line.is_empty() || line["text"] == "日本 \u{1f414}"),
                 "bit {bit} was believed"
             );
         }
@@ -478,11 +448,12 @@ mod tests {
         let good = fs_err::read_to_string(&path).unwrap();
         let line: Vec<&str> = good.split_inclusive('\n').collect();
         fs_err::write(&path, [line[0], line[2]].concat()).unwrap();
-        let opened = open(&path).unwrap().unwrap();
-        assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 2], 1));
+        let (journal, found) = open(&path).unwrap().unwrap();
+        assert_eq!((numbers(&found), found.damage.len()), (vec![0, 2], 1));
+        assert_eq!((journal.next(), found.lines[1].len()), (3, 0));
         fs_err::write(&path, [line[0], line[1], line[1], line[2]].concat()).unwrap();
-        let opened = open(&path).unwrap().unwrap();
-        assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 1, 2], 1));
+        let (_, found) = open(&path).unwrap().unwrap();
+        assert_eq!((numbers(&found), found.damage.len()), (vec![0, 1, 2], 1));
     }
 
     #[test]

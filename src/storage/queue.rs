@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Durability, Fields, Journal, Line, Lock, MAX_LOG, fields, read_journal};
+use super::{Durability, Fields, Journal, Lock, MAX_LOG, fields, read_journal};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::text::size;
@@ -241,7 +241,7 @@ impl Queue {
         let stamp = stamp(&self.path);
         if stamp.is_none() || stamp != state.stamp {
             let found = read_journal(&self.path)?.unwrap_or_default();
-            state.content = self.content(&found.lines)?;
+            state.content = self.content(found.lines)?;
             state.stamp = stamp;
             state.journal = None;
         }
@@ -320,9 +320,9 @@ impl Queue {
 
     /// Opens the file, or creates it, and compacts it if that is worth it.
     fn open(&self, state: &mut State) -> Result<Journal> {
-        let mut journal = if let Some(opened) = Journal::open(&self.path)? {
-            state.content = self.content(&opened.lines)?;
-            opened.journal
+        let mut journal = if let Some((journal, found)) = Journal::open(&self.path)? {
+            state.content = self.content(found.lines)?;
+            journal
         } else {
             state.content = Content::default();
             Journal::create(&self.path, &state.content.lines())?
@@ -332,14 +332,14 @@ impl Queue {
         Ok(journal)
     }
 
-    fn content(&self, lines: &[Line]) -> Result<Content> {
+    fn content(&self, lines: Vec<Fields>) -> Result<Content> {
         let mut content = Content::default();
-        for Line { fields, .. } in lines {
-            if fields["v"].as_u64().is_some_and(|v| v > VERSION) {
+        for line in lines.into_iter().map(Value::Object) {
+            if line["v"].as_u64().is_some_and(|v| v > VERSION) {
                 let path = self.path.display();
                 return Err(Error::config(format!("a newer bantam wrote {path}")));
             }
-            content.apply(fields, self.remembered);
+            content.apply(&line, self.remembered);
         }
         Ok(content)
     }

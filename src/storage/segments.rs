@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, Line, Opened, read_file};
+use super::journal::{Contents, Fields, Journal, read_file};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -82,7 +82,7 @@ pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
 impl Journal {
     /// Opens a log and reads its live segment whole. Repairs a tail that a crash cut short, and finishes a new segment that one
     /// interrupted. `None` when there is no log.
-    pub(crate) fn open(path: &Path) -> Result<Option<Opened>> {
+    pub(crate) fn open(path: &Path) -> Result<Option<(Self, Contents)>> {
         let mut opened = Self::open_file(path)?;
         if opened.is_none() {
             // Missing, or emptied by a power cut.
@@ -95,13 +95,6 @@ impl Journal {
         }
         remove_unfinished(path)?;
         Ok(opened)
-    }
-
-    /// Begins a new segment with the undamaged lines of this one under their numbers, so that its damage is met once. Returns the path
-    /// of the damaged segment.
-    pub(crate) fn leave_damage(&mut self) -> Result<PathBuf> {
-        let found = read_file(&self.path)?.unwrap_or_default();
-        self.renew(by_number(found.lines, found.next)?)
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
@@ -130,24 +123,6 @@ impl Journal {
         *self = journal;
         sync_dir(parent(&self.path))
     }
-}
-
-/// Lines at the places of their numbers, of which the next is `next`. One that is damaged or missing is empty.
-pub(crate) fn by_number(lines: Vec<Line>, next: u64) -> Result<Vec<Fields>> {
-    // The shortest line has more bytes.
-    let most = super::MAX_LOG / 16;
-    let count = usize::try_from(next.min(most)).unwrap_or_default();
-    let mut placed = vec![Fields::new(); count];
-    for Line { seq, fields } in lines {
-        let place = usize::try_from(seq)
-            .ok()
-            .and_then(|seq| placed.get_mut(seq));
-        let (Some(place), Value::Object(fields)) = (place, fields) else {
-            return Err(Error::failed("a line has a number that is too high"));
-        };
-        *place = fields;
-    }
-    Ok(placed)
 }
 
 /// Why no new segment was begun.
@@ -237,10 +212,10 @@ fn is_complete(path: &Path) -> Result<bool> {
     let Some(found) = read_file(path)? else {
         return Ok(false);
     };
-    let Some(first) = found.lines.first().filter(|line| line.seq == 0) else {
+    let Some(first) = found.lines.first() else {
         return Ok(false);
     };
-    let said = first.fields.get("lines").and_then(Value::as_u64);
+    let said = first.get("lines").and_then(Value::as_u64);
     Ok(found.damage.is_empty()
         && found.torn.is_none()
         && found.lines.len() as u64 >= said.unwrap_or(1))
@@ -305,11 +280,9 @@ mod tests {
             .unwrap()
     }
 
-    fn numbers(lines: &[crate::storage::Line]) -> Vec<u64> {
-        lines
-            .iter()
-            .map(|l| l.fields["n"].as_u64().unwrap())
-            .collect()
+    fn numbers(lines: &[Fields]) -> Vec<u64> {
+        let number = |line: &Fields| line["n"].as_u64().unwrap();
+        lines.iter().map(number).collect()
     }
 
     /// The image loads as `expected`, looking comes to the same and changes nothing, and what is appended then is kept.
@@ -322,17 +295,14 @@ mod tests {
             (expected, true)
         );
         assert_eq!(&scratch.image(), image, "looking changes nothing");
-        let mut opened = Journal::open(&scratch.live()).unwrap().unwrap();
+        let (mut journal, found) = Journal::open(&scratch.live()).unwrap().unwrap();
         assert_eq!(
-            (numbers(&opened.lines).as_slice(), &opened.damage),
+            (numbers(&found.lines).as_slice(), &found.damage),
             (expected, &Vec::new())
         );
-        opened
-            .journal
-            .append(&[fields(99)], Durability::Now)
-            .unwrap();
+        journal.append(&[fields(99)], Durability::Now).unwrap();
         assert!(!unfinished(&scratch.live()).exists());
-        let again = Journal::open(&scratch.live()).unwrap().unwrap();
+        let (_, again) = Journal::open(&scratch.live()).unwrap().unwrap();
         assert_eq!(numbers(&again.lines), [expected, &[99]].concat());
     }
 
@@ -397,8 +367,7 @@ mod tests {
         image.remove(&scratch.live());
         loads(&scratch, &image, &[10]);
         // And the numbers go on.
-        let opened = Journal::open(&scratch.live()).unwrap().unwrap();
-        let mut journal = opened.journal;
+        let (mut journal, _) = Journal::open(&scratch.live()).unwrap().unwrap();
         assert!(
             journal
                 .renew(vec![fields(12)])
