@@ -1,7 +1,7 @@
 //! Messages to chats, kept until they are delivered.
 //!
-//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also has what came in and is not answered yet, and the
-//! background tasks. Any process may post; the holder of the sender's lock delivers: the gateway, or another process while none
+//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also has what came in and is not answered yet, the
+//! background tasks, and what conversations are told with their next turn. Any process may post; the holder of the sender's lock delivers: the gateway, or another process while none
 //! runs. Delivery is at least once: that a message is sent is not synced, so a power cut may repeat what was sent last. Files to
 //! send are copies in `state/outbox/`.
 
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::notify;
-use crate::paths::{Home, session_name, telegram_chat};
-use crate::session::note;
+use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
+use crate::session::{deferred, displaced_by};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
 use crate::text::one_line;
 
@@ -99,13 +99,6 @@ pub(crate) struct Note<'a> {
     pub text: &'a str,
 }
 
-/// A message that is on disk.
-pub(crate) struct Posted {
-    pub id: String,
-    /// Whether the chat's conversation knows of it.
-    pub noted: Result<()>,
-}
-
 #[derive(Clone)]
 pub(crate) struct Outbox {
     home: Home,
@@ -114,15 +107,12 @@ pub(crate) struct Outbox {
 
 /// Which items of the queue are messages to chats.
 const KIND: &str = "out";
-/// Items that are done with, to remember: more than a poll brings in, with what was said to each.
-const REMEMBERED: usize = 1000;
 /// The longest reason for giving up, in bytes.
 const MAX_REASON: usize = 200;
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
-        let (path, lock) = (home.state().join("queue.jsonl"), home.lock("queue"));
-        let queue = Arc::new(Queue::new(path, lock, REMEMBERED));
+        let queue = Arc::new(Queue::of_home(&home));
         Self { home, queue }
     }
 
@@ -148,44 +138,43 @@ impl Outbox {
 
     /// Posts a message and returns its id. `answered` are the items of the queue that it ends. On disk when this returns.
     pub(crate) fn post(&self, item: &Item, answered: &[String]) -> Result<String> {
-        telegram_chat(&item.to)?;
         let id = fresh_id();
-        self.queue
-            .add_for(&Entry::new(&id, KIND, item), answered)
-            .doing("keeping a message to be sent")?;
+        self.add(&id, item, Vec::new(), answered)?;
         Ok(id)
     }
 
-    /// The same for a message that comes from elsewhere: notes it in the conversation of its chat, so that a reply there has
-    /// something to refer to, and tells a running gateway to deliver it.
+    /// The same for a message that comes from elsewhere: the conversation of its chat is told, so that a reply there has something
+    /// to refer to, and a running gateway, which delivers it.
     pub(crate) fn post_and_note(
         &self,
         item: &Item,
         answered: &[String],
         note: &Note,
-    ) -> Result<Posted> {
-        let id = self.post(item, answered)?;
-        notify::signal(&self.home);
-        let noted = self
-            .note(item, &id, note)
-            .doing(format_args!("noting in {} what was sent there", item.to));
-        Ok(Posted { id, noted })
-    }
-
-    fn note(&self, item: &Item, id: &str, told: &Note) -> Result<()> {
-        let Some((channel, chat)) = item.to.split_once(':') else {
-            return Ok(());
-        };
-        let session = session_name(channel, chat)?;
-        if session == told.from {
-            return Ok(());
-        }
-        let text = if told.text.is_empty() {
+    ) -> Result<String> {
+        let session = session_name(TELEGRAM, telegram_chat(&item.to)?)?;
+        let id = fresh_id();
+        let text = if note.text.is_empty() {
             &item.text
         } else {
-            told.text
+            note.text
         };
-        note(&self.home, &session, id, told.title, text)
+        if session == note.from {
+            self.add(&id, item, Vec::new(), answered)?;
+        } else {
+            let deferred = deferred(&id, &session, note.title, text);
+            let ended = [answered, &displaced_by(&deferred, &self.queue)?].concat();
+            self.add(&id, item, vec![deferred], &ended)?;
+        }
+        notify::signal(&self.home);
+        Ok(id)
+    }
+
+    /// Adds a message to the queue, with others in the same write.
+    fn add(&self, id: &str, item: &Item, mut others: Vec<Entry>, ended: &[String]) -> Result<()> {
+        telegram_chat(&item.to)?;
+        others.push(Entry::new(id, KIND, item));
+        let added = self.queue.add_for(&others, ended);
+        added.doing("keeping a message to be sent")
     }
 
     /// Records how many pieces are sent.

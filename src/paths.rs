@@ -61,11 +61,6 @@ impl Home {
         self.sessions().join(format!("{name}.jsonl"))
     }
 
-    /// Notes that the next turn of a session picks up.
-    pub(crate) fn session_notes(&self, name: &str) -> PathBuf {
-        self.sessions().join(format!("{name}.jsonl.notes"))
-    }
-
     pub(crate) fn state(&self) -> PathBuf {
         self.root.join("state")
     }

@@ -169,9 +169,8 @@ impl Startup {
     }
 
     /// Logs what the user should know.
-    fn warn(&self, more: &[String], log: Log) {
-        let warnings = &self.loaded.warnings;
-        for text in warnings.iter().chain(&self.notices).chain(more) {
+    fn warn(&self, log: Log) {
+        for text in self.loaded.warnings.iter().chain(&self.notices) {
             log.write(Level::Warn, text);
         }
     }
@@ -191,9 +190,8 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let Taken {
         lock: _lock,
         outbox,
-        notices,
     } = take(&home)?;
-    startup.warn(&notices, log);
+    startup.warn(log);
     let Startup {
         loaded,
         bot,

@@ -32,20 +32,14 @@ const WORKERS: usize = 4;
 pub(super) struct Taken {
     pub lock: Lock,
     pub outbox: Outbox,
-    /// What the user should know of what an earlier server left.
-    pub notices: Vec<String>,
 }
 
 /// Takes a home, with all that waits there.
 pub(super) fn take(home: &Home) -> Result<Taken> {
     let lock = lock(home)?;
     let outbox = Outbox::new(home.clone());
-    let notices = post_left_reports(&outbox)?;
-    Ok(Taken {
-        lock,
-        outbox,
-        notices,
-    })
+    post_left_reports(&outbox)?;
+    Ok(Taken { lock, outbox })
 }
 
 /// The lock of whoever serves a home.
@@ -103,7 +97,6 @@ fn serve_until_end(
     let Taken {
         lock: _lock,
         outbox,
-        ..
     } = take(&home)?;
     let queue = outbox.queue().clone();
     let runs = JobRunner::new(

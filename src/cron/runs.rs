@@ -122,7 +122,7 @@ impl Runs {
             .filter(|id| *id != new.id)
             .collect();
         old.truncate((old.len() + 1).saturating_sub(KEPT_RUNS));
-        self.0.add_for(&new, &old)
+        self.0.add_for(&[new], &old)
     }
 }
 

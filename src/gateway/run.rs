@@ -271,12 +271,7 @@ impl JobRunner {
                 text: &text,
             };
             let item = Item::text(&to, &text);
-            posted = self
-                .logged(self.outbox.post_and_note(&item, &[run.id()], &note))
-                .map(|posted| {
-                    self.logged(posted.noted);
-                    posted.id
-                });
+            posted = self.logged(self.outbox.post_and_note(&item, &[run.id()], &note));
         }
         self.jobs
             .finish(job.id(), run.active.at, &outcome, Some(now()))

@@ -19,7 +19,7 @@ use super::files::read_log;
 use super::lines::{header, version};
 use super::media::{self, Named};
 use super::{
-    FileStore, Line, OpenSession, Session, Store, base, empty_undone, is_unnamed, note,
+    FileStore, Line, OpenSession, Session, Store, base, deferred, empty_undone, is_unnamed,
     refuse_newer, turn_end, versions,
 };
 use crate::cancel::Cancel;
@@ -152,6 +152,10 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     for files in found.values_mut() {
         files.sort();
     }
+    // A queue that cannot be read hides no conversation.
+    for key in deferred::sessions(home).unwrap_or_default() {
+        found.entry(key).or_default();
+    }
     Ok(found)
 }
 
@@ -217,9 +221,9 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = read_log(key, &path, storage::read_journal)?;
-    let waiting = note::waiting(home, key, &found.lines)?;
+    let waiting = deferred::waiting(home, key, &found.lines)?;
     let (mut transcript, mut repeated) = parse(found, &path)?;
-    for line in waiting.into_iter().map(Value::Object) {
+    for line in waiting.lines.into_iter().map(Value::Object) {
         let time = line["time"].as_str().unwrap_or_default().to_owned();
         if let Some(message) = Message::from_line(line) {
             transcript.waiting.push(TranscriptEntry {
@@ -421,6 +425,7 @@ pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     storage::remove_files(&paths)?;
+    deferred::end(home, &deferred::waiting(home, key, &[])?)?;
     versions::forget(home, key)?;
     storage::remove(&home.lock(key))?;
     Ok(paths.len())

@@ -11,7 +11,7 @@ use super::lines::{fields, header, refuse_newer, version};
 use super::lock::lock_when_free;
 use super::media::{self, Named};
 use super::replay::replay;
-use super::{Guard, Line, Loaded, Record, Session, Store, archive, note};
+use super::{Guard, Line, Loaded, Record, Session, Store, archive, deferred};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session};
@@ -95,10 +95,9 @@ impl FileStore {
         }
         let (opened, mut loaded) = self.open_file(key)?;
         *file = opened;
-        if let Err(e) = self.take_notes(key, &mut file, &mut loaded.lines) {
-            loaded
-                .warnings
-                .push(format!("the notes for {key} could not be taken over: {e}"));
+        if let Err(e) = self.take_deferred(key, &mut file, &mut loaded.lines) {
+            let e = e.doing("taking over what was sent to the chat");
+            loaded.warnings.push(e.message);
         }
         Ok(loaded)
     }
@@ -109,8 +108,8 @@ impl FileStore {
         let found = read_log(key, &path, storage::read_journal)?;
         let mut lines = found.lines;
         refuse_newer(version_of(&lines), &path)?;
-        let waiting = note::waiting(&self.home, key, &lines)?;
-        lines.extend(waiting);
+        let waiting = deferred::waiting(&self.home, key, &lines)?;
+        lines.extend(waiting.lines);
         Ok(Loaded {
             lines,
             warnings: found.damage.into_iter().chain(found.torn).collect(),
@@ -151,20 +150,18 @@ impl FileStore {
     }
 
     /// Takes what waits for this turn over into the conversation, unless a reply in it still waits for its results.
-    fn take_notes(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
-        let notes = self.home.session_notes(key);
-        if !notes.exists() {
-            return Ok(());
+    fn take_deferred(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
+        let waiting = deferred::waiting(&self.home, key, lines)?;
+        if waiting.lines.is_empty() {
+            return deferred::end(&self.home, &waiting);
         }
         let found = replay(key, lines.clone().into())?;
         if found.not_begun > 0 {
             return Ok(());
         }
-        let _lock = note::lock(&notes)?;
-        let waiting = note::waiting(&self.home, key, &*lines)?;
         let now = rfc3339(SystemTime::now());
         let mut new = Vec::new();
-        if lines.is_empty() && !waiting.is_empty() {
+        if lines.is_empty() {
             new.push(header(key, &now));
         }
         // Results follow their calls.
@@ -174,10 +171,10 @@ impl FileStore {
                 .iter()
                 .map(|m| fields(&Record::Message(m), &now)),
         );
-        new.extend(waiting);
+        new.extend_from_slice(&waiting.lines);
         self.append(key, file, &new, Durability::Now)?;
         lines.extend(new);
-        storage::remove(&notes)
+        deferred::end(&self.home, &waiting)
     }
 
     /// Appends lines, whose media are beside the log by then.

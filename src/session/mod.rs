@@ -9,12 +9,12 @@
 // later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
 
 pub(crate) mod archive;
+mod deferred;
 mod files;
 mod lines;
 mod lock;
 mod media;
 mod memory;
-mod note;
 mod open;
 mod replay;
 pub(crate) mod search;
@@ -36,12 +36,12 @@ pub use crate::storage::Durability;
 use crate::text::{counted, one_line};
 pub use archive::SessionInfo;
 use archive::newest_first;
+pub(crate) use deferred::{deferred, displaced_by};
 pub use files::FileStore;
 pub(crate) use files::inspect;
 use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::MemoryStore;
-pub(crate) use note::note;
 pub(crate) use open::OpenSession;
 use replay::replay;
 pub use store::{Guard, Loaded, Store};

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use super::{Durability, Fields, Journal, Lock, MAX_LOG, fields, read_journal};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::paths::Home;
 use crate::text::size;
 
 /// Starts of an item that never ended, before it is set aside.
@@ -48,6 +49,8 @@ const WORTH: u64 = MAX_LOG / 64;
 const MAX_ENDING: u64 = MAX_LOG / 32 * 31;
 /// About what a line has besides an item's fields.
 const LINE: u64 = 40;
+/// Items of a home's queue that are done with, to remember: more than a poll brings in, with what was said to each.
+const REMEMBERED: usize = 1000;
 /// Reasons for giving up to remember.
 const MAX_REASONS: usize = 200;
 const VERSION: u64 = 1;
@@ -136,6 +139,12 @@ impl Queue {
         }
     }
 
+    /// The queue of a home: what came in and is not answered, what goes out, and background tasks.
+    pub(crate) fn of_home(home: &Home) -> Self {
+        let path = home.state().join("queue.jsonl");
+        Self::new(path, home.lock("queue"), REMEMBERED)
+    }
+
     /// The items of a kind, the oldest first.
     pub(crate) fn entries(&self, kind: &str) -> Result<Vec<Entry>> {
         let state = self.current()?;
@@ -188,13 +197,14 @@ impl Queue {
         self.append(&lines, Durability::Later)
     }
 
-    /// Adds an item and ends others by it. On disk when this returns, all of it or nothing.
-    pub(crate) fn add_for(&self, entry: &Entry, done: &[String]) -> Result<()> {
-        let mut line = json!(entry);
-        if !done.is_empty() {
-            line["done"] = json!(done);
+    /// Adds items and ends others by them. On disk when this returns, all of it or nothing.
+    pub(crate) fn add_for(&self, entries: &[Entry], done: &[String]) -> Result<()> {
+        let mut lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
+        // A crash may cut the write after any line. What is ended stays until all of it is there.
+        if let Some(last) = lines.last_mut().filter(|_| !done.is_empty()) {
+            last["done"] = json!(done);
         }
-        self.append(&[line], Durability::Now)
+        self.append(&lines, Durability::Now)
     }
 
     /// Counts a start of these items. On disk when this returns.
@@ -290,7 +300,8 @@ impl Queue {
         let freed: Vec<u64> = adds.map(|line| content.freed_by(line)).collect();
         let open = content.size();
         let stays = (open + added).saturating_sub(freed.iter().sum());
-        let is_new = freed.contains(&0);
+        let ends = lines.iter().any(|line| line.get("done").is_some());
+        let is_new = !ends && freed.contains(&0);
         let (most, most_in_file) = if is_new {
             (MAX_OPEN, LARGE)
         } else {

@@ -26,7 +26,7 @@ pub(crate) enum Part {
     Segment(u64),
     /// The bytes of an image or another file that a line names.
     Media,
-    /// A new segment that a crash left, a torn tail, or notes and the new file of notes that a crash left.
+    /// A new segment that a crash left, or a torn tail.
     Other,
     Live,
 }
@@ -37,9 +37,7 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if matches!(rest, "jsonl.new" | "jsonl.notes" | "jsonl.notes.new")
-        || rest.starts_with("jsonl.torn-")
-    {
+    if rest == "jsonl.new" || rest.starts_with("jsonl.torn-") {
         return Some((key, Part::Other));
     }
     if rest.ends_with(".media") || rest.ends_with(".media.new") {
@@ -408,7 +406,6 @@ mod tests {
             ("a.jsonl.torn-17", Some(("a", Part::Other))),
             ("a.b.jsonl", None),
             ("a.txt", None),
-            ("a.jsonl.notes", Some(("a", Part::Other))),
             ("a.notes", None),
             ("a", None),
         ] {

@@ -98,11 +98,8 @@ impl Delivery {
     fn post(&self, chat: &str, note: &Note) -> Result<()> {
         let to = format!("{CHANNEL}:{chat}");
         let item = Item::text(&to, note.text);
-        let posted = self.outbox.post_and_note(&item, &[], note)?;
-        if let Err(e) = posted.noted {
-            (self.notice)(&one_line(&e.message, 300));
-        }
-        self.confirm(&posted.id, &to)
+        let id = self.outbox.post_and_note(&item, &[], note)?;
+        self.confirm(&id, &to)
     }
 
     /// Sends a message, or waits until a gateway has sent it.

@@ -193,11 +193,7 @@ impl Sender<'_> {
             from: &session_name(&turn.origin.channel, &turn.origin.chat)?,
             text: noted.trim(),
         };
-        if let Err(e) = outbox.post_and_note(&item, &[], &note)?.noted {
-            report.push_str(&format!(
-                "; the chat's conversation could not be updated: {e}"
-            ));
-        }
+        outbox.post_and_note(&item, &[], &note)?;
         Ok(ToolOutput::text(report))
     }
 }

@@ -375,34 +375,6 @@ fn too_many_are_refused() {
 }
 
 #[test]
-fn a_report_that_cannot_be_noted_keeps_no_gateway_from_starting() {
-    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.text(OWNER, "go");
-    api.wait_for_texts(OWNER, 1);
-    model.wait_for_holds(1);
-    noted(&home, 1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
-    // Where the notes would be is something else.
-    let notes = home.dir("sessions/telegram_42.jsonl.notes");
-    let gateway = start(&home);
-    let texts = api.wait_for_texts(OWNER, 2);
-    assert!(texts[1].contains("was interrupted"), "{texts:?}");
-    gateway.signal(Signal::TERM);
-    let run = gateway.finish();
-    run.exits(0);
-    assert!(
-        run.stderr.contains("noting in telegram:42"),
-        "{}",
-        run.stderr
-    );
-    std::fs::remove_dir(notes).unwrap();
-}
-
-#[test]
 fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
     let api = BotApi::start();
@@ -475,8 +447,11 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     assert_eq!(texts[1], texts[2]);
     ends(gateway);
     assert_eq!(model.requests().len(), asked);
-    let notes = std::fs::read_to_string(home.path("sessions/telegram_42.jsonl.notes")).unwrap();
-    assert_eq!(notes.matches("[The background task").count(), 1, "{notes}");
+    let queue = std::fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    let notes = queue
+        .lines()
+        .filter(|line| line.contains("\"kind\":\"deferred\""));
+    assert_eq!(notes.count(), 1, "{queue}");
 }
 
 #[test]

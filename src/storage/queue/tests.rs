@@ -64,7 +64,7 @@ fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
         assert_eq!(found, expected);
         assert_eq!(texts(queue), ["1", "2", "three"]);
     }
-    one.add_for(&Entry::new("d", "answer", &"4"), &ids(&["a", "b"]))
+    one.add_for(&[Entry::new("d", "answer", &"4")], &ids(&["a", "b"]))
         .unwrap();
     other.give_up("c", "no such chat").unwrap();
     for queue in [&one, &other, &scratch.queue()] {
@@ -84,7 +84,9 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
     queue.add(&[entry("a", "一")]).unwrap();
     queue.add(&[entry("b", "二")]).unwrap();
     queue.start(&ids(&["a"])).unwrap();
-    queue.add_for(&entry("c", "三"), &ids(&["a"])).unwrap();
+    queue
+        .add_for(&[entry("c", "三"), entry("d", "四")], &ids(&["a"]))
+        .unwrap();
     let whole = read_dir(&state);
     let bytes = &whole["q.jsonl"];
     for cut in 0..=bytes.len() {
@@ -97,7 +99,8 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
             0 | 1 => &[],
             2 => &["一"],
             3 | 4 => &["一", "二"],
-            _ => &["二", "三"],
+            5 => &["一", "二", "三"],
+            _ => &["二", "三", "四"],
         };
         assert_eq!(texts(&queue), left, "looking, cut at {cut}");
         queue.add(&[entry("z", "next")]).unwrap();
@@ -116,9 +119,9 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
     assert!(after.len() == 1 && after["q.jsonl"].len() < 2000);
     for image in replace_steps("q.jsonl", &before, &after) {
         restore_dir(&state, &image);
-        assert_eq!(texts(&queue)[..2], ["二", "三"]);
+        assert_eq!(texts(&queue)[..3], ["二", "三", "四"]);
         queue.done(&ids(&["long"])).unwrap();
-        assert_eq!(texts(&scratch.queue()), ["二", "三"]);
+        assert_eq!(texts(&scratch.queue()), ["二", "三", "四"]);
         assert!(queue.is_done("a").unwrap());
         assert_eq!(read_dir(&state).len(), 1, "what a crash left is removed");
     }
@@ -222,7 +225,8 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
     for n in 0..100 {
         let answer = Entry::new(&format!("answer-{n}"), "answer", &"z".repeat(100 << 10));
         let asked = [format!("asked-{n}")];
-        if let Err(e) = queue.add_for(&answer, &asked) {
+        let note = entry(&format!("note-{n}"), "what is answered");
+        if let Err(e) = queue.add_for(&[note, answer], &asked) {
             assert!(e.message.contains("is full: 15"), "{n}: {e}");
             assert!(n > 25, "{n}: {e}");
             break;
@@ -242,10 +246,9 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
     }
     assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX_LOG);
     let other = scratch.queue();
-    assert_eq!(
-        texts(&other).len(),
-        open.len() + 100 - other.entries("answer").unwrap().len()
-    );
+    // Each answer has ended a question, and brought a note.
+    assert_eq!(texts(&other).len(), open.len() + 100);
+    assert!(!other.entries("answer").unwrap().is_empty());
     assert_eq!(other.find(&mark).unwrap()[0].starts, 1);
 }
 
