@@ -3,7 +3,6 @@
 //! A turn is a value with a state, and each step makes one transition. All that has to outlive the process is in the lines of
 //! its conversation, so that a turn which was cut short goes on from them.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Instant, SystemTime};
 
@@ -20,7 +19,7 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
 use crate::provider::ProviderError;
-use crate::session::{LIBRARY, OpenSession, Record, Session, fresh_key};
+use crate::session::{OpenSession, Record, Session};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 
@@ -66,17 +65,6 @@ struct Turn<'a> {
     response: &'a mut Response,
 }
 
-impl Request {
-    /// The same; a new conversation where it names none.
-    fn with_key(&self) -> Cow<'_, Self> {
-        let mut request = Cow::Borrowed(self);
-        if request.session.is_empty() {
-            request.to_mut().session = format!("{LIBRARY}_{}", fresh_key(SystemTime::now()));
-        }
-        request
-    }
-}
-
 impl Agent {
     /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
@@ -92,7 +80,7 @@ impl Agent {
             ..Response::default()
         };
         let ended = contained("the turn", || {
-            check(&request)?;
+            request.check()?;
             let open = self.open_session(&request, &cancel, events)?;
             let chosen = open.session.model.as_deref();
             let models = self.models.choose(&request.model, chosen)?;
@@ -497,14 +485,6 @@ impl<'a> Turn<'a> {
         ));
         Ok(())
     }
-}
-
-/// Refuses a request that no turn can begin with.
-fn check(request: &Request) -> Result<()> {
-    if request.input.trim().is_empty() && request.media.is_empty() && request.ids.is_empty() {
-        return Err(Error::usage("the message is empty"));
-    }
-    Ok(())
 }
 
 /// Ends a turn as it has ended before.
