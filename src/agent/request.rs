@@ -23,7 +23,7 @@ pub struct Request {
     pub title: String,
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
-    /// The key of the conversation to continue, for example `ada`. Empty: a new one, whose key is in [`Response::session`]. A
+    /// The key of the conversation to continue, for example `ada`. Empty: a new one, whose key is in [`crate::Response::session`]. A
     /// store may refuse a key: [`crate::FileStore`] refuses one with a slash or a dot; [`crate::session_key`] makes one
     /// of any text.
     pub session: String,
@@ -44,7 +44,7 @@ pub struct Request {
     pub cancel: Cancel,
     /// The budget, if other turns share it; without one, the turn has its own.
     pub budget: Option<Arc<Budget>>,
-    /// Asks the user about the calls that [`Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
+    /// Asks the user about the calls that [`crate::agent::Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start without waiting for them; `None` if there can be none.
     pub tasks: Option<Tasks>,

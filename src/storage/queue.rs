@@ -39,14 +39,6 @@ pub(crate) const CALM: Duration = Duration::from_secs(5);
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Compacts above this size in bytes, and above twice what stays.
 const COMPACT_AT: u64 = 64 << 10;
-/// The most bytes of what is not done with: nothing new is added above it.
-const MAX_OPEN: u64 = MAX_LOG / 4 * 3;
-/// Compacts above this size in bytes, too, if [`WORTH`] is done with: what counts is how much is open, not how much lies in the file.
-const LARGE: u64 = MAX_LOG / 8 * 7;
-const WORTH: u64 = MAX_LOG / 64;
-/// The same for answers, which end something, and for changes. What is left of [`MAX_LOG`] is for the marks between two
-/// compactions: a file above that is not read.
-const MAX_ENDING: u64 = MAX_LOG / 32 * 31;
 /// About what a line has besides an item's fields.
 const LINE: u64 = 40;
 /// Items of a home's queue that are done with, to remember: more than a poll brings in, with what was said to each.
@@ -120,12 +112,41 @@ struct State {
     journal: Option<Journal>,
 }
 
+/// What a queue may hold, in bytes.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Of what is not done with, when something new is added.
+    open: u64,
+    /// The same for answers, which end something, and for changes. What is left of the file is for the marks between two
+    /// compactions.
+    ending: u64,
+    /// A larger file is compacted, if `worth` is done with: what counts is how much is open, not how much lies in the file.
+    large: u64,
+    worth: u64,
+    /// Of the file, after what is added to it.
+    file: u64,
+}
+
+impl Bounds {
+    /// For a file that is not read when it is larger than this.
+    fn of_file(max: u64) -> Self {
+        Self {
+            open: max / 4 * 3,
+            ending: max / 32 * 31,
+            large: max / 8 * 7,
+            worth: max / 64,
+            file: max - max / 64,
+        }
+    }
+}
+
 /// A queue on disk. Nothing is read or created before it is used.
 pub(crate) struct Queue {
     path: PathBuf,
     lock: PathBuf,
     /// How many ids of items that are done to remember.
     remembered: usize,
+    bounds: Bounds,
     state: Mutex<State>,
 }
 
@@ -135,6 +156,7 @@ impl Queue {
             path,
             lock,
             remembered,
+            bounds: Bounds::of_file(MAX_LOG),
             state: Mutex::default(),
         }
     }
@@ -279,7 +301,7 @@ impl Queue {
             }
         }
         // The lines are on disk, whatever becomes of this.
-        if compact(&mut journal, &state.content).is_ok() {
+        if self.compact(&mut journal, &state.content).is_ok() {
             state.stamp = stamp(&self.path);
             state.journal = Some(journal);
         }
@@ -303,9 +325,9 @@ impl Queue {
         let ends = lines.iter().any(|line| line.get("done").is_some());
         let is_new = !ends && freed.contains(&0);
         let (most, most_in_file) = if is_new {
-            (MAX_OPEN, LARGE)
+            (self.bounds.open, self.bounds.large)
         } else {
-            (MAX_ENDING, MAX_LOG - WORTH)
+            (self.bounds.ending, self.bounds.file)
         };
         if added == 0 {
             return Ok(Ok(()));
@@ -316,7 +338,7 @@ impl Queue {
         if journal.len() + added > most_in_file {
             journal.replace(&content.lines())?;
         }
-        if journal.len() + added > MAX_LOG - WORTH {
+        if journal.len() + added > self.bounds.file {
             return Ok(Err(self.full(open)));
         }
         Ok(Ok(()))
@@ -339,8 +361,19 @@ impl Queue {
             Journal::create(&self.path, &state.content.lines())?
         };
         // It only saves space, for which the disk may have none.
-        drop(compact(&mut journal, &state.content));
+        drop(self.compact(&mut journal, &state.content));
         Ok(journal)
+    }
+
+    /// Compacts the file if that halves it, or if it is large and much of it is done with.
+    fn compact(&self, journal: &mut Journal, content: &Content) -> Result<()> {
+        let (len, open) = (journal.len(), content.size());
+        let is_half = len > COMPACT_AT && len > 2 * open;
+        let is_worth = len > self.bounds.large && len > open + self.bounds.worth;
+        if is_half || is_worth {
+            journal.replace(&content.lines())?;
+        }
+        Ok(())
     }
 
     fn content(&self, lines: Vec<Fields>) -> Result<Content> {
@@ -440,16 +473,6 @@ impl Content {
         lines.extend(self.entries.iter().map(|entry| json!(entry)));
         fields(&lines)
     }
-}
-
-/// Compacts the file if that halves it, or if it is large and much of it is done with.
-fn compact(journal: &mut Journal, content: &Content) -> Result<()> {
-    let (len, open) = (journal.len(), content.size());
-    let is_half = len > COMPACT_AT && len > 2 * open;
-    if is_half || (len > LARGE && len > open + WORTH) {
-        journal.replace(&content.lines())?;
-    }
-    Ok(())
 }
 
 fn line_size(line: &Value) -> u64 {

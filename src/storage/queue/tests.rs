@@ -3,6 +3,11 @@
 use super::*;
 use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 
+/// Full queues are smaller here than a home's.
+const MAX: u64 = 1 << 20;
+/// An item of which a queue holds about twelve.
+const LARGE_ITEM: usize = 64 << 10;
+
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -15,7 +20,10 @@ impl Scratch {
     /// As another process opens it.
     fn queue(&self) -> Queue {
         let (path, lock) = (self.0.join("state/q.jsonl"), self.0.join("q.lock"));
-        Queue::new(path, lock, 100)
+        Queue {
+            bounds: Bounds::of_file(MAX),
+            ..Queue::new(path, lock, 100)
+        }
     }
 }
 
@@ -156,18 +164,22 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
 fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
     let scratch = Scratch::new("full");
     let queue = scratch.queue();
-    let megabyte = "x".repeat(1 << 20);
+    let large = "x".repeat(LARGE_ITEM);
     let mut taken = Vec::new();
     let refusal = loop {
         let id = format!("{}", taken.len());
         assert!(taken.len() < 40, "it takes whatever comes");
-        match queue.add(&[entry(&id, &megabyte)]) {
+        match queue.add(&[entry(&id, &large)]) {
             Ok(()) => taken.push(id),
             Err(e) => break e,
         }
     };
-    assert!(refusal.message.contains("is full: 1"), "{refusal}");
-    assert!(queue.add(&[entry("huge", &"x".repeat(14 << 20))]).is_err());
+    assert!(refusal.message.contains("is full: 7"), "{refusal}");
+    assert!(
+        queue
+            .add(&[entry("huge", &"x".repeat(14 * LARGE_ITEM))])
+            .is_err()
+    );
     // Another process reads all of it, and what is in it can be begun and ended.
     let other = scratch.queue();
     assert_eq!(texts(&other).len(), taken.len());
@@ -177,12 +189,12 @@ fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
     assert_eq!(texts(&queue), ["1"]);
 }
 
-/// Fills a queue with open items of a megabyte, and returns their ids.
+/// Fills a queue with large items, and returns their ids.
 fn fill(queue: &Queue) -> Vec<String> {
-    let megabyte = "x".repeat(1 << 20);
+    let large = "x".repeat(LARGE_ITEM);
     let mut taken = Vec::new();
     while queue
-        .add(&[entry(&taken.len().to_string(), &megabyte)])
+        .add(&[entry(&taken.len().to_string(), &large)])
         .is_ok()
     {
         taken.push(taken.len().to_string());
@@ -202,12 +214,12 @@ fn what_is_done_with_fills_no_queue() {
     for n in 0..30 {
         let id = format!("later-{n}");
         queue
-            .add(&[entry(&id, &"y".repeat(900 << 10))])
+            .add(&[entry(&id, &"y".repeat(LARGE_ITEM / 8 * 7))])
             .unwrap_or_else(|e| panic!("{n}: {e}"));
         queue.start(std::slice::from_ref(&id)).unwrap();
         queue.done(&[id]).unwrap();
     }
-    assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX_LOG);
+    assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX);
     let left = scratch.queue().entries("k").unwrap();
     let left: Vec<String> = left.into_iter().map(|entry| entry.id).collect();
     assert_eq!(left, open);
@@ -221,30 +233,34 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
         queue.add(&[entry(&format!("asked-{n}"), "?")]).unwrap();
     }
     let open = fill(&queue);
-    assert!(queue.add(&[entry("new", &"x".repeat(1 << 20))]).is_err());
+    assert!(queue.add(&[entry("new", &"x".repeat(LARGE_ITEM))]).is_err());
     for n in 0..100 {
-        let answer = Entry::new(&format!("answer-{n}"), "answer", &"z".repeat(100 << 10));
+        let answer = Entry::new(
+            &format!("answer-{n}"),
+            "answer",
+            &"z".repeat(LARGE_ITEM / 10),
+        );
         let asked = [format!("asked-{n}")];
         let note = entry(&format!("note-{n}"), "what is answered");
         if let Err(e) = queue.add_for(&[note, answer], &asked) {
-            assert!(e.message.contains("is full: 15"), "{n}: {e}");
+            assert!(e.message.contains("is full"), "{n}: {e}");
             assert!(n > 25, "{n}: {e}");
             break;
         }
     }
     // A change of an item, too, however often.
     for n in 0..30 {
-        let change = "w".repeat(100 << 10);
+        let change = "w".repeat(LARGE_ITEM / 10);
         assert!(queue.add(&[entry("1", &change)]).is_ok(), "{n}");
     }
     let mark = ids(&["2", "3"]);
     queue.start_later(&mark).unwrap();
     // Marks of whatever length.
-    let unknown = ["unknown".repeat(2000)];
+    let unknown = ["unknown".repeat(125)];
     for _ in 0..300 {
         queue.start_later(&unknown).unwrap();
     }
-    assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX_LOG);
+    assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX);
     let other = scratch.queue();
     // Each answer has ended a question, and brought a note.
     assert_eq!(texts(&other).len(), open.len() + 100);
@@ -257,7 +273,7 @@ fn a_refusal_reads_nothing_again() {
     let scratch = Scratch::new("refusal");
     let queue = scratch.queue();
     fill(&queue);
-    assert!(queue.add(&[entry("new", &"x".repeat(1 << 20))]).is_err());
+    assert!(queue.add(&[entry("new", &"x".repeat(LARGE_ITEM))]).is_err());
     let state = queue.lock_state();
     assert!(state.journal.is_some() && state.stamp == stamp(&queue.path));
 }
