@@ -38,7 +38,7 @@ use crate::storage::{self, Durability};
 use crate::sys;
 use crate::telegram::admission::Admit;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{Chats, MessageSender, Telegram};
+use crate::telegram::{Chats, MessageSender, Telegram, Watch};
 use crate::timezone::Zone;
 use crate::worker::Workers;
 
@@ -186,106 +186,175 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     // Before the file is read, so that no change goes unnoticed.
     let seen = monitor::stamp(&home);
     let (startup, broken) = Startup::load_or_inherited(&home, env, inherited)?;
-    let log = startup.log(env);
     let Taken {
         lock: _lock,
         outbox,
     } = take(&home)?;
-    startup.warn(log);
-    let Startup {
-        loaded,
-        bot,
-        http,
-        workers,
-        mut handler,
-        heartbeat,
-        ..
-    } = startup;
-    let config = &loaded.config;
-    let parts = Parts {
-        home: &home,
-        config,
-        env,
-    };
-    let cancel = &shutdown.cancel;
-    let chats = bot
-        .as_ref()
-        .map(|bot| chats(parts, bot, &outbox, workers, cancel, log))
-        .transpose()?;
-    let report = reporter(log, chats.as_ref());
-    if let Some(e) = broken {
-        report(&monitor::rejected(&e));
-    }
-    if let Some(chats) = &chats {
-        drop(chats.admission.set(admission(parts)));
-    }
-    handler.list_servers(cancel, log)?;
-    let mut runs = runs(parts, outbox, cancel, log);
-    runs.check = check_command(parts).ok();
-    let runs = Arc::new(runs);
-    let handler = Arc::new(handler);
-    let dispatcher = Dispatcher::new(
-        handler.clone(),
-        config.gateway.workers,
-        chats.clone(),
-        runs.clone(),
-    );
-    let halting = dispatcher.clone();
-    let _halt = cancel.on_stop(move || halting.halt());
-    let sender = chats.as_ref().map(|chats| chats.sender.clone());
-    let (change, changed) = sync_channel(1);
-    let wake = wake(change.clone(), sender.clone());
-    let monitor = Monitor {
+    let place = Place {
         home: home.clone(),
-        prove: prove(
-            parts,
-            Current {
-                token: bot.as_ref().map(|bot| bot.settings.token.clone()),
-                listen: http.as_ref().map(|http| http.listen),
-            },
-        ),
-        seen,
-        dispatcher: dispatcher.clone(),
+        env: env.clone(),
+        log: startup.log(env),
+        outbox,
         shutdown: shutdown.clone(),
-        wake: wake.clone(),
-        status: StatusFile::new(&home, SystemTime::now()),
-        log,
-        report: report.clone(),
     };
-    let watch = monitor.start();
-    listen(&home, wake, log);
-    let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
-    channels.extend(clock(parts, runs, heartbeat, change, changed));
-    if let Some(settings) = http {
-        channels.push(Box::new(HttpChannel {
-            settings,
-            turns: Arc::new(EndpointTurns::new(handler, log.sink("turn"))),
-            cancel: cancel.clone(),
-            log: log.sink("http"),
-            report,
-        }));
+    startup.warn(place.log);
+    let gateway = Gateway::new(place, startup)?;
+    if let Some(e) = broken {
+        (gateway.report)(&monitor::rejected(&e));
     }
-    match (bot, chats) {
-        (Some(bot), Some(chats)) => channels.push(Box::new(Telegram {
-            chats,
-            settings: bot.channel_settings(),
-            watch,
-        })),
-        _ => {
-            log.write(
-                Level::Info,
-                "Telegram is off; scheduled jobs and heartbeats run",
-            );
-            monitor::tick(watch, shutdown.cancel.clone())?;
-        }
-    }
-    let served = dispatcher.serve(channels, cancel);
-    if let Some(sender) = sender {
-        sender.wait(UPLOAD_GRACE);
-    }
-    served?;
+    gateway.serve(seen)?;
     notify::close(&home)?;
     shutdown.finish()
+}
+
+/// Where a gateway runs, and what ends it.
+struct Place {
+    home: Home,
+    env: Env,
+    log: Log,
+    outbox: Outbox,
+    shutdown: Arc<Shutdown>,
+}
+
+impl Place {
+    fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
+        Parts {
+            home: &self.home,
+            config,
+            env: &self.env,
+        }
+    }
+}
+
+/// A gateway that has its home.
+struct Gateway {
+    place: Place,
+    config: Arc<Config>,
+    bot: Option<Bot>,
+    http: Option<Settings>,
+    handler: Arc<GatewayHandler>,
+    heartbeat: Option<Job>,
+    /// The chats of the bot, if there is one.
+    chats: Option<Arc<Chats>>,
+    /// Logs an error, and tells the owner of the bot.
+    report: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Gateway {
+    fn new(place: Place, mut startup: Startup) -> Result<Self> {
+        let cancel = &place.shutdown.cancel;
+        startup.handler.list_servers(cancel, place.log)?;
+        let (bot, config) = (startup.bot, startup.loaded.config);
+        let chats = match &bot {
+            Some(bot) => Some(chats(&place, &config, bot, startup.workers)?),
+            None => None,
+        };
+        if let Some(chats) = &chats {
+            drop(chats.admission.set(admission(place.parts(&config))));
+        }
+        Ok(Self {
+            report: reporter(place.log, chats.as_ref()),
+            place,
+            config,
+            bot,
+            http: startup.http,
+            handler: Arc::new(startup.handler),
+            heartbeat: startup.heartbeat,
+            chats,
+        })
+    }
+
+    /// Serves until a signal, and ends what it has begun. `seen` is config.json as it was before it was read.
+    fn serve(self, seen: monitor::Stamp) -> Result<()> {
+        let (cancel, log) = (self.place.shutdown.cancel.clone(), self.place.log);
+        let runs = Arc::new(self.runs());
+        let workers = self.config.gateway.workers;
+        let (handler, chats) = (self.handler.clone(), self.chats.clone());
+        let dispatcher = Dispatcher::new(handler, workers, chats, runs.clone());
+        let halting = dispatcher.clone();
+        let _halt = cancel.on_stop(move || halting.halt());
+        let sender = self.chats.as_ref().map(|chats| chats.sender.clone());
+        let (change, changed) = sync_channel(1);
+        let wake = wake(change.clone(), sender.clone());
+        let watch = self.monitor(seen, &dispatcher, &wake).start();
+        listen(&self.place.home, wake, log);
+        let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
+        let heartbeat = self.heartbeat.clone();
+        let parts = self.place.parts(&self.config);
+        channels.extend(clock(parts, runs, heartbeat, change, changed));
+        channels.extend(self.http_channel());
+        match self.telegram_channel(watch)? {
+            Some(telegram) => channels.push(telegram),
+            None => log.write(
+                Level::Info,
+                "Telegram is off; scheduled jobs and heartbeats run",
+            ),
+        }
+        let served = dispatcher.serve(channels, &cancel);
+        if let Some(sender) = sender {
+            sender.wait(UPLOAD_GRACE);
+        }
+        served
+    }
+
+    fn monitor(&self, seen: monitor::Stamp, dispatcher: &Arc<Dispatcher>, wake: &Wake) -> Monitor {
+        let place = &self.place;
+        let current = Current {
+            token: self.bot.as_ref().map(|bot| bot.settings.token.clone()),
+            listen: self.http.as_ref().map(|http| http.listen),
+        };
+        Monitor {
+            home: place.home.clone(),
+            prove: prove(place.parts(&self.config), current),
+            seen,
+            dispatcher: dispatcher.clone(),
+            shutdown: place.shutdown.clone(),
+            wake: wake.clone(),
+            status: StatusFile::new(&place.home, SystemTime::now()),
+            log: place.log,
+            report: self.report.clone(),
+        }
+    }
+
+    /// The HTTP endpoint, if it is on.
+    fn http_channel(&self) -> Option<Box<dyn Channel>> {
+        let log = self.place.log;
+        Some(Box::new(HttpChannel {
+            settings: self.http.clone()?,
+            turns: Arc::new(EndpointTurns::new(self.handler.clone(), log.sink("turn"))),
+            cancel: self.place.shutdown.cancel.clone(),
+            log: log.sink("http"),
+            report: self.report.clone(),
+        }))
+    }
+
+    /// The bot, if there is one, which calls `watch` between two polls; a thread does it else.
+    fn telegram_channel(&self, watch: Watch) -> Result<Option<Box<dyn Channel>>> {
+        let (Some(bot), Some(chats)) = (&self.bot, &self.chats) else {
+            monitor::tick(watch, self.place.shutdown.cancel.clone())?;
+            return Ok(None);
+        };
+        Ok(Some(Box::new(Telegram {
+            chats: chats.clone(),
+            settings: bot.channel_settings(),
+            watch,
+        })))
+    }
+
+    fn runs(&self) -> JobRunner {
+        let parts = self.place.parts(&self.config);
+        let grace = i64::try_from(self.config.cron.grace_minutes).unwrap_or(i64::MAX);
+        let mut runs = JobRunner::new(
+            parts.home.clone(),
+            Jobs::new(parts.home.clone(), parts.env),
+            grace.saturating_mul(60_000),
+            self.place.outbox.clone(),
+            self.place.shutdown.cancel.clone(),
+            self.place.log.sink("jobs"),
+        );
+        runs.check = check_command(parts).ok();
+        runs
+    }
 }
 
 fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
@@ -384,31 +453,13 @@ fn listen(home: &Home, wake: Wake, log: Log) {
     }));
 }
 
-fn runs(parts: Parts, outbox: Outbox, cancel: &Cancel, log: Log) -> JobRunner {
-    let grace = i64::try_from(parts.config.cron.grace_minutes).unwrap_or(i64::MAX);
-    JobRunner::new(
-        parts.home.clone(),
-        Jobs::new(parts.home.clone(), parts.env),
-        grace.saturating_mul(60_000),
-        outbox,
-        cancel.clone(),
-        log.sink("jobs"),
-    )
-}
-
-fn chats(
-    parts: Parts,
-    bot: &Bot,
-    outbox: &Outbox,
-    workers: Workers,
-    cancel: &Cancel,
-    log: Log,
-) -> Result<Arc<Chats>> {
-    let log = log.sink("telegram");
-    let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel.clone(), log);
+fn chats(place: &Place, config: &Arc<Config>, bot: &Bot, workers: Workers) -> Result<Arc<Chats>> {
+    let (outbox, log) = (&place.outbox, place.log.sink("telegram"));
+    let cancel = place.shutdown.cancel.clone();
+    let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log);
     let inbox = Inbox::new(outbox.queue().clone(), bot.id());
-    let transcribe = media::transcriber(parts)?;
-    let local_time = local_time(parts.env);
+    let transcribe = media::transcriber(place.parts(config))?;
+    let local_time = local_time(&place.env);
     let owner = bot.settings.ids().first().copied();
     Ok(Chats::new(
         sender, inbox, workers, local_time, transcribe, owner,
