@@ -129,7 +129,8 @@ impl Startup {
             channels.http.token = http.token.clone();
         }
         let handler = GatewayHandler::new(factory, config);
-        let mut notices = handler.build()?;
+        let (agent, mut notices) = handler.build()?;
+        notices.extend(agent.models().choose("", None)?.warnings);
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self {

@@ -53,17 +53,16 @@ impl GatewayHandler {
         self.build().map(drop)
     }
 
-    /// Builds the agent, and returns what the user should know about it.
-    pub(super) fn build(&self) -> Result<Vec<String>> {
-        let mut built = self.built();
+    /// Builds the agent, and returns also what the user should know about it.
+    pub(super) fn build(&self) -> Result<(Arc<Agent>, Vec<String>)> {
         let generation = self.factory.options.servers.generation();
         let Ready { agent, notices } = self.factory.build(&self.config)?;
-        let warnings = agent.models().choose("", None)?.warnings;
-        *built = Some(Built {
-            agent: Arc::new(agent),
+        let agent = Arc::new(agent);
+        *self.built() = Some(Built {
+            agent: agent.clone(),
             generation,
         });
-        Ok([notices, warnings].concat())
+        Ok((agent, notices))
     }
 
     fn built(&self) -> MutexGuard<'_, Option<Built>> {
@@ -165,11 +164,7 @@ impl Handler for GatewayHandler {
                 return Ok(built.agent.clone());
             }
         }
-        self.build()?;
-        match &*self.built() {
-            Some(built) => Ok(built.agent.clone()),
-            None => Err(Error::failed("the agent could not be built")),
-        }
+        Ok(self.build()?.0)
     }
 
     fn unknown_command(&self, message: &str) -> Option<String> {

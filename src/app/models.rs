@@ -2,7 +2,7 @@
 //! answer in the name of another program.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{Models, TurnModels};
 use crate::config::vendors::Protocol;
@@ -44,11 +44,11 @@ impl ConfiguredModels {
 
     /// The models with this one first. Only the first call for a name has warnings.
     fn beginning_with(&self, name: &str) -> Result<TurnModels> {
-        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings = Vec::new();
-        if let Some(chain) = chains.get(name).cloned() {
+        if let Some(chain) = self.chains().get(name).cloned() {
             return Ok(TurnModels { chain, warnings });
         }
+        // Without the lock: a host may be asked which models it has.
         let mut config = self.config.clone();
         if !name.is_empty() {
             name.clone_into(&mut Arc::make_mut(&mut config).agents.defaults.model_name);
@@ -65,8 +65,12 @@ impl ConfiguredModels {
             warnings.extend(chain.unpriced().map(unpriced));
         }
         let chain = Arc::new(chain.known_to(&self.redactor));
-        chains.insert(name.to_owned(), chain.clone());
+        self.chains().insert(name.to_owned(), chain.clone());
         Ok(TurnModels { chain, warnings })
+    }
+
+    fn chains(&self) -> MutexGuard<'_, HashMap<String, Arc<Chain>>> {
+        self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
