@@ -22,7 +22,7 @@ use crate::config::DailyBudget;
 use crate::error::{Context, Error, Kind, Result};
 use crate::json::parse_json;
 use crate::message::{Usage, add_cost};
-use crate::storage::{self, Durability};
+use crate::storage;
 use crate::text::{LocalTime, clip, rfc3339};
 
 /// The longest name in a line, in bytes.
@@ -170,7 +170,7 @@ impl Ledger {
         if call.estimated {
             line["estimated"] = true.into();
         }
-        let written = storage::append_line(&self.month(&day), &line.to_string(), Durability::Later);
+        let written = storage::append_line(&self.month(&day), &line.to_string());
         let mut today = self.today();
         match written {
             Ok(()) => today.is_failing = false,

@@ -103,8 +103,8 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
 
 /// Appends a line, with one write, to a file that other processes append to at the same time. Creates the file and the
 /// directories above it. A last write that was cut short becomes a line of its own; one that another process is just making may
-/// look so, and leaves an empty line. The name of a new directory is not synced.
-pub(crate) fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()> {
+/// look so, and leaves an empty line. A power cut may lose it.
+pub(crate) fn append_line(path: &Path, line: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
     let mut file = match options.open(path) {
@@ -124,12 +124,6 @@ pub(crate) fn append_line(path: &Path, line: &str, durability: Durability) -> Re
             "only part of a line could be written to {}",
             path.display()
         )));
-    }
-    if durability == Durability::Now {
-        file.sync_data()?;
-        if len == 0 {
-            sync_dir(parent(path))?;
-        }
     }
     Ok(())
 }
