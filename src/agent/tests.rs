@@ -13,7 +13,7 @@ use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, Provider, ProviderError};
 use crate::session::{MemoryStore, Session, Store};
 use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
-use crate::usage::Call;
+use crate::usage::{Call, Spend};
 
 /// Gives these replies in this order, and keeps how many tools each request offered.
 #[derive(Default)]
@@ -549,4 +549,39 @@ fn empty_message_is_wrong_usage_and_stores_nothing() {
     let response = agent.run(&Request::new(" \n", "a-key"), &|_| ());
     assert_eq!(response.error.unwrap().kind, Kind::Usage);
     assert!(store.read("a-key").unwrap().lines.is_empty());
+}
+
+/// Refuses its key.
+struct Locked;
+
+impl Provider for Locked {
+    fn model(&self) -> &'static str {
+        "script/x"
+    }
+
+    fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        Err(ProviderError::AuthFailed {
+            message: "no such key".into(),
+            no_key: false,
+        })
+    }
+}
+
+#[test]
+fn a_refused_key_takes_back_a_question_whose_recording_was_transcribed() {
+    let store = MemoryStore::default();
+    let agent = Agent::builder()
+        .provider(Locked)
+        .store(store.clone())
+        .build()
+        .unwrap();
+    let budget = agent.budget("a-key", "c");
+    budget.begin(Spend::Other, || 1).unwrap();
+    let request = Request {
+        budget: Some(budget),
+        ..Request::new("what was said", "a-key")
+    };
+    let response = agent.run(&request, &|_| ());
+    assert_eq!(response.error.unwrap().kind, Kind::Auth);
+    assert!(Session::peek(&store, "a-key").unwrap().messages.is_empty());
 }

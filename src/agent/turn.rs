@@ -171,7 +171,7 @@ impl<'a> Turn<'a> {
             open,
             state: State::Asking,
             unstored: Vec::new(),
-            is_follow_up: context.budget.calls_used() > 0,
+            is_follow_up: context.budget.has_asked(),
             is_second_try: false,
             response,
         };

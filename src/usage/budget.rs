@@ -21,6 +21,8 @@ pub struct Budget {
     max_tokens: Option<u64>,
     calls: AtomicU32,
     tokens: AtomicU64,
+    /// A turn has asked for a reply.
+    has_asked: AtomicBool,
     /// The user knows that no call is left.
     is_told: AtomicBool,
     /// The files that the turn has changed, as they were before.
@@ -49,6 +51,7 @@ impl Budget {
             max_tokens: None,
             calls: AtomicU32::new(0),
             tokens: AtomicU64::new(0),
+            has_asked: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
             versions: OnceLock::new(),
             unreported: Mutex::default(),
@@ -84,6 +87,9 @@ impl Budget {
             Spend::Reply => self.max_calls,
             Spend::Other => self.max_calls.saturating_sub(1),
         };
+        if spend == Spend::Reply {
+            self.has_asked.store(true, Ordering::Relaxed);
+        }
         let count = |calls| (calls < most).then_some(calls + 1);
         let counted = self
             .calls
@@ -135,6 +141,11 @@ impl Budget {
     /// See [`Ledger::take_warning`].
     pub(crate) fn take_warning(&self) -> Option<String> {
         self.ledger.as_ref()?.take_warning()
+    }
+
+    /// Whether a turn with this budget has asked for a reply.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
     }
 
     /// The requests so far.
