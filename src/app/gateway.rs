@@ -244,7 +244,8 @@ struct Gateway {
 impl Gateway {
     fn new(place: Place, mut startup: Startup) -> Result<Self> {
         let cancel = &place.shutdown.cancel;
-        startup.handler.list_servers(cancel, place.log)?;
+        let queue = place.outbox.queue();
+        startup.handler.begin(queue, cancel, place.log)?;
         let (bot, config) = (startup.bot, startup.loaded.config);
         let chats = match &bot {
             Some(bot) => Some(chats(&place, &config, bot, startup.workers)?),

@@ -15,6 +15,7 @@ use crate::log::Log;
 use crate::mcp::Unknown;
 use crate::provider::catalog;
 use crate::session::{FileStore, Session};
+use crate::storage::Queue;
 use crate::text::clip;
 use crate::usage;
 
@@ -47,8 +48,9 @@ impl GatewayHandler {
         self.factory.file.as_deref()
     }
 
-    /// Lists MCP servers whose tools are not known; the next turns have them.
-    pub(super) fn list_servers(&mut self, cancel: &Cancel, log: Log) -> Result<()> {
+    /// Gives turns the open queue of the home, and lists MCP servers whose tools are not known: the next turns have them.
+    pub(super) fn begin(&mut self, queue: &Arc<Queue>, cancel: &Cancel, log: Log) -> Result<()> {
+        self.factory.options.queue = Some(queue.clone());
         self.factory.options.servers.unknown = Unknown::List(cancel.clone(), log);
         self.build().map(drop)
     }

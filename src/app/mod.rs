@@ -33,6 +33,7 @@ use crate::redact::Redactor;
 use crate::session::{self, FileStore};
 use crate::skills::Skills;
 use crate::ssrf::AddressGuard;
+use crate::storage::Queue;
 use crate::template;
 use crate::text::{LocalTime, nearest, one_line};
 use crate::timezone::Zone;
@@ -66,6 +67,8 @@ pub(crate) struct Options {
     pub models_in_code: bool,
     /// A section of the system prompt.
     pub system: Option<String>,
+    /// The queue of the home, where a program has it open.
+    pub queue: Option<Arc<Queue>>,
     /// Shared by all agents of a program.
     pub servers: Servers,
 }
@@ -225,9 +228,10 @@ fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
     if let Some(text) = options.system.clone() {
         builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
     }
-    match &options.memory {
-        None => builder.store(FileStore::new(home.clone())),
-        Some(memory) => builder.store(memory.clone()),
+    match (&options.memory, &options.queue) {
+        (Some(memory), _) => builder.store(memory.clone()),
+        (None, Some(queue)) => builder.store(FileStore::with_queue(home.clone(), queue.clone())),
+        (None, None) => builder.store(FileStore::new(home.clone())),
     }
 }
 

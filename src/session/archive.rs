@@ -28,7 +28,7 @@ use crate::json::parse_json;
 use crate::message::{Message, TurnStop};
 use crate::paths::{Home, UNNAMED, shown_key};
 use crate::storage::segments::{self, Part};
-use crate::storage::{self, Lock};
+use crate::storage::{self, Lock, Queue};
 use crate::text::{not_found, rfc3339};
 
 /// A conversation in a list.
@@ -153,7 +153,7 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
         files.sort();
     }
     // A queue that cannot be read hides no conversation.
-    for key in deferred::sessions(home).unwrap_or_default() {
+    for key in deferred::sessions(&Queue::of_home(home)).unwrap_or_default() {
         found.entry(key).or_default();
     }
     Ok(found)
@@ -221,7 +221,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = read_log(key, &path, storage::read_journal)?;
-    let waiting = deferred::waiting(home, key, &found.lines)?;
+    let waiting = deferred::waiting(&Queue::of_home(home), key, &found.lines)?;
     let (mut transcript, mut repeated) = parse(found, &path)?;
     for line in waiting.lines.into_iter().map(Value::Object) {
         let time = line["time"].as_str().unwrap_or_default().to_owned();
@@ -425,7 +425,8 @@ pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     storage::remove_files(&paths)?;
-    deferred::end(home, &deferred::waiting(home, key, &[])?)?;
+    let queue = Queue::of_home(home);
+    deferred::end(&queue, &deferred::waiting(&queue, key, &[])?)?;
     versions::forget(home, key)?;
     storage::remove(&home.lock(key))?;
     Ok(paths.len())

@@ -13,7 +13,7 @@ use super::lines::fields;
 use super::{Line, Record};
 use crate::error::{Context, Result};
 use crate::message::{Message, User, UserKind};
-use crate::paths::{Home, TELEGRAM};
+use crate::paths::TELEGRAM;
 use crate::storage::{Entry, Queue};
 use crate::text::{clip, fenced, millis, rfc3339};
 
@@ -75,8 +75,8 @@ fn all(queue: &Queue, session: &str) -> Result<Vec<(String, Deferred)>> {
 }
 
 /// The conversations for which some wait.
-pub(super) fn sessions(home: &Home) -> Result<Vec<String>> {
-    let entries = Queue::of_home(home).entries(KIND)?;
+pub(super) fn sessions(queue: &Queue) -> Result<Vec<String>> {
+    let entries = queue.entries(KIND)?;
     let session = |entry: &Entry| entry.read::<Deferred>().session;
     Ok(entries.iter().map(session).collect())
 }
@@ -91,13 +91,13 @@ pub(super) struct Waiting {
 }
 
 /// Finds those of the conversation that has these lines. Takes no lock.
-pub(super) fn waiting(home: &Home, session: &str, lines: &[Line]) -> Result<Waiting> {
+pub(super) fn waiting(queue: &Queue, session: &str, lines: &[Line]) -> Result<Waiting> {
     let mut waiting = Waiting::default();
     if !session.starts_with(TELEGRAM) {
         // Nothing comes to others from elsewhere, and a question at the terminal need not read the queue.
         return Ok(waiting);
     }
-    let found = all(&Queue::of_home(home), session);
+    let found = all(queue, session);
     for (id, deferred) in found.doing("reading what was sent to the chat")? {
         waiting.ids.push(id.clone());
         if !lines.iter().any(|line| is_deferred(line, &id)) {
@@ -108,11 +108,8 @@ pub(super) fn waiting(home: &Home, session: &str, lines: &[Line]) -> Result<Wait
 }
 
 /// Ends these: their conversation has them, or is erased.
-pub(super) fn end(home: &Home, waiting: &Waiting) -> Result<()> {
-    if waiting.ids.is_empty() {
-        return Ok(());
-    }
-    Queue::of_home(home).done(&waiting.ids)
+pub(super) fn end(queue: &Queue, waiting: &Waiting) -> Result<()> {
+    queue.done(&waiting.ids)
 }
 
 fn is_deferred(line: &Line, id: &str) -> bool {
@@ -136,6 +133,7 @@ fn line_of(id: String, deferred: Deferred) -> Line {
 mod tests {
     use super::*;
     use crate::cancel::Cancel;
+    use crate::paths::Home;
     use crate::session::{Durability, FileStore, OpenSession, Session, Store, archive};
     use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use super::{Guard, Line, Loaded, Record, Session, Store, archive, deferred};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session};
-use crate::storage::{self, Contents, Durability, Journal, Lock};
+use crate::storage::{self, Contents, Durability, Journal, Lock, Queue};
 use crate::text::{rfc3339, size};
 
 /// The most bytes of a message: no window has room for more.
@@ -24,6 +24,8 @@ const MAX_MESSAGE: usize = 4 << 20;
 /// Conversations as files.
 pub struct FileStore {
     pub(super) home: Home,
+    /// That of the home, which has what waits for conversations.
+    queue: Arc<Queue>,
     /// The conversations that are locked through this value, by key.
     locked: LockedFiles,
 }
@@ -74,8 +76,15 @@ impl FileStore {
     }
 
     pub(crate) fn new(home: Home) -> Self {
+        let queue = Arc::new(Queue::of_home(&home));
+        Self::with_queue(home, queue)
+    }
+
+    /// The same, for a program that has the queue of the home open.
+    pub(crate) fn with_queue(home: Home, queue: Arc<Queue>) -> Self {
         Self {
             home,
+            queue,
             locked: Arc::default(),
         }
     }
@@ -108,7 +117,7 @@ impl FileStore {
         let found = read_log(key, &path, storage::read_journal)?;
         let mut lines = found.lines;
         refuse_newer(version_of(&lines), &path)?;
-        let waiting = deferred::waiting(&self.home, key, &lines)?;
+        let waiting = deferred::waiting(&self.queue, key, &lines)?;
         lines.extend(waiting.lines);
         Ok(Loaded {
             lines,
@@ -151,9 +160,9 @@ impl FileStore {
 
     /// Takes what waits for this turn over into the conversation, unless a reply in it still waits for its results.
     fn take_deferred(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
-        let waiting = deferred::waiting(&self.home, key, lines)?;
+        let waiting = deferred::waiting(&self.queue, key, lines)?;
         if waiting.lines.is_empty() {
-            return deferred::end(&self.home, &waiting);
+            return deferred::end(&self.queue, &waiting);
         }
         let found = replay(key, lines.clone().into())?;
         if found.not_begun > 0 {
@@ -174,7 +183,7 @@ impl FileStore {
         new.extend_from_slice(&waiting.lines);
         self.append(key, file, &new, Durability::Now)?;
         lines.extend(new);
-        deferred::end(&self.home, &waiting)
+        deferred::end(&self.queue, &waiting)
     }
 
     /// Appends lines, whose media are beside the log by then.
