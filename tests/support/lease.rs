@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use super::harness::until;
+
 /// The lease ends when this is dropped.
 pub fn lease(path: &Path) -> File {
     let file = OpenOptions::new()
@@ -16,8 +18,16 @@ pub fn lease(path: &Path) -> File {
     // The kernel asks for the lease by a signal that would end this process.
     // SAFETY: it sets no handler.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-    // SAFETY: it takes integers.
-    let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
-    assert_eq!(taken, 0, "{}", io::Error::last_os_error());
+    // A process that another test has just forked has the file open until it becomes a program.
+    until("nobody else has the file open", || {
+        // SAFETY: it takes integers.
+        let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+        let error = io::Error::last_os_error();
+        assert!(
+            taken == 0 || error.raw_os_error() == Some(libc::EAGAIN),
+            "{error}"
+        );
+        taken == 0
+    });
     file
 }
