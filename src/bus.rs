@@ -2,22 +2,27 @@
 //! shown.
 
 mod events;
+mod inbox;
 mod pair;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind as ErrorKind, Result};
 pub use crate::message::TurnStop;
 use crate::message::{Media, Message, Usage, add_cost};
-use crate::paths::{fresh_key, session_name};
+use crate::paths::session_name;
 
 pub use events::{EventLog, Status};
+pub use inbox::Inbox;
+pub(crate) use inbox::{MessageStore, message_id};
 pub use pair::channel;
 
 /// Where a message came from and where its answer goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Origin {
     /// The channel's name: `cli`, `telegram`, `cron`.
     pub channel: String,
@@ -25,9 +30,13 @@ pub struct Origin {
     pub chat: String,
 }
 
-/// A message to the dispatcher.
-#[derive(Clone, Default)]
+/// A message that needs an answer: what somebody wrote, a run of a job, or the report of a background task.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Inbound {
+    /// Tells it from all others of its channel; a known one is not answered again. [`Inbox::add`] makes one if it is empty.
+    #[serde(skip)]
+    pub id: String,
     /// Where it comes from, and where its answer goes.
     pub origin: Origin,
     /// The key of its conversation: `cli_default`.
@@ -35,19 +44,28 @@ pub struct Inbound {
     /// What the user wrote.
     pub text: String,
     /// What came with it.
-    pub attachments: Vec<Media>,
-    /// What to do with it.
-    pub kind: Kind,
-    /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
-    pub ids: Vec<String>,
-    /// More parts of this message follow.
-    pub(crate) is_part: bool,
-    /// A turn for it never ended: such messages are answered one at a time.
-    pub(crate) is_alone: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
+    /// What to do instead of asking the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Command>,
+    /// The chat that its answer is sent to, `telegram:CHAT`. `None`: the answer is only an event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reply_to: Option<String>,
+    /// The model that answers; empty for the one of the conversation.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) model: String,
+    pub(crate) source: Source,
+    /// Turns of it that never ended.
+    #[serde(skip)]
+    pub(crate) starts: u32,
+    /// A turn of it has begun at some time, so its conversation may have it.
+    #[serde(skip)]
+    pub(crate) has_begun: bool,
 }
 
 impl Inbound {
-    /// A message that is not stored.
+    /// A message for the model.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
         Self {
             origin,
@@ -58,14 +76,13 @@ impl Inbound {
     }
 
     /// A line that somebody wrote in a chat of a channel: `/stop`, `/new` and `/status` are commands, all else is for the model.
-    /// It has a unique id, so [`serve`](crate::serve()) keeps it until it is answered. The key of its conversation is
-    /// made from both names, escaped so that no two chats share one.
+    /// The key of its conversation is made from both names, escaped so that no two chats share one.
     ///
     /// ```
-    /// use bantam::{Inbound, InboundKind};
+    /// use bantam::{Command, Inbound};
     ///
     /// let message = Inbound::line("tcp", "ada", "/stop")?;
-    /// assert_eq!((message.session.as_str(), message.kind), ("tcp_ada", InboundKind::Stop));
+    /// assert_eq!((message.session.as_str(), message.command), ("tcp_ada", Some(Command::Stop)));
     /// assert_eq!(Inbound::line("tcp", "../ada", "Hello!")?.session, "tcp_%2E%2E%2Fada");
     /// # Ok::<(), bantam::Error>(())
     /// ```
@@ -86,42 +103,103 @@ impl Inbound {
             channel: channel.to_owned(),
             chat: chat.to_owned(),
         };
-        let kind = match text.trim() {
-            "/stop" => Kind::Stop,
-            "/new" => Kind::New,
-            "/status" => Kind::Status,
-            _ => Kind::Message,
+        let command = match text.trim() {
+            "/stop" => Some(Command::Stop),
+            "/new" => Some(Command::New),
+            "/status" => Some(Command::Status),
+            _ => None,
         };
         Ok(Self {
-            kind,
-            ids: vec![fresh_key(SystemTime::now())],
+            command,
             ..Self::message(origin, session, text)
         })
     }
+
+    /// Whether a turn can answer it together with others of its chat.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_of_user = matches!(self.source, Source::Channel | Source::Telegram { .. });
+        is_of_user && self.command.is_none() && !self.has_begun
+    }
+
+    /// The files to fetch before its turn.
+    pub(crate) fn files(&self) -> &[RemoteFile] {
+        match &self.source {
+            Source::Telegram { files, .. } => files,
+            _ => &[],
+        }
+    }
 }
 
-/// What [`serve`](crate::serve()) does with an [`Inbound`]; errors have a [`Kind`](crate::error::Kind) of their own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kind {
-    /// A message for the model.
+/// Who added a message.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Source {
+    /// A channel of a program.
     #[default]
-    Message,
-    /// The report of a background task, for the model.
-    Report,
+    Channel,
+    Telegram {
+        /// The numbers of the bot, of the user who wrote, and of the message in its chat.
+        bot: i64,
+        user: i64,
+        message: i64,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        files: Vec<RemoteFile>,
+        /// It belongs to an album, or is a text that the client has split.
+        more_follows: bool,
+    },
+    Job(JobRun),
+    /// A background task, whose report the text is.
+    Task,
+}
+
+/// A run of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct JobRun {
+    /// The id of the job.
+    pub job: String,
+    /// Its name, for when it is gone.
+    pub name: String,
+    /// When the run began, in milliseconds since 1970; with the job's id, its name in the record.
+    pub at: i64,
+    /// The conversation is emptied before it.
+    pub is_fresh: bool,
+}
+
+/// A file that Telegram keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RemoteFile {
+    pub id: String,
+    pub name: String,
+    /// Its kind and duration.
+    pub about: String,
+    /// In bytes; 0 when Telegram does not say.
+    pub size: u64,
+    /// Audio or video, never text.
+    #[serde(rename = "media")]
+    pub is_media: bool,
+}
+
+/// What a message wants that is not for the model.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Command {
     /// Ends the running turn at once.
     Stop,
     /// Ends the running turn and starts a new conversation.
     New,
-    /// Takes back the last question, its answer, and the files that its file tools changed. Only `bantam` has it, not
-    /// [`serve`](crate::serve()).
-    Undo,
-    /// Changes the model of this conversation, or shows it if empty. Only `bantam` has it, not [`serve`](crate::serve()).
-    Model(String),
     /// Shows the status.
     Status,
-    /// Shows token usage. Only `bantam` has it, not [`serve`](crate::serve()).
+    /// Takes back the last question, its answer, and the files that its file tools changed. Only `bantam` has it, not
+    /// [`serve`](crate::serve()), nor those below.
+    Undo,
+    /// Changes the model of this conversation, or shows it if empty.
+    Model(String),
+    /// Shows token usage.
     Usage,
+    /// Lists the commands.
+    Help,
 }
 
 /// An event for a channel to show.
@@ -215,6 +293,8 @@ pub struct Response {
     /// The messages of the turn, as the next one will see them: the question, replies and results. Empty if the turn could not
     /// begin, left no trace, or was over already.
     pub stored: Vec<Message>,
+    /// The ids of the messages that it answers, as far as its conversation has them.
+    pub(crate) answered: Vec<String>,
     /// The metadata of its request.
     pub metadata: BTreeMap<String, String>,
     /// `vendor/model`.
@@ -281,13 +361,13 @@ impl Response {
 
 /// Brings messages in and shows events: the terminal, Telegram.
 ///
-/// Contract: `start` returns at once. The channel sends messages to `inbound`, and drops it when no more can come. The sender
-/// that it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
-/// Once serving is stopped, `inbound` accepts nothing more. [`channel`] makes one from two functions.
+/// Contract: `start` returns at once. The channel adds messages to `inbox`, and drops it when no more can come. The sender that
+/// it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
+/// [`channel`] makes one from two functions.
 pub trait Channel: Send {
     /// # Errors
     /// It cannot start, for example because no thread can be created.
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
+    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>>;
 
     /// What [`serve`](crate::serve()) waits for before it returns: the channel drops the other end after it has shown the last
     /// event. An error sent through it ends serving, because then it is unknown what was shown or read. Called before `start`.

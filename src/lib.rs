@@ -41,12 +41,12 @@
 // | rank | module | job |
 // |---|---|---|
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`term`); a question with its files and what follows from it (`question`, `input`, `attach`, `schema`, `turn`, `printer`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
-// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
-// | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`) |
+// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `handler`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
+// | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), how it is answered (`answer`), what a turn may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that adds runs of jobs, and what a run is (`run`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`) |
 // | 3 | `agent` | one turn as a value with states (`turn`), where one stands that was cut short (`resume`), how it ends (`turn_end`), what its parts share (`turn_context`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents and background tasks (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`canary`) |
 // | 2 | `provider` | asking a model: retries and fallbacks (`chain`), one `host`, its refusals (`refusal`, `waits`) and what is remembered of them (`host_facts`), what is `outgoing` in OpenAI's API (`openai`) and Anthropic's (`anthropic`); the way back (`response`, `reply`, `lenient`, `thoughts`, `text_calls`), lists of models and the default of each (`catalog`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
-// | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
+// | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), users whom it does not know (`strangers`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 // | 2 | `http_api` | the agent behind OpenAI's chat API: the listener (`mod`), who may use it (`access`), how many at a time (`connections`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
 // | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), the registry that finds tools and checks calls (`registry`, `names`, `schema`, `repair`), a checked `call`, its views and its result, long results (`pages`), what the built-in tools share (`workshop`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
 // | 1 | `config` | the declaration of all settings (`settings`), which are read in layers (`load`); the `path` of a setting, changes of the file (`edit`), ranges (`check`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
@@ -63,7 +63,8 @@
 // | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs and removes them (`install`) |
 // | 1 | `usage` | records model calls and their cost, and enforces the budget of a day and of a message (`budget`) |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-// | 0 | `message`, `bus`, `error` | types that every module uses |
+// | 0 | `message`, `error` | types that every module uses |
+// | 0 | `bus` | messages and the `inbox` that keeps them until they are answered, events and who reads them late (`events`), a channel of two functions (`pair`) |
 // | 0 | `secret` | a secret that cannot be printed |
 // | 0 | `redact` | removes secrets from text: configured keys, known shapes, values of telling names |
 // | 0 | `template` | the files a new home starts with |
@@ -76,7 +77,7 @@
 //
 // # A message's life
 //
-// `telegram/poll` → `telegram/inbox` (on disk) → `gateway/queue` → `gateway/turn`, which begins it (on disk), fetches its files
+// `telegram/poll` → `bus/inbox` (on disk) → `gateway/queue` → `gateway/answer`, which begins it (on disk), fetches its files
 // (`telegram/chats`), runs it (`agent/turn`: session, model, tools) and ends it by its answer (`outbox`, on disk) →
 // `telegram/send`. The marks of what was delivered (`Outbox::done`, `Outbox::progress`) are not synced before the next message is
 // posted, so a power cut may repeat what was sent since the last post.
@@ -149,7 +150,7 @@ pub use agent::{
 };
 pub use app::{Home, serve};
 pub use bus::{
-    CallReport, Channel, Event, EventLog, Inbound, Kind as InboundKind, Origin, Outbound, Response,
+    CallReport, Channel, Command, Event, EventLog, Inbound, Inbox, Origin, Outbound, Response,
     Status as StreamStatus, TurnStop, channel,
 };
 #[doc(hidden)]

@@ -123,11 +123,6 @@ impl Home {
     pub(crate) fn cron_lock(&self) -> PathBuf {
         self.lock("cron")
     }
-
-    /// Held by a run of the job whose session is `name`.
-    pub(crate) fn run_lock(&self, name: &str) -> PathBuf {
-        self.lock(&format!("{name}.run"))
-    }
 }
 
 /// Leaves room for a segment number and a suffix within the usual 255 bytes of a file name.

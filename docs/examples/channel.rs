@@ -1,14 +1,13 @@
 //! A channel of your own: the terminal, in lines. `/stop`, `/new` and `/status` are commands.
 
 use std::io::stdin;
-use std::sync::mpsc::Sender;
 
-use bantam::{Agent, Cancel, FileStore, Inbound, OpenAi, Outbound, Result};
+use bantam::{Agent, Cancel, FileStore, Inbound, Inbox, OpenAi, Outbound, Result};
 
-fn read(inbound: &Sender<Inbound>) {
+fn read(inbox: &Inbox) {
     for line in stdin().lines().map_while(std::io::Result::ok) {
         let message = Inbound::line("terminal", "me", line).expect("a plain key");
-        inbound.send(message).ok();
+        inbox.add(message).expect("room on the disk");
     }
 }
 

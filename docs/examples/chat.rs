@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::{Agent, Cancel, Channel, FileStore, Inbound, OpenAi, Outbound, Result};
+use bantam::{Agent, Cancel, Channel, FileStore, Inbound, Inbox, OpenAi, Outbound, Result};
 
 struct TcpChat {
     listener: TcpListener,
@@ -20,7 +20,7 @@ struct TcpChat {
 type Clients = Mutex<HashMap<String, Arc<TcpStream>>>;
 
 impl Channel for TcpChat {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         let (clients, (outbound, events)) = (Arc::new(Clients::default()), channel());
         let known = clients.clone();
         thread::spawn(move || write(&events, &clients));
@@ -28,20 +28,15 @@ impl Channel for TcpChat {
         let people = Arc::new(people);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (inbound, known, people) = (inbound.clone(), known.clone(), people.clone());
-                thread::spawn(move || read(stream, &people, &inbound, &known));
+                let (inbox, known, people) = (inbox.clone(), known.clone(), people.clone());
+                thread::spawn(move || read(stream, &people, &inbox, &known));
             }
         });
         Ok(outbound)
     }
 }
 
-fn read(
-    stream: TcpStream,
-    people: &[String],
-    inbound: &Sender<Inbound>,
-    clients: &Clients,
-) -> Option<()> {
+fn read(stream: TcpStream, people: &[String], inbox: &Inbox, clients: &Clients) -> Option<()> {
     // A client that does not read keeps nobody else waiting for longer.
     let patience = Some(Duration::from_secs(5));
     stream.set_write_timeout(patience).ok()?;
@@ -53,7 +48,7 @@ fn read(
     clients.lock().ok()?.insert(name.clone(), stream.clone());
     for line in lines.map_while(std::io::Result::ok) {
         let message = Inbound::line("tcp", &name, line).ok()?;
-        inbound.send(message).ok()?;
+        inbox.add(message).ok()?;
     }
     None
 }

@@ -48,8 +48,6 @@ pub struct Request {
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start without waiting for them; `None` if there can be none.
     pub tasks: Option<Tasks>,
-    /// The messages that `ids` joins, if there are several: a resumed turn takes in those that it has not stored.
-    pub parts: Vec<ReceivedMessage>,
     /// Gives the messages that have arrived since its last call. The turn takes them in before its next request, behind the
     /// results of its calls. It does not ask before the last request, which has no tools.
     pub steering: Option<Arc<Steering>>,
@@ -90,7 +88,6 @@ impl Request {
             budget: None,
             confirm: None,
             tasks: None,
-            parts: Vec::new(),
             steering: None,
         }
     }

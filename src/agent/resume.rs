@@ -1,7 +1,7 @@
 //! What the lines of a conversation tell about its last turn, for a turn that goes on after the program's end.
 
+use super::Request;
 use super::turn::State;
-use super::{ReceivedMessage, Request};
 use crate::message::{Message, Reply, TurnStop, UserKind};
 use crate::session::{OpenSession, Session};
 
@@ -33,20 +33,10 @@ fn has_answer(session: &Session) -> bool {
     matches!(last, Some(Message::Assistant(reply)) if !reply.partial && reply.calls.is_empty())
 }
 
-/// The messages of the request that the turn at the end of the conversation lacks.
-pub(super) fn parts_not_stored(request: &Request, session: &Session) -> Vec<ReceivedMessage> {
-    let stored = ids_in_turn(session);
-    let parts = request.parts.iter();
-    parts
-        .filter(|part| !stored.contains(&part.id.as_str()))
-        .cloned()
-        .collect()
-}
-
 /// Whether the last turn of the conversation has a message of the request.
 fn has_message(session: &Session, request: &Request) -> bool {
     let stored = ids_in_turn(session);
-    request.ids.iter().any(|id| stored.contains(&id.as_str()))
+    request.ids.iter().any(|id| stored.contains(id))
 }
 
 /// The messages of the last turn of the conversation, from its question on.
@@ -66,12 +56,12 @@ pub(super) fn calls_used(session: &Session) -> u32 {
 }
 
 /// The ids of the messages that the last turn of the conversation has.
-fn ids_in_turn(session: &Session) -> Vec<&str> {
+pub(super) fn ids_in_turn(session: &Session) -> Vec<String> {
     let mut ids = Vec::new();
     for message in last_turn(session) {
         if let Message::User(user) = message {
             if user.kind != UserKind::Note {
-                ids.extend(user.ids.iter().map(String::as_str));
+                ids.extend_from_slice(&user.ids);
             }
         }
     }

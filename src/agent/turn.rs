@@ -10,7 +10,7 @@ use super::ask::{Answer, Failure, Tools};
 use super::calls::CallRunner;
 use super::compact::Compaction;
 use super::prompt::HeldWorkspace;
-use super::resume::{calls_used, last_reply, parts_not_stored, resume};
+use super::resume::{calls_used, ids_in_turn, last_reply, resume};
 use super::turn_context::{Events, TurnContext};
 use super::turn_end::{Keep, TurnEnd};
 use super::{Agent, ReceivedMessage, Request, history};
@@ -56,8 +56,6 @@ struct Turn<'a> {
     compaction: Compaction<'a>,
     calls: CallRunner<'a>,
     state: State,
-    /// Messages of the request that a resumed turn lacks. They are stored when no call waits for its result.
-    unstored: Vec<ReceivedMessage>,
     /// It answers something that followed from another turn, so nobody would ask its question again.
     is_follow_up: bool,
     /// The model gave an empty answer and is asked once more, without tools.
@@ -137,6 +135,9 @@ impl Agent {
 impl<'a> TurnContext<'a> {
     fn run(self, mut open: OpenSession, response: &'a mut Response) -> Result<()> {
         let resumed = resume(&mut open, self.request);
+        if resumed.is_some() {
+            response.answered = ids_in_turn(&open.session);
+        }
         if resumed == Some(State::Done) {
             return repeat_end(&open.session, response);
         }
@@ -170,7 +171,6 @@ impl<'a> Turn<'a> {
             calls: CallRunner::new(context, &open.session, resumed.is_some()),
             open,
             state: State::Asking,
-            unstored: Vec::new(),
             is_follow_up: context.budget.has_asked(),
             is_second_try: false,
             response,
@@ -178,7 +178,6 @@ impl<'a> Turn<'a> {
         match resumed {
             Some(state) => {
                 turn.state = state;
-                turn.unstored = parts_not_stored(request, &turn.open.session);
                 context.budget.restore(calls_used(&turn.open.session));
             }
             None => {
@@ -246,9 +245,6 @@ impl<'a> Turn<'a> {
             offers: &agent.offers,
             withheld: limit.is_some() || self.is_second_try,
         };
-        for part in std::mem::take(&mut self.unstored) {
-            self.append_steering(&part)?;
-        }
         // A later message gets its own turn, which has all steps.
         let has_steps = self.response.steps < agent.limits.max_steps / 2;
         if !self.response.tool_calls.is_empty() && !tools.withheld && has_steps {

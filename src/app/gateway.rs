@@ -13,19 +13,19 @@ use super::factory::AgentFactory;
 use super::handler::GatewayHandler;
 use super::serving::{Taken, take};
 use super::{Parts, check_command, local_time, make_workspace, media, workers};
-use crate::bus::Channel;
+use crate::bus::{Channel, Command, Inbound, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{self, Config, Env, Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
-use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
 use crate::gateway::endpoint::{EndpointTurns, HttpChannel};
 use crate::gateway::monitor::{self, Monitor, Shutdown};
-use crate::gateway::run::JobRunner;
+use crate::gateway::run::RunStarter;
 use crate::gateway::status::StatusFile;
 use crate::gateway::turn_log::TurnLog;
+use crate::gateway::{Dispatcher, Resources};
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log};
 use crate::mcp::Unknown;
@@ -37,7 +37,6 @@ use crate::secret::Secret;
 use crate::storage::{self, Durability};
 use crate::sys;
 use crate::telegram::admission::Admit;
-use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram, Watch};
 use crate::timezone::Zone;
 use crate::worker::Workers;
@@ -190,12 +189,14 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let Taken {
         lock: _lock,
         outbox,
+        store,
     } = take(&home)?;
     let place = Place {
         home: home.clone(),
         env: env.clone(),
         log: startup.log(env),
         outbox,
+        store,
         shutdown: shutdown.clone(),
     };
     startup.warn(place.log);
@@ -214,6 +215,7 @@ struct Place {
     env: Env,
     log: Log,
     outbox: Outbox,
+    store: MessageStore,
     shutdown: Arc<Shutdown>,
 }
 
@@ -269,10 +271,18 @@ impl Gateway {
     /// Serves until a signal, and ends what it has begun. `seen` is config.json as it was before it was read.
     fn serve(self, seen: monitor::Stamp) -> Result<()> {
         let (cancel, log) = (self.place.shutdown.cancel.clone(), self.place.log);
-        let runs = Arc::new(self.runs());
-        let workers = self.config.gateway.workers;
-        let (handler, chats) = (self.handler.clone(), self.chats.clone());
-        let dispatcher = Dispatcher::new(handler, workers, chats, runs.clone());
+        let jobs = self.jobs();
+        let dispatcher = Dispatcher::new(Resources {
+            handler: self.handler.clone(),
+            workers: self.config.gateway.workers,
+            home: self.place.home.clone(),
+            outbox: self.place.outbox.clone(),
+            store: self.place.store.clone(),
+            jobs: jobs.clone(),
+            chats: self.chats.clone(),
+            cancel: cancel.clone(),
+            log: log.sink("gateway"),
+        });
         let halting = dispatcher.clone();
         let _halt = cancel.on_stop(move || halting.halt());
         let sender = self.chats.as_ref().map(|chats| chats.sender.clone());
@@ -281,9 +291,12 @@ impl Gateway {
         let watch = self.monitor(seen, &dispatcher, &wake).start();
         listen(&self.place.home, wake, log);
         let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
-        let heartbeat = self.heartbeat.clone();
-        let parts = self.place.parts(&self.config);
-        channels.extend(clock(parts, runs, heartbeat, change, changed));
+        let clock = self.clock(jobs, change, changed);
+        clock.end_old_runs();
+        let left = self.left()?;
+        if clock.has_work() {
+            channels.push(Box::new(clock));
+        }
         channels.extend(self.http_channel());
         match self.telegram_channel(watch)? {
             Some(telegram) => channels.push(telegram),
@@ -292,7 +305,8 @@ impl Gateway {
                 "Telegram is off; scheduled jobs and heartbeats run",
             ),
         }
-        let served = dispatcher.serve(channels, &cancel);
+        let inbox = Inbox::new(self.place.store.clone());
+        let served = dispatcher.serve(channels, inbox, left, &cancel);
         if let Some(sender) = sender {
             sender.wait(UPLOAD_GRACE);
         }
@@ -343,21 +357,74 @@ impl Gateway {
         })))
     }
 
-    fn runs(&self) -> JobRunner {
-        let parts = self.place.parts(&self.config);
-        let grace = i64::try_from(self.config.cron.grace_minutes).unwrap_or(i64::MAX);
-        let mut runs = JobRunner::new(
-            parts.home.clone(),
-            Jobs::new(parts.home.clone(), parts.env),
-            grace.saturating_mul(60_000),
-            self.place.outbox.clone(),
-            self.place.shutdown.cancel.clone(),
-            self.place.log.sink("jobs"),
+    fn jobs(&self) -> Jobs {
+        let jobs = Jobs::new(self.place.home.clone(), &self.place.env);
+        jobs.with_messages(self.place.store.clone())
+    }
+
+    fn clock(&self, jobs: Jobs, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
+        let (place, config) = (&self.place, &self.config);
+        let (cancel, log) = (&place.shutdown.cancel, place.log.sink("jobs"));
+        let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
+        let check = check_command(place.parts(config)).ok();
+        let home = place.home.clone();
+        let starter = RunStarter::new(
+            home.clone(),
+            jobs.clone(),
+            cancel.clone(),
+            log.clone(),
+            check,
         );
-        runs.check = check_command(parts).ok();
-        runs
+        let days = config.session.keep_days;
+        Clock {
+            home,
+            jobs,
+            starter,
+            grace: grace.saturating_mul(MINUTE),
+            cancel: cancel.clone(),
+            log,
+            chats: self.chats.clone(),
+            outbox: place.outbox.clone(),
+            keep: Duration::from_secs(days.saturating_mul(24 * 3600)),
+            zone: Zone::local(&place.env).unwrap_or_else(|_| Zone::utc()),
+            runs_jobs: config.cron.enabled,
+            heartbeat: self.heartbeat.clone(),
+            wake,
+            changed,
+        }
+    }
+
+    /// The messages that an earlier gateway has left to this one. Ends those that nobody may answer any more.
+    fn left(&self) -> Result<Vec<Inbound>> {
+        let (mut left, mut ended) = (Vec::new(), Vec::new());
+        let (bot, allowed) = match &self.bot {
+            Some(bot) => (bot.id(), bot.settings.ids()),
+            None => (0, Vec::new()),
+        };
+        for message in self.place.store.all()? {
+            match &message.source {
+                // Another bot may be the configured one again.
+                Source::Telegram { bot: of, .. } if *of != bot => {}
+                Source::Telegram { user, .. } if !allowed.contains(user) => {
+                    let text = "dropped a message from a user who is no longer in allow_from";
+                    self.place.log.sink("telegram")(Level::Info, text);
+                    ended.push(message.id);
+                }
+                // There is nothing to stop any more.
+                Source::Telegram { .. } if message.command == Some(Command::Stop) => {
+                    ended.push(message.id);
+                }
+                Source::Task if message.reply_to.is_none() => {}
+                Source::Channel => {}
+                Source::Telegram { .. } | Source::Task | Source::Job(_) => left.push(message),
+            }
+        }
+        self.place.store.finish(&ended)?;
+        Ok(left)
     }
 }
+
+const MINUTE: i64 = 60_000;
 
 fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
     Arc::new(move || {
@@ -413,30 +480,6 @@ fn reporter(log: Log, chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + S
     })
 }
 
-/// The clock, if anything happens by it.
-fn clock(
-    parts: Parts,
-    runs: Arc<JobRunner>,
-    heartbeat: Option<Job>,
-    wake: SyncSender<()>,
-    changed: Receiver<()>,
-) -> Option<Box<dyn Channel>> {
-    let config = parts.config;
-    let keep = Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600));
-    if !config.cron.enabled && heartbeat.is_none() && keep.is_zero() {
-        return None;
-    }
-    Some(Box::new(Clock {
-        runs,
-        keep,
-        zone: Zone::local(parts.env).unwrap_or_else(|_| Zone::utc()),
-        runs_jobs: config.cron.enabled,
-        heartbeat,
-        wake,
-        changed,
-    }))
-}
-
 /// Passes on signals of other programs of this home: a new job, a message to send.
 fn listen(home: &Home, wake: Wake, log: Log) {
     let listener = match notify::bind(home) {
@@ -459,12 +502,16 @@ fn chats(place: &Place, config: &Arc<Config>, bot: &Bot, workers: Workers) -> Re
     let (outbox, log) = (&place.outbox, place.log.sink("telegram"));
     let cancel = place.shutdown.cancel.clone();
     let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log);
-    let inbox = Inbox::new(outbox.queue().clone(), bot.id());
     let transcribe = media::transcriber(place.parts(config))?;
     let local_time = local_time(&place.env);
     let owner = bot.settings.ids().first().copied();
     Ok(Chats::new(
-        sender, inbox, workers, local_time, transcribe, owner,
+        sender,
+        bot.id(),
+        workers,
+        local_time,
+        transcribe,
+        owner,
     ))
 }
 

@@ -1,4 +1,4 @@
-//! The gateway's agent, and its answers to control messages.
+//! The gateway's agent, and its replies to commands.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -6,16 +6,17 @@ use std::time::SystemTime;
 use super::factory::AgentFactory;
 use super::{Parts, Ready, local_time, skills};
 use crate::agent::Agent;
-use crate::bus::Kind;
+use crate::bus::Command;
 use crate::cancel::Cancel;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::gateway::{ControlReply, Handler};
+use crate::gateway::{CommandReply, Handler};
 use crate::log::Log;
 use crate::mcp::Unknown;
 use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Queue;
+use crate::telegram;
 use crate::text::clip;
 use crate::usage;
 
@@ -76,7 +77,7 @@ impl GatewayHandler {
     }
 
     /// Names the model in use and those to choose from: the configured ones, and what their hosts offer.
-    fn offer_models(&self, session: &str) -> Result<ControlReply> {
+    fn offer_models(&self, session: &str) -> Result<CommandReply> {
         let mut models = self.config.whole_names();
         let mut names = models.clone();
         let hosts = self.config.host_names().into_iter();
@@ -93,7 +94,7 @@ impl GatewayHandler {
         let text = format!(
             "`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"
         );
-        Ok(ControlReply { text, models })
+        Ok(CommandReply { text, models })
     }
 
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
@@ -177,21 +178,22 @@ impl Handler for GatewayHandler {
         self.config.whole_names()
     }
 
-    fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
-        let text = match kind {
-            Kind::New => {
+    fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {
+        let text = match command {
+            Command::New => {
                 self.factory.reset(session)?;
                 "This is a new conversation.".to_owned()
             }
-            Kind::Undo => match self.factory.undo_with_files(session)? {
+            Command::Undo => match self.factory.undo_with_files(session)? {
                 Some(undone) => sentence(&undone.lines().join("\n")),
                 None => "There is nothing to take back.".to_owned(),
             },
-            Kind::Model(name) if name.is_empty() => return self.offer_models(session),
-            Kind::Model(name) => self.choose_model(session, name)?,
-            Kind::Status => self.status(session)?,
-            Kind::Usage => self.usage(session)?,
-            Kind::Message | Kind::Report | Kind::Stop => String::new(),
+            Command::Model(name) if name.is_empty() => return self.offer_models(session),
+            Command::Model(name) => self.choose_model(session, name)?,
+            Command::Status => self.status(session)?,
+            Command::Usage => self.usage(session)?,
+            Command::Help => telegram::help(),
+            Command::Stop => String::new(),
         };
         Ok(text.into())
     }

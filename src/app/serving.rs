@@ -1,29 +1,19 @@
 //! Serves a home: what `bantam gateway` and a program by [`serve`] have in common, with the channels of the latter.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::agent::Agent;
-use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
+use crate::bus::{Channel, Command, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
-use crate::error::{Context, Error, Kind as ErrorKind, Result};
-use crate::gateway::run::JobRunner;
-use crate::gateway::tasks::post_left_reports;
-use crate::gateway::{ControlReply, Dispatcher, Handler};
-use crate::message::Media;
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::gateway::{CommandReply, Dispatcher, Handler, Resources};
 use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::storage::{Entry, Lock, Queue};
-
-/// Which items of the queue are messages of channels.
-const KIND: &str = "channel";
+use crate::storage::Lock;
 
 /// Turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
@@ -32,14 +22,19 @@ const WORKERS: usize = 4;
 pub(super) struct Taken {
     pub lock: Lock,
     pub outbox: Outbox,
+    pub store: MessageStore,
 }
 
 /// Takes a home, with all that waits there.
 pub(super) fn take(home: &Home) -> Result<Taken> {
     let lock = lock(home)?;
     let outbox = Outbox::new(home.clone());
-    post_left_reports(&outbox)?;
-    Ok(Taken { lock, outbox })
+    let store = MessageStore::new(outbox.queue().clone());
+    Ok(Taken {
+        lock,
+        outbox,
+        store,
+    })
 }
 
 /// The lock of whoever serves a home.
@@ -60,15 +55,15 @@ fn lock(home: &Home) -> Result<Lock> {
 /// message waits and no turn runs.
 ///
 /// Messages of one conversation are answered one after the other, those that wait together in one turn; up to four
-/// conversations are answered at once. [`Kind::Stop`] ends the turn that runs. The events of a turn go to all channels; its last
-/// is [`Event::Done`], and the word that a message other than [`Kind::Message`] gets is a [`Event::Notice`].
+/// conversations are answered at once. [`Command::Stop`] ends the turn that runs. The events of a turn go to all channels; its
+/// last is [`Event::Done`](crate::Event::Done), and the reply to a command is a [`Event::Notice`](crate::Event::Notice).
 ///
-/// A message with an id is kept in `home` until its turn is over: after a crash the next call of `serve` with this home goes on
-/// with the turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped
-/// the program three times is set aside, with a word to its chat. `home` is in use by one server at a time.
+/// A message is kept in `home` until its turn is over: after a crash the next call of `serve` with this home goes on with the
+/// turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped the
+/// program three times is set aside, with a word to its chat. `home` is in use by one server at a time.
 ///
-/// When this returns, for whatever reason, `cancel` is stopped, so that what reads for a channel learns that nobody listens. A
-/// message with an id that came too late is kept for the next call of `serve`.
+/// When this returns, for whatever reason, `cancel` is stopped, so that what reads for a channel learns that nobody listens, and
+/// [`Inbox::add`] refuses what comes too late.
 ///
 /// # Errors
 /// Of the kind [`crate::error::Kind::Busy`]: another server uses `home`. A channel cannot start, or the queue cannot be read.
@@ -97,64 +92,28 @@ fn serve_until_end(
     let Taken {
         lock: _lock,
         outbox,
+        store,
     } = take(&home)?;
-    let queue = outbox.queue().clone();
-    let runs = JobRunner::new(
-        home.clone(),
-        Jobs::new(home, &config::environment()),
-        0,
+    let mut left = store.all()?;
+    left.retain(|message| {
+        message.reply_to.is_none() && matches!(message.source, Source::Channel | Source::Task)
+    });
+    let jobs = Jobs::new(home.clone(), &config::environment());
+    let dispatcher = Dispatcher::new(Resources {
+        handler: Arc::new(OneAgent(Arc::new(agent))),
+        workers: WORKERS,
+        home,
         outbox,
-        Cancel::new(None),
-        Arc::new(|_, _| ()),
-    );
-    let handler = Arc::new(OneAgent(Arc::new(agent)));
-    let dispatcher = Dispatcher::new(handler, WORKERS, None, Arc::new(runs));
-    let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(queue.entries(KIND)?))];
-    let mut ways = Vec::new();
-    for channel in channels {
-        let way = Way::default();
-        ways.push(way.clone());
-        all.push(Box::new(KeepingChannel {
-            channel,
-            queue: queue.clone(),
-            way,
-            cancel: cancel.clone(),
-        }));
-    }
-    let _hook = cancel.on_stop(move || ways.iter().for_each(Way::close));
-    dispatcher.serve(all, cancel)
-}
-
-/// A channel's way into the dispatcher, which ends when all are closed, and back.
-#[derive(Clone, Default)]
-struct Way(Arc<Mutex<Option<Ends>>>);
-
-type Ends = (Sender<Inbound>, Sender<Outbound>);
-
-impl Way {
-    fn lock(&self) -> MutexGuard<'_, Option<Ends>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn close(&self) {
-        drop(self.lock().take());
-    }
-}
-
-/// A message of a channel, until its turn is over.
-#[derive(Default, Deserialize, Serialize)]
-#[serde(default)]
-struct KeptMessage {
-    channel: String,
-    chat: String,
-    session: String,
-    text: String,
-    media: Vec<Media>,
-}
-
-/// The id of a message among those of all channels.
-fn id_of(channel: &str, id: &str) -> String {
-    format!("{channel}:{id}")
+        jobs: jobs.with_messages(store.clone()),
+        store: store.clone(),
+        chats: None,
+        // What has come is answered, also after the end.
+        cancel: Cancel::new(None),
+        log: Arc::new(|_, _| ()),
+    });
+    let (inbox, arrivals) = Inbox::new(store);
+    let _hook = inbox.close_on(cancel);
+    dispatcher.serve(channels, (inbox, arrivals), left, cancel)
 }
 
 /// Answers in all conversations.
@@ -165,170 +124,18 @@ impl Handler for OneAgent {
         Ok(self.0.clone())
     }
 
-    fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
+    fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {
         let agent = &self.0;
-        match kind {
-            Kind::New => {
+        match command {
+            Command::New => {
                 agent.reset(session)?;
                 Ok("This is a new conversation.".to_owned().into())
             }
-            Kind::Status => {
+            Command::Status => {
                 let (models, window) = (agent.models_for(session)?, agent.window_use(session)?);
                 Ok(format!("`{}`\ncontext: {window}", models.first()).into())
             }
             _ => Err(Error::failed("this command does not exist here")),
         }
-    }
-}
-
-/// What an earlier run has left.
-struct Left(Vec<Entry>);
-
-impl Channel for Left {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let left = self.0;
-        let mut sent: Vec<&str> = Vec::new();
-        for entry in &left {
-            // What was answered together is answered together again, as its conversation names the turn by all its ids.
-            let ids = match entry.group.as_slice() {
-                [] => std::slice::from_ref(&entry.id),
-                group => group,
-            };
-            let parts: Vec<&Entry> = ids
-                .iter()
-                .filter(|id| !sent.contains(&id.as_str()))
-                .filter_map(|id| left.iter().find(|other| other.id == **id))
-                .collect();
-            sent.extend(parts.iter().map(|part| part.id.as_str()));
-            let mut messages = parts.into_iter().map(message);
-            let Some(mut message) = messages.next() else {
-                continue;
-            };
-            messages.for_each(|more| message.merge(more));
-            drop(inbound.send(message));
-        }
-        Ok(channel().0)
-    }
-}
-
-/// A message that was kept.
-fn message(entry: &Entry) -> Inbound {
-    let kept: KeptMessage = entry.read();
-    let origin = Origin {
-        channel: kept.channel,
-        chat: kept.chat,
-    };
-    Inbound {
-        attachments: kept.media,
-        ids: vec![entry.id.clone()],
-        is_alone: entry.starts > 0 || !entry.group.is_empty(),
-        ..Inbound::message(origin, kept.session, kept.text)
-    }
-}
-
-/// A channel whose messages are kept before the dispatcher gets them.
-struct KeepingChannel {
-    channel: Box<dyn Channel>,
-    queue: Arc<Queue>,
-    way: Way,
-    cancel: Cancel,
-}
-
-impl Channel for KeepingChannel {
-    fn drained(&mut self) -> Option<Receiver<Error>> {
-        self.channel.drained()
-    }
-
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let (sender, messages) = channel::<Inbound>();
-        let outbound = self.channel.start(sender)?;
-        *self.way.lock() = Some((inbound, outbound.clone()));
-        if self.cancel.reason().is_some() {
-            self.way.close();
-        }
-        let (queue, way) = (self.queue, self.way);
-        let forward = move || {
-            for mut message in messages {
-                let kept = keep(&queue, &mut message);
-                let way = way.lock();
-                let Some((inbound, shown)) = way.as_ref() else {
-                    return;
-                };
-                let is_new = kept.unwrap_or_else(|e| {
-                    // It is answered all the same.
-                    let event = Event::Warning(e.doing("keeping a message").message);
-                    let origin = message.origin.clone();
-                    drop(shown.send(Outbound { origin, event }));
-                    true
-                });
-                if is_new {
-                    drop(inbound.send(message));
-                }
-            }
-            way.close();
-        };
-        Builder::new()
-            .name("channel".to_owned())
-            .spawn(forward)
-            .doing("starting a thread")?;
-        Ok(outbound)
-    }
-}
-
-/// Keeps a message that has an id; false if it is known already.
-fn keep(queue: &Queue, message: &mut Inbound) -> Result<bool> {
-    if message.ids.is_empty() || message.kind != Kind::Message {
-        message.ids.clear();
-        return Ok(true);
-    }
-    let id = id_of(&message.origin.channel, &message.ids.join("+"));
-    message.ids = vec![id.clone()];
-    if queue.is_done(&id)? || !queue.find(&message.ids)?.is_empty() {
-        return Ok(false);
-    }
-    let kept = KeptMessage {
-        channel: message.origin.channel.clone(),
-        chat: message.origin.chat.clone(),
-        session: message.session.clone(),
-        text: message.text.clone(),
-        media: message.attachments.clone(),
-    };
-    queue.add(&[Entry::new(&id, KIND, &kept)])?;
-    Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_that_were_answered_together_are_answered_together_again() {
-        let dir = std::env::temp_dir().join(format!("bantam-left-{}", std::process::id()));
-        let queue = Arc::new(Queue::new(dir.join("q"), dir.join("lock"), 9));
-        for id in ["a", "b", "c", "d"] {
-            let kept = KeptMessage {
-                text: format!("text {id}"),
-                session: "s".to_owned(),
-                ..KeptMessage::default()
-            };
-            queue.add(&[Entry::new(id, KIND, &kept)]).unwrap();
-        }
-        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
-        queue.start(&ids(&["b", "a"])).unwrap();
-        queue.start(&ids(&["c"])).unwrap();
-        let left = Left(queue.entries(KIND).unwrap());
-        let (sender, messages) = channel();
-        Box::new(left).start(sender).unwrap();
-        let found: Vec<_> = messages
-            .iter()
-            .map(|message| (message.ids.join("+"), message.text, message.is_alone))
-            .collect();
-        let expected = [
-            ("b+a".to_owned(), "text b\n\ntext a".to_owned(), true),
-            ("c".to_owned(), "text c".to_owned(), true),
-            ("d".to_owned(), "text d".to_owned(), false),
-        ];
-        assert_eq!(found, expected);
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

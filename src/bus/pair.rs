@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 
-use super::{Channel, Inbound, Origin, Outbound};
+use super::{Channel, Inbox, Origin, Outbound};
 use crate::error::{Context, Error, Result, contained};
 
 struct Pair<R, S> {
@@ -12,21 +12,21 @@ struct Pair<R, S> {
     ended: Option<Sender<Error>>,
 }
 
-/// A channel made from two functions, each on its own thread: `read` sends messages until there are no more, and `show` gets
+/// A channel made from two functions, each on its own thread: `read` adds messages until there are no more, and `show` gets
 /// the events of all channels, one after the other.
 ///
 /// A panic in one of them ends serving ([`serve`](crate::serve()) returns it as an error); later events are still shown. A
-/// `read` that waits for something other than `inbound` learns from the `cancel` of `serve` that nobody is listening any more:
+/// `read` that waits for something else learns from the `cancel` of `serve` that nobody is listening any more:
 /// [`Cancel::on_stop`](crate::agent::Cancel::on_stop) runs a hook that wakes it.
 ///
 /// ```
-/// use bantam::{Agent, Cancel, Demo, Inbound, Outbound};
+/// use bantam::{Agent, Cancel, Demo, Inbound, Inbox, Outbound};
 ///
 /// # let home = std::env::temp_dir().join(format!("bantam-channel-{}", std::process::id()));
 /// let agent = Agent::builder().provider(Demo).build()?;
-/// let read = |inbound: &std::sync::mpsc::Sender<Inbound>| {
+/// let read = |inbox: &Inbox| {
 ///     let message = Inbound::line("one", "me", "time").expect("a plain key");
-///     inbound.send(message).ok();
+///     inbox.add(message).expect("room on the disk");
 /// };
 /// let show = |event: &Outbound| {
 ///     if let Some(text) = event.text() {
@@ -38,7 +38,7 @@ struct Pair<R, S> {
 /// # Ok::<(), bantam::Error>(())
 /// ```
 pub fn channel(
-    read: impl FnOnce(&Sender<Inbound>) + Send + 'static,
+    read: impl FnOnce(&Inbox) + Send + 'static,
     show: impl FnMut(&Outbound) + Send + 'static,
 ) -> Box<dyn Channel> {
     let ended = None;
@@ -47,10 +47,10 @@ pub fn channel(
 
 impl<R, S> Channel for Pair<R, S>
 where
-    R: FnOnce(&Sender<Inbound>) + Send + 'static,
+    R: FnOnce(&Inbox) + Send + 'static,
     S: FnMut(&Outbound) + Send + 'static,
 {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         let Self {
             read,
             mut show,
@@ -61,7 +61,7 @@ where
         let failed = ended.clone();
         let reading = move || {
             let reading = contained("the channel", || {
-                read(&inbound);
+                read(&inbox);
                 Ok(())
             });
             tell(failed.as_ref(), reading.doing("reading messages"));

@@ -1,7 +1,7 @@
 //! `bantam cron`: adds, lists, changes and runs scheduled jobs, and lists their runs.
 
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -12,18 +12,21 @@ use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::factory::AgentFactory;
 use crate::app::{self, Parts, check_command};
-use crate::bus::Response;
+use crate::bus::{Inbound, Response, Source};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::cron::schedule::Schedule;
-use crate::cron::{Due, Job, JobCheck, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
-use crate::error::{Context, Error, Result};
-use crate::gateway::run::{JobRun, JobRunner, question_with};
+use crate::cron::{
+    Due, DueRun, Job, JobCheck, Jobs, NewJob, Run, RunEnd, RunStatus, When, heartbeat, schedule,
+};
+use crate::error::{Context, Error, Kind, Result};
+use crate::gateway::run::{begin_run, end_of_run, note_title, question_with, run_message};
 use crate::message::Message;
 use crate::notify::is_running;
-use crate::outbox::Outbox;
+use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{FileStore, Session};
+use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
 use crate::text::{not_found, one_line, printable};
 use crate::timezone::Zone;
@@ -367,51 +370,68 @@ fn disable(given: &Args, env: &Env) -> Result<u8> {
 /// Runs a job as the gateway does, and prints its answer.
 fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
-    let run = JobRun::new(&home, jobs.start(&given.words[0], now())?)?;
-    let job = run.job().clone();
-    let runner = JobRunner::new(
-        home.clone(),
-        jobs,
-        0,
-        Outbox::new(home.clone()),
-        Cancel::new(None),
-        Arc::new(|_, line: &str| notice(line)),
-    );
-    let question = match question(&run, &home, env) {
-        Ok(Ok(question)) => question,
-        Ok(Err(why)) => {
-            run.skip(&runner.jobs, &why)?;
+    let job = jobs.find(&given.words[0])?;
+    let question = match question(&job, &home, env)? {
+        Ok(question) => question,
+        Err(why) => {
+            jobs.skip(job.id(), &why)?;
             notice(&format!("the model was not asked: {why}"));
             return Ok(0);
         }
-        Err(e) => return fail(&run, &runner.jobs, e),
     };
-    let (mut response, delivery) = match turn(&run, question, given, env) {
+    let due = DueRun { job, at: now() };
+    let message = run_message(&home, &due, question)?;
+    let job = due.job;
+    let Source::Job(run) = &message.source else {
+        return Ok(0);
+    };
+    let is_waiting = is_running(&home) && jobs.is_waiting(&job)?;
+    if is_waiting || run.is_fresh && is_held(&home.lock(&message.session))? {
+        let text = format!("the job {} is already running", one_line(job.id(), 40));
+        let hint = "wait until it ends; `bantam cron history` shows when it began";
+        return Err(Error::new(Kind::Busy, text).hint(hint));
+    }
+    let (mut response, delivery) = match turn(&job, &message, given, env) {
         Ok(turn) => turn,
-        Err(e) => return fail(&run, &runner.jobs, e),
+        Err(e) => {
+            let end = RunEnd::Failed(e.message.clone());
+            if let Err(e) = jobs.finish(run, &end) {
+                notice(&e.doing("recording the run").message);
+            }
+            return Err(e);
+        }
     };
-    let recorded = runner.record(&run, &response);
-    if let (Some(delivery), Ok(Some(id)), Some(to)) = (delivery, &recorded, job.to()) {
-        delivery.deliver_posted(&mut response, id, &to);
+    let (end, told) = end_of_run(run, &response);
+    let recorded = jobs.finish(run, &end).doing("recording the run");
+    if let (Some(to), false) = (&message.reply_to, told.is_empty()) {
+        let (title, from) = (note_title(run), &message.session);
+        let note = Note {
+            title: &title,
+            from,
+            text: &told,
+        };
+        let id = Outbox::new(home.clone()).post_and_note(&Item::text(to, &told), &[], &note)?;
+        if let Some(delivery) = delivery {
+            delivery.deliver_posted(&mut response, &id, to);
+        }
     }
     let code = response.error.as_ref().map_or(0, report);
     if !given.has("quiet") {
-        tell_if_it_runs_again(&runner.jobs, &job)?;
+        tell_if_it_runs_again(&jobs, &job)?;
     }
-    recorded.map(|_| code)
+    recorded.map(|()| code)
 }
 
-/// Records that a run failed before its turn.
-fn fail(run: &JobRun, jobs: &Jobs, e: Error) -> Result<u8> {
-    let failed = Err(e.message.clone());
-    jobs.finish(run.job().id(), run.at(), &failed, Some(now()))
-        .doing("recording the run")?;
-    Err(e)
+/// Whether somebody holds a lock.
+fn is_held(path: &Path) -> Result<bool> {
+    match Lock::acquire(path, Duration::ZERO, &Cancel::new(None)) {
+        Err(e) if e.kind == Kind::Busy => Ok(true),
+        lock => lock.map(|_| false),
+    }
 }
 
 /// What the model is asked, or why it is not.
-fn question(run: &JobRun, home: &Home, env: &Env) -> Result<Result<String, String>> {
-    let job = run.job();
+fn question(job: &Job, home: &Home, env: &Env) -> Result<Result<String, String>> {
     let Some(job_check) = job.check() else {
         return Ok(Ok(job.question()));
     };
@@ -423,7 +443,7 @@ fn question(run: &JobRun, home: &Home, env: &Env) -> Result<Result<String, Strin
 
 /// A job for a single time still runs at that time: this run was a trial.
 fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
-    if job.is_enabled() && matches!(job.schedule(), Ok(Schedule::At(_))) {
+    if job.is_enabled() && matches!(job.schedule(), Ok(Schedule::At(at)) if at > now()) {
         let next = upcoming(jobs, job, 1)?;
         notice(&format!("it still runs at its time; {}", next.trim_end()));
     }
@@ -432,12 +452,11 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 
 /// Asks the job's message, like `bantam agent`. Returns also what delivers the answer, where there is a bot.
 fn turn(
-    run: &JobRun,
-    question: String,
+    job: &Job,
+    message: &Inbound,
     given: &Args,
     env: &Env,
 ) -> Result<(Response, Option<Delivery>)> {
-    let job = run.job();
     let home = &config::home(env)?;
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
@@ -452,11 +471,11 @@ fn turn(
     let ready = factory.build(&loaded.config)?;
     app::make_workspace(factory.parts(&loaded.config))?;
     super::warn_once(output, &factory, &loaded, &ready.notices);
-    run.begin(home)?;
+    begin_run(home, message)?;
     let request = Request {
-        origin: run.origin(),
-        model: job.model().unwrap_or_default().to_owned(),
-        ..Request::new(question, &run.session)
+        origin: message.origin.clone(),
+        model: message.model.clone(),
+        ..Request::new(&message.text, &message.session)
     };
     let response = turn::ask(ready.agent, request, output, env)?;
     Ok((response, delivery))
@@ -503,7 +522,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     let rows = runs.iter().map(|run| {
         let took = run
             .ended
-            .filter(|_| run.status != RunStatus::Unknown)
+            .filter(|_| run.status != RunStatus::Interrupted)
             .map(|ended| (ended - run.at) / 1000);
         let took = took
             .map(|seconds| format!("{seconds} s"))

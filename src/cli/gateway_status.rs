@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::status::Status;
+use crate::bus::MessageStore;
 use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::session::archive;
-use crate::telegram::inbox;
+use crate::telegram::strangers;
 use crate::text::{one_line, rfc3339};
 
 /// Jobs on the page.
@@ -20,8 +21,10 @@ const MAX_JOBS: usize = 5;
 pub(super) fn add(to: &mut Status, sessions: &[archive::SessionInfo], allowed: &[i64]) {
     let home = to.home;
     let outbox = Outbox::new(home.clone());
-    let mut inbox = to.or_warn(inbox::status(outbox.queue()));
-    inbox.unknown_users.retain(|user| !allowed.contains(user));
+    let store = MessageStore::new(outbox.queue().clone());
+    let waiting = to.or_warn(store.all()).len();
+    let mut unknown_users = to.or_warn(strangers::all(outbox.queue()));
+    unknown_users.retain(|user| !allowed.contains(user));
     let pending = to.or_warn(outbox.pending());
     // An id begins with the time of posting, in hexadecimal milliseconds.
     let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
@@ -50,12 +53,10 @@ pub(super) fn add(to: &mut Status, sessions: &[archive::SessionInfo], allowed: &
             ),
         ));
     }
-    object["waiting"] = inbox.waiting.into();
+    object["waiting"] = waiting.into();
     if object["waiting"] != 0 {
-        to.lines.push((
-            "",
-            format!("messages waiting for an answer: {}", inbox.waiting),
-        ));
+        to.lines
+            .push(("", format!("messages waiting for an answer: {waiting}")));
     }
     object["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
     if !pending.is_empty() {
@@ -67,8 +68,8 @@ pub(super) fn add(to: &mut Status, sessions: &[archive::SessionInfo], allowed: &
             format!("answers not delivered yet: {}{oldest}", pending.len()),
         ));
     }
-    if !inbox.unknown_users.is_empty() {
-        let ids: Vec<String> = inbox.unknown_users.iter().map(i64::to_string).collect();
+    if !unknown_users.is_empty() {
+        let ids: Vec<String> = unknown_users.iter().map(i64::to_string).collect();
         to.lines.push((
             "strangers",
             format!("{} wrote and got no answer: {}", ids.len(), ids.join(", ")),
@@ -78,7 +79,7 @@ pub(super) fn add(to: &mut Status, sessions: &[archive::SessionInfo], allowed: &
             "to let one in, add the id to channels.telegram.allow_from".to_owned(),
         ));
     }
-    object["strangers"] = inbox.unknown_users.into();
+    object["strangers"] = unknown_users.into();
     object["jobs"] = jobs(to).into();
     object["heartbeat"] = json!(heartbeat);
     if let Some(last) = heartbeat {

@@ -1,19 +1,22 @@
 //! The jobs of a home: listing and changing them, starting what is due, and finishing runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::file::JobsFile;
+use super::heartbeat;
 use super::job::{Due, Job};
 use super::new::NewJob;
-use super::runs::{Run, RunResult, RunStatus, Runs};
+use super::runs::{Run, RunEnd, RunStatus, Runs};
 use super::schedule::{Millis, Schedule};
+use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
-use crate::paths::{Home, session_name};
-use crate::storage::Lock;
+use crate::paths::Home;
+use crate::storage::{Lock, Queue};
 use crate::text::one_line;
 use crate::timezone::Zone;
 
@@ -21,6 +24,8 @@ use crate::timezone::Zone;
 pub(crate) struct Jobs {
     home: Home,
     runs: Runs,
+    /// The runs that are not over are messages there.
+    messages: MessageStore,
     /// The variables that name a time zone.
     env: BTreeMap<String, String>,
 }
@@ -28,11 +33,11 @@ pub(crate) struct Jobs {
 /// The work that is due.
 #[derive(Default)]
 pub(crate) struct Tick {
-    /// The runs that were due and have been started.
-    pub started: Vec<ActiveRun>,
+    /// The runs that are due, and those that a crash kept from the inbox. They count as running.
+    pub started: Vec<DueRun>,
     /// The jobs that were missed, each with the time it should have run at.
     pub missed: Vec<(Job, Millis)>,
-    /// The jobs whose last run was cut short.
+    /// The jobs whose last run was cut short too long ago to be resumed.
     pub interrupted: Vec<Job>,
     /// When the next job is due.
     pub next: Option<Millis>,
@@ -40,27 +45,37 @@ pub(crate) struct Tick {
     pub broken: Vec<String>,
 }
 
-/// A run under way. While this lives, no other run of the job begins; [`Jobs::finish`] records how the run ended.
-pub(crate) struct ActiveRun {
+/// A run whose message is to be added to the inbox.
+pub(crate) struct DueRun {
     pub job: Job,
-    /// When the run began; with the job's id, its name in the record.
+    /// When it began.
     pub at: Millis,
-    _lock: Option<Lock>,
 }
 
-impl ActiveRun {
-    /// Of a job that is in no file.
-    pub(crate) fn unlocked(job: Job, at: Millis) -> Self {
-        Self {
-            job,
-            at,
-            _lock: None,
-        }
+/// The channel of runs.
+pub(crate) const CHANNEL: &str = "cron";
+
+impl DueRun {
+    /// What the message is named among those of its channel.
+    pub(crate) fn name(&self) -> String {
+        run_name(self.job.id(), self.at)
     }
 }
 
-/// A child process holds its parent's locks until it executes its own program, so a free lock may look held for this long.
-const FORK_TIME: Duration = Duration::from_millis(100);
+fn run_name(job: &str, at: Millis) -> String {
+    format!("{job}:{at}")
+}
+
+/// Where the run of a job is that counts as running.
+enum Place {
+    /// In the inbox.
+    Waiting,
+    /// Over, and this is how.
+    Over(Run),
+    /// A crash kept it from the inbox.
+    Nowhere,
+}
+
 /// Nobody holds the lock for longer than a few writes take.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// How soon to look again at a job that is due while it runs.
@@ -71,7 +86,18 @@ impl Jobs {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
         let runs = Runs::of(&home);
-        Self { home, runs, env }
+        let messages = MessageStore::new(Arc::new(Queue::of_home(&home)));
+        Self {
+            home,
+            runs,
+            messages,
+            env,
+        }
+    }
+
+    /// The same with the messages of a program that has them in memory.
+    pub(crate) fn with_messages(self, messages: MessageStore) -> Self {
+        Self { messages, ..self }
     }
 
     /// The zone of that name, else the zone of this machine.
@@ -97,24 +123,34 @@ impl Jobs {
         Ok((zone, times))
     }
 
-    /// All jobs. A run that was cut short shows as of unknown outcome. Changes nothing.
+    /// All jobs. Changes nothing.
     pub(crate) fn list(&self) -> Result<Vec<Job>> {
         let mut jobs = JobsFile::read(&self.home)?.jobs;
         for job in &mut jobs {
-            self.find_interrupted(job)?;
+            if let Some(Place::Over(run)) = self.place_of_run(job)? {
+                job.set_last(&run);
+            }
         }
         Ok(jobs)
     }
 
-    /// Every run on record, the oldest first, then those under way or cut short.
+    /// The job with this id or name, as it is in the file.
+    pub(crate) fn find(&self, id: &str) -> Result<Job> {
+        JobsFile::read(&self.home)?.find(id).cloned()
+    }
+
+    /// Whether a run of this job is in the inbox.
+    pub(crate) fn is_waiting(&self, job: &Job) -> Result<bool> {
+        let place = self.place_of_run(job)?;
+        Ok(matches!(place, Some(Place::Waiting)))
+    }
+
+    /// Every run on record, the oldest first, then those under way.
     pub(crate) fn history(&self) -> Result<Vec<Run>> {
         let mut runs = self.runs.read()?;
         for job in self.list()? {
-            for status in [RunStatus::Running, RunStatus::Unknown] {
-                let run = Run::last(&job, status);
-                if job.is(status) && !runs.iter().any(|other| other.is(&run)) {
-                    runs.push(run);
-                }
+            if job.is(RunStatus::Running) {
+                runs.push(Run::last(&job, RunStatus::Running));
             }
         }
         Ok(runs)
@@ -177,14 +213,23 @@ impl Jobs {
     }
 
     /// Starts what is due, finds what was missed or cut short, and when the next job is due. On disk before this returns; where
-    /// there is nothing to store, nothing is written. A run more than `grace` late is missed.
-    pub(crate) fn tick(&self, now: Millis, grace: Millis) -> Result<Tick> {
+    /// there is nothing to store, nothing is written. A run more than `grace` late is missed. `checking` are the names of the
+    /// runs whose checks are under way.
+    pub(crate) fn tick(
+        &self,
+        now: Millis,
+        grace: Millis,
+        checking: &BTreeSet<String>,
+    ) -> Result<Tick> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
         let stored = file.jobs.clone();
         let mut tick = Tick::default();
         for job in &mut file.jobs {
-            match self.check(job, now, grace, &mut tick) {
+            let looked = self
+                .look_for_run(job, now - grace, checking, &mut tick)
+                .and_then(|()| self.check(job, now, grace, &mut tick));
+            match looked {
                 Ok(next) => tick.next = [tick.next, next].into_iter().flatten().min(),
                 Err(e) => tick.broken.push(e.message),
             }
@@ -195,6 +240,69 @@ impl Jobs {
         Ok(tick)
     }
 
+    /// Finds out what became of the run of a job that counts as running. One that a crash kept from the inbox is started again,
+    /// or is interrupted if it began before `oldest`.
+    fn look_for_run(
+        &self,
+        job: &mut Job,
+        oldest: Millis,
+        checking: &BTreeSet<String>,
+        tick: &mut Tick,
+    ) -> Result<()> {
+        let at = job.last_run().unwrap_or_default();
+        match self.place_of_run(job)? {
+            None | Some(Place::Waiting) => {}
+            Some(Place::Over(run)) => job.set_last(&run),
+            Some(Place::Nowhere) if checking.contains(&run_name(job.id(), at)) => {}
+            Some(Place::Nowhere) if at < oldest => {
+                let run = Run::last(job, RunStatus::Interrupted);
+                self.record(&run)?;
+                job.set_last(&run);
+                tick.interrupted.push(job.clone());
+            }
+            Some(Place::Nowhere) => tick.started.push(DueRun {
+                job: job.clone(),
+                at,
+            }),
+        }
+        Ok(())
+    }
+
+    /// Where the last run of a job is; `None` if it does not count as running.
+    fn place_of_run(&self, job: &Job) -> Result<Option<Place>> {
+        if !job.is(RunStatus::Running) {
+            return Ok(None);
+        }
+        let run = Run::last(job, RunStatus::Quiet);
+        let id = message_id(CHANNEL, &run_name(job.id(), run.at));
+        if self.messages.is_open(&id)? {
+            return Ok(Some(Place::Waiting));
+        }
+        let mut recorded = self.runs.read()?.into_iter().rev();
+        if let Some(recorded) = recorded.find(|other| other.is(&run)) {
+            return Ok(Some(Place::Over(recorded)));
+        }
+        let is_over = self.messages.is_known(&id)?;
+        Ok(Some(if is_over {
+            Place::Over(run)
+        } else {
+            Place::Nowhere
+        }))
+    }
+
+    /// Ends what waits in the inbox of runs that began before `oldest`, because they were cut short long ago. Returns them.
+    pub(crate) fn end_old(&self, oldest: Millis) -> Result<Vec<Inbound>> {
+        let mut old = self.messages.all()?;
+        old.retain(|message| matches!(&message.source, Source::Job(run) if run.at < oldest));
+        for message in &old {
+            if let Source::Job(run) = &message.source {
+                self.finish(run, &RunEnd::Interrupted)?;
+                self.messages.finish(std::slice::from_ref(&message.id))?;
+            }
+        }
+        Ok(old)
+    }
+
     /// Does with one job what a tick does, and returns when it is due next.
     fn check(
         &self,
@@ -203,10 +311,6 @@ impl Jobs {
         grace: Millis,
         tick: &mut Tick,
     ) -> Result<Option<Millis>> {
-        if self.find_interrupted(job)? {
-            self.record(&Run::last(job, RunStatus::Unknown))?;
-            tick.interrupted.push(job.clone());
-        }
         let zone = self
             .zone(job.tz())
             .doing(format_args!("the job {}", one_line(job.id(), 40)))?;
@@ -221,135 +325,73 @@ impl Jobs {
                 job.set_state("lastStatus", RunStatus::Missed.name().into());
                 tick.missed.push((job.clone(), at));
             }
-            Due::Now => tick.started.push(self.begin(job, now, &zone)?),
+            Due::Now => {
+                job.advance(now, &zone)?;
+                job.set_last(&Run::new(job, now, RunStatus::Running));
+                let job = job.clone();
+                tick.started.push(DueRun { job, at: now });
+            }
         }
         Ok(job.next_run())
     }
 
-    /// Starts a run of a job, due or not. On disk before this returns: the run, and when the job runs next.
-    pub(crate) fn start(&self, id: &str, now: Millis) -> Result<ActiveRun> {
-        let _lock = self.lock()?;
-        let mut file = JobsFile::read(&self.home)?;
-        let job = file.find(id)?;
-        if self.find_interrupted(job)? {
-            self.record(&Run::last(job, RunStatus::Unknown))?;
+    /// Records how a run ended. A job for a single time that went well is removed, if it says so. A run that had nothing to report
+    /// is not in the history. On disk when this returns; a repetition changes nothing.
+    pub(crate) fn finish(&self, run: &JobRun, end: &RunEnd) -> Result<()> {
+        if run.job == heartbeat::ID {
+            // It is in no file.
+            return match end {
+                RunEnd::Answered(_) => self.record(&end.run(run, &run.name)),
+                _ => Ok(()),
+            };
         }
-        let zone = self.zone(job.tz())?;
-        let run = self.begin(job, now, &zone)?;
-        file.write(&self.home)?;
-        // The gateway looks for the next time.
-        notify::signal(&self.home);
-        Ok(run)
-    }
-
-    /// Stores in `job` that a run begins.
-    fn begin(&self, job: &mut Job, now: Millis, zone: &Zone) -> Result<ActiveRun> {
-        let lock = self.run_lock(job, FORK_TIME).map_err(|e| match e.kind {
-            Kind::Busy => Error::new(
-                Kind::Busy,
-                format!("the job {} is already running", one_line(job.id(), 40)),
-            )
-            .hint("wait until it ends; `bantam cron history` shows when it began"),
-            _ => e,
-        })?;
-        job.advance(now, zone)?;
-        job.set_last(&Run::new(job, now, RunStatus::Running));
-        Ok(ActiveRun {
-            job: job.clone(),
-            at: now,
-            _lock: Some(lock),
-        })
-    }
-
-    /// Records the end of the run of a job that began at the time `at`. A job for a single time that went well is removed, if
-    /// it says so.
-    pub(crate) fn finish(
-        &self,
-        id: &str,
-        at: Millis,
-        outcome: &RunResult,
-        ended: Option<Millis>,
-    ) -> Result<()> {
         let _lock = self.lock()?;
-        let (status, answer, error) = match outcome {
-            Ok(answer) => (RunStatus::Ok, answer.as_str(), ""),
-            Err(e) => (RunStatus::Error, "", e.as_str()),
-        };
-        let (error, answer) = (one_line(error, 300), one_line(answer, 300));
         let file = JobsFile::read(&self.home);
         let jobs = file.as_ref().map_or(&[][..], |file| &file.jobs);
         // It may have been removed meanwhile.
-        let job = jobs.iter().find(|job| job.id() == id);
-        let name = job.map_or(String::new(), |job| one_line(job.name(), 80));
-        let run = Run {
-            job: id.to_owned(),
-            name,
-            at,
-            ended,
-            status,
-            error,
-            answer,
-        };
-        self.record(&run)?;
+        let job = jobs.iter().find(|job| job.id() == run.job);
+        let name = job.map_or(run.name.clone(), |job| one_line(job.name(), 80));
+        let ended = end.run(run, &name);
+        if ended.status != RunStatus::Quiet {
+            self.record(&ended)?;
+        }
         let mut file = file?;
-        let Some(job) = file.jobs.iter_mut().find(|job| job.id() == id) else {
+        let Some(job) = file.jobs.iter_mut().find(|job| job.id() == run.job) else {
             return Ok(());
         };
-        job.set_last(&run);
+        if job.last_run().is_some_and(|last| last > run.at) {
+            return Ok(());
+        }
+        job.set_last(&ended);
+        if matches!(job.schedule(), Ok(Schedule::At(at)) if at <= run.at) {
+            job.0["enabled"] = false.into();
+            job.set_next(None);
+        }
+        let went_well = matches!(ended.status, RunStatus::Ok | RunStatus::Quiet);
         let is_over =
-            matches!(job.schedule(), Ok(Schedule::At(_))) && !job.is_enabled() && outcome.is_ok();
+            matches!(job.schedule(), Ok(Schedule::At(_))) && !job.is_enabled() && went_well;
         if is_over && job.0["deleteAfterRun"] == true {
-            file.jobs.retain(|job| job.id() != id);
+            file.jobs.retain(|job| job.id() != run.job);
         }
         file.write(&self.home)
     }
 
-    /// Records that the check of a run decided against it: there is no turn and no history.
-    pub(crate) fn skip(&self, run: &ActiveRun, why: &str) -> Result<()> {
+    /// Records that the check of a job decided against its run: there is no turn and no history.
+    pub(crate) fn skip(&self, id: &str, why: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
-        let found = file.jobs.iter_mut().find(|job| job.id() == run.job.id());
+        let found = file.jobs.iter_mut().find(|job| job.id() == id);
         // It may have been removed meanwhile.
         let Some(job) = found else { return Ok(()) };
         let checks = job.0["state"]["checks"].as_u64().unwrap_or_default() + 1;
         job.set_state("checks", checks.into());
-        job.set_state("lastStatus", "skipped".into());
+        job.set_state("lastStatus", RunStatus::Skipped.name().into());
         job.set_state("lastError", one_line(why, 300).into());
         file.write(&self.home)
     }
 
-    /// Sets the state of a job that says it is running while nobody runs it: as recorded, else unknown. Returns whether the
-    /// outcome is unknown. A lock that another process forks with looks held for a moment, so such a job may be found later.
-    fn find_interrupted(&self, job: &mut Job) -> Result<bool> {
-        if !job.is(RunStatus::Running) {
-            return Ok(false);
-        }
-        let _lock = match self.run_lock(job, Duration::ZERO) {
-            Err(e) if e.kind == Kind::Busy => return Ok(false),
-            lock => lock?,
-        };
-        // The program may have ended after it had recorded the end.
-        let run = Run::last(job, RunStatus::Unknown);
-        let recorded = self
-            .runs
-            .read()?
-            .into_iter()
-            .rev()
-            .find(|other| other.is(&run));
-        job.set_last(&recorded.unwrap_or(run));
-        Ok(job.is(RunStatus::Unknown))
-    }
-
     fn record(&self, run: &Run) -> Result<()> {
         self.runs.record(run)
-    }
-
-    fn run_lock(&self, job: &Job, wait: Duration) -> Result<Lock> {
-        Lock::acquire(
-            &self.home.run_lock(&session_name("cron", job.id())?),
-            wait,
-            &Cancel::new(None),
-        )
     }
 
     fn lock(&self) -> Result<Lock> {

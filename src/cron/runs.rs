@@ -1,11 +1,13 @@
 //! The record of runs, `cron/history.jsonl`: each run that has ended, was cut short or was missed.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use super::job::Job;
-use super::schedule::Millis;
+use super::schedule::{Millis, millis};
+use crate::bus::JobRun;
 use crate::error::{Context, Result};
 use crate::paths::Home;
 use crate::storage::{Entry, Queue};
@@ -17,12 +19,16 @@ use crate::text::one_line;
 pub(crate) enum RunStatus {
     Running,
     Ok,
+    /// It had nothing to report.
+    Quiet,
     Error,
+    /// Its check decided against it.
+    Skipped,
     /// Its time passed while no gateway was running.
     Missed,
-    /// The program ended before the run did.
+    /// The program ended before the run did, too long ago to resume it.
     #[serde(other)]
-    Unknown,
+    Interrupted,
 }
 
 impl RunStatus {
@@ -30,15 +36,50 @@ impl RunStatus {
         match self {
             Self::Running => "running",
             Self::Ok => "ok",
+            Self::Quiet => "quiet",
             Self::Error => "error",
+            Self::Skipped => "skipped",
             Self::Missed => "missed",
-            Self::Unknown => "unknown",
+            Self::Interrupted => "interrupted",
         }
     }
 }
 
-/// The answer of a run, or why it failed.
-pub(crate) type RunResult = std::result::Result<String, String>;
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RunEnd {
+    Answered(String),
+    /// It had nothing to report.
+    Quiet,
+    /// The reason.
+    Failed(String),
+    /// The program ended before the run did, too long ago to resume it.
+    Interrupted,
+}
+
+impl RunEnd {
+    /// The record of a run that ends so now.
+    pub(super) fn run(&self, run: &JobRun, name: &str) -> Run {
+        let (status, answer, error) = match self {
+            Self::Answered(answer) => (RunStatus::Ok, answer.as_str(), ""),
+            Self::Quiet => (RunStatus::Quiet, "", ""),
+            Self::Failed(why) => (RunStatus::Error, "", why.as_str()),
+            Self::Interrupted => (RunStatus::Interrupted, "", CUT_SHORT),
+        };
+        let ended = (*self != Self::Interrupted).then(|| millis(SystemTime::now()));
+        Run {
+            job: run.job.clone(),
+            name: name.to_owned(),
+            at: run.at,
+            status,
+            ended,
+            error: one_line(error, 300),
+            answer: one_line(answer, 300),
+        }
+    }
+}
+
+const CUT_SHORT: &str = "the program ended before the run did";
 
 /// A run, as its line in the record has it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -62,8 +103,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn new(job: &Job, at: Millis, status: RunStatus) -> Self {
-        let error = if status == RunStatus::Unknown {
-            "the program ended before the run did"
+        let error = if status == RunStatus::Interrupted {
+            CUT_SHORT
         } else {
             ""
         };
@@ -126,7 +167,6 @@ impl Runs {
     }
 }
 
-/// A run recorded as unknown may have ended after all: then it has the same id.
 fn entry(run: &Run) -> Entry {
     Entry::new(&format!("{}:{}", run.job, run.at), KIND, run)
 }

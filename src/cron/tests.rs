@@ -1,7 +1,8 @@
 //! When jobs are due, what clocks that jump do to them, and what is left of a run that was cut short anywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -9,9 +10,9 @@ use super::jobs::Tick;
 use super::runs::{Run, Runs};
 use super::schedule::{Millis, Schedule};
 use super::*;
-use crate::error::Kind;
+use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
 use crate::paths::Home;
-use crate::storage;
+use crate::storage::{self, Queue};
 use crate::timezone::Zone;
 
 const MINUTE: Millis = 60_000;
@@ -219,16 +220,32 @@ impl Scratch {
     }
 
     fn tick(&self, now: Millis) -> Tick {
-        self.jobs.tick(now, HOUR).unwrap()
+        self.jobs.tick(now, HOUR, &BTreeSet::new()).unwrap()
+    }
+
+    /// The unanswered messages, as another program sees them.
+    fn messages(&self) -> MessageStore {
+        MessageStore::new(Arc::new(Queue::of_home(&self.home)))
+    }
+
+    /// Adds the message of a run, and returns its id.
+    fn add_message(&self, due: &DueRun) -> String {
+        let id = message_id(CHANNEL, &due.name());
+        let message = Inbound {
+            id: id.clone(),
+            source: Source::Job(run_of(due)),
+            ..Inbound::default()
+        };
+        self.messages().keep(&[message]).unwrap();
+        id
     }
 
     /// Runs what is due at `now`, as the gateway does, and returns the ids.
     fn run_due(&self, now: Millis) -> Vec<String> {
-        let ended = |run: &ActiveRun| {
-            self.jobs
-                .finish(run.job.id(), run.at, &Ok(String::new()), Some(now + 5))
-                .unwrap();
-            run.job.id().to_owned()
+        let ended = |due: &DueRun| {
+            let end = RunEnd::Answered(String::new());
+            self.jobs.finish(&run_of(due), &end).unwrap();
+            due.job.id().to_owned()
         };
         self.tick(now).started.iter().map(ended).collect()
     }
@@ -257,6 +274,14 @@ impl Drop for Scratch {
     }
 }
 
+fn run_of(due: &DueRun) -> JobRun {
+    JobRun {
+        job: due.job.id().to_owned(),
+        at: due.at,
+        ..JobRun::default()
+    }
+}
+
 /// 2027-01-15 08:00 UTC.
 const START: Millis = 1_800_000_000_000;
 
@@ -278,38 +303,31 @@ fn a_due_run_begins_once_whatever_the_crash() {
     );
     assert!(!scratch.new_file().exists());
     assert_eq!(scratch.statuses(), [RunStatus::Running]);
-    assert!(
-        scratch
-            .jobs
-            .start(&id, first + 1)
-            .is_err_and(|e| e.kind == Kind::Busy)
-    );
-    assert!(scratch.run_due(first + 1).is_empty());
-    // It is due again, and still runs.
+    // A crash before its message is in the inbox: it is started again, unless its check is under way.
+    let [started] = &tick.started[..] else {
+        panic!("one run is due")
+    };
+    let again = scratch.tick(first + 1).started;
+    assert_eq!((again.len(), again[0].at), (1, started.at));
+    let checking = BTreeSet::from([started.name()]);
+    let checked = scratch.jobs.tick(first + 1, HOUR, &checking).unwrap();
+    assert!(checked.started.is_empty());
+    // It is due again, and still waits.
+    let message = scratch.add_message(started);
     let busy = scratch.tick(first + 11 * MINUTE);
     assert_eq!(
         (busy.started.len(), busy.next),
         (0, Some(first + 12 * MINUTE))
     );
-    // A crash during the run.
-    drop(tick);
-    assert_eq!(
-        (
-            scratch.statuses(),
-            scratch.jobs.list().unwrap()[0].last_status()
-        ),
-        (vec![RunStatus::Unknown], "unknown")
-    );
+    // It was answered, and nothing recorded.
+    scratch.messages().finish(&[message]).unwrap();
+    assert_eq!(scratch.jobs.list().unwrap()[0].last_status(), "quiet");
     let tick = scratch.tick(first + 2);
     assert_eq!(
-        (tick.started.len(), tick.interrupted.len(), tick.next),
-        (0, 1, Some(first + 10 * MINUTE))
+        (tick.started.len(), tick.next),
+        (0, Some(first + 10 * MINUTE))
     );
-    assert!(
-        scratch.tick(first + 3).interrupted.is_empty(),
-        "it is told once"
-    );
-    assert_eq!(scratch.statuses(), [RunStatus::Unknown]);
+    assert_eq!(scratch.statuses(), []);
 
     // Many times were missed: one run. A clock set back repeats none.
     let later = first + 55 * MINUTE;
@@ -321,19 +339,36 @@ fn a_due_run_begins_once_whatever_the_crash() {
 }
 
 #[test]
-fn a_run_that_ended_before_its_job_knew_is_not_of_unknown_outcome() {
+fn a_run_that_was_cut_short_long_ago_is_interrupted_once() {
+    let scratch = Scratch::new("interrupted");
+    scratch.add(When::Every(600));
+    let first = START + 10 * MINUTE;
+    // Before its message was in the inbox, and after that.
+    assert_eq!(scratch.tick(first).started.len(), 1);
+    let tick = scratch.tick(first + 2 * HOUR);
+    assert_eq!((tick.started.len(), tick.interrupted.len()), (1, 1));
+    scratch.add_message(&tick.started[0]);
+    let old = |oldest| scratch.jobs.end_old(oldest).unwrap().len();
+    assert_eq!(old(first + 2 * HOUR), 0);
+    assert_eq!((old(first + 3 * HOUR), old(first + 3 * HOUR)), (1, 0));
+    assert!(scratch.messages().all().unwrap().is_empty());
+    assert_eq!(scratch.jobs.list().unwrap()[0].last_status(), "interrupted");
+    let tick = scratch.tick(first + 2 * HOUR + 1);
+    assert_eq!((tick.started.len(), tick.interrupted.len()), (0, 0));
+    assert_eq!(scratch.statuses(), [RunStatus::Interrupted; 2]);
+}
+
+#[test]
+fn a_run_that_ended_before_its_job_knew_is_not_repeated() {
     let scratch = Scratch::new("ended");
-    let id = scratch.add(When::Every(600));
-    let run = scratch.jobs.start(&id, START).unwrap();
+    scratch.add(When::Every(600));
+    let due = scratch.tick(START + 10 * MINUTE).started.remove(0);
     let running = scratch.stored();
-    scratch
-        .jobs
-        .finish(&id, run.at, &Err("no answer".to_owned()), Some(START + 5))
-        .unwrap();
-    drop(run);
+    let end = RunEnd::Failed("no answer".to_owned());
+    scratch.jobs.finish(&run_of(&due), &end).unwrap();
     // A crash between the record and the file.
     fs_err::write(scratch.home.cron_jobs(), running).unwrap();
-    assert!(scratch.tick(START + 6).interrupted.is_empty());
+    assert!(scratch.tick(START + 10 * MINUTE + 6).started.is_empty());
     assert_eq!(
         (
             scratch.statuses(),
@@ -347,13 +382,11 @@ fn a_run_that_ended_before_its_job_knew_is_not_of_unknown_outcome() {
 fn the_runs_of_a_removed_job_stay_on_record() {
     let scratch = Scratch::new("removed");
     let id = scratch.add(When::Every(600));
-    let run = scratch.jobs.start(&id, START).unwrap();
+    let due = scratch.tick(START + 10 * MINUTE).started.remove(0);
     scratch.jobs.remove(&id).unwrap();
     assert!(scratch.statuses().is_empty());
-    scratch
-        .jobs
-        .finish(&id, run.at, &Ok(String::new()), Some(START + 5))
-        .unwrap();
+    let end = RunEnd::Answered("done".to_owned());
+    scratch.jobs.finish(&run_of(&due), &end).unwrap();
     assert_eq!(scratch.statuses(), [RunStatus::Ok]);
 }
 
@@ -400,12 +433,9 @@ fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
     );
     for (run, outcome) in started
         .iter()
-        .zip([Ok(String::new()), Err("no answer".to_owned())])
+        .zip([RunEnd::Quiet, RunEnd::Failed("no answer".to_owned())])
     {
-        scratch
-            .jobs
-            .finish(run.job.id(), run.at, &outcome, Some(now))
-            .unwrap();
+        scratch.jobs.finish(&run_of(run), &outcome).unwrap();
     }
     let list = scratch.jobs.list().unwrap();
     assert_eq!(list.len(), 1);
@@ -479,7 +509,8 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
         runs.record(&run(at, RunStatus::Ok, Some(at + 5))).unwrap();
     }
     runs.record(&run(1200, RunStatus::Missed, None)).unwrap();
-    runs.record(&run(1201, RunStatus::Unknown, None)).unwrap();
+    runs.record(&run(1201, RunStatus::Interrupted, None))
+        .unwrap();
     runs.record(&run(1201, RunStatus::Ok, Some(1205))).unwrap();
     let runs = runs.read().unwrap();
     assert_eq!(runs.len(), 300);
@@ -525,12 +556,14 @@ fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
 fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     let scratch = Scratch::new("runs");
     let id = scratch.add(When::Every(60));
-    let run = |now: Millis| {
-        let run = scratch.jobs.start(&id, now).unwrap();
-        scratch
-            .jobs
-            .finish(&id, run.at, &Err("失敗".to_owned()), Some(now + 5))
-            .unwrap();
+    let run = |at: Millis| {
+        let run = JobRun {
+            job: id.clone(),
+            at,
+            ..JobRun::default()
+        };
+        let end = RunEnd::Failed("失敗".to_owned());
+        scratch.jobs.finish(&run, &end).unwrap();
     };
     run(1000);
     run(2000);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Dispatcher;
-use super::turn::TurnIds;
+use super::answer::TurnIds;
 use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Inbound, Origin};
 use crate::cancel::Cancel;
@@ -24,7 +24,8 @@ struct Asker {
     origin: Origin,
     /// The messages of the turn so far.
     ids: TurnIds,
-    is_alone: bool,
+    /// It has stopped the program before.
+    is_suspect: bool,
     cancel: Cancel,
 }
 
@@ -43,7 +44,7 @@ impl Dispatcher {
             session: message.session.clone(),
             origin: message.origin.clone(),
             ids: ids.clone(),
-            is_alone: message.is_alone,
+            is_suspect: message.starts > 0,
             cancel: cancel.clone(),
         };
         let own = self.clone();
@@ -68,14 +69,14 @@ impl Dispatcher {
         let session = asker.session.clone();
         self.asking().insert(session.clone(), false);
         let answer = self.turns.without(|| {
-            if asker.is_alone {
+            if asker.is_suspect {
                 self.alone.without(wait)
             } else {
                 wait()
             }
         });
         self.asking().remove(&session);
-        self.resume(&asker.origin, &ids);
+        self.start(&asker.origin, &ids);
         self.show(&asker.origin, Event::TurnStarted);
         match answer {
             Answer::Yes => Decision::Yes,

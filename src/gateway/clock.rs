@@ -1,4 +1,4 @@
-//! The clock: starts scheduled jobs and heartbeats when they are due, and sends them to the dispatcher.
+//! The clock: adds scheduled jobs and heartbeats to the inbox when they are due.
 //!
 //! A board without a battery may start with a clock that shows 1970. Nothing runs by such a clock; whatever wakes this one
 //! makes it look again.
@@ -8,14 +8,19 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use super::run::{JobRunner, now};
+use super::run::{RunStarter, now};
 use crate::access;
-use crate::bus::{Channel, Inbound, Outbound};
+use crate::bus::{Channel, Inbox, Outbound, Source};
+use crate::cancel::Cancel;
 use crate::cron::schedule::EARLIEST;
-use crate::cron::{ActiveRun, Job, heartbeat};
+use crate::cron::{DueRun, Job, Jobs, heartbeat};
 use crate::error::{Context, Result};
-use crate::log::Level;
+use crate::log::{Level, Sink};
+use crate::outbox::{Item, Outbox};
+use crate::paths::Home;
 use crate::session::archive;
+use crate::telegram::Chats;
+use crate::text::one_line;
 use crate::timezone::Zone;
 
 /// The longest time between two checks of the jobs: a signal may get lost.
@@ -25,9 +30,21 @@ const TIDY: i64 = 24 * 3600 * 1000;
 /// How soon to check again, in milliseconds, after an error.
 const RETRY: i64 = 60_000;
 
-/// A channel that sends due jobs and heartbeats, and shows nothing.
+/// What is said of a run that is not resumed.
+const INTERRUPTED: &str = "was interrupted when the program ended; what it did is unknown.";
+
+/// A channel that adds due jobs and heartbeats, and shows nothing.
 pub(crate) struct Clock {
-    pub runs: Arc<JobRunner>,
+    pub home: Home,
+    pub jobs: Jobs,
+    pub starter: Arc<RunStarter>,
+    /// A run that would start later than this, in milliseconds, is missed; one that was cut short longer ago is not resumed.
+    pub grace: i64,
+    pub cancel: Cancel,
+    pub log: Sink,
+    /// The chats of the bot, if there is one.
+    pub chats: Option<Arc<Chats>>,
+    pub outbox: Outbox,
     pub zone: Zone,
     /// How long conversations that nobody named are kept; zero for ever.
     pub keep: Duration,
@@ -41,14 +58,14 @@ pub(crate) struct Clock {
 }
 
 impl Channel for Clock {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         let wake = self.wake.clone();
-        let stop = self.runs.cancel.on_stop(move || {
+        let stop = self.cancel.on_stop(move || {
             // A full channel holds a wake-up already.
             let _full = wake.try_send(());
         });
         let work = move || {
-            self.run(&inbound);
+            self.run(&inbox);
             drop(stop);
         };
         Builder::new().spawn(work).doing("starting a thread")?;
@@ -57,9 +74,14 @@ impl Channel for Clock {
 }
 
 impl Clock {
-    fn run(self, inbound: &Sender<Inbound>) {
+    /// Whether anything happens by it.
+    pub(crate) fn has_work(&self) -> bool {
+        self.runs_jobs || self.heartbeat.is_some() || !self.keep.is_zero()
+    }
+
+    fn run(self, inbox: &Inbox) {
         let (mut was_set, mut beat_at, mut tidied_at) = (true, None, None);
-        while self.runs.cancel.reason().is_none() {
+        while self.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
@@ -68,7 +90,7 @@ impl Clock {
                 } else {
                     "is not set: no job runs until it is"
                 };
-                (self.runs.log)(
+                (self.log)(
                     Level::Warn,
                     &format!("the clock {what}; it shows {}", self.zone.stamp(now / 1000)),
                 );
@@ -81,11 +103,11 @@ impl Clock {
                     tidied_at = Some(now);
                 }
                 let job_at = if self.runs_jobs {
-                    self.tick(now, inbound)
+                    self.tick(now, inbox)
                 } else {
                     None
                 };
-                beat_at = self.beat(now, beat_at, inbound);
+                beat_at = self.beat(now, beat_at, inbox);
                 next = [job_at, beat_at].into_iter().flatten().min();
             }
             let left =
@@ -100,44 +122,84 @@ impl Clock {
     /// Removes conversations of jobs and questions that nobody has used for long.
     fn tidy(&self) {
         if !self.keep.is_zero() {
-            let tidied = archive::tidy(&self.runs.home, self.keep, SystemTime::now());
-            self.runs.logged(tidied.doing("removing old conversations"));
+            let tidied = archive::tidy(&self.home, self.keep, SystemTime::now());
+            self.logged(tidied.doing("removing old conversations"));
         }
     }
 
-    /// Sends what is due, reports missed and interrupted jobs, and returns when to check again.
-    fn tick(&self, now: i64, inbound: &Sender<Inbound>) -> Option<i64> {
-        let runs = &self.runs;
-        let Some(tick) = runs.logged(runs.jobs.tick(now, runs.grace)) else {
+    /// Logs an error and returns the value of a success.
+    fn logged<T>(&self, result: Result<T>) -> Option<T> {
+        result
+            .map_err(|e| (self.log)(Level::Error, &e.message))
+            .ok()
+    }
+
+    /// Adds what is due, reports missed and interrupted jobs, and returns when to check again.
+    fn tick(&self, now: i64, inbox: &Inbox) -> Option<i64> {
+        // What is being checked before the look at the jobs has an end after it.
+        let checking = self.starter.checking().clone();
+        let Some(tick) = self.logged(self.jobs.tick(now, self.grace, &checking)) else {
             return Some(now + RETRY);
         };
         for broken in &tick.broken {
-            (runs.log)(Level::Error, broken);
+            (self.log)(Level::Error, broken);
         }
         for (job, at) in &tick.missed {
-            runs.report(
-                job,
-                &format!("was missed at {}.", self.zone.stamp(at / 1000)),
-            );
+            let at = self.zone.stamp(at / 1000);
+            self.report(job.to(), job.name(), &format!("was missed at {at}."));
         }
-        runs.settle(&tick.interrupted);
-        for run in tick.started {
-            runs.logged(runs.start(run, inbound));
+        for job in &tick.interrupted {
+            self.report(job.to(), job.name(), INTERRUPTED);
         }
-        tick.next
-    }
-
-    /// Sends the heartbeat that was to come at the time `beat_at` if that has passed, and returns when the next one is.
-    fn beat(&self, now: i64, beat_at: Option<i64>, inbound: &Sender<Inbound>) -> Option<i64> {
-        let job = self.heartbeat.as_ref()?;
-        if beat_at.is_some_and(|at| at <= now) {
-            let file = access::read_untrusted(&self.runs.home.agent(), "HEARTBEAT.md");
-            let file = self.runs.logged(file.doing("reading agent/")).flatten();
-            if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
-                let run = ActiveRun::unlocked(job.clone(), now);
-                self.runs.logged(self.runs.send(run, question, inbound));
+        let mut next = tick.next;
+        for due in tick.started {
+            let started = self.starter.start(due, inbox);
+            if self.logged(started).is_none() {
+                next = next.min(Some(now + RETRY)).or(Some(now + RETRY));
             }
         }
-        self.runs.logged(job.schedule())?.next(now, &self.zone)
+        next
+    }
+
+    /// Ends the runs that were cut short too long ago, before any is resumed.
+    pub(crate) fn end_old_runs(&self) {
+        let now = now();
+        if now < EARLIEST {
+            return;
+        }
+        let ended = self.logged(self.jobs.end_old(now - self.grace));
+        for message in ended.into_iter().flatten() {
+            if let Source::Job(run) = &message.source {
+                self.report(message.reply_to.clone(), &run.name, INTERRUPTED);
+            }
+        }
+    }
+
+    /// Logs what happened to a job, and posts it to the job's chat.
+    fn report(&self, to: Option<String>, name: &str, what: &str) {
+        let text = format!("The job “{}” {what}", one_line(name, 80));
+        (self.log)(Level::Warn, &text);
+        let Some(to) = to else { return };
+        let item = Item::text(&to, &text);
+        match &self.chats {
+            Some(chats) => drop(chats.sender.post(item, &[], None)),
+            // A bot that is on again delivers it.
+            None => drop(self.logged(self.outbox.post(&item, &[]))),
+        }
+    }
+
+    /// Adds the heartbeat that was to come at the time `beat_at` if that has passed, and returns when the next one is.
+    fn beat(&self, now: i64, beat_at: Option<i64>, inbox: &Inbox) -> Option<i64> {
+        let job = self.heartbeat.as_ref()?;
+        if beat_at.is_some_and(|at| at <= now) {
+            let file = access::read_untrusted(&self.home.agent(), "HEARTBEAT.md");
+            let file = self.logged(file.doing("reading agent/")).flatten();
+            if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
+                let job = job.clone();
+                let due = DueRun { job, at: now };
+                self.logged(self.starter.add(&due, question, inbox));
+            }
+        }
+        self.logged(job.schedule())?.next(now, &self.zone)
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Handler, turn_log};
 use crate::agent::{Agent, Request};
-use crate::bus::{Channel, Event, Inbound, Origin, Outbound, Response};
+use crate::bus::{Channel, Event, Inbox, Origin, Outbound, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{Answer, Ask, ClientTool, Endpoint, Options, Settings, Turns};
@@ -41,7 +41,7 @@ pub(crate) struct HttpChannel {
 }
 
 impl Channel for HttpChannel {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         if let Some(warning) = self.settings.warning() {
             (self.log)(Level::Warn, &warning);
         }
@@ -51,7 +51,7 @@ impl Channel for HttpChannel {
                 while self.cancel.sleep(DAY).is_ok() {}
                 endpoint.close();
             }
-            drop(inbound);
+            drop(inbox);
         };
         Builder::new().spawn(serve).doing("starting a thread")?;
         // Its turns show their events themselves.

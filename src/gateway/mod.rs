@@ -1,5 +1,6 @@
-//! The dispatcher: messages come in from a channel, each conversation has one worker, and a stop acts at once.
+//! The dispatcher: messages come in from the inbox, each conversation has one worker, and a stop acts at once.
 
+mod answer;
 mod ask;
 pub(crate) mod clock;
 mod drain;
@@ -9,29 +10,31 @@ mod queue;
 pub(crate) mod run;
 mod semaphore;
 pub(crate) mod status;
-pub(crate) mod tasks;
-mod turn;
+mod tasks;
 pub(crate) mod turn_log;
 
 use std::collections::HashMap;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use crate::agent::{Agent, Tasks};
-use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
+use crate::bus::{Channel, Command, Event, Inbound, Inbox, MessageStore, Origin, Outbound, Source};
 use crate::cancel::Cancel;
+use crate::cron::Jobs;
 use crate::error::{Context, Result};
+use crate::log::Sink;
+use crate::outbox::Outbox;
+use crate::paths::Home;
 use crate::telegram::{self, Chats};
 use queue::Queues;
-use run::JobRunner;
 use semaphore::Semaphore;
 
 /// How soon to try again to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// Provides the agent and answers control messages.
+/// Provides the agent and runs commands.
 pub(crate) trait Handler: Send + Sync {
     /// The agent that answers the next turn.
     fn agent(&self) -> Result<Arc<Agent>>;
@@ -46,18 +49,18 @@ pub(crate) trait Handler: Send + Sync {
         Vec::new()
     }
 
-    /// Executes a control message and returns the reply.
-    fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply>;
+    /// Runs a command, but [`Command::Stop`], and returns the reply.
+    fn command(&self, command: &Command, session: &str) -> Result<CommandReply>;
 }
 
-/// The reply to a control message.
-pub(crate) struct ControlReply {
+/// The reply to a command.
+pub(crate) struct CommandReply {
     pub text: String,
     /// The models that the user may choose from by buttons.
     pub models: Vec<String>,
 }
 
-impl From<String> for ControlReply {
+impl From<String> for CommandReply {
     fn from(text: String) -> Self {
         Self {
             text,
@@ -66,8 +69,31 @@ impl From<String> for ControlReply {
     }
 }
 
+/// What a dispatcher works with.
+pub(crate) struct Resources {
+    pub handler: Arc<dyn Handler>,
+    /// Turns that run at the same time.
+    pub workers: usize,
+    pub home: Home,
+    pub outbox: Outbox,
+    pub store: MessageStore,
+    pub jobs: Jobs,
+    /// The chats of the bot, if there is one.
+    pub chats: Option<Arc<Chats>>,
+    /// Set when the program is to end: nothing more begins, and what runs is resumed by the next one.
+    pub cancel: Cancel,
+    pub log: Sink,
+}
+
 pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
+    home: Home,
+    outbox: Outbox,
+    store: MessageStore,
+    jobs: Jobs,
+    chats: Option<Arc<Chats>>,
+    cancel: Cancel,
+    log: Sink,
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
@@ -77,33 +103,30 @@ pub(crate) struct Dispatcher {
     turns: Semaphore,
     /// Serialises turns of messages whose turns never ended before.
     alone: Semaphore,
-    /// The chats of the bot, if there is one.
-    chats: Option<Arc<Chats>>,
-    runs: Arc<JobRunner>,
     /// Conversations whose turns wait for the owner's word, and whether a message there was told so.
     asking: Mutex<HashMap<String, bool>>,
-    /// The messages of the queue whose turns are under way.
+    /// The messages whose turns are under way, and count as started.
     running: Mutex<Vec<String>>,
     started: Instant,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(
-        handler: Arc<dyn Handler>,
-        workers: usize,
-        chats: Option<Arc<Chats>>,
-        runs: Arc<JobRunner>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(with: Resources) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| Self {
-            handler,
+            handler: with.handler,
+            home: with.home,
+            outbox: with.outbox,
+            store: with.store,
+            jobs: with.jobs,
+            chats: with.chats,
+            cancel: with.cancel,
+            log: with.log,
             outbound: OnceLock::new(),
             queues: Queues::default(),
             tasks: Tasks::with_sink(own.clone()),
             stopped_tasks: Mutex::default(),
-            turns: Semaphore::new(workers),
+            turns: Semaphore::new(with.workers),
             alone: Semaphore::new(1),
-            chats,
-            runs,
             asking: Mutex::default(),
             running: Mutex::default(),
             started: Instant::now(),
@@ -117,25 +140,34 @@ impl Dispatcher {
             .filter(|_| origin.channel == telegram::CHANNEL)
     }
 
-    /// Serves channels until all of them have ended, all turns and background tasks are done, and the last event was shown. What
-    /// goes wrong in a channel ([`Channel::drained`]) stops `cancel`, which ends the channels.
+    /// Answers the messages that an earlier program has left, and those that channels add to `inbox`, until all of them have ended,
+    /// all turns and background tasks are done, and the last event was shown. What goes wrong in a channel ([`Channel::drained`])
+    /// stops `cancel`, which ends the channels.
     pub(crate) fn serve(
         self: Arc<Self>,
         channels: Vec<Box<dyn Channel>>,
+        inbox: (Inbox, Receiver<Inbound>),
+        left: Vec<Inbound>,
         cancel: &Cancel,
     ) -> Result<()> {
-        let (sender, inbound) = mpsc::channel();
+        let (inbox, arrivals) = inbox;
         let (failures, failed) = mpsc::channel();
         let mut outbound = Vec::new();
         for mut channel in channels {
             if let Some(end) = channel.drained() {
                 drain::watch(end, failures.clone(), cancel.clone())?;
             }
-            outbound.push(channel.start(sender.clone())?);
+            outbound.push(channel.start(inbox.clone())?);
         }
-        drop((sender, failures));
+        drop((inbox, failures));
         self.outbound.get_or_init(|| outbound);
-        for message in inbound {
+        for message in left {
+            match message.source {
+                Source::Task => self.pass_on(&message),
+                _ => self.dispatch(message),
+            }
+        }
+        for message in arrivals {
             self.dispatch(message);
         }
         self.queues.wait_until_idle(Duration::MAX);
@@ -155,18 +187,18 @@ impl Dispatcher {
     }
 
     fn dispatch(self: &Arc<Self>, message: Inbound) {
-        match message.kind {
-            Kind::Stop => return self.stop(&message),
-            Kind::Status | Kind::Usage => {
-                return self.reply_to_control(&message);
+        match message.command {
+            Some(Command::Stop) => return self.stop(&message),
+            Some(Command::Status | Command::Usage | Command::Help) => {
+                return self.run_command(&message);
             }
-            Kind::New => {
+            Some(Command::New) => {
                 self.stop_tasks(&message);
                 // The new conversation does not know them.
                 drop(self.take_stopped_tasks(&message.session));
             }
-            Kind::Message => self.tell_what_is_waited_for(&message),
-            Kind::Report | Kind::Undo | Kind::Model(_) => {}
+            Some(Command::Undo | Command::Model(_)) => {}
+            None => self.tell_what_is_waited_for(&message),
         }
         self.enqueue(message);
     }
@@ -208,11 +240,30 @@ impl Dispatcher {
 
     /// Answers the messages of a conversation until none waits.
     fn work(self: &Arc<Self>, session: &str) {
-        while let Some((message, cancel)) = self.queues.next(session) {
-            match message.kind {
-                Kind::Message | Kind::Report => self.turn(message, cancel),
-                _ => self.reply_to_control(&message),
+        while let Some(work) = self.queues.take(session) {
+            if work.first().command.is_some() {
+                self.begin_command(work.first());
+            } else {
+                self.answer(work);
             }
+        }
+    }
+
+    /// Runs a command that changes something, once: what it did before a crash is not known.
+    fn begin_command(&self, message: &Inbound) {
+        if message.starts > 0 {
+            let name = match message.command {
+                Some(Command::New) => "/new",
+                Some(Command::Undo) => "/undo",
+                _ => "/model",
+            };
+            let text = format!("I was interrupted. Send {name} again if you still need it.");
+            return self.reply(message, &text);
+        }
+        let ids = [message.id.clone()];
+        if self.start(&message.origin, &ids) {
+            self.run_command(message);
+            self.ends_running(&ids);
         }
     }
 
@@ -254,13 +305,16 @@ impl Dispatcher {
         self.stopped_tasks().remove(session).unwrap_or_default()
     }
 
-    fn reply_to_control(&self, message: &Inbound) {
+    fn run_command(&self, message: &Inbound) {
+        let Some(command) = &message.command else {
+            return;
+        };
         // A report would answer what is taken back.
-        let stopped = match message.kind {
-            Kind::Undo => self.stop_tasks(message),
+        let stopped = match command {
+            Command::Undo => self.stop_tasks(message),
             _ => 0,
         };
-        let reply = self.handler.control(&message.kind, &message.session);
+        let reply = self.handler.command(command, &message.session);
         let mut reply = reply.unwrap_or_else(|e| {
             let text = match e.hint {
                 Some(hint) => format!("{}\nhint: {hint}", e.message),
@@ -273,7 +327,7 @@ impl Dispatcher {
             reply.text.push_str(&stopped_tasks(stopped));
             self.show_tasks(&message.origin, &message.session);
         }
-        if message.kind == Kind::Status {
+        if *command == Command::Status {
             let (turns, tasks) = (self.turns.in_use(), self.tasks.open(None));
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
@@ -283,7 +337,8 @@ impl Dispatcher {
             .filter(|_| !reply.models.is_empty());
         match chats {
             Some(chats) => {
-                chats.offer_models(&message.origin.chat, reply.text, reply.models, &message.ids);
+                let ids = std::slice::from_ref(&message.id);
+                chats.offer_models(&message.origin.chat, reply.text, reply.models, ids);
             }
             None => self.reply(message, &reply.text),
         }
@@ -317,13 +372,6 @@ impl Dispatcher {
         if let Err(e) = result {
             self.show(origin, Event::Notice(e.message));
         }
-    }
-}
-
-impl Inbound {
-    /// The id of the message; of a report or a task, that of the background task.
-    fn first_id(&self) -> String {
-        self.ids.first().cloned().unwrap_or_default()
     }
 }
 

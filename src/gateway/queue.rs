@@ -4,13 +4,26 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bus::{Inbound, Kind, Origin};
+use crate::bus::{Command, Inbound, Source};
 use crate::cancel::Cancel;
+use crate::test_speed::paced;
 
-/// How long to wait for the next part of a message.
+/// How long to wait for the next part of a message: Telegram sends the parts of an album one by one.
 const NEXT_PART: Duration = Duration::from_secs(1);
+/// How long to wait for what its user sends with a message: a forwarded one comes right after or before its comment.
+const NEXT_MESSAGE: Duration = Duration::from_millis(400);
+/// The longest wait for what belongs to a message.
+const WHOLE_MESSAGE: Duration = Duration::from_secs(3);
 /// Messages answered in one turn. After a long absence there may be hundreds, more than a turn can handle.
-pub(super) const MAX_MERGED: usize = 16;
+pub(super) const MAX_JOINED: usize = 16;
+
+/// What one turn answers.
+pub(super) struct Work {
+    /// At least one. Of several, all are plain messages of one chat.
+    pub messages: Vec<Inbound>,
+    /// Stops its turn.
+    pub cancel: Cancel,
+}
 
 /// The queues of all conversations.
 #[derive(Default)]
@@ -58,7 +71,7 @@ impl Queues {
                 is_running: false,
             });
         let mut stop = None;
-        if message.kind == Kind::New {
+        if message.command == Some(Command::New) {
             // It acts at once; what waits is answered in the new conversation.
             queue.waiting.push_front(message);
             stop = queue.is_running.then(|| queue.cancel.clone());
@@ -78,12 +91,14 @@ impl Queues {
             return false;
         };
         // Their tasks are stopped.
-        queue.waiting.retain(|message| message.kind != Kind::Report);
+        queue
+            .waiting
+            .retain(|message| !matches!(message.source, Source::Task));
         let has_turn = queue.is_running
             || queue
                 .waiting
                 .iter()
-                .any(|message| message.kind == Kind::Message);
+                .any(|message| message.command.is_none());
         let cancel = queue.cancel.clone();
         drop(state);
         if has_turn {
@@ -92,74 +107,68 @@ impl Queues {
         has_turn
     }
 
-    /// The next message of a conversation, with those that are answered together merged into one. `None` ends the worker.
-    pub(super) fn next(&self, session: &str) -> Option<(Inbound, Cancel)> {
+    /// What a worker of a conversation does next: a message that has begun, a command, a run of a job or a report alone, else the
+    /// plain messages of a chat that wait together. `None` ends the worker.
+    pub(super) fn take(&self, session: &str) -> Option<Work> {
         let mut state = self.lock();
         let queue = state.by_session.get_mut(session)?;
         if std::mem::take(&mut queue.is_running) {
             queue.cancel = Cancel::new(None);
         }
-        let Some(mut message) = queue.waiting.pop_front() else {
+        let Some(first) = queue.waiting.pop_front() else {
             state.by_session.remove(session);
             self.changed.notify_all();
             return None;
         };
-        let cancel = queue.cancel.clone();
-        if !matches!(message.kind, Kind::Message | Kind::Report) {
-            return Some((message, cancel));
-        }
-        queue.is_running = true;
-        let mut deadline = Instant::now() + NEXT_PART;
+        queue.is_running = first.command.is_none();
+        let mut work = Work {
+            messages: vec![first],
+            cancel: queue.cancel.clone(),
+        };
+        let last = Instant::now() + WHOLE_MESSAGE;
+        let mut until = Instant::now() + work.patience();
         loop {
             let queue = state.by_session.get_mut(session)?;
             while queue
                 .waiting
                 .front()
-                .is_some_and(|more| message.can_merge(more))
+                .is_some_and(|next| work.can_join(next))
             {
-                deadline = Instant::now() + NEXT_PART;
-                queue
-                    .waiting
-                    .pop_front()
-                    .into_iter()
-                    .for_each(|more| message.merge(more));
+                work.messages.extend(queue.waiting.pop_front());
+                until = Instant::now() + work.patience();
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !message.is_part || !queue.waiting.is_empty() || left.is_zero() {
-                return Some((message, cancel));
+            let left = until.min(last).saturating_duration_since(Instant::now());
+            if !queue.waiting.is_empty() || left.is_zero() {
+                return Some(work);
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Takes the messages that wait behind the running turn and that it can take in, from the first on.
-    pub(super) fn take_more(
-        &self,
-        session: &str,
-        origin: &Origin,
-        room: usize,
-        can_take: &dyn Fn(&Inbound) -> bool,
-    ) -> Vec<Inbound> {
+    /// Takes the messages that wait behind the running turn and that it can take in, from the first on, `most` of them.
+    pub(super) fn take_more(&self, begun: &Inbound, most: usize) -> Vec<Inbound> {
         let mut state = self.lock();
-        let Some(queue) = state.by_session.get_mut(session) else {
+        let Some(queue) = state.by_session.get_mut(&begun.session) else {
             return Vec::new();
         };
         let mut taken = Vec::new();
-        while taken.len() < room {
-            let fits = queue
+        while taken.len() < most
+            && queue
                 .waiting
                 .front()
-                .is_some_and(|next| next.is_plain() && next.origin == *origin && can_take(next));
-            if !fits {
-                break;
-            }
+                .is_some_and(|next| steers(next, begun))
+        {
             taken.extend(queue.waiting.pop_front());
         }
         taken
+    }
+
+    /// Forgets messages that a turn has answered with its own.
+    pub(super) fn forget(&self, session: &str, ids: &[String]) {
+        if let Some(queue) = self.lock().by_session.get_mut(session) {
+            queue.waiting.retain(|message| !ids.contains(&message.id));
+        }
     }
 
     pub(super) fn task_begins(&self) {
@@ -182,27 +191,61 @@ impl Queues {
     }
 }
 
-impl Inbound {
-    /// Whether one turn can answer this message and `more`, which came after it.
-    fn can_merge(&self, more: &Self) -> bool {
-        // The parts of one message stay together.
-        let has_room = self.is_part || self.ids.len() + more.ids.len() <= MAX_MERGED;
-        self.is_plain() && more.is_plain() && self.origin == more.origin && has_room
+impl Work {
+    pub(super) fn first(&self) -> &Inbound {
+        &self.messages[0]
     }
 
-    /// Whether it is a message of a user that has crashed nothing.
-    fn is_plain(&self) -> bool {
-        self.kind == Kind::Message && !self.ids.is_empty() && !self.is_alone
+    pub(super) fn ids(&self) -> Vec<String> {
+        let ids = self.messages.iter().map(|message| message.id.clone());
+        ids.collect()
     }
 
-    /// Makes one message of this and `more`, which came after it.
-    pub(crate) fn merge(&mut self, more: Self) {
-        if !self.text.is_empty() && !more.text.is_empty() {
-            self.text.push_str("\n\n");
+    /// How long more may belong to these.
+    fn patience(&self) -> Duration {
+        match self.messages.last() {
+            Some(last) if !last.is_plain() => Duration::ZERO,
+            Some(last) if more_follows(last) => NEXT_PART,
+            Some(Inbound {
+                source: Source::Telegram { .. },
+                ..
+            }) => paced(NEXT_MESSAGE),
+            _ => Duration::ZERO,
         }
-        self.text.push_str(&more.text);
-        self.attachments.extend(more.attachments);
-        self.ids.extend(more.ids);
-        self.is_part = more.is_part;
     }
+
+    /// Whether one turn can answer `next` with these.
+    fn can_join(&self, next: &Inbound) -> bool {
+        let last = self.messages.last();
+        // The parts of one message stay together.
+        let has_room = last.is_some_and(more_follows) || self.messages.len() < MAX_JOINED;
+        let first = self.first();
+        first.is_plain() && next.is_plain() && first.origin == next.origin && has_room
+    }
+}
+
+/// Whether a message is a part of one that goes on.
+fn more_follows(message: &Inbound) -> bool {
+    matches!(
+        message.source,
+        Source::Telegram {
+            more_follows: true,
+            ..
+        }
+    )
+}
+
+/// Whether the turn of a message can take in one that came later. Files are fetched for a turn of their own, and the parts of an
+/// album come together.
+fn steers(next: &Inbound, begun: &Inbound) -> bool {
+    let user = |message: &Inbound| match message.source {
+        Source::Telegram { user, .. } => Some(user),
+        _ => None,
+    };
+    next.is_plain()
+        && next.origin == begun.origin
+        && user(next).is_some()
+        && user(next) == user(begun)
+        && next.files().is_empty()
+        && !more_follows(next)
 }

@@ -1,44 +1,62 @@
 //! The reports of background tasks in a gateway: each comes back as a message of its conversation, and a turn answers it.
 //!
-//! The queue holds what the user gets if the program ends before that: the report or, while the task runs, that it was
-//! interrupted. The next program posts it and runs nothing again.
+//! The store holds that message from the begin of the task on. Until the task ends, its text says that the task was
+//! interrupted: the next program passes it on, and runs nothing again.
 
 use std::sync::Weak;
 
 use super::Dispatcher;
 use crate::agent::{TaskReport, TaskSink};
-use crate::bus::{Event, Inbound, Kind, Origin};
+use crate::bus::{Event, Inbound, Origin, Source, message_id};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::outbox::{Item, Note, Outbox};
-use crate::paths::telegram_chat;
-use crate::storage::Entry;
+use crate::outbox::{Item, Note};
+use crate::telegram;
 use crate::text::clip;
 
-/// The longest report that goes to the user instead, in bytes.
-const MAX_POSTED: usize = 3000;
+/// The longest report that goes to the user as it is, in bytes.
+pub(super) const MAX_POSTED: usize = 3000;
 
-/// Which items of the queue are background tasks.
-const KIND: &str = "task";
+/// Begins the ids of reports.
+const CHANNEL: &str = "task";
 
-/// Posts the reports that an earlier program left to their chats, and notes them in the conversations.
-pub(crate) fn post_left_reports(outbox: &Outbox) -> Result<()> {
-    for entry in outbox.queue().entries(KIND)? {
-        let mut item: Item = entry.read();
-        let text = std::mem::take(&mut item.text);
-        clip(&text, MAX_POSTED).clone_into(&mut item.text);
-        let told = Note {
+/// The message of a report.
+fn message(report: &TaskReport) -> Inbound {
+    let Origin { channel, chat } = &report.origin;
+    Inbound {
+        id: message_id(CHANNEL, &report.id),
+        reply_to: (channel == telegram::CHANNEL).then(|| format!("{channel}:{chat}")),
+        source: Source::Task,
+        ..Inbound::message(
+            report.origin.clone(),
+            report.session.clone(),
+            report.text.clone(),
+        )
+    }
+}
+
+/// The id of the task whose report a message is.
+pub(super) fn task_of(message: &Inbound) -> &str {
+    let id = message.id.split_once(':');
+    id.map_or("", |(_, id)| id)
+}
+
+impl Dispatcher {
+    /// Gives the report of a task of an earlier program to its chat. No model is asked: with each restart, its message would cause
+    /// more calls than it may.
+    pub(super) fn pass_on(&self, report: &Inbound) {
+        let text = clip(&report.text, MAX_POSTED);
+        let Some(to) = &report.reply_to else {
+            return self.reply(report, text);
+        };
+        let note = Note {
             title: "This was sent to the chat",
             from: "",
-            text: &text,
+            text: &report.text,
         };
-        if telegram_chat(&item.to).is_ok() {
-            outbox.post_and_note(&item, &[entry.id], &told)?;
-        } else {
-            outbox.queue().done(&[entry.id])?;
-        }
+        let ids = std::slice::from_ref(&report.id);
+        self.post(Item::text(to, text), ids, Some(&note));
     }
-    Ok(())
 }
 
 /// A dispatcher that has gone needs no reports.
@@ -55,25 +73,18 @@ impl TaskSink for Weak<Dispatcher> {
         let Some(own) = self.upgrade() else {
             return Ok(());
         };
-        let to = format!("{}:{}", report.origin.channel, report.origin.chat);
-        let item = Item::text(&to, &report.text);
-        let stored = own
-            .runs
-            .outbox
-            .queue()
-            .add(&[Entry::new(&report.id, KIND, &item)]);
-        stored.doing("storing a background task")
+        let kept = own.store.keep(&[message(report)]);
+        kept.doing("storing a background task")
     }
 
     fn forget(&self, ids: &[String]) -> Result<()> {
         let Some(own) = self.upgrade() else {
             return Ok(());
         };
-        let queue = own.runs.outbox.queue();
         // The answer has ended it where there is one.
-        let open = queue.find(ids)?;
-        let ids: Vec<String> = open.into_iter().map(|entry| entry.id).collect();
-        queue.done(&ids).doing("forgetting a background task")
+        let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
+        let forgotten = own.store.finish(&ids);
+        forgotten.doing("forgetting a background task")
     }
 
     fn event(&self, origin: &Origin, event: Event) {
@@ -85,11 +96,7 @@ impl TaskSink for Weak<Dispatcher> {
     fn end(&self, report: Option<TaskReport>) {
         let Some(own) = self.upgrade() else { return };
         if let Some(report) = report {
-            own.enqueue(Inbound {
-                kind: Kind::Report,
-                ids: vec![report.id],
-                ..Inbound::message(report.origin, report.session, report.text)
-            });
+            own.enqueue(message(&report));
         }
         own.queues.task_ends();
     }

@@ -3,14 +3,14 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 
-use crate::bus::{Channel, Event, Inbound, Outbound, Response, TurnStop};
+use crate::bus::{Channel, Event, Inbox, Outbound, Response, TurnStop};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 
 pub(crate) struct TurnLog(pub Sink);
 
 impl Channel for TurnLog {
-    fn start(self: Box<Self>, _: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, _: Inbox) -> Result<Sender<Outbound>> {
         let (outbound, events) = channel::<Outbound>();
         let log = move || {
             for Outbound { origin, event } in events {

@@ -3,9 +3,9 @@
 //! A journal of these lines:
 //!
 //! - `{"add":ID,"kind","item":{..}}` adds an item, or replaces the one with this id. With `"done":[ID..]` it ends these in the same
-//!   line, so that an answer is kept and its question closed, or neither. `"starts"`, `"group"` and `"part"` are those of an item
+//!   line, so that an answer is kept and its question closed, or neither. `"starts"`, `"begun"` and `"part"` are those of an item
 //!   that was compacted.
-//! - `{"start":[ID..]}`: work on these begins, and they are one piece of work from now on.
+//! - `{"start":[ID..]}`: work on these begins.
 //! - `{"halt":[ID..]}`: it was put off in good order; that start does not count.
 //! - `{"part":ID,"n":N}`: how much of an item is done.
 //! - `{"done":[ID..]}`, with `"why"` if it was given up.
@@ -59,9 +59,9 @@ pub(crate) struct Entry {
     /// How often work on it began and did not end.
     #[serde(skip_serializing_if = "is_zero")]
     pub starts: u32,
-    /// The items that were started together with it, itself among them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub group: Vec<String>,
+    /// Work on it has begun at some time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
     /// How much of it is done.
     #[serde(skip_serializing_if = "is_zero")]
     pub part: u32,
@@ -406,7 +406,7 @@ impl Content {
         let started = list("start");
         for entry in self.all(&started) {
             entry.starts += 1;
-            entry.group = started.iter().map(|id| (*id).to_owned()).collect();
+            entry.begun = true;
         }
         for entry in self.all(&list("halt")) {
             entry.starts = entry.starts.saturating_sub(1);

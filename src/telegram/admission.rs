@@ -49,7 +49,7 @@ impl Chats {
             buttons: vec![buttons.to_vec()],
             ..Item::text(&format!("{CHANNEL}:{owner}"), &text)
         };
-        self.sender.post(item, &[]);
+        self.sender.post(item, &[], None);
     }
 
     /// Acts on a press of these buttons, and returns what to show. `None`: it is a press of others.
@@ -82,7 +82,7 @@ impl Chats {
             edits: press.message,
             ..Item::text(&format!("{CHANNEL}:{}", press.chat), &text)
         };
-        self.sender.post(item, &[]);
+        self.sender.post(item, &[], None);
         Some(String::new())
     }
 

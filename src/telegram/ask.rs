@@ -280,7 +280,7 @@ impl Chats {
             .into_iter()
             .filter(|(_, known)| {
                 known.owner == question.owner
-                    && known.ids == question.ids
+                    && known.ids.iter().any(|id| question.ids.contains(id))
                     && known.call == question.call
             })
             .partition(|(_, known)| known.text == question.text);
@@ -343,7 +343,9 @@ impl Chats {
         let all = self.sender.questions.all();
         self.sender.is_ok("reading the questions", &all);
         for (id, question) in all.unwrap_or_default() {
-            if self.open(&question.ids).is_empty() {
+            let open = self.store.find(&question.ids);
+            self.sender.is_ok("reading the inbox", &open);
+            if open.is_ok_and(|open| open.is_empty()) {
                 let decided = "❌ Not allowed: the program ended in the meantime.";
                 self.settle_now(&id, &question, decided);
             }

@@ -8,10 +8,10 @@ use super::Transcribe;
 use super::activity::Turns;
 use super::admission::Admit;
 use super::choice::ModelLists;
-use super::inbox::{Inbox, OpenMessage};
 use super::incoming::Downloader;
 use super::send::MessageSender;
-use crate::bus::Inbound;
+use super::strangers::Strangers;
+use crate::bus::{Inbound, MessageStore};
 use crate::cancel::Cancel;
 use crate::outbox::Item;
 use crate::text::LocalTime;
@@ -23,7 +23,10 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
 pub(crate) struct Chats {
     pub sender: Arc<MessageSender>,
-    pub inbox: Inbox,
+    pub store: MessageStore,
+    pub(super) strangers: Strangers,
+    /// The number of the bot.
+    pub bot: i64,
     /// Stores incoming files.
     pub workers: Workers,
     /// Names the folder of the day.
@@ -40,15 +43,18 @@ pub(crate) struct Chats {
 impl Chats {
     pub(crate) fn new(
         sender: Arc<MessageSender>,
-        inbox: Inbox,
+        bot: i64,
         workers: Workers,
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
         owner: Option<i64>,
     ) -> Arc<Self> {
+        let queue = sender.outbox.queue().clone();
         Arc::new(Self {
             sender,
-            inbox,
+            store: MessageStore::new(queue.clone()),
+            strangers: Strangers::new(queue, bot),
+            bot,
             workers,
             local_time,
             transcribe,
@@ -59,21 +65,8 @@ impl Chats {
         })
     }
 
-    /// Those of these messages that are not answered.
-    pub(crate) fn open(&self, ids: &[String]) -> Vec<OpenMessage> {
-        let found = self.inbox.find(ids);
-        self.sender.is_ok("reading the inbox", &found);
-        found.unwrap_or_default()
-    }
-
-    /// Fetches the files of messages, which may take minutes, and adds to the message what they hold.
-    pub(crate) fn fetch(
-        &self,
-        open: &[OpenMessage],
-        message: &mut Inbound,
-        cancel: &Cancel,
-        budget: &Budget,
-    ) {
+    /// Fetches the files of a message, which may take minutes, and adds to it what they hold.
+    pub(crate) fn fetch(&self, message: &mut Inbound, cancel: &Cancel, budget: &Budget) {
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
         let downloader = Downloader {
@@ -81,11 +74,11 @@ impl Chats {
             cancel: &cancel.with_timeout(DOWNLOAD_TIME),
             budget,
         };
-        for file in open.iter().flat_map(|open| &open.message.files) {
+        for file in message.files().to_vec() {
             if cancel.reason().is_some() {
                 return;
             }
-            downloader.attach(file, &mut message.text, &mut message.attachments);
+            downloader.attach(&file, &mut message.text, &mut message.media);
         }
     }
 
@@ -97,16 +90,10 @@ impl Chats {
     /// Posts to a chat and ends the messages that this answers. Returns whether it is on disk. An empty text is not sent.
     pub(crate) fn post(&self, chat: &str, text: &str, answered: &[String]) -> bool {
         if text.is_empty() {
-            return self.close(answered);
+            let ended = self.store.finish(answered);
+            return self.sender.is_ok("ending a message", &ended);
         }
         let item = Item::text(&format!("{CHANNEL}:{chat}"), text);
-        self.sender.post(item, answered)
-    }
-
-    /// Ends messages that need no answer.
-    pub(crate) fn close(&self, ids: &[String]) -> bool {
-        let closed = self.inbox.close(ids);
-        self.sender
-            .is_ok("recording that a message was answered", &closed)
+        self.sender.post(item, answered, None)
     }
 }

@@ -82,7 +82,7 @@ impl Chats {
             ..Item::text(&format!("{CHANNEL}:{chat}"), &text)
         };
         self.lists.put(chat, text, models);
-        self.sender.post(item, answered);
+        self.sender.post(item, answered, None);
     }
 
     /// Acts on the press of a button. Returns the command that it stands for, and what to show to whoever pressed it.

@@ -8,7 +8,7 @@ use super::back_off;
 use super::send::MessageSender;
 use crate::error::Result;
 use crate::log::Level;
-use crate::outbox::{Item, Pending, fresh_id};
+use crate::outbox::{Item, Note, Pending, fresh_id};
 
 /// The most bytes of texts that are held.
 const MAX_HELD: usize = 4 << 20;
@@ -98,10 +98,13 @@ impl Held {
 }
 
 impl MessageSender {
-    /// Posts a message, and holds it while the disk takes none. `ends` are the items of the queue that it answers. Returns whether
-    /// it is on disk.
-    pub(crate) fn post(&self, item: Item, ends: &[String]) -> bool {
-        let posted = self.outbox.post(&item, ends);
+    /// Posts a message, and holds it while the disk takes none, then without its note. `ends` are the items of the queue that it
+    /// answers. Returns whether it is on disk.
+    pub(crate) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
+        let posted = match note {
+            Some(note) => self.outbox.post_and_note(&item, ends, note),
+            None => self.outbox.post(&item, ends),
+        };
         let is_kept = self.is_ok("keeping an answer", &posted);
         if !is_kept {
             let message = Pending {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::back_off;
 use super::chats::Chats;
-use super::update::Attachment;
+use crate::bus::RemoteFile;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
@@ -31,7 +31,7 @@ pub(super) struct Downloader<'a> {
 
 impl Downloader<'_> {
     /// Downloads a file and adds to a message where it is and what the model can read of it.
-    pub(super) fn attach(&self, file: &Attachment, text: &mut String, media: &mut Vec<Media>) {
+    pub(super) fn attach(&self, file: &RemoteFile, text: &mut String, media: &mut Vec<Media>) {
         let name = safe_name(&file.name);
         let about = if file.about.is_empty() {
             String::new()
@@ -118,7 +118,7 @@ impl Downloader<'_> {
     /// what the user says, and any other recording is data.
     fn readable_media(
         &self,
-        file: &Attachment,
+        file: &RemoteFile,
         mut media: Media,
         path: &str,
         text: &mut String,

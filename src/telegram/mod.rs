@@ -12,10 +12,10 @@ mod chats;
 mod choice;
 pub(crate) mod deliver;
 mod held;
-pub(crate) mod inbox;
 mod incoming;
 mod poll;
 mod send;
+pub(crate) mod strangers;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -26,7 +26,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use crate::bus::{Channel, Inbound, Outbound};
+use crate::bus::{Channel, Inbox, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
@@ -37,7 +37,7 @@ use crate::usage::Budget;
 use activity::Activity;
 pub(crate) use chats::Chats;
 use poll::Poller;
-pub(crate) use poll::{PollEvent, Watch};
+pub(crate) use poll::{PollEvent, Watch, help};
 pub(crate) use send::MessageSender;
 
 /// Makes words of a recording.
@@ -79,7 +79,7 @@ pub(crate) struct Telegram {
 }
 
 impl Channel for Telegram {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         let sender = self.chats.sender.clone();
         let activity = Activity {
             api: sender.api.clone(),
@@ -91,7 +91,7 @@ impl Channel for Telegram {
         let poller = Poller {
             settings: self.settings,
             chats: self.chats,
-            inbound,
+            inbox,
             watch: self.watch,
         };
         Builder::new()

@@ -1,7 +1,6 @@
 //! The long poll: fetches updates, records them, and only then confirms them with the offset of the next poll.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,11 +8,10 @@ use serde_json::{Value, json};
 use super::admission::Stranger;
 use super::api::Failure;
 use super::chats::Chats;
-use super::inbox::{OpenMessage, id, texts};
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
 use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, back_off};
-use crate::bus::{Inbound, Kind, Origin};
+use crate::bus::{Command, Inbound, Inbox, Origin, Source, message_id};
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
@@ -41,7 +39,7 @@ const COMMANDS: [(&str, &str); 7] = [
 pub(super) struct Poller {
     pub settings: Settings,
     pub chats: Arc<Chats>,
-    pub inbound: Sender<Inbound>,
+    pub inbox: Inbox,
     pub watch: Watch,
 }
 
@@ -79,7 +77,7 @@ impl Poller {
         let Some(me) = self.introduce(&mut back_off) else {
             return;
         };
-        self.resume();
+        self.chats.settle_orphans();
         // Confirms the updates before it. A poll that succeeds has confirmed them, so the next one needs none: Telegram may
         // restart its ids below any old offset.
         let mut offset = None;
@@ -184,31 +182,36 @@ impl Poller {
 
     /// Records the updates of a poll, and passes the messages on.
     fn take(&self, updates: &[Value], me: &Me) -> error::Result<()> {
-        let (mut messages, mut unknown, mut presses) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut messages, mut edits) = (Vec::new(), Vec::new());
+        let (mut unknown, mut presses) = (Vec::new(), Vec::new());
         for update in updates {
             let Some(update_id) = update_id(update) else {
                 continue;
             };
-            if self.chats.inbox.has_seen(update_id)? {
+            let id = self.id(update_id);
+            if self.inbox.store().is_known(&id)? {
                 continue;
             }
             match update::read(update, &self.settings, me) {
-                Update::Message(message) => messages.push((update_id, message)),
+                Update::Message(message) if message.is_edit => {
+                    edits.extend(self.inbound(id, message));
+                }
+                Update::Message(message) => messages.extend(self.inbound(id, message)),
                 Update::Press(press) => {
                     let (choice, shown) = self.chats.press(&press)?;
-                    messages.extend(choice.map(|choice| (update_id, choice)));
+                    messages.extend(choice.and_then(|choice| self.inbound(id, choice)));
                     presses.push((press, shown));
                 }
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
-        self.chats.inbox.keep(&messages)?;
+        self.inbox.add_all(messages)?;
+        for edited in &edits {
+            self.inbox.edit(edited)?;
+        }
         for (press, shown) in presses {
             self.acknowledge(&press, &shown);
-        }
-        for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
-            self.dispatch(vec![id(*update_id)], message);
         }
         self.tell_of_strangers(unknown)
     }
@@ -217,7 +220,7 @@ impl Poller {
     /// in one message.
     fn tell_of_strangers(&self, mut strangers: Vec<Stranger>) -> error::Result<()> {
         let ids = strangers.iter().map(|stranger| stranger.id).collect();
-        let new = self.chats.inbox.keep_unknown_users(ids)?;
+        let new = self.chats.strangers.keep(ids)?;
         strangers.retain(|stranger| new.contains(&stranger.id));
         if strangers.is_empty() {
             return Ok(());
@@ -251,101 +254,31 @@ impl Poller {
         }
     }
 
-    /// Takes up what an earlier run left. Turns that never ended run one at a time, so that a message that stops the program is
-    /// found.
-    fn resume(&self) {
-        self.chats.settle_orphans();
-        let open = self.chats.inbox.all();
-        self.sender().is_ok("reading the inbox", &open);
-        let is_allowed = |open: &OpenMessage| self.settings.allow_from.contains(&open.message.from);
-        let (open, dropped): (Vec<_>, Vec<_>) =
-            open.unwrap_or_default().into_iter().partition(is_allowed);
-        // All of them before anything is passed on: a group is answered without the messages of a removed user.
-        let mut settled: Vec<String> = Vec::new();
-        for dropped in dropped {
-            self.log(
-                Level::Info,
-                "dropped a message from a user who is no longer in allow_from",
-            );
-            self.chats.close(std::slice::from_ref(&dropped.id));
-            settled.push(dropped.id);
-        }
-        for mut open in open {
-            if settled.contains(&open.id) {
-                continue;
-            }
-            open.group.retain(|id| !settled.contains(id));
-            settled.extend(open.group.iter().cloned());
-            self.resume_message(open);
-        }
+    fn id(&self, update: u64) -> String {
+        message_id(CHANNEL, &format!("{}:{update}", self.chats.bot))
     }
 
-    /// Resumes a message, with those that its last turn answered, too.
-    fn resume_message(&self, open: OpenMessage) {
-        let OpenMessage {
-            id,
-            mut message,
-            group,
-            starts,
-        } = open;
-        if group.is_empty() {
-            let ids = vec![id];
-            return match message.command.as_deref() {
-                None => self.send(ids, &message, Kind::Message, false),
-                // There is nothing to stop any more.
-                Some("/stop") => drop(self.chats.close(&ids)),
-                Some(_) => self.dispatch(ids, &message),
-            };
-        }
-        message.text = texts(&self.chats.open(&group));
-        self.send(group, &message, Kind::Message, starts > 0);
-    }
-
-    fn dispatch(&self, ids: Vec<String>, message: &IncomingMessage) {
-        let command = message.command.as_deref().unwrap_or_default();
-        let (name, rest) = command
-            .split_once(char::is_whitespace)
-            .unwrap_or((command, ""));
-        let kind = match name {
-            "/start" | "/help" => {
-                let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
-                let help = format!("Write to me what you want. Commands:{}", commands.concat());
-                self.chats.post(&message.chat, &help, &ids);
-                return;
-            }
-            "/stop" => Kind::Stop,
-            "/new" | "/clear" | "/reset" => Kind::New,
-            "/undo" if !rest.trim().is_empty() => {
-                let text = "/undo takes no argument: it takes back the last question.";
-                self.chats.post(&message.chat, text, &ids);
-                return;
-            }
-            "/undo" => Kind::Undo,
-            "/model" => Kind::Model(rest.trim().to_owned()),
-            "/status" => Kind::Status,
-            "/usage" => Kind::Usage,
-            _ => Kind::Message,
-        };
-        self.send(ids, message, kind, false);
-    }
-
-    fn send(&self, ids: Vec<String>, message: &IncomingMessage, kind: Kind, is_alone: bool) {
-        let Ok(session) = session_name(CHANNEL, &message.chat) else {
-            return;
-        };
+    /// What is added to the inbox for a message.
+    fn inbound(&self, id: String, message: IncomingMessage) -> Option<Inbound> {
+        let session = session_name(CHANNEL, &message.chat).ok()?;
+        let reply_to = Some(format!("{CHANNEL}:{}", message.chat));
         let origin = Origin {
             channel: CHANNEL.to_owned(),
-            chat: message.chat.clone(),
+            chat: message.chat,
         };
-        let inbound = Inbound {
-            kind,
-            ids,
-            is_part: message.is_part,
-            is_alone,
-            ..Inbound::message(origin, session, message.text.clone())
-        };
-        // Nobody receives it when the program ends; the inbox keeps it.
-        drop(self.inbound.send(inbound));
+        Some(Inbound {
+            id,
+            command: message.command.as_deref().and_then(command),
+            reply_to,
+            source: Source::Telegram {
+                bot: self.chats.bot,
+                user: message.from,
+                message: message.id,
+                files: message.files,
+                more_follows: message.more_follows,
+            },
+            ..Inbound::message(origin, session, message.text)
+        })
     }
 
     /// Backs off before the next try, and logs why, once.
@@ -367,6 +300,29 @@ impl Poller {
         failing.failures += 1;
         let _ended = self.sender().cancel.sleep(wait);
     }
+}
+
+/// The command that a text is; `None` for one that is for the model.
+fn command(text: &str) -> Option<Command> {
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    Some(match name {
+        "/stop" => Command::Stop,
+        "/new" | "/clear" | "/reset" => Command::New,
+        // It would not take back what it is told to.
+        "/undo" if !rest.trim().is_empty() => Command::Help,
+        "/undo" => Command::Undo,
+        "/model" => Command::Model(rest.trim().to_owned()),
+        "/status" => Command::Status,
+        "/usage" => Command::Usage,
+        "/start" | "/help" => Command::Help,
+        _ => return None,
+    })
+}
+
+/// What `/help` says.
+pub(crate) fn help() -> String {
+    let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
+    format!("Write to me what you want. Commands:{}", commands.concat())
 }
 
 fn update_id(update: &Value) -> Option<u64> {

@@ -413,7 +413,7 @@ impl MessageSender {
                 name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
             };
             let text = format!("{NOTICE}{what} {}", one_line(&why, 200));
-            self.post(Item::text(&item.to, &text), &[]);
+            self.post(Item::text(&item.to, &text), &[], None);
         }
         if self.state().held.end(id) {
             return;
@@ -468,7 +468,7 @@ impl MessageSender {
                 let recorded = self.questions.record_message(&item.question, message);
                 if self.is_ok("the outbox", &recorded) && matches!(recorded, Ok(false)) {
                     // It was settled while its message was on the way, and could not be said there.
-                    self.post(closed_question(item, message), &[]);
+                    self.post(closed_question(item, message), &[], None);
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Reads an update: who wrote what where, and whether it is meant for the bot.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Settings;
 use super::admission::Stranger;
+use crate::bus::RemoteFile;
 use crate::text::{fenced, foreign_name, one_line};
 
 /// The kinds of updates to poll for.
@@ -12,42 +12,21 @@ pub(super) const KINDS: [&str; 3] = ["message", "edited_message", PRESS];
 const PRESS: &str = "callback_query";
 
 /// A message that is meant for the bot.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct IncomingMessage {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct IncomingMessage {
     /// `CHAT`, or `CHAT_TOPIC` in a topic.
     pub chat: String,
-    #[serde(rename = "message")]
     pub id: i64,
     /// The user who wrote it.
     pub from: i64,
     /// The text for the model, in a group with the name of the user.
     pub text: String,
     /// The text alone, when it begins with a slash.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<Attachment>,
+    pub files: Vec<RemoteFile>,
     /// More follows: it belongs to an album, or is a text that the client has split.
-    #[serde(rename = "part")]
-    pub is_part: bool,
-    #[serde(skip)]
+    pub more_follows: bool,
     pub is_edit: bool,
-}
-
-/// A file that came with a message.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Attachment {
-    pub id: String,
-    pub name: String,
-    /// Its kind and duration.
-    pub about: String,
-    /// In bytes; 0 when Telegram does not say.
-    pub size: u64,
-    /// Audio or video, never text.
-    #[serde(rename = "media")]
-    pub is_media: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -170,7 +149,7 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         id: message["message_id"].as_i64().unwrap_or_default(),
         from: from_id,
         // A client splits texts near the limit.
-        is_part: message.get("media_group_id").is_some()
+        more_follows: message.get("media_group_id").is_some()
             || parts.iter().any(|part| part.chars().count() > 4000),
         text: parts.join("\n"),
         command,
@@ -251,7 +230,7 @@ fn description(message: &Value) -> String {
     }
 }
 
-fn files(message: &Value) -> Vec<Attachment> {
+fn files(message: &Value) -> Vec<RemoteFile> {
     let mut files = Vec::new();
     let mut add = |file: &Value, name: &str, what: &str| {
         let Some(id) = file["file_id"].as_str() else {
@@ -263,7 +242,7 @@ fn files(message: &Value) -> Vec<Attachment> {
             about.push_str(&format!(", {seconds} s"));
         }
         let size = file["file_size"].as_u64().unwrap_or(0);
-        files.push(Attachment {
+        files.push(RemoteFile {
             id: id.to_owned(),
             name,
             about,

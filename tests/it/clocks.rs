@@ -16,7 +16,7 @@ use crate::stored::journal;
 const OWNER: i64 = 42;
 
 #[test]
-fn a_job_that_was_cut_short_is_told_once() {
+fn a_job_that_was_cut_short_longer_ago_than_the_grace_is_told_once() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Hello.");
         if request.last("user").contains("water them") {
@@ -27,7 +27,8 @@ fn a_job_that_was_cut_short_is_told_once() {
     });
     let api = BotApi::start();
     api.chat(OWNER);
-    let home = Home::with(&config(&model, &api));
+    let no_grace = json!({ "cron": { "grace_minutes": 0 } });
+    let home = Home::with(&merged(config(&model, &api), &no_grace));
     let add = [
         "cron",
         "add",
@@ -45,8 +46,7 @@ fn a_job_that_was_cut_short_is_told_once() {
     model.wait_for_requests(1);
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
-    // Whoever looks first records it; the word is the gateway's all the same.
-    assert_eq!(statuses(&home), ["unknown"]);
+    assert_eq!(statuses(&home), ["running"]);
     for n in 1..=2 {
         let gateway = start(&home);
         api.wait_for_texts(OWNER, n);
@@ -58,11 +58,15 @@ fn a_job_that_was_cut_short_is_told_once() {
     let told = "The job “plants” was interrupted when the program ended; what it did is unknown.";
     assert_eq!(api.texts(OWNER), [told, "Hello.", "Hello."]);
     let list = home.bantam().args(["cron", "list"]).run();
-    assert!(list.exits(0).stdout.contains("unknown"), "{}", list.stdout);
+    assert!(
+        list.exits(0).stdout.contains("interrupted"),
+        "{}",
+        list.stdout
+    );
 }
 
 #[test]
-fn a_job_that_waits_for_room_when_the_program_ends_is_told() {
+fn a_job_that_waits_for_room_when_the_program_ends_runs_in_the_next_one() {
     let model = Model::answering(|request, n| {
         let reply = Reply::text("Done.");
         if n == 0 && request.last("user").contains("long") {
@@ -97,17 +101,14 @@ fn a_job_that_waits_for_room_when_the_program_ends_is_told() {
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     let gateway = start(&home);
-    assert!(
-        api.wait_for_texts(43, 1)[0]
-            .starts_with("The job “plants” was interrupted when the program ended")
-    );
+    assert_eq!(api.wait_for_texts(43, 1), ["Done."]);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    assert_eq!(statuses(&home), ["unknown"]);
+    assert_eq!(statuses(&home), ["ok"]);
 }
 
 #[test]
-fn a_job_whose_answer_was_kept_was_not_interrupted() {
+fn a_job_whose_answer_was_kept_is_not_run_again() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Hello.")),
         BotApi::start(),
@@ -143,13 +144,14 @@ fn a_job_whose_answer_was_kept_was_not_interrupted() {
     home.write("state/queue.jsonl", journal(lines));
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
-    until("the run is recorded", || statuses(&home) == ["ok"]);
+    until("the run is over", || statuses(&home).is_empty());
     api.text(OWNER, "hello");
     assert_eq!(api.wait_for_texts(OWNER, 2), ["All is well.", "Hello."]);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     let list = home.bantam().args(["cron", "list"]).run();
-    assert!(!list.exits(0).stdout.contains("unknown"), "{}", list.stdout);
+    assert!(list.exits(0).stdout.contains("quiet"), "{}", list.stdout);
+    assert_eq!(model.requests().len(), 1);
 }
 
 #[test]

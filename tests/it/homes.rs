@@ -179,7 +179,12 @@ fn is_read(home: &Home) {
     all(OTHER, &["hold this message", "and this one"]);
     all(
         OWNER,
-        &["Ends.", "Answer to tell the weather.", "moon", "cut"],
+        &[
+            "Ends.",
+            "Answer to tell the weather.",
+            "moon",
+            "hold this job",
+        ],
     );
     api.text(OWNER, "what is my name?");
     all(OWNER, &["Later: what is my name?"]);

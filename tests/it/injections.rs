@@ -18,7 +18,7 @@ use crate::bot::{ends, start};
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, merged, until, walk};
 use crate::model::{Model, Reply, Request, call};
-use crate::stored::open_items;
+use crate::stored::open_tasks;
 
 const OWNER: i64 = 42;
 /// Everything outside the workspace says it.
@@ -366,7 +366,7 @@ fn instructions_that_a_chat_passes_on_get_nothing() {
     );
     api.wait_for_texts(OWNER, 1);
     until("all tasks have ended", || {
-        open_items(&scene.home.path(""), "task").is_empty()
+        open_tasks(&scene.home.path("")).is_empty()
     });
     ends(gateway);
     scene.holds(&IN_A_CHAT, 1);

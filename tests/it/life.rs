@@ -59,26 +59,22 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     let home = Home::with(&config);
     // Kept, and the program ended before it was answered.
     let kept = |update: i64, chat: &str, from: i64, text: &str| {
-        let item =
-            json!({ "bot": 123_456, "chat": chat, "message": update, "from": from, "text": text });
-        json!({ "add": format!("telegram:{update}"), "kind": "in", "item": item })
+        let source = json!({ "telegram": { "bot": 123_456, "user": from, "message": update, "more_follows": false } });
+        let item = json!({
+            "origin": { "channel": "telegram", "chat": chat }, "session": format!("telegram_{chat}"),
+            "text": text, "reply_to": format!("telegram:{chat}"), "source": source,
+        });
+        json!({ "add": format!("telegram:123456:{update}"), "kind": "message", "item": item })
     };
-    let started =
-        |message: Value, group: &[&str]| merged(message, &json!({ "group": group, "starts": 1 }));
+    let started = |message: Value| merged(message, &json!({ "starts": 1, "begun": true }));
     let lines = [
         json!({ "v": 1 }),
         kept(1, "43", 43, "mine"),
-        started(kept(2, "-5", 43, "mine, in a group"), &["telegram:2"]),
+        started(kept(2, "-5", 43, "mine, in a group")),
         kept(3, "42", OWNER, "theirs"),
-        // Answered together, for the first was of somebody who still may.
-        started(
-            kept(5, "-6", OWNER, "theirs"),
-            &["telegram:5", "telegram:6"],
-        ),
-        started(
-            kept(6, "-6", 43, "mine, too"),
-            &["telegram:5", "telegram:6"],
-        ),
+        // Answered together, the first for somebody who still may.
+        started(kept(5, "-6", OWNER, "theirs")),
+        started(kept(6, "-6", 43, "mine, too")),
     ];
     home.dir("state");
     home.write("state/queue.jsonl", journal(lines));

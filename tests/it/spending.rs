@@ -9,7 +9,7 @@ use crate::bot::{ends, start};
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request, call};
-use crate::stored::open_items;
+use crate::stored::open_tasks;
 
 const OWNER: i64 = 42;
 /// The setting of these tests.
@@ -63,7 +63,7 @@ fn used_up(api: &BotApi) -> usize {
 
 fn all_tasks_end(home: &Home) {
     until("all tasks have ended", || {
-        open_items(&home.path(""), "task").is_empty()
+        open_tasks(&home.path("")).is_empty()
     });
 }
 

@@ -9,7 +9,7 @@ use crate::bot::{ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::harness::{Home, merged, seen, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
-use crate::stored::{open_items, sent_items};
+use crate::stored::{open_tasks, sent_items};
 
 const OWNER: i64 = 42;
 
@@ -499,7 +499,7 @@ fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
     noted(&home, 6);
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
-    assert!(open_items(&home.path(""), "task").is_empty());
+    assert!(open_tasks(&home.path("")).is_empty());
 }
 
 #[test]

@@ -240,10 +240,8 @@ fn bot_undo_restores_files_once_also_across_a_restart() {
     );
     assert_eq!(file("notes").unwrap(), "two");
     api.text(OWNER, "/undo 3");
-    assert_eq!(
-        api.wait_for_texts(OWNER, 6)[5],
-        "/undo takes no argument: it takes back the last question."
-    );
+    let help = &api.wait_for_texts(OWNER, 6)[5];
+    assert!(help.contains("/undo take back the last question"), "{help}");
     ends(gateway);
 }
 

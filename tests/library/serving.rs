@@ -1,14 +1,14 @@
 //! What a channel of a program does wrong while it is served: it ends with an error, and nobody waits for ever.
 
 use std::panic;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bantam::FileStore;
 use bantam::{
-    Agent, Cancel, Channel, Demo, Event, Inbound, ModelRequest, Outbound, Provider, ProviderError,
-    Reply, Result,
+    Agent, Cancel, Channel, Demo, Event, Inbound, Inbox, ModelRequest, Outbound, Provider,
+    ProviderError, Reply, Result,
 };
 
 use crate::Test;
@@ -56,10 +56,10 @@ impl Provider for Fatal {
 /// Serves one message, and prints what is told of it.
 pub fn main() -> Result<()> {
     let agent = Agent::builder().provider(Fatal).store(FileStore::at("."));
-    let asks = |inbound: &Sender<Inbound>| {
+    let asks = |inbox: &Inbox| {
         let mut message = Inbound::line("tests", "ada", "What is in this file?").unwrap();
-        message.ids = vec!["1".to_owned()];
-        inbound.send(message).unwrap();
+        message.id = "1".to_owned();
+        inbox.add(message).unwrap();
     };
     let shows = |event: &Outbound| {
         if let Some(text) = event.text() {
@@ -85,9 +85,9 @@ fn serve(home: &Home, channels: Vec<Box<dyn Channel>>, cancel: &Cancel) -> Resul
     end.recv_timeout(HANG).expect("serving does not end")
 }
 
-fn ask(inbound: &Sender<Inbound>, chat: &str) {
+fn ask(inbox: &Inbox, chat: &str) {
     let message = Inbound::line("tests", chat, "time").unwrap();
-    inbound.send(message).unwrap();
+    inbox.add(message).unwrap();
 }
 
 fn answer(event: &Outbound) -> Option<&str> {
@@ -109,9 +109,9 @@ fn idle(cancel: &Cancel) -> Box<dyn Channel> {
 fn a_panic_in_show_ends_it_with_an_error() {
     let (home, cancel) = (Home::empty(), Cancel::new(None));
     let (shown, seen) = mpsc::channel();
-    let asks = |inbound: &Sender<Inbound>| {
-        ask(inbound, "ada");
-        ask(inbound, "ben");
+    let asks = |inbox: &Inbox| {
+        ask(inbox, "ada");
+        ask(inbox, "ben");
     };
     let shows = move |event: &Outbound| {
         let Some(chat) = answer(event) else { return };
@@ -140,8 +140,8 @@ fn reader(home: &Home) -> Agent {
 
 fn a_panic_in_read_ends_it_with_an_error() {
     let (home, cancel) = (Home::empty(), Cancel::new(None));
-    let asks = |inbound: &Sender<Inbound>| {
-        ask(inbound, "ada");
+    let asks = |inbox: &Inbox| {
+        ask(inbox, "ada");
         panic::resume_unwind(Box::new("no keyboard"));
     };
     let channels = vec![bantam::channel(asks, |_: &Outbound| ()), idle(&cancel)];
@@ -166,7 +166,7 @@ fn a_show_that_never_returns_ends_with_an_error() {
             release.recv().ok();
         }
     };
-    let asks = |inbound: &Sender<Inbound>| ask(inbound, "ada");
+    let asks = |inbox: &Inbox| ask(inbox, "ada");
     let e = serve(&home, vec![bantam::channel(asks, shows)], &cancel).unwrap_err();
     assert_eq!(
         e.message,
@@ -179,12 +179,12 @@ fn the_end_stops_what_reads() {
     let (home, cancel) = (Home::empty(), Cancel::new(None));
     let (refused, told) = mpsc::channel();
     let stop = cancel.clone();
-    let asks = move |inbound: &Sender<Inbound>| {
+    let asks = move |inbox: &Inbox| {
         stop.stop();
         // What is on its way is kept; from then on nothing is taken.
         for n in 0.. {
             let message = Inbound::line("tests", &n.to_string(), "time").unwrap();
-            if inbound.send(message).is_err() {
+            if inbox.add(message).is_err() {
                 refused.send(n).unwrap();
                 return;
             }
@@ -202,7 +202,7 @@ fn the_end_stops_what_reads() {
     let ended = Cancel::new(None);
     serve(
         &home,
-        vec![bantam::channel(|_: &Sender<Inbound>| (), |_: &Outbound| ())],
+        vec![bantam::channel(|_: &Inbox| (), |_: &Outbound| ())],
         &ended,
     )
     .unwrap();

@@ -82,7 +82,7 @@ fn answer_is_retried_after_full_disk() {
             until("the message is recorded as answered", || {
                 let lines = fs::read_to_string(&queue).unwrap();
                 let mut done = lines.lines().filter(|line| line.contains("\"done\":"));
-                done.any(|line| line.contains("\"telegram:7001\""))
+                done.any(|line| line.contains("\"telegram:123456:7001\""))
             });
             ends(gateway);
         };

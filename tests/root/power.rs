@@ -560,7 +560,7 @@ fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
                 confirmed.extend(last.map(|last| {
                     (
                         last,
-                        synced.contains(&format!("\"add\":\"telegram:{last}\"")),
+                        synced.contains(&format!("\"add\":\"telegram:123456:{last}\"")),
                     )
                 }));
             } else if stop.target(0) == inbox {

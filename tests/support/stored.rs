@@ -136,6 +136,12 @@ pub fn open_items(home: &Path, kind: &str) -> Vec<String> {
     added.into_iter().filter(is_open).collect()
 }
 
+/// The ids of the background tasks whose reports are not answered.
+pub fn open_tasks(home: &Path) -> Vec<String> {
+    let messages = open_items(home, "message").into_iter();
+    messages.filter(|id| id.starts_with("task:")).collect()
+}
+
 /// How many messages to chats are sent.
 pub fn sent_items(home: &Path) -> usize {
     let (added, done) = queued(home, "out");

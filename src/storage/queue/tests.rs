@@ -64,11 +64,11 @@ fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
             .entries("k")
             .unwrap()
             .into_iter()
-            .map(|entry| (entry.id, entry.starts, entry.group.len(), entry.part))
+            .map(|entry| (entry.id, entry.starts, entry.begun, entry.part))
             .collect();
-        let expected = [("a", 2, 1, 0), ("b", 0, 2, 0), ("c", 0, 0, 2)];
+        let expected = [("a", 2, true, 0), ("b", 0, true, 0), ("c", 0, false, 2)];
         let expected =
-            expected.map(|(id, starts, group, part)| (id.to_owned(), starts, group, part));
+            expected.map(|(id, starts, begun, part)| (id.to_owned(), starts, begun, part));
         assert_eq!(found, expected);
         assert_eq!(texts(queue), ["1", "2", "three"]);
     }

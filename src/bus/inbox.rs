@@ -1,0 +1,273 @@
+//! The messages of a home that are not answered yet.
+//!
+//! They are items of the home's [`Queue`], named by the channel and the id that it gave. What is added stays there until an
+//! answer ends it, in this process or a later one, and its id is known for a while after that.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use super::{Inbound, Source};
+use crate::cancel::{Cancel, Hook};
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths::fresh_key;
+use crate::storage::{Entry, Queue};
+
+/// Which items of the queue are unanswered messages.
+const KIND: &str = "message";
+
+/// Where a channel adds the messages that it receives. Clones share it. When the last one is gone, no more can come.
+#[derive(Clone)]
+pub struct Inbox(Arc<Shared>);
+
+struct Shared {
+    store: MessageStore,
+    /// To the dispatcher; `None` once nothing more is taken.
+    arrivals: Mutex<Option<Sender<Inbound>>>,
+}
+
+impl Inbox {
+    /// An inbox, and where the dispatcher receives what is added.
+    pub(crate) fn new(store: MessageStore) -> (Self, Receiver<Inbound>) {
+        let (sender, arrivals) = channel();
+        let arrivals_to = Mutex::new(Some(sender));
+        let shared = Shared {
+            store,
+            arrivals: arrivals_to,
+        };
+        (Self(Arc::new(shared)), arrivals)
+    }
+
+    /// Adds a message, which is answered then, after a crash by the next program. It is on disk when this returns. False: a
+    /// message with this id was added before, and this one is dropped.
+    ///
+    /// # Errors
+    /// Of the kind [`crate::error::Kind::Interrupted`]: serving has been stopped. Others: the disk is full, or the queue is. The
+    /// message is not added.
+    pub fn add(&self, mut message: Inbound) -> Result<bool> {
+        if message.id.is_empty() {
+            message.id = fresh_key(SystemTime::now());
+        }
+        message.id = message_id(&message.origin.channel, &message.id);
+        if self.0.store.is_known(&message.id)? {
+            return Ok(false);
+        }
+        self.add_all(vec![message]).map(|()| true)
+    }
+
+    /// Adds messages that are not known and have whole ids ([`message_id`]), in one write.
+    pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
+        // Held over the write: what is added before the end of serving is dispatched.
+        let arrivals = self.0.arrivals.lock();
+        let arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
+        let Some(arrivals) = arrivals.as_ref() else {
+            return Err(Error::new(Kind::Interrupted, "serving has been stopped"));
+        };
+        self.0.store.keep(&messages)?;
+        for message in messages {
+            // A dispatcher that is gone has left it to the next one.
+            drop(arrivals.send(message));
+        }
+        Ok(())
+    }
+
+    /// Replaces the text of a message in a Telegram chat, while no turn of it has begun. On disk when this returns.
+    pub(crate) fn edit(&self, edited: &Inbound) -> Result<()> {
+        let Source::Telegram {
+            message: number, ..
+        } = edited.source
+        else {
+            return Ok(());
+        };
+        for mut message in self.0.store.all()? {
+            let is_same =
+                matches!(message.source, Source::Telegram { message, .. } if message == number);
+            if is_same && message.origin == edited.origin && !message.has_begun {
+                message.text.clone_from(&edited.text);
+                self.0.store.keep(&[message])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn store(&self) -> &MessageStore {
+        &self.0.store
+    }
+
+    /// From the stop of `cancel` on, nothing more is taken. Lasts as long as the hook.
+    pub(crate) fn close_on(&self, cancel: &Cancel) -> Hook {
+        // A clone would keep the dispatcher waiting for messages.
+        let shared = Arc::downgrade(&self.0);
+        cancel.on_stop(move || {
+            if let Some(shared) = shared.upgrade() {
+                let arrivals = shared.arrivals.lock();
+                arrivals.unwrap_or_else(PoisonError::into_inner).take();
+            }
+        })
+    }
+}
+
+/// The id of a message among those of all channels.
+pub(crate) fn message_id(channel: &str, id: &str) -> String {
+    format!("{channel}:{id}")
+}
+
+/// The unanswered messages on disk, and how often work on each began. Clones share them.
+#[derive(Clone)]
+pub(crate) struct MessageStore(Arc<Queue>);
+
+impl MessageStore {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self(queue)
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn all(&self) -> Result<Vec<Inbound>> {
+        let entries = self.0.entries(KIND)?;
+        Ok(entries.into_iter().map(read).collect())
+    }
+
+    /// Those of these that are not answered, in this order.
+    pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Inbound>> {
+        let mut found: Vec<Inbound> = self.0.find(ids)?.into_iter().map(read).collect();
+        found.sort_by_key(|message| ids.iter().position(|id| *id == message.id));
+        Ok(found)
+    }
+
+    /// Whether a message waits or was answered, as far as that is remembered.
+    pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
+        Ok(self.0.is_done(id)? || self.is_open(id)?)
+    }
+
+    /// Whether a message is not answered.
+    pub(crate) fn is_open(&self, id: &str) -> Result<bool> {
+        Ok(!self.0.find(&[id.to_owned()])?.is_empty())
+    }
+
+    /// Adds messages, or replaces those with their ids. On disk when this returns. Only the next program takes them up.
+    pub(crate) fn keep(&self, messages: &[Inbound]) -> Result<()> {
+        let entry = |message: &Inbound| Entry::new(&message.id, KIND, message);
+        let entries: Vec<Entry> = messages.iter().map(entry).collect();
+        self.0.add(&entries).doing("keeping a message")
+    }
+
+    /// Counts a start of work on messages. On disk when this returns.
+    pub(crate) fn start(&self, ids: &[String]) -> Result<()> {
+        self.0.start(ids).doing("recording that a turn begins")
+    }
+
+    /// Takes the last start back: work on them ended in good order, and goes on later.
+    pub(crate) fn release(&self, ids: &[String]) -> Result<()> {
+        self.0.halt(ids).doing("recording that a turn was put off")
+    }
+
+    /// Ends messages: they are answered, or need no answer.
+    pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
+        let open = self.0.find(ids)?.into_iter().map(|entry| entry.id);
+        let open: Vec<String> = open.collect();
+        self.0
+            .done(&open)
+            .doing("recording that a message was answered")
+    }
+}
+
+fn read(entry: Entry) -> Inbound {
+    let message: Inbound = entry.read();
+    Inbound {
+        id: entry.id,
+        starts: entry.starts,
+        has_begun: entry.begun,
+        ..message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::Origin;
+    use crate::paths::Home;
+
+    struct Scratch(Home);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let name = format!("bantam-inbox-{name}-{}", std::process::id());
+            let root = std::env::temp_dir().join(name);
+            drop(fs_err::remove_dir_all(&root));
+            Self(Home::new(root))
+        }
+
+        /// As the next program opens it.
+        fn inbox(&self) -> (Inbox, Receiver<Inbound>) {
+            Inbox::new(MessageStore::new(Arc::new(Queue::of_home(&self.0))))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs_err::remove_dir_all(self.0.root()).unwrap();
+        }
+    }
+
+    fn written(id: &str, number: i64, text: &str) -> Inbound {
+        let origin = Origin {
+            channel: "telegram".to_owned(),
+            chat: "1".to_owned(),
+        };
+        Inbound {
+            id: id.to_owned(),
+            source: Source::Telegram {
+                bot: 7,
+                user: 42,
+                message: number,
+                files: Vec::new(),
+                more_follows: false,
+            },
+            ..Inbound::message(origin, "telegram_1".to_owned(), text.to_owned())
+        }
+    }
+
+    #[test]
+    fn what_is_added_is_there_after_a_crash_until_it_is_finished() {
+        let scratch = Scratch::new("kept");
+        let (inbox, arrivals) = scratch.inbox();
+        assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
+        assert!(inbox.add(written("7:11", 6, "you")).unwrap());
+        assert!(!inbox.add(written("7:11", 6, "again")).unwrap());
+        inbox.store().start(&["telegram:7:10".to_owned()]).unwrap();
+        inbox.edit(&written("7:12", 5, "late")).unwrap();
+        inbox.edit(&written("7:13", 6, "there")).unwrap();
+        let ids: Vec<String> = arrivals.try_iter().map(|message| message.id).collect();
+        assert_eq!(ids, ["telegram:7:10", "telegram:7:11"]);
+        let (inbox, _arrivals) = scratch.inbox();
+        let all = inbox.store().all().unwrap();
+        let found: Vec<_> = all.iter().map(|m| (m.text.as_str(), m.starts)).collect();
+        assert_eq!(found, [("hello", 1), ("there", 0)]);
+        inbox.store().finish(&ids).unwrap();
+        let (inbox, _arrivals) = scratch.inbox();
+        assert!(inbox.store().all().unwrap().is_empty());
+        assert!(inbox.store().is_known("telegram:7:11").unwrap());
+    }
+
+    #[test]
+    fn what_comes_after_the_end_of_serving_is_refused() {
+        let scratch = Scratch::new("closed");
+        let (inbox, arrivals) = scratch.inbox();
+        let cancel = Cancel::new(None);
+        let _hook = inbox.close_on(&cancel);
+        cancel.stop();
+        let refused = inbox.add(written("1", 1, "late")).unwrap_err();
+        assert_eq!(refused.kind, Kind::Interrupted);
+        assert!(arrivals.recv().is_err());
+        // Something is there to be removed.
+        inbox.store().keep(&[written("telegram:2", 2, "")]).unwrap();
+    }
+
+    #[test]
+    fn a_message_without_an_id_gets_one() {
+        let scratch = Scratch::new("fresh");
+        let (inbox, arrivals) = scratch.inbox();
+        assert!(inbox.add(written("", 1, "a")).unwrap() && inbox.add(written("", 1, "a")).unwrap());
+        assert_ne!(arrivals.recv().unwrap().id, arrivals.recv().unwrap().id);
+    }
+}

@@ -1,0 +1,365 @@
+//! How a message is answered, from top to bottom: its turn begins on disk, its files are fetched, it runs, and its answer is kept.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Dispatcher;
+use super::queue::{MAX_JOINED, Work};
+use super::run::{begin_run, end_of_run, note_title};
+use super::tasks::{MAX_POSTED, task_of};
+use crate::agent::{Budget, ReceivedMessage, Request, Steering};
+use crate::bus::{Event, Inbound, Origin, Response, Source, TurnStop};
+use crate::error::Result;
+use crate::log::Level;
+use crate::outbox::{Item, Note};
+use crate::storage::queue::{CALM, MAX_STARTS};
+use crate::text::clip;
+
+/// The ids of a turn's messages: more join while it runs.
+#[derive(Clone)]
+pub(super) struct TurnIds(Arc<Mutex<Vec<String>>>);
+
+impl TurnIds {
+    fn new(ids: Vec<String>) -> Self {
+        Self(Arc::new(Mutex::new(ids)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn all(&self) -> Vec<String> {
+        self.lock().clone()
+    }
+}
+
+impl Dispatcher {
+    /// Answers messages of users together, or a run of a job, or the report of a background task.
+    pub(super) fn answer(self: &Arc<Self>, mut work: Work) {
+        // Turns that never ended before run one at a time: so the one that stops the program is found.
+        let is_suspect = work.messages.iter().any(|message| message.starts > 0);
+        let alone = is_suspect.then(|| self.alone.acquire());
+        if !self.begin(&mut work) {
+            return;
+        }
+        let (origin, ids) = (work.first().origin.clone(), TurnIds::new(work.ids()));
+        self.show(&origin, Event::TurnStarted);
+        let budget = self.fetch(&mut work);
+        let permit = self.turns.acquire();
+        // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
+        if self.cancel.reason().is_some() {
+            return;
+        }
+        let (response, text) = self.run(&mut work, &ids, budget);
+        drop((permit, alone));
+        self.finish(work.first(), &ids, response, text);
+    }
+
+    /// Counts the start, on disk, before anything of the conversation is loaded. False: nothing is left to answer, or the program
+    /// is stopping and the messages stay open.
+    fn begin(&self, work: &mut Work) -> bool {
+        // One may have been edited since it came, or withdrawn.
+        match self.store.find(&work.ids()) {
+            Ok(messages) => work.messages = messages,
+            Err(e) => self.show_failure(&work.first().origin, Err(e)),
+        }
+        let Some(starts) = work.messages.iter().map(|message| message.starts).max() else {
+            return false;
+        };
+        if self.refuse_command(work) {
+            return false;
+        }
+        if starts >= MAX_STARTS {
+            self.set_aside(work);
+            return false;
+        }
+        if starts + 1 == MAX_STARTS {
+            let calm = CALM.saturating_sub(self.started.elapsed());
+            if self.cancel.sleep(calm).is_err() {
+                return false;
+            }
+        }
+        if !self.start(&work.first().origin, &work.ids()) {
+            return false;
+        }
+        self.logged(begin_run(&self.home, work.first()));
+        true
+    }
+
+    /// Counts a start of messages, on disk; a full one keeps no message from its answer. False while the program is stopping.
+    pub(super) fn start(&self, origin: &Origin, ids: &[String]) -> bool {
+        // Held over the check: the shutdown takes back what is started after it has set the cancel.
+        let mut running = self.running();
+        if self.cancel.reason().is_some() {
+            return false;
+        }
+        self.show_failure(origin, self.store.start(ids));
+        running.extend_from_slice(ids);
+        true
+    }
+
+    /// Answers a message of a chat that looks like a command and is none: the model would take it for a question.
+    fn refuse_command(&self, work: &Work) -> bool {
+        let first = work.first();
+        let is_written = matches!(first.source, Source::Telegram { .. });
+        if !is_written || work.messages.len() > 1 || !first.text.starts_with('/') {
+            return false;
+        }
+        let Some(name) = self.handler.unknown_command(&first.text) else {
+            return false;
+        };
+        let text = format!("There is no command /{name}; /help lists them.");
+        self.reply(first, &text);
+        true
+    }
+
+    /// Answers messages that have stopped the program three times, without their text, which might do so again.
+    fn set_aside(&self, work: &Work) {
+        let text = if work.messages.len() == 1 {
+            "This message crashed me three times, so I have set it aside."
+        } else {
+            "These messages crashed me three times, so I have set them aside."
+        };
+        self.reply_to_all(work.first(), text, &work.ids());
+    }
+
+    /// Fetches the files of messages; speech in them may become words, which costs. Returns what pays for that and the turn.
+    fn fetch(&self, work: &mut Work) -> Option<Arc<Budget>> {
+        if let Source::Task = work.first().source {
+            return self.tasks.begin_answer(task_of(work.first()));
+        }
+        if work
+            .messages
+            .iter()
+            .all(|message| message.files().is_empty())
+        {
+            return None;
+        }
+        // Without an agent the turn fails, and says why.
+        let (chats, agent) = (self.chats.as_ref()?, self.handler.agent().ok()?);
+        let (session, channel) = (&work.first().session, &work.first().origin.channel);
+        let budget = agent.budget(session, channel);
+        for message in &mut work.messages {
+            chats.fetch(message, &work.cancel, &budget);
+        }
+        Some(budget)
+    }
+
+    /// Runs the turn. Returns also the text that ends it in a chat.
+    fn run(
+        self: &Arc<Self>,
+        work: &mut Work,
+        ids: &TurnIds,
+        budget: Option<Arc<Budget>>,
+    ) -> (Response, String) {
+        let first = work.first();
+        let (origin, session) = (first.origin.clone(), first.session.clone());
+        let agent = match self.handler.agent() {
+            Ok(agent) => agent,
+            Err(e) => {
+                let response = Response::failed(&session, e);
+                let text = final_text(&response);
+                return (response, text);
+            }
+        };
+        let budget = budget.unwrap_or_else(|| agent.budget(&session, &origin.channel));
+        let mut text = joined_text(&work.messages);
+        if !matches!(first.source, Source::Task) {
+            for label in self.take_stopped_tasks(&session) {
+                text.push_str(&format!(
+                    "\n\n[The user has stopped the background task “{label}”.]"
+                ));
+            }
+        }
+        let media = work
+            .messages
+            .iter_mut()
+            .map(|message| std::mem::take(&mut message.media));
+        let media = media.flatten().collect();
+        let first = work.first();
+        let request = Request {
+            media,
+            origin: origin.clone(),
+            ids: work.ids(),
+            model: first.model.clone(),
+            confirm: self.asker(first, ids, &work.cancel),
+            cancel: work.cancel.clone(),
+            budget: Some(budget.clone()),
+            tasks: Some(self.tasks.clone()),
+            steering: self.steering(first, ids),
+            ..Request::new(text, session)
+        };
+        let response = agent.run(&request, &|event| {
+            if let (Some(chats), Event::Progress(text)) = (self.chats_of(&origin), &event) {
+                chats.post(&origin.chat, text.trim(), &[]);
+            }
+            self.show(&origin, event);
+        });
+        // That no call is left is said once, and not for each report that waits.
+        let is_silent = response.stop == TurnStop::Limit
+            && budget.is_told_again()
+            && response.output.is_empty();
+        let text = if is_silent {
+            String::new()
+        } else {
+            final_text(&response)
+        };
+        (response, text)
+    }
+
+    /// How the turn of this message takes in later ones of its chat; `None` where each message has its own turn.
+    fn steering(self: &Arc<Self>, first: &Inbound, ids: &TurnIds) -> Option<Arc<Steering>> {
+        if first.starts > 0 || !matches!(first.source, Source::Telegram { .. }) {
+            return None;
+        }
+        let (own, first, ids) = (self.clone(), first.clone(), ids.clone());
+        Some(Arc::new(move || own.take_more(&first, &ids)))
+    }
+
+    /// Takes the messages that wait for the end of this turn. Their start is on disk when this returns.
+    fn take_more(&self, first: &Inbound, ids: &TurnIds) -> Vec<ReceivedMessage> {
+        let room = MAX_JOINED.saturating_sub(ids.lock().len());
+        let more = self.queues.take_more(first, room);
+        let new: Vec<String> = more.into_iter().map(|message| message.id).collect();
+        // One that is taken while the program stops stays open.
+        if new.is_empty() || !self.start(&first.origin, &new) {
+            return Vec::new();
+        }
+        ids.lock().extend_from_slice(&new);
+        let found = self.logged(self.store.find(&new)).unwrap_or_default();
+        let received = found.into_iter().map(|message| ReceivedMessage {
+            id: message.id,
+            text: message.text,
+        });
+        received.collect()
+    }
+
+    /// Keeps the answer and ends by it the messages that it answers, in one write.
+    fn finish(&self, first: &Inbound, ids: &TurnIds, response: Response, mut text: String) {
+        let mut answered = ids.all();
+        answered.extend_from_slice(&response.answered);
+        let mut title = None;
+        match &first.source {
+            Source::Job(run) => {
+                let (end, told) = end_of_run(run, &response);
+                self.logged(self.jobs.finish(run, &end));
+                (text, title) = (told, Some(note_title(run)));
+            }
+            // The user gets what the model could not pass on.
+            Source::Task if response.stop == TurnStop::Error && response.output.is_empty() => {
+                text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
+            }
+            Source::Task | Source::Channel | Source::Telegram { .. } => {}
+        }
+        if let Some(chats) = &self.chats {
+            chats.end_activity(&first.origin.chat);
+        }
+        let is_kept = self.end_with(first, &text, &answered, title.as_deref());
+        self.ends_running(&answered);
+        self.queues.forget(&first.session, &answered);
+        self.show(&first.origin, Event::Done(Box::new(response)));
+        if let Source::Task = first.source {
+            // One whose answer is not on disk is answered again at the next start.
+            if is_kept {
+                self.show_failure(&first.origin, self.tasks.close(task_of(first)));
+            }
+            self.show_tasks(&first.origin, &first.session);
+        }
+    }
+
+    /// Ends messages by what their chat reads, in one write; without a chat, or a text, by nothing. Returns whether it is on disk.
+    fn end_with(&self, first: &Inbound, text: &str, ids: &[String], title: Option<&str>) -> bool {
+        let (Some(to), false) = (&first.reply_to, text.is_empty()) else {
+            let ended = self.store.finish(ids);
+            let is_kept = ended.is_ok();
+            self.show_failure(&first.origin, ended);
+            return is_kept;
+        };
+        let note = title.map(|title| Note {
+            title,
+            from: &first.session,
+            text,
+        });
+        self.post(Item::text(to, text), ids, note.as_ref())
+    }
+
+    /// Posts to a chat and ends the messages that this answers. Returns whether it is on disk.
+    pub(super) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
+        match (&self.chats, note) {
+            (Some(chats), _) => chats.sender.post(item, ends, note),
+            (None, Some(note)) => {
+                let posted = self.outbox.post_and_note(&item, ends, note);
+                self.logged(posted).is_some()
+            }
+            (None, None) => self.logged(self.outbox.post(&item, ends)).is_some(),
+        }
+    }
+
+    /// Replies to a message that needs no turn, and ends it.
+    pub(super) fn reply(&self, message: &Inbound, text: &str) {
+        self.reply_to_all(message, text, std::slice::from_ref(&message.id));
+    }
+
+    fn reply_to_all(&self, first: &Inbound, text: &str, ids: &[String]) {
+        if first.reply_to.is_none() && !text.is_empty() {
+            self.show(&first.origin, Event::Notice(text.to_owned()));
+        }
+        self.end_with(first, text, ids, None);
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<String>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Work on these is over.
+    pub(super) fn ends_running(&self, ids: &[String]) {
+        self.running().retain(|id| !ids.contains(id));
+    }
+
+    /// A turn waits for its user: that start does not count.
+    pub(super) fn suspend(&self, ids: &[String]) {
+        let mut running = self.running();
+        let is_counted = running.iter().any(|id| ids.contains(id));
+        running.retain(|id| !ids.contains(id));
+        if is_counted {
+            self.logged(self.store.release(ids));
+        }
+    }
+
+    /// Takes back the starts of turns that are under way when the program ends in good order. The cancel is set by then.
+    pub(crate) fn halt(&self) {
+        let running = std::mem::take(&mut *self.running());
+        if !running.is_empty() {
+            self.logged(self.store.release(&running));
+        }
+    }
+
+    /// Logs an error and returns the value of a success.
+    pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
+        result
+            .map_err(|e| (self.log)(Level::Error, &e.message))
+            .ok()
+    }
+}
+
+/// The text of messages that are answered together.
+fn joined_text(messages: &[Inbound]) -> String {
+    let texts = messages.iter().map(|message| message.text.as_str());
+    texts
+        .filter(|text| !text.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n\n")
+}
+
+/// The text that ends a turn in its chat.
+fn final_text(response: &Response) -> String {
+    let output = response.output.trim();
+    let end = match &response.error {
+        // An empty one is told as such.
+        None if output.is_empty() => return "(The answer has no visible text.)".to_owned(),
+        None => return response.answer_for_chat(),
+        Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
+        // Its hint is for the terminal.
+        Some(error) => format!("⚠️ {}", error.message),
+    };
+    format!("{output}\n\n{end}").trim_start().to_owned()
+}
