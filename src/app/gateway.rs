@@ -28,7 +28,7 @@ use crate::gateway::turn_log::TurnLog;
 use crate::gateway::{Dispatcher, Resources};
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log};
-use crate::mcp::Unknown;
+use crate::mcp::{Background, Unknown};
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
@@ -245,19 +245,23 @@ struct Gateway {
 
 impl Gateway {
     fn new(place: Place, mut startup: Startup) -> Result<Self> {
-        let cancel = &place.shutdown.cancel;
-        let queue = place.outbox.queue();
-        startup.handler.begin(queue, cancel, place.log)?;
         let (bot, config) = (startup.bot, startup.loaded.config);
         let chats = match &bot {
             Some(bot) => Some(chats(&place, &config, bot, startup.workers)?),
             None => None,
         };
+        let tell_owner = owner_teller(chats.as_ref());
+        let listing = Background {
+            cancel: place.shutdown.cancel.clone(),
+            log: place.log,
+            tell_owner: tell_owner.clone(),
+        };
+        startup.handler.begin(place.outbox.queue(), listing)?;
         if let Some(chats) = &chats {
             drop(chats.admission.set(admission(place.parts(&config))));
         }
         Ok(Self {
-            report: reporter(place.log, chats.as_ref()),
+            report: reporter(place.log, tell_owner),
             place,
             config,
             bot,
@@ -469,14 +473,24 @@ fn admission(parts: Parts) -> Box<Admit> {
     })
 }
 
-/// Logs an error, and tells the owner of the bot.
-fn reporter(log: Log, chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
+/// Warns the owner of the bot in their chat, if there is one.
+fn owner_teller(chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
     let chats = chats.cloned();
     Arc::new(move |text| {
-        log.write(Level::Error, text);
         if let Some((chats, owner)) = chats.as_ref().and_then(|c| Some((c, c.owner?))) {
             chats.post(&owner.to_string(), &format!("⚠️ {text}"), &[]);
         }
+    })
+}
+
+/// Logs an error, and tells the owner of the bot.
+fn reporter(
+    log: Log,
+    tell_owner: Arc<dyn Fn(&str) + Send + Sync>,
+) -> Arc<dyn Fn(&str) + Send + Sync> {
+    Arc::new(move |text| {
+        log.write(Level::Error, text);
+        tell_owner(text);
     })
 }
 

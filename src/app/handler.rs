@@ -7,12 +7,10 @@ use super::factory::AgentFactory;
 use super::{Parts, Ready, local_time, skills};
 use crate::agent::Agent;
 use crate::bus::Command;
-use crate::cancel::Cancel;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::gateway::{CommandReply, Handler};
-use crate::log::Log;
-use crate::mcp::Unknown;
+use crate::mcp::{Background, Unknown};
 use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Queue;
@@ -50,9 +48,9 @@ impl GatewayHandler {
     }
 
     /// Gives turns the open queue of the home, and lists MCP servers whose tools are not known: the next turns have them.
-    pub(super) fn begin(&mut self, queue: &Arc<Queue>, cancel: &Cancel, log: Log) -> Result<()> {
+    pub(super) fn begin(&mut self, queue: &Arc<Queue>, listing: Background) -> Result<()> {
         self.factory.options.queue = Some(queue.clone());
-        self.factory.options.servers.unknown = Unknown::List(cancel.clone(), log);
+        self.factory.options.servers.unknown = Unknown::List(listing);
         self.build().map(drop)
     }
 

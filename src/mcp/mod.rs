@@ -99,6 +99,8 @@ struct State {
     last_error: String,
     /// A thread lists it.
     is_listing: bool,
+    /// When the owner was last told that its tools have changed.
+    told: Option<Instant>,
 }
 
 /// What happens if the tool list of a server is unknown or stale.
@@ -107,10 +109,22 @@ pub(crate) enum Unknown {
     /// The question waits for it.
     Wait(Cancel),
     /// A thread lists the server, until the gateway ends. Later turns have the tools.
-    List(Cancel, Log),
+    List(Background),
     /// Its tools are missing.
     Skip,
 }
+
+/// How a gateway lists servers.
+#[derive(Clone)]
+pub(crate) struct Background {
+    pub cancel: Cancel,
+    pub log: Log,
+    /// Tells the owner of the bot: nobody may read the log.
+    pub tell_owner: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// How often the owner is told of a server whose tools keep changing.
+const TELL_AGAIN: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Unknown {
     fn default() -> Self {
@@ -180,9 +194,9 @@ impl Servers {
         }
         match &self.unknown {
             Unknown::Skip => {}
-            Unknown::List(cancel, log) => {
+            Unknown::List(background) => {
                 for n in to_list {
-                    self.list_in_background(&all[n].server, cancel, log);
+                    self.list_in_background(&all[n].server, background);
                 }
             }
             Unknown::Wait(cancel) => {
@@ -196,11 +210,11 @@ impl Servers {
     }
 
     /// Lists a server in a thread, and again after an error: a board starts before its network does.
-    fn list_in_background(&self, server: &Arc<Server>, cancel: &Cancel, log: &Log) {
+    fn list_in_background(&self, server: &Arc<Server>, background: &Background) {
         if std::mem::replace(&mut server.lock().is_listing, true) {
             return;
         }
-        let (cancel, log, generation) = (cancel.clone(), *log, self.generation.clone());
+        let (background, generation) = (background.clone(), self.generation.clone());
         let weak = Arc::downgrade(server);
         let is_program = server.definition.is_program;
         let work = move || {
@@ -210,25 +224,24 @@ impl Servers {
             while let Some(server) = weak.upgrade() {
                 let Tools {
                     found, warnings, ..
-                } = server.clone().list(&cancel);
-                if cancel.reason().is_some() {
+                } = server.clone().list(&background.cancel);
+                if background.cancel.reason().is_some() {
                     return;
                 }
-                for warning in warnings {
-                    log.write(Level::Warn, &warning);
-                }
+                server.tell_of_changes(&warnings, &background);
                 let Some(Err(e)) = found else {
                     server.lock().is_listing = false;
                     generation.fetch_add(1, Ordering::SeqCst);
                     return;
                 };
                 if e.message != reported {
-                    log.write(Level::Warn, &missing(&server.definition.name, &e));
+                    let text = missing(&server.definition.name, &e);
+                    background.log.write(Level::Warn, &text);
                     generation.fetch_add(1, Ordering::SeqCst);
                     reported = e.message;
                 }
                 drop(server);
-                if cancel.sleep(paced(pause)).is_err() {
+                if background.cancel.sleep(paced(pause)).is_err() {
                     return;
                 }
                 pause = RETRY_AFTER.min(pause * 2);
@@ -269,6 +282,20 @@ pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Tools> {
 }
 
 impl Server {
+    /// Logs what is new about its tools, and tells the owner once in a while.
+    fn tell_of_changes(&self, changes: &[String], background: &Background) {
+        for change in changes {
+            background.log.write(Level::Warn, change);
+        }
+        let mut state = self.lock();
+        let is_due = state.told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+        if let (Some(first), true) = (changes.first(), is_due) {
+            state.told = Some(Instant::now());
+            drop(state);
+            (background.tell_owner)(first);
+        }
+    }
+
     /// Lists its tools, stores the list, and warns of changes.
     pub(crate) fn list(self: Arc<Self>, cancel: &Cancel) -> Tools {
         let found = self

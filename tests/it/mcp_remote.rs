@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot;
+use crate::botapi::BotApi;
 use crate::door::{Door, address, settings};
 use crate::harness::{Home, Run, Running, merged};
 use crate::model::{Model, Reply, Request};
@@ -579,6 +581,25 @@ fn a_gateway_logs_a_changed_tool_and_offers_new_ones_later() {
     let run = gateway.finish();
     run.exits(0);
     assert_eq!(run.stderr.matches(TOLD).count(), 1, "{}", run.stderr);
+}
+
+#[test]
+fn the_owner_of_the_bot_is_told_of_changed_tools() {
+    let (model, server, api) = (calling("far__say"), turning(), BotApi::start());
+    let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
+    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    let gateway = home.bantam().arg("gateway").spawn();
+    api.text(42, "call it");
+    api.wait_for_texts(42, 1);
+    // The next agent lists it.
+    api.text(42, "and again");
+    wait_until("the owner is told", || {
+        let texts = api.texts(42);
+        let told = texts.iter().filter(|text| text.contains(TOLD));
+        told.count() == 1
+    });
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
 }
 
 #[test]
