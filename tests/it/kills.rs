@@ -215,6 +215,20 @@ fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
     results
 }
 
+/// How many messages turns took in while they ran.
+fn steered(home: &Home) -> usize {
+    let of_chat = |chat: &&str| {
+        let segments = segments(&home.path("sessions"), &format!("telegram_{chat}")).unwrap();
+        let histories = segments.values().map(|session| {
+            let history = session.history();
+            let kinds = history.iter().map(|message| &message["kind"]);
+            kinds.filter(|kind| *kind == "steering").count()
+        });
+        histories.sum::<usize>()
+    };
+    CHATS.iter().map(of_chat).sum()
+}
+
 #[test]
 fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let (kills, chosen) = (kills(), seed());
@@ -303,6 +317,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let mut effects: BTreeMap<&str, usize> = BTreeMap::new();
     items(&log).for_each(|item| *effects.entry(item).or_default() += 1);
     let results = results(&home);
+    let steered = steered(&home);
     let (mut unknown, mut undone) = (0, 0);
     for item in &written {
         let told: Vec<&String> = results.get(item).into_iter().flatten().collect();
@@ -329,7 +344,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
         }
     }
     println!(
-        "{kills} kills in {:.1} s ({moments:?}), {} messages answered; {} effects, \
+        "{kills} kills in {:.1} s ({moments:?}), {} messages answered, {steered} of them taken in by a running turn; {} effects, \
          {unknown} reported as unknown ({undone} of them not done); {duplicates} answers twice, {again} items answered \
          again; {} requests to the model; quiet after {:.1} s",
         attacked.as_secs_f64(),
@@ -343,6 +358,9 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
             "{duplicates} answers came twice, with {kills} kills"
         ));
     }
+    if kills >= 100 && steered == 0 {
+        wrong.push("no turn took in a message".to_owned());
+    }
     assert!(
         wrong.is_empty(),
         "{} things are wrong: {:#?}",
@@ -350,6 +368,69 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
         &wrong[..wrong.len().min(40)]
     );
     assert!(api.unconfirmed().is_empty());
+}
+
+/// Each run ends once, whatever its gateway was doing when it was killed, and its chat has the answer.
+#[test]
+fn jobs_of_a_gateway_killed_at_any_moment_are_answered() {
+    let (kills, mut chance) = (kills(), Rng(seed() | 1));
+    let model = Model::answering(|request, n| match request.messages().last() {
+        Some(last) if last["role"] == "tool" => Reply::text(&format!("Looked {n}.")),
+        _ => Reply::calls([call("c", "list_dir", &json!({ "path": "." }))]),
+    });
+    let api = BotApi::start();
+    api.chat(PEOPLE[0]);
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": PEOPLE, "api_base": api.base() });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot } }),
+    ));
+    let cron = |args: &[&str]| home.bantam().arg("cron").args(args).run();
+    cron(&["add", "-m", "look", "-n", "look", "-e", "1s"]).exits(0);
+    for _ in 0..kills {
+        let gateway = home.bantam().arg("gateway").spawn();
+        thread::sleep(Duration::from_millis(
+            LIFE.0 + chance.below(2 * LIFE.1 - LIFE.0),
+        ));
+        killed(&gateway);
+    }
+    let gateway = home.bantam().arg("gateway").spawn();
+    let ran = || {
+        let history = cron(&["history", "--json"]).json();
+        let runs = history["runs"].as_array().unwrap().clone();
+        runs.iter()
+            .map(|run| run["status"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    cron(&["disable", "look"]).exits(0);
+    until("no run is left", || {
+        let runs = ran();
+        runs.len() > 1
+            && runs.iter().all(|status| status != "running")
+            && !is_anything_unsent(&home)
+    });
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    let (runs, texts) = (ran(), api.texts(PEOPLE[0]));
+    println!(
+        "{} runs in {kills} kills, {} answers",
+        runs.len(),
+        texts.len()
+    );
+    assert!(runs.iter().all(|status| status == "ok"), "{runs:?}");
+    let answers: BTreeSet<&String> = texts
+        .iter()
+        .filter(|text| text.starts_with("Looked "))
+        .collect();
+    let strange: Vec<&String> = texts
+        .iter()
+        .filter(|text| !text.starts_with("Looked "))
+        .collect();
+    assert!(strange.is_empty(), "{strange:?}");
+    // The history has 300 runs.
+    assert_eq!(answers.len().min(300), runs.len());
+    assert!(texts.len() - answers.len() <= kills, "{texts:?}");
 }
 
 /// Whether something stands in the outbox that has not been said to its end.
