@@ -1,9 +1,9 @@
 //! Messages to chats, kept until they are delivered.
 //!
-//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also has what came in and is not answered yet, the
-//! background tasks, and what conversations are told with their next turn. Any process may post; the holder of the sender's lock delivers: the gateway, or another process while none
-//! runs. Delivery is at least once: that a message is sent is not synced, so a power cut may repeat what was sent last. Files to
-//! send are copies in `state/outbox/`.
+//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also has what is not answered yet, and what conversations
+//! are told with their next turn. Any process may post; the holder of the sender's lock delivers: the gateway, or another process
+//! while none runs. Delivery is at least once: that a message is sent is not synced, so a power cut may repeat what was sent last.
+//! Files to send are copies in `state/outbox/`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

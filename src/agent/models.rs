@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::provider::{Chain, Provider};
+use crate::provider::Chain;
 
 /// The models that a turn asks.
 pub(crate) struct TurnModels {
@@ -40,6 +40,6 @@ impl Models for Arc<Chain> {
 impl TurnModels {
     /// The model to be asked first, as `vendor/model`.
     pub(crate) fn first(&self) -> &str {
-        self.chain.first().map_or("", Provider::model)
+        self.chain.first_name()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Agent, History, Request};
 use crate::bus::Event;
 use crate::cancel::Cancel;
-use crate::provider::{Chain, Provider};
+use crate::provider::Chain;
 use crate::usage::Budget;
 
 /// Shows an event.
@@ -28,7 +28,7 @@ pub(super) struct TurnContext<'a> {
 impl<'a> TurnContext<'a> {
     /// The model to be asked first, as `vendor/model`.
     pub(super) fn model(&self) -> &'a str {
-        self.chain.first().map_or("", Provider::model)
+        self.chain.first_name()
     }
 
     pub(super) fn notice(&self, text: impl Into<String>) {

@@ -151,6 +151,11 @@ impl Chain {
         self.models.first().map(Model::provider)
     }
 
+    /// The name of the first choice; empty if there is none.
+    pub(crate) fn first_name(&self) -> &str {
+        self.first().map_or("", Provider::model)
+    }
+
     /// The names of the models without a price.
     pub(crate) fn unpriced(&self) -> impl Iterator<Item = &str> {
         let models = self.models.iter().map(Model::provider);

@@ -31,8 +31,9 @@ impl OpenSession {
     /// the wait.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Busy`] when it stays locked for 30 seconds, [`crate::error::Kind::Interrupted`] when the wait is cancelled, [`crate::error::Kind::Config`] when
-    /// a newer program wrote it, [`crate::error::Kind::Usage`] for a key that is no plain name, and errors of the storage.
+    /// [`crate::error::Kind::Busy`] when it stays locked for 30 seconds, [`crate::error::Kind::Interrupted`] when the wait is
+    /// cancelled, [`crate::error::Kind::Config`] when a newer program wrote it, [`crate::error::Kind::Usage`] for a key that is no
+    /// plain name, and errors of the storage.
     pub(crate) fn open(
         store: &Arc<dyn Store>,
         key: &str,
