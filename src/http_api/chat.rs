@@ -6,6 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::response::Refusal;
@@ -23,45 +24,6 @@ pub(super) const MODEL: &str = "bantam";
 const MAX_TOOLS: usize = 128;
 /// The most values in a body: ten thousand messages. In memory a value may take hundreds of bytes.
 const MAX_VALUES: usize = 50_000;
-
-#[derive(Deserialize)]
-#[serde(default)]
-struct Body {
-    model: String,
-    messages: Vec<Value>,
-    stream: bool,
-    stream_options: StreamOptions,
-    max_tokens: Option<u64>,
-    max_completion_tokens: Option<u64>,
-    temperature: Option<f64>,
-    response_format: Value,
-    tools: Vec<Value>,
-    /// The form of tools before `tools`.
-    functions: Vec<Value>,
-    tool_choice: Value,
-    user: String,
-    n: u64,
-}
-
-impl Default for Body {
-    fn default() -> Self {
-        Self {
-            model: MODEL.to_owned(),
-            messages: Vec::new(),
-            stream: false,
-            stream_options: StreamOptions::default(),
-            max_tokens: None,
-            max_completion_tokens: None,
-            temperature: None,
-            response_format: Value::Null,
-            tools: Vec::new(),
-            functions: Vec::new(),
-            tool_choice: Value::Null,
-            user: String::new(),
-            n: 1,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
@@ -92,62 +54,110 @@ pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, R
         return Err(Refusal::new(400, "the body is not a JSON object"));
     };
     object.retain(|_, value| !value.is_null());
-    let body = Body::deserialize(&fields)
-        .map_err(|e| Refusal::new(400, format!("the body is not a chat completion: {e}")))?;
-    if body.n != 1 {
+    if number(&fields, "n")?.is_some_and(|n| n.total_cmp(&1.0).is_ne()) {
         return Err(Refusal::of_param("n", "bantam returns one choice"));
     }
-    if !body.functions.is_empty() {
+    if !field::<Vec<Value>>(&fields, "functions", "a list")?.is_empty() {
         return Err(Refusal::of_param("functions", "send them as tools"));
     }
-    if body.tools.len() > MAX_TOOLS {
+    let client_tools: Vec<Value> = field(&fields, "tools", "a list")?;
+    if client_tools.len() > MAX_TOOLS {
         return Err(Refusal::of_param("tools", "there are more than 128 tools"));
     }
-    let temperature = body.temperature;
+    let temperature = number(&fields, "temperature")?;
     if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
         return Err(Refusal::of_param("temperature", "it must be from 0 to 2"));
     }
-    let mut messages = messages(&body.messages)?;
-    let is_open = matches!(messages.last(), Some(Message::ToolResult(_)));
-    let user = match messages.pop() {
-        Some(Message::User(user)) => Some(user),
-        Some(result @ Message::ToolResult(_)) => {
-            messages.push(result);
-            None
-        }
-        _ => {
-            let why = "the last message must be the user's, or the result of a tool";
-            return Err(Refusal::of_param("messages", why));
-        }
+    let options: StreamOptions = field(&fields, "stream_options", "an object of true and false")?;
+    let model: String = field(&fields, "model", "a text")?;
+    let list: Vec<Value> = field(&fields, "messages", "a list")?;
+    let (history, user) = question(messages(&list)?)?;
+    let session = session.filter(|key| !key.is_empty());
+    if session.is_some() && (user.is_none() || !client_tools.is_empty()) {
+        let why = "tools of the client need the whole conversation: leave out X-Session";
+        return Err(Refusal::of_param("tools", why));
+    }
+    let max_tokens = match max_tokens(&fields, "max_completion_tokens")? {
+        None => max_tokens(&fields, "max_tokens")?,
+        found => found,
     };
-    let calls_own_tools = is_open || !body.tools.is_empty();
-    let session = match session.filter(|key| !key.is_empty()) {
-        Some(_) if calls_own_tools => {
-            let why = "tools of the client need the whole conversation: leave out X-Session";
-            return Err(Refusal::of_param("tools", why));
-        }
-        Some(key) => Some(key),
-        None => Some(body.user.as_str()).filter(|user| !user.is_empty() && !calls_own_tools),
-    };
-    let session = session.map(session_key).transpose()?;
     let ask = Ask {
-        model: Some(body.model).filter(|model| model != MODEL && !model.is_empty()),
-        history: messages,
+        model: Some(model).filter(|model| model != MODEL && !model.is_empty()),
+        history,
         user,
-        session,
-        tools: tools(&body.tools, &body.tool_choice)?,
+        session: session.map(session_key).transpose()?,
+        tools: tools(&client_tools, &fields["tool_choice"])?,
         options: Options {
-            max_tokens: body.max_completion_tokens.or(body.max_tokens),
+            max_tokens,
             temperature,
-            response_format: Some(body.response_format).filter(|format| !format.is_null()),
+            response_format: fields.get("response_format").cloned(),
         },
     };
     Ok(ChatRequest {
         ask,
-        stream: body.stream,
-        include_usage: body.stream_options.include_usage,
-        include_progress: body.stream_options.include_progress,
+        stream: field(&fields, "stream", "true or false")?,
+        include_usage: options.include_usage,
+        include_progress: options.include_progress,
     })
+}
+
+/// A field of a body, or its default where there is none.
+fn field<T: DeserializeOwned + Default>(
+    fields: &Value,
+    name: &str,
+    kind: &str,
+) -> Result<T, Refusal> {
+    let Some(value) = fields.get(name) else {
+        return Ok(T::default());
+    };
+    T::deserialize(value).map_err(|_| Refusal::of_param(name, format!("it must be {kind}")))
+}
+
+/// A number, which some clients send as a text.
+fn number(fields: &Value, name: &str) -> Result<Option<f64>, Refusal> {
+    let number = match fields.get(name) {
+        None => return Ok(None),
+        Some(Value::String(text)) => text.trim().parse().ok(),
+        Some(value) => value.as_f64(),
+    };
+    match number.filter(|number: &f64| number.is_finite()) {
+        None => Err(Refusal::of_param(name, "it must be a number")),
+        number => Ok(number),
+    }
+}
+
+/// How long the answer may be; -1, of llama.cpp's clients, is no limit.
+fn max_tokens(fields: &Value, name: &str) -> Result<Option<u64>, Refusal> {
+    match number(fields, name)? {
+        None | Some(-1.0) => Ok(None),
+        // Above that, no model has so many.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Some(n) if n >= 1.0 && n.fract() == 0.0 => Ok(Some(n.min(1e9) as u64)),
+        Some(_) => Err(Refusal::of_param(name, "it must be a whole number from 1")),
+    }
+}
+
+/// The message to answer and what was said before it. There is no message if the list ends with results of the client's tools. A
+/// last message of the system is asked, as clients without one of a user mean it; after an answer, the model goes on.
+fn question(mut messages: Vec<Message>) -> Result<(Vec<Message>, Option<User>), Refusal> {
+    let said = |content: String| User {
+        content,
+        ..User::default()
+    };
+    let user = match messages.pop() {
+        Some(Message::User(user)) => Some(user),
+        Some(Message::System(text)) => Some(said(text)),
+        Some(result @ Message::ToolResult(_)) => {
+            messages.push(result);
+            None
+        }
+        Some(reply @ Message::Assistant(_)) => {
+            messages.push(reply);
+            Some(said("Continue.".to_owned()))
+        }
+        None => return Err(Refusal::of_param("messages", "there is no message")),
+    };
+    Ok((messages, user))
 }
 
 /// A client's name of a conversation, as part of a file name.
@@ -568,10 +578,6 @@ mod tests {
         let user = json!([{"role": "user", "content": "hi"}]);
         assert_eq!(param(&json!({"messages": []})), "messages");
         assert_eq!(
-            param(&json!({"messages": [{"role": "assistant", "content": "x"}]})),
-            "messages"
-        );
-        assert_eq!(
             param(&json!({"messages": [{"role": "robot"}]})),
             "messages[0].role"
         );
@@ -580,17 +586,90 @@ mod tests {
             param(&json!({"messages": user, "temperature": -1})),
             "temperature"
         );
-        assert_eq!(
-            param(&json!({"messages": user, "user": "../../etc"})),
-            "X-Session"
-        );
         assert_eq!(param(&json!([])), "");
         let many = format!("{{\"messages\":[{}{{}}]}}", "{},".repeat(MAX_VALUES));
         assert_eq!(parse(many.as_bytes(), None).err().unwrap().status, 413);
         assert_eq!(parse(b"{", None).err().unwrap().status, 400);
-        let ask = read(&json!({"messages": user, "user": "me@example.org"}))
-            .unwrap()
-            .ask;
-        assert_eq!(ask.session.as_deref(), Some("me@example.org"));
+        let refused = parse(
+            json!({"messages": user}).to_string().as_bytes(),
+            Some("../etc"),
+        );
+        let refused = refused.err().unwrap();
+        assert_eq!(refused.param.as_deref(), Some("X-Session"));
+        for (name, wrong) in [
+            ("model", json!(5)),
+            ("stream", json!("yes")),
+            ("stream_options", json!({"include_usage": 1})),
+            ("max_tokens", json!("many")),
+            ("max_tokens", json!(0)),
+            ("max_tokens", json!(1.5)),
+            ("max_completion_tokens", json!(-2)),
+            ("temperature", json!("warm")),
+            ("tools", json!({})),
+            ("functions", json!(["f"])),
+        ] {
+            let mut body = json!({"messages": user});
+            body[name] = wrong;
+            assert_eq!(param(&body), name, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_clients_mean_is_understood() {
+        let asked = |body: &Value| {
+            let ask = read(body).map_err(|refusal| refusal.why).unwrap().ask;
+            let user = ask.user.map(|user| user.content);
+            (user, ask.history.len(), ask.options.max_tokens, ask.session)
+        };
+        let (user, system) = (
+            json!({"role": "user", "content": "hi"}),
+            json!({"role": "system", "content": "Greet."}),
+        );
+        let reply = json!({"role": "assistant", "content": "Hel"});
+        let hi = Some("hi".to_owned());
+        let table = [
+            (json!({"messages": [user]}), (hi.clone(), 0, None, None)),
+            // Nothing is stored for who is only named.
+            (
+                json!({"messages": [user], "user": "me@example.org"}),
+                (hi.clone(), 0, None, None),
+            ),
+            (
+                json!({"messages": [user], "max_tokens": -1}),
+                (hi.clone(), 0, None, None),
+            ),
+            (
+                json!({"messages": [user], "max_tokens": 100.0}),
+                (hi.clone(), 0, Some(100), None),
+            ),
+            (
+                json!({"messages": [user], "max_tokens": "100"}),
+                (hi.clone(), 0, Some(100), None),
+            ),
+            (
+                json!({"messages": [user], "max_tokens": 5, "max_completion_tokens": 7}),
+                (hi, 0, Some(7), None),
+            ),
+            (
+                json!({"messages": [system]}),
+                (Some("Greet.".to_owned()), 0, None, None),
+            ),
+            (
+                json!({"messages": [user, system]}),
+                (Some("Greet.".to_owned()), 1, None, None),
+            ),
+            (
+                json!({"messages": [user, reply]}),
+                (Some("Continue.".to_owned()), 2, None, None),
+            ),
+        ];
+        for (body, expected) in table {
+            assert_eq!(asked(&body), expected, "{body}");
+        }
+        let stored = parse(
+            json!({"messages": [user]}).to_string().as_bytes(),
+            Some("kitchen"),
+        );
+        assert_eq!(stored.ok().unwrap().ask.session.as_deref(), Some("kitchen"));
     }
 }

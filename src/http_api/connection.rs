@@ -31,6 +31,31 @@ pub(super) struct Connection {
     pub(super) slot: Slot,
 }
 
+/// The paths that are served, as [`plain_path`] writes them.
+const HEALTH: &str = "/health";
+const MODELS: &str = "/models";
+const COMPLETIONS: &str = "/chat/completions";
+
+/// A path without empty parts, and without the `v1` that it may begin with: clients differ in what their base address has.
+fn plain_path(path: &str) -> String {
+    let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
+    parts.next_if_eq(&"v1");
+    let mut plain = String::new();
+    for part in parts {
+        plain.push('/');
+        plain.push_str(part);
+    }
+    plain
+}
+
+/// Why there is nothing at a path.
+fn nothing_at(path: &str) -> String {
+    if plain_path(path) == "/responses" {
+        return "the Responses API is not served: use /v1/chat/completions".to_owned();
+    }
+    format!("there is nothing at {path}; served are /v1/chat/completions, /v1/models and /health")
+}
+
 impl Connection {
     /// Serves the one request of this connection. A client that is gone gets nothing, and nobody is told.
     pub(super) fn serve(self) {
@@ -64,11 +89,12 @@ impl Connection {
         let access = &self.shared.access;
         access.check_site(head)?;
         responder.origin = head.header("origin").unwrap_or_default().to_owned();
-        let path = head.path.as_str();
+        let path = plain_path(&head.path);
+        let path = path.as_str();
         let is_read = matches!(head.method.as_str(), "GET" | "HEAD");
         match (head.method.as_str(), path) {
             ("OPTIONS", _) => return Ok(responder.preflight()?),
-            (_, "/health") if is_read => {
+            (_, HEALTH) if is_read => {
                 return Ok(responder.json(200, &json!({"status": "ok"}), &[])?);
             }
             _ => {}
@@ -82,19 +108,15 @@ impl Connection {
             return Ok(());
         }
         match path {
-            "/v1/chat/completions" if head.method == "POST" => {
-                self.complete(head, reader, responder)
-            }
-            "/v1/models" if is_read => Ok(responder.json(200, &self.models(), &[])?),
-            "/health" | "/v1/chat/completions" | "/v1/models" => Err(Refusal::new(
+            COMPLETIONS if head.method == "POST" => self.complete(head, reader, responder),
+            MODELS if is_read => Ok(responder.json(200, &self.models(), &[])?),
+            HEALTH | COMPLETIONS | MODELS => Err(Refusal::new(
                 405,
                 format!("{path} does not take {}", head.method),
             )),
-            _ => match path.strip_prefix("/v1/models/") {
+            _ => match path.strip_prefix("/models/") {
                 Some(name) if is_read => self.show_model(&percent_decoded(name), responder),
-                _ => {
-                    Err(Refusal::new(404, format!("there is nothing at {path}")).code("not_found"))
-                }
+                _ => Err(Refusal::new(404, nothing_at(&head.path)).code("not_found")),
             },
         }
     }
@@ -247,4 +269,29 @@ fn percent_decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text)
         .decode_utf8_lossy()
         .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_served_however_a_client_joins_them() {
+        for (path, plain) in [
+            ("/v1/chat/completions", COMPLETIONS),
+            ("/chat/completions", COMPLETIONS),
+            ("//v1//chat/completions/", COMPLETIONS),
+            ("/v1/models", MODELS),
+            ("/models/", MODELS),
+            ("/health", HEALTH),
+            ("/v1/health", HEALTH),
+            ("/v1/models/a%2Fb", "/models/a%2Fb"),
+            ("/v1/v1/models", "/v1/models"),
+            ("/", ""),
+        ] {
+            assert_eq!(plain_path(path), plain, "{path}");
+        }
+        assert!(nothing_at("/v1/responses").contains("/v1/chat/completions"));
+        assert!(nothing_at("/v2").contains("/v1/models"));
+    }
 }

@@ -146,7 +146,7 @@ fn the_whole_conversation_is_the_clients_unless_it_names_one() {
         home.files()
     );
     let by_user = json!({ "messages": messages, "user": "kitchen" });
-    assert_eq!(door.post(&by_user, &[]).is(200).text(), "heard 4");
+    assert_eq!(door.post(&by_user, &[]).is(200).text(), "heard 2");
 }
 
 /// A connection that is cut without a word looks like a broken network.
