@@ -198,13 +198,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// Redirects the rest of a message to another chat.
-    pub(crate) fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
-        let item = Item {
-            to,
-            ..pending.item.clone()
-        };
-        self.queue.add(&[Entry::new(&pending.id, KIND, &item)])
+    /// Replaces the item of a message that goes to another chat.
+    pub(crate) fn replace(&self, id: &str, item: &Item) -> Result<()> {
+        self.queue.add(&[Entry::new(id, KIND, item)])
     }
 
     /// The messages to send, the oldest first.

@@ -515,10 +515,10 @@ fn listen(home: &Home, wake: Wake, log: Log) {
 fn chats(place: &Place, config: &Arc<Config>, bot: &Bot, workers: Workers) -> Result<Arc<Chats>> {
     let (outbox, log) = (&place.outbox, place.log.sink("telegram"));
     let cancel = place.shutdown.cancel.clone();
-    let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log);
+    let owner = bot.settings.ids().first().copied();
+    let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log, owner);
     let transcribe = media::transcriber(place.parts(config))?;
     let local_time = local_time(&place.env);
-    let owner = bot.settings.ids().first().copied();
     Ok(Chats::new(
         sender,
         bot.id(),

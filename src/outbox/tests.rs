@@ -72,7 +72,9 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
     assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
     // Redirected, it takes its file along.
     let pending = outbox.pending().unwrap().remove(0);
-    outbox.redirect(&pending, "telegram:-2".into()).unwrap();
+    let mut item = pending.item;
+    item.to = "telegram:-2".into();
+    outbox.replace(&pending.id, &item).unwrap();
     assert!(outbox.file(&two.file).exists());
     assert_eq!(outbox.outcome(&second).unwrap(), DeliveryState::Pending);
     let pending = outbox.pending().unwrap().remove(0);
@@ -108,7 +110,8 @@ fn what_became_of_something_is_known_through_renewals() {
     let moved = outbox.post(&item("telegram:-1", "mine"), &[]).unwrap();
     outbox.progress(&moved, 3).unwrap();
     let pending = outbox.pending().unwrap().remove(0);
-    outbox.redirect(&pending, "telegram:-2".into()).unwrap();
+    let elsewhere = item("telegram:-2", "mine");
+    outbox.replace(&pending.id, &elsewhere).unwrap();
     let refused = DeliveryState::GivenUp("chat not found".into());
     let mut ids = Vec::new();
     for n in 0..20 {

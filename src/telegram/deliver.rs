@@ -159,8 +159,8 @@ impl Delivery {
             *heard.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
         };
         let (api, outbox) = (self.api.clone(), self.outbox.clone());
-        MessageSender::new(api, outbox, Cancel::new(Some(paced(WAIT))), Arc::new(log))
-            .deliver_until(is_done)?;
+        let cancel = Cancel::new(Some(paced(WAIT)));
+        MessageSender::new(api, outbox, cancel, Arc::new(log), None).deliver_until(is_done)?;
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(last)
     }

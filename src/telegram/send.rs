@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Failure, send_styled};
 use super::ask::Questions;
 use super::held::HeldRecords;
+use super::update::GENERAL;
 use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
@@ -36,6 +37,8 @@ pub(crate) struct MessageSender {
     pub(crate) outbox: Outbox,
     pub(crate) cancel: Cancel,
     pub(super) log: Sink,
+    /// The user who is told of chats that take nothing.
+    owner: Option<i64>,
     pub(super) questions: Arc<Questions>,
     /// For one message, which is sent to its end when the program stops.
     pub(super) whole: Cancel,
@@ -60,6 +63,8 @@ pub(super) struct SenderState {
     under_way: BTreeSet<String>,
     /// What the disk did not take.
     pub(super) held: HeldRecords,
+    /// The chats that take nothing, as the owner was told.
+    refusing: BTreeSet<String>,
 }
 
 /// How a chat takes its messages.
@@ -74,13 +79,20 @@ struct ChatState {
 const NOTICE: &str = "⚠️ Delivery: ";
 
 impl MessageSender {
-    pub(crate) fn new(api: Arc<Api>, outbox: Outbox, cancel: Cancel, log: Sink) -> Arc<Self> {
+    pub(crate) fn new(
+        api: Arc<Api>,
+        outbox: Outbox,
+        cancel: Cancel,
+        log: Sink,
+        owner: Option<i64>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             api,
             questions: Arc::new(Questions::new(outbox.queue().clone())),
             outbox,
             cancel,
             log,
+            owner,
             whole: Cancel::new(None),
             created: Instant::now(),
             state: Mutex::default(),
@@ -342,13 +354,18 @@ impl MessageSender {
                     .split_once('_')
                     .map_or(String::new(), |(_, topic)| format!("_{topic}"));
                 let to = format!("{CHANNEL}:{new}{topic}");
-                let is_held = self
-                    .state()
-                    .held
-                    .change(id, |held| held.item.to.clone_from(&to));
-                if !is_held {
-                    self.record(|| self.outbox.redirect(pending, to.clone()));
+                let item = item.clone();
+                self.redirect(id, &Item { to, ..item });
+            }
+            // Its group takes it.
+            Failure::Refused(400, why) if has_no_topic(why) && chat_of(item).contains('_') => {
+                let (group, topic) = chat_of(item).split_once('_').unwrap_or_default();
+                let mut item = item.clone();
+                item.to = format!("{CHANNEL}:{group}");
+                if pending.pieces == 0 {
+                    item.text = format!("(for the topic {topic})\n\n{}", item.text);
                 }
+                self.redirect(id, &item);
             }
             Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
                 if *failures < MAX_FAILURES || !self.server_works() =>
@@ -363,6 +380,17 @@ impl MessageSender {
             _ => self.give_up(id, item, &failure),
         }
         Duration::ZERO
+    }
+
+    /// Sends what is left of a message to another chat.
+    fn redirect(&self, id: &str, item: &Item) {
+        let is_held = self
+            .state()
+            .held
+            .change(id, |held| held.item = item.clone());
+        if !is_held {
+            self.record(|| self.outbox.replace(id, item));
+        }
     }
 
     /// Whether the server answers at all: if so, a failure that lasts is of the message.
@@ -407,7 +435,9 @@ impl MessageSender {
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
         let is_about_chat =
             matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
-        if !is_about_chat && !item.text.starts_with(NOTICE) {
+        if is_about_chat {
+            self.tell_owner_of_refusal(chat_of(item), &why);
+        } else if !item.text.starts_with(NOTICE) {
             let what = match item.name.as_str() {
                 "" => "a message".to_owned(),
                 name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
@@ -419,6 +449,17 @@ impl MessageSender {
             return;
         }
         self.record(|| self.outbox.give_up(id, &why));
+    }
+
+    /// Tells the owner, once, of a chat that takes nothing: it cannot be told there.
+    fn tell_owner_of_refusal(&self, chat: &str, why: &str) {
+        let Some(owner) = self.owner.map(|owner| owner.to_string()) else {
+            return;
+        };
+        if chat != owner && self.state().refusing.insert(chat.to_owned()) {
+            let text = format!("{NOTICE}a message to {chat} {}", one_line(why, 200));
+            self.post(Item::text(&format!("{CHANNEL}:{owner}"), &text), &[], None);
+        }
     }
 
     /// Sends the rest of a message piece by piece, its file last.
@@ -480,6 +521,12 @@ impl MessageSender {
     }
 }
 
+/// Whether a group refuses a message because its topic is closed or gone.
+fn has_no_topic(why: &str) -> bool {
+    let refusals = ["message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED"];
+    refusals.iter().any(|refusal| why.contains(refusal))
+}
+
 /// What replaces the message of a question that nobody waits for.
 fn closed_question(question: &Item, message: i64) -> Item {
     Item {
@@ -515,7 +562,7 @@ fn chat_of(item: &Item) -> &str {
 pub(super) fn chat_params(chat: &str) -> Value {
     let (id, topic) = chat.split_once('_').unwrap_or((chat, ""));
     let mut params = json!({"chat_id": id.parse::<i64>().unwrap_or_default()});
-    if let Ok(topic) = topic.parse::<i64>() {
+    if let Some(topic) = topic.parse::<i64>().ok().filter(|topic| *topic != GENERAL) {
         params["message_thread_id"] = topic.into();
     }
     params

@@ -155,7 +155,7 @@ fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
     let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
     let is_done = || outbox.pending().unwrap().is_empty();
     let cancel = Cancel::new(Some(Duration::from_secs(time)));
-    MessageSender::new(api, outbox.clone(), cancel, log)
+    MessageSender::new(api, outbox.clone(), cancel, log, None)
         .deliver_until(&is_done)
         .unwrap();
     outbox.pending().unwrap().len()

@@ -1,5 +1,7 @@
 //! Reads an update: who wrote what where, and whether it is meant for the bot.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::Settings;
@@ -10,6 +12,10 @@ use crate::text::{fenced, foreign_name, one_line};
 /// The kinds of updates to poll for.
 pub(super) const KINDS: [&str; 3] = ["message", "edited_message", PRESS];
 const PRESS: &str = "callback_query";
+/// The topic that each group with topics begins with. Messages to it name no topic (Bot API, `message_thread_id`).
+pub(super) const GENERAL: i64 = 1;
+/// The most bytes of an address that is shown.
+const MAX_ADDRESS: usize = 500;
 
 /// A message that is meant for the bot.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,81 +79,52 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     } else {
         message
     };
-    let (from, chat) = (&message["from"], &shown["chat"]);
-    let (Some(from_id), Some(chat_id)) = (from["id"].as_i64(), chat["id"].as_i64()) else {
+    let from = &message["from"];
+    let (Some(user), Some(chat)) = (from["id"].as_i64(), chat(shown)) else {
         return Update::Ignored;
     };
+    let is_private = shown["chat"]["type"] == "private";
     if from["is_bot"] == true {
         return Update::Ignored;
     }
-    let private = chat["type"] == "private";
-    if !settings.allow_from.contains(&from_id) {
-        return if private {
-            Update::UnknownUser(Stranger {
-                id: from_id,
-                username: foreign_name(from["username"].as_str().unwrap_or_default(), 40),
-                name: name(from),
-            })
+    if !settings.allow_from.contains(&user) {
+        return if is_private {
+            Update::UnknownUser(stranger(from, user))
         } else {
             Update::Ignored
         };
     }
-    let topic = shown["message_thread_id"]
-        .as_i64()
-        .filter(|_| shown["is_topic_message"] == true);
-    let chat = topic.map_or_else(|| chat_id.to_string(), |topic| format!("{chat_id}_{topic}"));
     if kind == PRESS {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        return Update::Press(Press {
-            id: text(&message["id"]),
-            from: from_id,
-            chat,
-            message: shown["message_id"].as_i64().unwrap_or_default(),
-            data: text(&message["data"]),
-        });
+        return Update::Press(press(message, user, chat));
     }
-    let mut text = message["text"]
-        .as_str()
-        .or(message["caption"].as_str())
-        .unwrap_or_default()
-        .to_owned();
-    if !private && !settings.answers_all && !is_addressed(message, &text, me) {
+    let said = Marked::of(message);
+    if !is_private && !settings.answers_all && !is_addressed(message, &said, me) {
         return Update::Ignored;
     }
-    let files = files(message);
+    let author = author(message);
+    let mut files = files(message, author.is_none());
+    let replied = &message["reply_to_message"];
+    files.extend(self::files(replied, false));
+    let mut text = said.read(Some(me));
     text.push_str(&description(message));
     if text.is_empty() && files.is_empty() {
         return Update::Ignored;
     }
-    if !me.username.is_empty() {
-        text = text
-            .replace(&format!("@{}", me.username), "")
-            .trim()
-            .to_owned();
-    }
+    let command = Some(text.clone())
+        .filter(|text| text.starts_with('/') && files.is_empty() && author.is_none());
     let mut parts = Vec::new();
-    if !private {
+    if !is_private {
         parts.push(format!("[from {}]", name(from)));
     }
     parts.extend(quoted(message, me));
-    // Words that the user passes on, and has perhaps not read.
-    let others = [
-        ("forwarded from", &message["forward_origin"]),
-        ("sent through the bot", &message["via_bot"]),
-    ];
-    let author = others.into_iter().find(|(_, author)| !author.is_null());
-    let command = Some(text.clone())
-        .filter(|text| text.starts_with('/') && files.is_empty() && author.is_none());
     parts.push(match author {
-        Some((how, author)) if !text.is_empty() => {
-            format!("[{how} {}:]\n{}", name(author), fenced(&text))
-        }
+        Some(author) if !text.is_empty() => format!("[{author}:]\n{}", fenced(&text)),
         _ => text,
     });
     Update::Message(IncomingMessage {
         chat,
         id: message["message_id"].as_i64().unwrap_or_default(),
-        from: from_id,
+        from: user,
         // A client splits texts near the limit.
         more_follows: message.get("media_group_id").is_some()
             || parts.iter().any(|part| part.chars().count() > 4000),
@@ -158,19 +135,186 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     })
 }
 
-/// Whether a message in a group is a mention, a command, or a reply to the bot.
-fn is_addressed(message: &Value, text: &str, me: &Me) -> bool {
-    let named = !me.username.is_empty()
-        && text
-            .to_lowercase()
-            .contains(&format!("@{}", me.username.to_lowercase()));
+/// The chat of a message, or its topic there. The first topic of a group is the group's own.
+fn chat(message: &Value) -> Option<String> {
+    let id = message["chat"]["id"].as_i64()?;
+    let topic = message["message_thread_id"].as_i64();
+    match topic.filter(|topic| *topic != GENERAL && message["is_topic_message"] == true) {
+        Some(topic) => Some(format!("{id}_{topic}")),
+        None => Some(id.to_string()),
+    }
+}
+
+fn stranger(from: &Value, id: i64) -> Stranger {
+    Stranger {
+        id,
+        username: foreign_name(from["username"].as_str().unwrap_or_default(), 40),
+        name: name(from),
+    }
+}
+
+fn press(query: &Value, from: i64, chat: String) -> Press {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Press {
+        id: text(&query["id"]),
+        from,
+        chat,
+        message: query["message"]["message_id"].as_i64().unwrap_or_default(),
+        data: text(&query["data"]),
+    }
+}
+
+/// Whose words a message passes on, which its user has perhaps not read.
+fn author(message: &Value) -> Option<String> {
+    let others = [
+        ("forwarded from", &message["forward_origin"]),
+        ("sent through the bot", &message["via_bot"]),
+    ];
+    let (how, author) = others.into_iter().find(|(_, author)| !author.is_null())?;
+    Some(format!("{how} {}", name(author)))
+}
+
+/// A text, and what is special in it (Bot API, `MessageEntity`): places in UTF-16 units.
+struct Marked<'a> {
+    text: &'a str,
+    /// `None` if nothing is said of that.
+    entities: Option<&'a Vec<Value>>,
+    buttons: &'a Value,
+}
+
+impl<'a> Marked<'a> {
+    /// The text or the caption of a message.
+    fn of(message: &'a Value) -> Self {
+        let (text, entities) = match message["text"].as_str() {
+            Some(text) => (text, &message["entities"]),
+            None => (
+                message["caption"].as_str().unwrap_or_default(),
+                &message["caption_entities"],
+            ),
+        };
+        Self {
+            text,
+            entities: entities.as_array(),
+            buttons: &message["reply_markup"]["inline_keyboard"],
+        }
+    }
+
+    /// The place of an entity in bytes.
+    fn place(&self, entity: &Value) -> Option<Range<usize>> {
+        let (offset, length) = (entity["offset"].as_u64()?, entity["length"].as_u64()?);
+        let end = self.byte_at(offset.checked_add(length)?);
+        Some(self.byte_at(offset)..end)
+    }
+
+    fn byte_at(&self, units: u64) -> usize {
+        let mut left = units;
+        for (at, c) in self.text.char_indices() {
+            if left == 0 {
+                return at;
+            }
+            left = left.saturating_sub(c.len_utf16() as u64);
+        }
+        self.text.len()
+    }
+
+    /// Where the bot is named.
+    fn names(&self, me: &Me) -> Vec<Range<usize>> {
+        let name = format!("@{}", me.username);
+        let Some(entities) = self.entities else {
+            return self.words(&name);
+        };
+        let mut names = Vec::new();
+        for entity in entities {
+            let Some(place) = self.place(entity) else {
+                continue;
+            };
+            let marked = &self.text[place.clone()];
+            let is_named = match entity["type"].as_str() {
+                Some("mention") => marked.eq_ignore_ascii_case(&name),
+                Some("text_mention") => entity["user"]["id"].as_i64() == Some(me.id),
+                // A command may name its bot.
+                Some("bot_command") => {
+                    if let Some(at) = marked.find('@') {
+                        if marked[at..].eq_ignore_ascii_case(&name) {
+                            names.push(place.start + at..place.end);
+                        }
+                    }
+                    false
+                }
+                _ => false,
+            };
+            if is_named {
+                names.push(place);
+            }
+        }
+        names
+    }
+
+    /// The places of a name that is a word of its own, or the end of a command.
+    fn words(&self, name: &str) -> Vec<Range<usize>> {
+        if name.len() < 2 {
+            return Vec::new();
+        }
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let (text, name) = (self.text.to_ascii_lowercase(), name.to_ascii_lowercase());
+        let mut places = Vec::new();
+        for (at, found) in text.match_indices(&name) {
+            let end = at + found.len();
+            let word = text[..at].rsplit(char::is_whitespace).next();
+            let word = word.unwrap_or_default();
+            let begins = word.starts_with('/') || !word.ends_with(is_word);
+            if begins && !text[end..].starts_with(is_word) {
+                places.push(at..end);
+            }
+        }
+        places
+    }
+
+    /// The text without the names of the bot, and with the addresses that it hides behind words and buttons.
+    fn read(&self, me: Option<&Me>) -> String {
+        let names = me.map_or(Vec::new(), |me| self.names(me));
+        let mut changes: Vec<(Range<usize>, String)> = Vec::new();
+        changes.extend(names.into_iter().map(|place| (place, String::new())));
+        for entity in self.entities.into_iter().flatten() {
+            let url = entity["url"]
+                .as_str()
+                .filter(|_| entity["type"] == "text_link");
+            if let (Some(url), Some(place)) = (url, self.place(entity)) {
+                let address = format!(" ({})", one_line(url, MAX_ADDRESS));
+                changes.push((place.end..place.end, address));
+            }
+        }
+        changes.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+        let mut text = self.text.to_owned();
+        let mut end = text.len();
+        for (place, new) in changes {
+            // One inside another would move it.
+            if place.end <= end {
+                end = place.start;
+                text.replace_range(place, &new);
+            }
+        }
+        let mut text = text.trim().to_owned();
+        for button in self.buttons.as_array().into_iter().flatten() {
+            for button in button.as_array().into_iter().flatten() {
+                if let Some(url) = button["url"].as_str() {
+                    let shown = foreign_name(button["text"].as_str().unwrap_or_default(), 60);
+                    let url = one_line(url, MAX_ADDRESS);
+                    text.push_str(&format!("\n[button \"{shown}\": {url}]"));
+                }
+            }
+        }
+        text
+    }
+}
+
+/// Whether a message in a group names the bot, is a command, or a reply to the bot.
+fn is_addressed(message: &Value, said: &Marked, me: &Me) -> bool {
     // A command may name another bot.
-    let command = text.starts_with('/')
-        && !text
-            .split_whitespace()
-            .next()
-            .is_some_and(|word| word.contains('@'));
-    named || command || message["reply_to_message"]["from"]["id"].as_i64() == Some(me.id)
+    let first = said.text.split_whitespace().next().unwrap_or_default();
+    let is_command = first.starts_with('/') && !first.contains('@');
+    let replied = message["reply_to_message"]["from"]["id"].as_i64();
+    is_command || replied == Some(me.id) || !said.names(me).is_empty()
 }
 
 /// The name of a user, of a chat, or of where a forwarded message is from.
@@ -193,26 +337,39 @@ fn name(from: &Value) -> String {
     }
 }
 
-/// An excerpt of the message that this one replies to.
+/// What the message that this one replies to is: whose, its files, and an excerpt.
 fn quoted(message: &Value, me: &Me) -> Option<String> {
-    let quote = message["quote"]["text"].as_str();
     let replied = &message["reply_to_message"];
-    let text = quote
-        .or(replied["text"].as_str())
-        .or(replied["caption"].as_str())?;
+    let quote = message["quote"]["text"].as_str();
+    let text = match quote {
+        Some(_) => Marked::of(&message["quote"]).read(None),
+        None => Marked::of(replied).read(None),
+    };
+    let files = files(replied, false);
+    if text.is_empty() && files.is_empty() {
+        return None;
+    }
     let from = if replied.is_null() {
         &message["external_reply"]["origin"]
     } else {
         &replied["from"]
     };
-    let whose = match from["id"].as_i64() {
+    let mut whose = match from["id"].as_i64() {
         Some(id) if id == me.id => "your message".to_owned(),
         _ => format!("a message from {}", name(from)),
     };
-    Some(format!(
-        "[in reply to {whose}:]\n{}",
-        fenced(&one_line(text, 500))
-    ))
+    let names: Vec<String> = files
+        .iter()
+        .map(|file| foreign_name(&file.name, 60))
+        .collect();
+    if !names.is_empty() {
+        whose.push_str(&format!(", with {}", names.join(", ")));
+    }
+    Some(if text.is_empty() {
+        format!("[in reply to {whose}]")
+    } else {
+        format!("[in reply to {whose}:]\n{}", fenced(&one_line(&text, 500)))
+    })
 }
 
 /// One line for a location, contact, poll, dice or sticker, with what Telegram says of it.
@@ -230,7 +387,8 @@ fn description(message: &Value) -> String {
     }
 }
 
-fn files(message: &Value) -> Vec<RemoteFile> {
+/// The files of a message. The words of a recording that is the user's `own` are what the user says.
+fn files(message: &Value, own: bool) -> Vec<RemoteFile> {
     let mut files = Vec::new();
     let mut add = |file: &Value, name: &str, what: &str| {
         let Some(id) = file["file_id"].as_str() else {
@@ -262,13 +420,11 @@ fn files(message: &Value) -> Vec<RemoteFile> {
     if sticker["is_animated"] != true && sticker["is_video"] != true {
         add(sticker, "sticker.webp", "");
     }
-    // Forwarded, it is what somebody else said.
-    let is_own = message["forward_origin"].is_null() && message["via_bot"].is_null();
     for (field, name, what) in [
         (
             "voice",
             "voice.ogg",
-            if is_own {
+            if own {
                 "voice message"
             } else {
                 "forwarded voice message"
@@ -289,6 +445,179 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// What the model gets of a message in a group, or in a private chat; `None` if it is not for the bot.
+    fn told(is_group: bool, extra: &Value) -> Option<IncomingMessage> {
+        let settings = Settings {
+            allow_from: vec![42],
+            answers_all: false,
+            drafts: false,
+        };
+        let me = Me {
+            id: 7,
+            username: "test_bot".into(),
+        };
+        let chat = if is_group {
+            json!({"id": -5, "type": "supergroup"})
+        } else {
+            json!({"id": 42, "type": "private"})
+        };
+        let mut message =
+            json!({"message_id": 1, "chat": chat, "from": {"id": 42, "first_name": "Ann"}});
+        let fields = message.as_object_mut().unwrap();
+        fields.extend(extra.as_object().unwrap().clone());
+        match read(&json!({"update_id": 1, "message": message}), &settings, &me) {
+            Update::Message(message) => Some(message),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_private_message_is_what_its_user_sees() {
+        let link =
+            json!([{"type": "text_link", "offset": 4, "length": 4, "url": "https://a.example/b"}]);
+        let after_emoji = json!([
+            {"type": "bold", "offset": 0, "length": 2},
+            {"type": "text_link", "offset": 3, "length": 4, "url": "https://a.example"},
+            {"type": "text_link", "offset": 8, "length": 90, "url": "https://b.example"}
+        ]);
+        let eve = json!({"id": 9, "first_name": "Eve"});
+        let open = json!({"inline_keyboard": [[{"text": "Open", "url": "https://c.example"}, {"text": "No", "callback_data": "n"}]]});
+        let table = [
+            (json!({"text": "hello"}), "hello"),
+            (
+                json!({"text": "see here now", "entities": link}),
+                "see here (https://a.example/b) now",
+            ),
+            (
+                json!({"caption": "see here", "caption_entities": link}),
+                "see here (https://a.example/b)",
+            ),
+            (
+                json!({"text": "\u{1f600} here ends", "entities": after_emoji}),
+                "\u{1f600} here (https://a.example) ends (https://b.example)",
+            ),
+            (
+                json!({"text": "see here", "entities": link, "forward_origin": {"sender_user": eve}, "reply_markup": open}),
+                "[forwarded from Eve:]\n```\nsee here (https://a.example/b)\n[button \"Open\": https://c.example]\n```",
+            ),
+            (
+                json!({"text": "why?", "reply_to_message": {"from": eve, "text": "see here", "entities": link}}),
+                "[in reply to a message from Eve:]\n```\nsee here (https://a.example/b)\n```\nwhy?",
+            ),
+            (
+                json!({"text": "why?", "quote": {"text": "see here", "entities": link}, "reply_to_message": {"from": eve, "text": "all"}}),
+                "[in reply to a message from Eve:]\n```\nsee here (https://a.example/b)\n```\nwhy?",
+            ),
+            (
+                json!({"text": "sum up", "reply_to_message": {"from": eve, "document": {"file_id": "F", "file_name": "notes.txt"}}}),
+                "[in reply to a message from Eve, with notes.txt]\nsum up",
+            ),
+            (
+                json!({"text": "sum up", "reply_to_message": {"from": {"id": 7}, "caption": "Here.", "photo": [{"file_id": "F"}]}}),
+                "[in reply to your message, with photo.jpg:]\n```\nHere.\n```\nsum up",
+            ),
+            // The entities of a list that Telegram has not written.
+            (
+                json!({"text": "ab", "entities": [{"type": "text_link", "offset": -1, "length": 7, "url": "x"}, 5]}),
+                "ab",
+            ),
+        ];
+        for (message, text) in table {
+            let found = told(false, &message).map(|message| message.text);
+            assert_eq!(found.as_deref(), Some(text), "{message}");
+        }
+        let files = |message: &Value| told(false, message).map_or(0, |message| message.files.len());
+        let replied = json!({"text": "?", "reply_to_message": {"from": eve, "voice": {"file_id": "F", "duration": 3}}});
+        assert_eq!(files(&replied), 1);
+        // Somebody else's words are not those of the user.
+        assert!(
+            told(false, &replied).unwrap().files[0]
+                .about
+                .starts_with("forwarded")
+        );
+    }
+
+    #[test]
+    fn a_group_is_answered_where_it_names_the_bot() {
+        let at = |kind: &str, offset: u64, length: u64| json!([{"type": kind, "offset": offset, "length": length}]);
+        let by_id = json!([{"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 7}}]);
+        let table = [
+            (json!({"text": "hello"}), None),
+            (
+                json!({"text": "@test_bot hello", "entities": at("mention", 0, 9)}),
+                Some("hello"),
+            ),
+            (
+                json!({"text": "hello @Test_Bot", "entities": at("mention", 6, 9)}),
+                Some("hello"),
+            ),
+            (
+                json!({"text": "Bot, hello", "entities": by_id}),
+                Some(", hello"),
+            ),
+            (
+                json!({"text": "@other_bot hello", "entities": at("mention", 0, 10)}),
+                None,
+            ),
+            (
+                json!({"text": "mail foo@test_bot.example", "entities": at("email", 5, 20)}),
+                None,
+            ),
+            // The rest of the text keeps the name.
+            (
+                json!({"text": "@test_bot what is foo@test_bot?", "entities": at("mention", 0, 9)}),
+                Some("what is foo@test_bot?"),
+            ),
+            (
+                json!({"text": "/status", "entities": at("bot_command", 0, 7)}),
+                Some("/status"),
+            ),
+            (
+                json!({"text": "/status@test_bot", "entities": at("bot_command", 0, 16)}),
+                Some("/status"),
+            ),
+            (
+                json!({"text": "/status@other_bot", "entities": at("bot_command", 0, 17)}),
+                None,
+            ),
+            (
+                json!({"text": "why?", "reply_to_message": {"from": {"id": 7}}}),
+                Some("why?"),
+            ),
+            (
+                json!({"text": "why?", "reply_to_message": {"from": {"id": 9}}}),
+                None,
+            ),
+            // A server that marks nothing.
+            (json!({"text": "hello @test_bot"}), Some("hello")),
+            (json!({"text": "/status@test_bot"}), Some("/status")),
+            (json!({"text": "mail foo@test_bot"}), None),
+            (json!({"text": "@test_bots hello"}), None),
+            (
+                json!({"photo": [{"file_id": "F"}], "caption": "@test_bot look", "caption_entities": at("mention", 0, 9)}),
+                Some("look"),
+            ),
+            (json!({"photo": [{"file_id": "F"}]}), None),
+        ];
+        for (message, text) in table {
+            let found = told(true, &message).map(|message| message.text);
+            let expected = text.map(|text| format!("[from Ann]\n{text}"));
+            assert_eq!(found, expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_a_chat_of_its_own_but_the_first_one() {
+        let chat = |thread: &Value| {
+            let message =
+                json!({"text": "/status", "message_thread_id": thread, "is_topic_message": true});
+            told(true, &message).unwrap().chat
+        };
+        assert_eq!(chat(&json!(9)), "-5_9");
+        assert_eq!(chat(&json!(1)), "-5");
+        assert_eq!(chat(&Value::Null), "-5");
+    }
 
     #[test]
     fn words_of_others_do_not_pass_for_those_of_the_user() {

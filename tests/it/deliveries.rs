@@ -291,3 +291,49 @@ fn a_text_is_sent_without_a_model() {
     home.config(&model.config().to_string());
     send(&["x"]).run().exits(2).fails_with_a_hint();
 }
+
+#[test]
+fn an_answer_to_a_topic_that_is_closed_goes_to_its_group() {
+    const GROUP: i64 = -1_000_000_000_123;
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    for (n, why) in [
+        "Bad Request: message thread not found",
+        "Bad Request: TOPIC_CLOSED",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        api.fault("sendMessage", Fault::Error(400, why));
+        api.topic(GROUP, OWNER, 7, "@test_bantam_bot hello");
+        let texts = api.wait_for_texts(GROUP, n + 1);
+        assert_eq!(texts[n], format!("(for the topic 7)\n\nAnswer {n}."));
+    }
+    ends(gateway);
+}
+
+#[test]
+fn the_owner_is_told_once_of_a_chat_that_takes_nothing() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let api = BotApi::start();
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OTHER, "hello");
+    api.wait_for_texts(OTHER, 1);
+    api.block(OTHER);
+    for n in 0..2 {
+        api.text(OTHER, "and again");
+        until("it is refused", || {
+            let refused = api.asked("sendMessage").len();
+            refused >= 2 + n
+        });
+    }
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].contains("a message to 43 could not be sent"));
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Hello.");
+    ends(gateway);
+}
