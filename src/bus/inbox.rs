@@ -4,7 +4,7 @@
 //! answer ends it, in this process or a later one, and its id is known for a while after that.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::{Inbound, Source};
@@ -49,18 +49,27 @@ impl Inbox {
             message.id = fresh_key(SystemTime::now());
         }
         message.id = message_id(&message.origin.channel, &message.id);
-        if self.0.store.is_known(&message.id)? {
-            return Ok(false);
+        let arrivals = self.arrivals();
+        let is_new = !self.0.store.is_known(&message.id)?;
+        if is_new {
+            self.push(arrivals.as_ref(), vec![message])?;
         }
-        self.add_all(vec![message]).map(|()| true)
+        Ok(is_new)
     }
 
     /// Adds messages that are not known and have whole ids ([`message_id`]), in one write.
     pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
-        // Held over the write: what is added before the end of serving is dispatched.
+        self.push(self.arrivals().as_ref(), messages)
+    }
+
+    /// Held over the write: what is added before the end of serving is dispatched.
+    fn arrivals(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
         let arrivals = self.0.arrivals.lock();
-        let arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
-        let Some(arrivals) = arrivals.as_ref() else {
+        arrivals.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, arrivals: Option<&Sender<Inbound>>, messages: Vec<Inbound>) -> Result<()> {
+        let Some(arrivals) = arrivals else {
             return Err(Error::new(Kind::Interrupted, "serving has been stopped"));
         };
         self.0.store.keep(&messages)?;

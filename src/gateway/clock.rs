@@ -169,8 +169,12 @@ impl Clock {
         }
         let ended = self.logged(self.jobs.end_old(now - self.grace));
         for message in ended.into_iter().flatten() {
-            if let Source::Job(run) = &message.source {
-                self.report(message.reply_to.clone(), &run.name, INTERRUPTED);
+            match &message.source {
+                // The next heartbeat looks again.
+                Source::Job(run) if run.job != heartbeat::ID => {
+                    self.report(message.reply_to.clone(), &run.name, INTERRUPTED);
+                }
+                _ => {}
             }
         }
     }
