@@ -3,6 +3,7 @@
 //! A question is an item of the home's queue until it is settled, with the answer once there is one, so that it outlives the
 //! program. What answers it is a press by the owner, in that chat, of a button of that very question, within [`ANSWER_TIME`].
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -109,6 +110,8 @@ pub(super) struct Questions {
     /// Held while a question is changed, and from the look at it that decides it until it is settled.
     changes: Mutex<()>,
     changed: Condvar,
+    /// The questions of this process that were answered: their messages show that, and may be confirmed later.
+    answered: Mutex<BTreeSet<String>>,
 }
 
 impl Questions {
@@ -117,6 +120,7 @@ impl Questions {
             queue,
             changes: Mutex::new(()),
             changed: Condvar::new(),
+            answered: Mutex::default(),
         }
     }
 
@@ -161,12 +165,17 @@ impl Questions {
         Ok(is_changed)
     }
 
-    /// Records that the message of a question was sent. Returns whether the question is still open.
+    /// Records that the message of a question was sent. Returns whether its end is shown there, or will be.
     pub(super) fn record_message(&self, id: &str, message: i64) -> Result<bool> {
-        self.change(id, |question| {
+        let is_open = self.change(id, |question| {
             question.message = message;
             true
-        })
+        })?;
+        Ok(is_open || self.answered().contains(id))
+    }
+
+    fn answered(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The message of a question will never be sent.
@@ -240,6 +249,7 @@ impl Questions {
         let is_taken = self.change(id, |question| {
             let is_open = question.answer.is_none() && !question.left().is_zero();
             if is_open {
+                self.answered().insert(id.to_owned());
                 question.message = press.message;
                 question.answer = Some(*answer);
             }

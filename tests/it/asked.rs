@@ -101,6 +101,22 @@ fn a_message_behind_a_question_is_told_what_is_waited_for() {
     );
 }
 
+/// A slow network confirms a message after its user has seen it.
+#[test]
+fn a_press_that_comes_before_its_question_is_confirmed_counts() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    api.fault("sendMessage", Fault::Late(Duration::from_secs(2)));
+    api.text(OWNER, "write a.txt");
+    let question = asked(&api, 1);
+    api.press(OWNER, OWNER, question.id, "Yes");
+    wait_for(&api, OWNER, "Results: ");
+    ends(gateway);
+    let texts = api.texts(OWNER);
+    assert!(texts[0].contains("✅ Allowed."), "{texts:?}");
+}
+
 #[test]
 fn the_owner_says_yes_no_or_always_by_a_button() {
     let (model, api) = (writing(), BotApi::start());
