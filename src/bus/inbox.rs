@@ -170,6 +170,11 @@ impl MessageStore {
         self.0.halt(ids).doing("recording that a turn was put off")
     }
 
+    /// Remembers ids of what was no message and has been acted on.
+    pub(crate) fn remember(&self, ids: &[String]) -> Result<()> {
+        self.0.done(ids).doing("recording what was received")
+    }
+
     /// Ends messages: they are answered, or need no answer.
     pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
         let open = self.0.find(ids)?.into_iter().map(|entry| entry.id);

@@ -199,7 +199,11 @@ impl Poller {
                 Update::Message(message) => messages.extend(self.inbound(id, message)),
                 Update::Press(press) => {
                     let (choice, shown) = self.chats.press(&press)?;
-                    messages.extend(choice.and_then(|choice| self.inbound(id, choice)));
+                    match choice {
+                        Some(choice) => messages.extend(self.inbound(id, choice)),
+                        // What it changed may restart the program before the next poll confirms it.
+                        None => self.inbox.store().remember(&[id])?,
+                    }
                     presses.push((press, shown));
                 }
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),

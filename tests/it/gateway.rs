@@ -113,6 +113,10 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
             .any(|text| text.contains("You said: hello"))
     });
     ends(gateway);
+    // The press is known to the program that follows it.
+    let told = api.texts(STRANGER);
+    let told = told.iter().filter(|text| text.contains("You may write"));
+    assert_eq!(told.count(), 1);
     let written = fs::read_to_string(home.path("config.json")).unwrap();
     let written: Value = serde_json::from_str(&written).unwrap();
     let ids = &written["channels"]["telegram"]["allow_from"];
