@@ -102,6 +102,71 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     assert_eq!(model.requests().len(), 3);
 }
 
+/// What it did before the crash is not known.
+#[test]
+fn a_command_that_a_crash_interrupted_is_not_repeated() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let kept = |update: i64, command: &Value, begun: &Value| {
+        let source = json!({ "telegram": { "bot": 123_456, "user": OWNER, "message": update, "more_follows": false } });
+        let item = json!({
+            "origin": { "channel": "telegram", "chat": "42" }, "session": "telegram_42",
+            "text": "/undo", "command": command, "reply_to": "telegram:42", "source": source,
+        });
+        let line =
+            json!({ "add": format!("telegram:123456:{update}"), "kind": "message", "item": item });
+        merged(line, begun)
+    };
+    let begun = json!({ "starts": 1, "begun": true });
+    let lines = [
+        json!({ "v": 1 }),
+        kept(1, &json!("stop"), &json!({})),
+        kept(2, &json!("undo"), &begun),
+        kept(3, &json!({ "model": "other" }), &begun),
+        kept(4, &json!("undo"), &json!({})),
+    ];
+    home.dir("state");
+    home.write("state/queue.jsonl", journal(lines));
+    api.chat(OWNER);
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(OWNER, 3);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    let expected = [
+        "I was interrupted. Send /undo again if you still need it.",
+        "I was interrupted. Send /model again if you still need it.",
+        "There is nothing to take back.",
+    ];
+    assert_eq!(texts, expected);
+}
+
+#[test]
+fn a_comment_and_what_it_forwards_are_one_turn_in_either_order() {
+    let eve = json!({ "type": "user", "sender_user": { "id": 9, "is_bot": false, "first_name": "Eve" }, "date": 1 });
+    let forward = json!({ "text": "buy now", "forward_origin": eve });
+    let comment = json!({ "text": "is this true?" });
+    for messages in [[&comment, &forward], [&forward, &comment]] {
+        let (model, api) = (
+            Model::answering(|_, _| Reply::text("Read.")),
+            BotApi::start(),
+        );
+        let home = Home::with(&config(&model, &api));
+        for message in messages {
+            api.message(OWNER, OWNER, message);
+        }
+        let gateway = start(&home);
+        api.wait_for_texts(OWNER, 1);
+        gateway.signal(Signal::TERM);
+        gateway.finish().exits(0);
+        assert_eq!(model.requests().len(), 1);
+        let asked = model.request(0).last("user");
+        assert!(
+            asked.contains("is this true?") && asked.contains("[forwarded from Eve:]"),
+            "{asked}"
+        );
+    }
+}
+
 #[test]
 fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
     let model = Model::answering(|_, _| Reply::text("Yes."));

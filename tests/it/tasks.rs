@@ -454,6 +454,28 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     assert_eq!(notes.count(), 1, "{queue}");
 }
 
+/// The model's host is down when the task has ended.
+#[test]
+fn a_report_that_no_model_answers_is_posted_itself() {
+    let model = Model::answering(|request, _| match (task_of(request), report_of(request)) {
+        (Some(_), _) => Reply::text("grey"),
+        (_, Some(_)) => Reply::error(400, "no such thing"),
+        _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
+        _ => Reply::calls([spawn("c", "the moon")]),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    let texts = api.wait_for_texts(OWNER, 2);
+    ends(gateway);
+    assert!(
+        texts[1].contains("grey") && texts[1].contains('⚠'),
+        "{texts:?}"
+    );
+    assert!(open_tasks(&home.path("")).is_empty());
+}
+
 #[test]
 fn a_job_has_no_background() {
     let model =
