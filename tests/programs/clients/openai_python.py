@@ -47,8 +47,10 @@ assert called.message.tool_calls[0].function.name == "weather", called
 parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": PNG}}]
 assert ask("", messages=[{"role": "user", "content": parts}]).choices[0].message.content == "heard see and an image"
 
-stored = [ask("one", extra_headers={"X-Session": "python"}), ask("two", user="python")]
-assert [answer.choices[0].message.content for answer in stored] == ["heard one", "heard two after one"], stored
+key = {"X-Session": "python"}
+stored = [ask("one", extra_headers=key), ask("two", extra_headers=key), ask("three", user="python")]
+answers = [answer.choices[0].message.content for answer in stored]
+assert answers == ["heard one", "heard two after one", "heard three"], answers
 
 cancelled = ask("hold", stream=True)
 for piece in cancelled:
