@@ -26,16 +26,18 @@ struct Shared {
     arrivals: Mutex<Option<Sender<Inbound>>>,
 }
 
+impl Shared {
+    fn arrivals(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Inbox {
     /// An inbox, and where the dispatcher receives what is added.
     pub(crate) fn new(store: MessageStore) -> (Self, Receiver<Inbound>) {
-        let (sender, arrivals) = channel();
-        let arrivals_to = Mutex::new(Some(sender));
-        let shared = Shared {
-            store,
-            arrivals: arrivals_to,
-        };
-        (Self(Arc::new(shared)), arrivals)
+        let (sender, received) = channel();
+        let arrivals = Mutex::new(Some(sender));
+        (Self(Arc::new(Shared { store, arrivals })), received)
     }
 
     /// Adds a message, which is answered then, after a crash by the next program. It is on disk when this returns. False: a
@@ -49,7 +51,8 @@ impl Inbox {
             message.id = fresh_key(SystemTime::now());
         }
         message.id = message_id(&message.origin.channel, &message.id);
-        let arrivals = self.arrivals();
+        // Held over the write: what is added before the end of serving is dispatched.
+        let arrivals = self.0.arrivals();
         let is_new = !self.0.store.is_known(&message.id)?;
         if is_new {
             self.push(arrivals.as_ref(), vec![message])?;
@@ -59,13 +62,7 @@ impl Inbox {
 
     /// Adds messages that are not known and have whole ids ([`message_id`]), in one write.
     pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
-        self.push(self.arrivals().as_ref(), messages)
-    }
-
-    /// Held over the write: what is added before the end of serving is dispatched.
-    fn arrivals(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
-        let arrivals = self.0.arrivals.lock();
-        arrivals.unwrap_or_else(PoisonError::into_inner)
+        self.push(self.0.arrivals().as_ref(), messages)
     }
 
     fn push(&self, arrivals: Option<&Sender<Inbound>>, messages: Vec<Inbound>) -> Result<()> {
@@ -109,8 +106,7 @@ impl Inbox {
         let shared = Arc::downgrade(&self.0);
         cancel.on_stop(move || {
             if let Some(shared) = shared.upgrade() {
-                let arrivals = shared.arrivals.lock();
-                arrivals.unwrap_or_else(PoisonError::into_inner).take();
+                shared.arrivals().take();
             }
         })
     }
