@@ -132,12 +132,13 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
     let texts = api.wait_for_texts(OWNER, 3);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    let expected = [
-        "I was interrupted. Send /undo again if you still need it.",
-        "I was interrupted. Send /model again if you still need it.",
-        "There is nothing to take back.",
-    ];
-    assert_eq!(texts, expected);
+    for (text, command) in texts.iter().zip(["/undo", "/model"]) {
+        assert!(
+            text.contains("interrupted") && text.contains(command),
+            "{texts:?}"
+        );
+    }
+    assert!(texts[2].contains("nothing to take back"), "{texts:?}");
 }
 
 #[test]
