@@ -13,6 +13,7 @@ mod choice;
 pub(crate) mod deliver;
 mod held;
 mod incoming;
+mod marked;
 mod poll;
 mod send;
 pub(crate) mod strangers;

@@ -312,7 +312,7 @@ fn command(text: &str) -> Option<Command> {
     Some(match name {
         "/stop" => Command::Stop,
         "/new" | "/clear" | "/reset" => Command::New,
-        // It would not take back what it is told to.
+        // It takes back the last question alone.
         "/undo" if !rest.trim().is_empty() => Command::Help,
         "/undo" => Command::Undo,
         "/model" => Command::Model(rest.trim().to_owned()),

@@ -1,0 +1,145 @@
+//! Texts of Telegram with their entities: links behind words and buttons, and the names of the bot.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::update::Me;
+use crate::text::{foreign_name, one_line};
+
+/// The most bytes of an address that is shown.
+const MAX_ADDRESS: usize = 500;
+
+/// A text, and what is special in it (Bot API, `MessageEntity`): places in UTF-16 units.
+pub(super) struct Marked<'a> {
+    pub text: &'a str,
+    /// `None` if nothing is said of that.
+    entities: Option<&'a Vec<Value>>,
+    buttons: &'a Value,
+}
+
+impl<'a> Marked<'a> {
+    /// The text or the caption of a message.
+    pub(super) fn of(message: &'a Value) -> Self {
+        let (text, entities) = match message["text"].as_str() {
+            Some(text) => (text, &message["entities"]),
+            None => (
+                message["caption"].as_str().unwrap_or_default(),
+                &message["caption_entities"],
+            ),
+        };
+        Self {
+            text,
+            entities: entities.as_array(),
+            buttons: &message["reply_markup"]["inline_keyboard"],
+        }
+    }
+
+    /// The place of an entity in bytes.
+    fn place(&self, entity: &Value) -> Option<Range<usize>> {
+        let (offset, length) = (entity["offset"].as_u64()?, entity["length"].as_u64()?);
+        let end = self.byte_at(offset.checked_add(length)?);
+        Some(self.byte_at(offset)..end)
+    }
+
+    fn byte_at(&self, units: u64) -> usize {
+        let mut left = units;
+        for (at, c) in self.text.char_indices() {
+            if left == 0 {
+                return at;
+            }
+            left = left.saturating_sub(c.len_utf16() as u64);
+        }
+        self.text.len()
+    }
+
+    /// Where the bot is named.
+    pub(super) fn names(&self, me: &Me) -> Vec<Range<usize>> {
+        let name = format!("@{}", me.username);
+        let Some(entities) = self.entities else {
+            return self.words(&name);
+        };
+        let mut names = Vec::new();
+        for entity in entities {
+            let Some(place) = self.place(entity) else {
+                continue;
+            };
+            let marked = &self.text[place.clone()];
+            let is_named = match entity["type"].as_str() {
+                Some("mention") => marked.eq_ignore_ascii_case(&name),
+                Some("text_mention") => entity["user"]["id"].as_i64() == Some(me.id),
+                // A command may name its bot.
+                Some("bot_command") => {
+                    if let Some(at) = marked.find('@') {
+                        if marked[at..].eq_ignore_ascii_case(&name) {
+                            names.push(place.start + at..place.end);
+                        }
+                    }
+                    false
+                }
+                _ => false,
+            };
+            if is_named {
+                names.push(place);
+            }
+        }
+        names
+    }
+
+    /// The places of a name that is a word of its own, or the end of a command.
+    fn words(&self, name: &str) -> Vec<Range<usize>> {
+        if name.len() < 2 {
+            return Vec::new();
+        }
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let (text, name) = (self.text.to_ascii_lowercase(), name.to_ascii_lowercase());
+        let mut places = Vec::new();
+        for (at, found) in text.match_indices(&name) {
+            let end = at + found.len();
+            let word = text[..at].rsplit(char::is_whitespace).next();
+            let word = word.unwrap_or_default();
+            let begins = word.starts_with('/') || !word.ends_with(is_word);
+            if begins && !text[end..].starts_with(is_word) {
+                places.push(at..end);
+            }
+        }
+        places
+    }
+
+    /// The text without the names of the bot, and with the addresses that it hides behind words and buttons.
+    pub(super) fn read(&self, me: Option<&Me>) -> String {
+        let names = me.map_or(Vec::new(), |me| self.names(me));
+        let mut changes: Vec<(Range<usize>, String)> = Vec::new();
+        changes.extend(names.into_iter().map(|place| (place, String::new())));
+        for entity in self.entities.into_iter().flatten() {
+            let url = entity["url"]
+                .as_str()
+                .filter(|_| entity["type"] == "text_link");
+            if let (Some(url), Some(place)) = (url, self.place(entity)) {
+                let address = format!(" ({})", one_line(url, MAX_ADDRESS));
+                changes.push((place.end..place.end, address));
+            }
+        }
+        changes.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+        let mut text = self.text.to_owned();
+        let mut end = text.len();
+        for (place, new) in changes {
+            // One inside another would move it.
+            if place.end <= end {
+                end = place.start;
+                text.replace_range(place, &new);
+            }
+        }
+        let mut text = text.trim().to_owned();
+        for button in self.buttons.as_array().into_iter().flatten() {
+            for button in button.as_array().into_iter().flatten() {
+                if let Some(url) = button["url"].as_str() {
+                    let shown = foreign_name(button["text"].as_str().unwrap_or_default(), 60);
+                    let url = one_line(url, MAX_ADDRESS);
+                    text.push_str(&format!("\n[button \"{shown}\": {url}]"));
+                }
+            }
+        }
+        text
+    }
+}
