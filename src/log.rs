@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::error::Result;
 use crate::text::{one_line, rfc3339};
 
 /// The severity of a line, as `log.level` names it.
@@ -27,6 +28,11 @@ pub(crate) enum Level {
 
 /// Writes a line.
 pub(crate) type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
+
+/// Writes an error, and returns the value of a success.
+pub(crate) fn log_error<T>(log: &Sink, result: Result<T>) -> Option<T> {
+    result.map_err(|e| log(Level::Error, &e.message)).ok()
+}
 
 /// The names of the levels, the most severe first.
 const NAMES: [&str; 4] = ["error", "warn", "info", "debug"];

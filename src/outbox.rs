@@ -143,6 +143,19 @@ impl Outbox {
         Ok(id)
     }
 
+    /// The same; with a note, as [`Outbox::post_and_note`] does.
+    pub(crate) fn post_noted(
+        &self,
+        item: &Item,
+        answered: &[String],
+        note: Option<&Note>,
+    ) -> Result<String> {
+        match note {
+            Some(note) => self.post_and_note(item, answered, note),
+            None => self.post(item, answered),
+        }
+    }
+
     /// The same for a message that comes from elsewhere: the conversation of its chat is told, so that a reply there has something
     /// to refer to, and a running gateway, which delivers it.
     pub(crate) fn post_and_note(

@@ -22,6 +22,7 @@ use crate::error::{Context, Error, Result};
 use crate::gateway::clock::Clock;
 use crate::gateway::endpoint::{EndpointTurns, HttpChannel};
 use crate::gateway::monitor::{self, Monitor, Shutdown};
+use crate::gateway::poster::Poster;
 use crate::gateway::run::RunStarter;
 use crate::gateway::status::StatusFile;
 use crate::gateway::turn_log::TurnLog;
@@ -44,6 +45,8 @@ use crate::worker::Workers;
 /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
+/// In milliseconds.
+const MINUTE: i64 = 60_000;
 /// How long Telegram may take to judge a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
 /// How long an upload may go on when the program stops.
@@ -280,10 +283,9 @@ impl Gateway {
             handler: self.handler.clone(),
             workers: self.config.gateway.workers,
             home: self.place.home.clone(),
-            outbox: self.place.outbox.clone(),
             store: self.place.store.clone(),
             jobs: jobs.clone(),
-            chats: self.chats.clone(),
+            poster: self.poster(),
             cancel: cancel.clone(),
             log: log.sink("gateway"),
         });
@@ -366,29 +368,24 @@ impl Gateway {
         jobs.with_messages(self.place.store.clone())
     }
 
+    fn poster(&self) -> Poster {
+        Poster {
+            outbox: self.place.outbox.clone(),
+            chats: self.chats.clone(),
+            log: self.place.log.sink("outbox"),
+        }
+    }
+
     fn clock(&self, jobs: Jobs, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
         let (place, config) = (&self.place, &self.config);
         let (cancel, log) = (&place.shutdown.cancel, place.log.sink("jobs"));
         let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
         let check = check_command(place.parts(config)).ok();
-        let home = place.home.clone();
-        let starter = RunStarter::new(
-            home.clone(),
-            jobs.clone(),
-            cancel.clone(),
-            log.clone(),
-            check,
-        );
         let days = config.session.keep_days;
         Clock {
-            home,
-            jobs,
-            starter,
+            starter: RunStarter::new(jobs, cancel.clone(), log, check),
             grace: grace.saturating_mul(MINUTE),
-            cancel: cancel.clone(),
-            log,
-            chats: self.chats.clone(),
-            outbox: place.outbox.clone(),
+            poster: self.poster(),
             keep: Duration::from_secs(days.saturating_mul(24 * 3600)),
             zone: Zone::local(&place.env).unwrap_or_else(|_| Zone::utc()),
             runs_jobs: config.cron.enabled,
@@ -427,8 +424,6 @@ impl Gateway {
         Ok(left)
     }
 }
-
-const MINUTE: i64 = 60_000;
 
 fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
     Arc::new(move || {
@@ -477,7 +472,7 @@ fn admission(parts: Parts) -> Box<Admit> {
 fn owner_teller(chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
     let chats = chats.cloned();
     Arc::new(move |text| {
-        if let Some((chats, owner)) = chats.as_ref().and_then(|c| Some((c, c.owner?))) {
+        if let Some((chats, owner)) = chats.as_ref().and_then(|c| Some((c, c.sender.owner?))) {
             chats.post(&owner.to_string(), &format!("⚠️ {text}"), &[]);
         }
     })
@@ -525,7 +520,6 @@ fn chats(place: &Place, config: &Arc<Config>, bot: &Bot, workers: Workers) -> Re
         workers,
         local_time,
         transcribe,
-        owner,
     ))
 }
 

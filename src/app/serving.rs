@@ -10,7 +10,9 @@ use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
 use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::gateway::poster::Poster;
 use crate::gateway::{CommandReply, Dispatcher, Handler, Resources};
+use crate::log::Sink;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::storage::Lock;
@@ -99,17 +101,21 @@ fn serve_until_end(
         message.reply_to.is_none() && matches!(message.source, Source::Channel | Source::Task)
     });
     let jobs = Jobs::new(home.clone(), &config::environment());
+    let log: Sink = Arc::new(|_, _| ());
     let dispatcher = Dispatcher::new(Resources {
         handler: Arc::new(OneAgent(Arc::new(agent))),
         workers: WORKERS,
         home,
-        outbox,
+        poster: Poster {
+            outbox,
+            chats: None,
+            log: log.clone(),
+        },
         jobs: jobs.with_messages(store.clone()),
         store: store.clone(),
-        chats: None,
         // What has come is answered, also after the end.
         cancel: Cancel::new(None),
-        log: Arc::new(|_, _| ()),
+        log,
     });
     let (inbox, arrivals) = Inbox::new(store);
     let _hook = inbox.close_on(cancel);

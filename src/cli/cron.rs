@@ -12,7 +12,7 @@ use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::factory::AgentFactory;
 use crate::app::{self, Parts, check_command};
-use crate::bus::{Inbound, Response, Source};
+use crate::bus::{Inbound, Response};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::cron::schedule::Schedule;
@@ -370,8 +370,19 @@ fn disable(given: &Args, env: &Env) -> Result<u8> {
 /// Runs a job as the gateway does, and prints its answer.
 fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
-    let job = jobs.find(&given.words[0])?;
-    let question = match question(&job, &home, env)? {
+    let due = DueRun {
+        job: jobs.find(&given.words[0])?,
+        at: now(),
+    };
+    let job = &due.job;
+    let (run, mut message) = run_message(&home, &due, job.question())?;
+    let is_waiting = is_running(&home) && jobs.is_waiting(job)?;
+    if is_waiting || run.is_fresh && is_held(&home.lock(&message.session))? {
+        let text = format!("the job {} is already running", one_line(job.id(), 40));
+        let hint = "wait until it ends; `bantam cron history` shows when it began";
+        return Err(Error::new(Kind::Busy, text).hint(hint));
+    }
+    message.text = match question(job, &home, env)? {
         Ok(question) => question,
         Err(why) => {
             jobs.skip(job.id(), &why)?;
@@ -379,32 +390,20 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
             return Ok(0);
         }
     };
-    let due = DueRun { job, at: now() };
-    let message = run_message(&home, &due, question)?;
-    let job = due.job;
-    let Source::Job(run) = &message.source else {
-        return Ok(0);
-    };
-    let is_waiting = is_running(&home) && jobs.is_waiting(&job)?;
-    if is_waiting || run.is_fresh && is_held(&home.lock(&message.session))? {
-        let text = format!("the job {} is already running", one_line(job.id(), 40));
-        let hint = "wait until it ends; `bantam cron history` shows when it began";
-        return Err(Error::new(Kind::Busy, text).hint(hint));
-    }
-    let (mut response, delivery) = match turn(&job, &message, given, env) {
+    let (mut response, delivery) = match turn(job, &message, given, env) {
         Ok(turn) => turn,
         Err(e) => {
             let end = RunEnd::Failed(e.message.clone());
-            if let Err(e) = jobs.finish(run, &end) {
+            if let Err(e) = jobs.finish(&run, &end) {
                 notice(&e.doing("recording the run").message);
             }
             return Err(e);
         }
     };
-    let (end, told) = end_of_run(run, &response);
-    let recorded = jobs.finish(run, &end).doing("recording the run");
+    let (end, told) = end_of_run(&run, &response);
+    let recorded = jobs.finish(&run, &end).doing("recording the run");
     if let (Some(to), false) = (&message.reply_to, told.is_empty()) {
-        let (title, from) = (note_title(run), &message.session);
+        let (title, from) = (note_title(&run), &message.session);
         let note = Note {
             title: &title,
             from,
@@ -417,7 +416,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     }
     let code = response.error.as_ref().map_or(0, report);
     if !given.has("quiet") {
-        tell_if_it_runs_again(&jobs, &job)?;
+        tell_if_it_runs_again(&jobs, job)?;
     }
     recorded.map(|()| code)
 }

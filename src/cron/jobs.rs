@@ -100,6 +100,10 @@ impl Jobs {
         Self { messages, ..self }
     }
 
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
     /// The zone of that name, else the zone of this machine.
     pub(crate) fn zone(&self, name: Option<&str>) -> Result<Zone> {
         name.map_or_else(

@@ -6,10 +6,9 @@ use super::Dispatcher;
 use super::queue::{MAX_JOINED, Work};
 use super::run::{begin_run, end_of_run, note_title};
 use super::tasks::{MAX_POSTED, task_of};
-use crate::agent::{Budget, ReceivedMessage, Request, Steering};
+use crate::agent::{ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Origin, Response, Source, TurnStop};
-use crate::error::Result;
-use crate::log::Level;
+use crate::log::log_error;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::text::clip;
@@ -43,13 +42,13 @@ impl Dispatcher {
         }
         let (origin, ids) = (work.first().origin.clone(), TurnIds::new(work.ids()));
         self.show(&origin, Event::TurnStarted);
-        let budget = self.fetch(&mut work);
+        self.fetch(&mut work);
         let permit = self.turns.acquire();
         // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
         if self.cancel.reason().is_some() {
             return;
         }
-        let (response, text) = self.run(&mut work, &ids, budget);
+        let (response, text) = self.run(&mut work, &ids);
         drop((permit, alone));
         self.finish(work.first(), &ids, response, text);
     }
@@ -65,6 +64,13 @@ impl Dispatcher {
         let Some(starts) = work.messages.iter().map(|message| message.starts).max() else {
             return false;
         };
+        if let Source::Task = work.first().source {
+            work.budget = self.tasks.begin_answer(task_of(work.first()));
+            if work.budget.is_none() {
+                // It was stopped in the meantime.
+                return false;
+            }
+        }
         if self.refuse_command(work) {
             return false;
         }
@@ -81,7 +87,7 @@ impl Dispatcher {
         if !self.start(&work.first().origin, &work.ids()) {
             return false;
         }
-        self.logged(begin_run(&self.home, work.first()));
+        log_error(&self.log, begin_run(&self.home, work.first()));
         true
     }
 
@@ -122,35 +128,26 @@ impl Dispatcher {
         self.reply_to_all(work.first(), text, &work.ids());
     }
 
-    /// Fetches the files of messages; speech in them may become words, which costs. Returns what pays for that and the turn.
-    fn fetch(&self, work: &mut Work) -> Option<Arc<Budget>> {
-        if let Source::Task = work.first().source {
-            return self.tasks.begin_answer(task_of(work.first()));
-        }
-        if work
-            .messages
-            .iter()
-            .all(|message| message.files().is_empty())
-        {
-            return None;
+    /// Fetches the files of messages; speech in them may become words, which costs.
+    fn fetch(&self, work: &mut Work) {
+        let mut files = work.messages.iter().flat_map(Inbound::files);
+        if files.next().is_none() {
+            return;
         }
         // Without an agent the turn fails, and says why.
-        let (chats, agent) = (self.chats.as_ref()?, self.handler.agent().ok()?);
+        let (Some(chats), Ok(agent)) = (&self.poster.chats, self.handler.agent()) else {
+            return;
+        };
         let (session, channel) = (&work.first().session, &work.first().origin.channel);
         let budget = agent.budget(session, channel);
         for message in &mut work.messages {
             chats.fetch(message, &work.cancel, &budget);
         }
-        Some(budget)
+        work.budget = Some(budget);
     }
 
     /// Runs the turn. Returns also the text that ends it in a chat.
-    fn run(
-        self: &Arc<Self>,
-        work: &mut Work,
-        ids: &TurnIds,
-        budget: Option<Arc<Budget>>,
-    ) -> (Response, String) {
+    fn run(self: &Arc<Self>, work: &mut Work, ids: &TurnIds) -> (Response, String) {
         let first = work.first();
         let (origin, session) = (first.origin.clone(), first.session.clone());
         let agent = match self.handler.agent() {
@@ -161,6 +158,7 @@ impl Dispatcher {
                 return (response, text);
             }
         };
+        let budget = work.budget.clone();
         let budget = budget.unwrap_or_else(|| agent.budget(&session, &origin.channel));
         let mut text = joined_text(&work.messages);
         if !matches!(first.source, Source::Task) {
@@ -225,7 +223,7 @@ impl Dispatcher {
             return Vec::new();
         }
         ids.lock().extend_from_slice(&new);
-        let found = self.logged(self.store.find(&new)).unwrap_or_default();
+        let found = log_error(&self.log, self.store.find(&new)).unwrap_or_default();
         let received = found.into_iter().map(|message| ReceivedMessage {
             id: message.id,
             text: message.text,
@@ -241,7 +239,7 @@ impl Dispatcher {
         match &first.source {
             Source::Job(run) => {
                 let (end, told) = end_of_run(run, &response);
-                self.logged(self.jobs.finish(run, &end));
+                log_error(&self.log, self.jobs.finish(run, &end));
                 (text, title) = (told, Some(note_title(run)));
             }
             // The user gets what the model could not pass on.
@@ -250,7 +248,7 @@ impl Dispatcher {
             }
             Source::Task | Source::Channel | Source::Telegram { .. } => {}
         }
-        if let Some(chats) = &self.chats {
+        if let Some(chats) = &self.poster.chats {
             chats.end_activity(&first.origin.chat);
         }
         let is_kept = self.end_with(first, &text, &answered, title.as_deref());
@@ -279,19 +277,7 @@ impl Dispatcher {
             from: &first.session,
             text,
         });
-        self.post(Item::text(to, text), ids, note.as_ref())
-    }
-
-    /// Posts to a chat and ends the messages that this answers. Returns whether it is on disk.
-    pub(super) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
-        match (&self.chats, note) {
-            (Some(chats), _) => chats.sender.post(item, ends, note),
-            (None, Some(note)) => {
-                let posted = self.outbox.post_and_note(&item, ends, note);
-                self.logged(posted).is_some()
-            }
-            (None, None) => self.logged(self.outbox.post(&item, ends)).is_some(),
-        }
+        self.poster.post(Item::text(to, text), ids, note.as_ref())
     }
 
     /// Replies to a message that needs no turn, and ends it.
@@ -321,7 +307,7 @@ impl Dispatcher {
         let is_counted = running.iter().any(|id| ids.contains(id));
         running.retain(|id| !ids.contains(id));
         if is_counted {
-            self.logged(self.store.release(ids));
+            log_error(&self.log, self.store.release(ids));
         }
     }
 
@@ -329,15 +315,8 @@ impl Dispatcher {
     pub(crate) fn halt(&self) {
         let running = std::mem::take(&mut *self.running());
         if !running.is_empty() {
-            self.logged(self.store.release(&running));
+            log_error(&self.log, self.store.release(&running));
         }
-    }
-
-    /// Logs an error and returns the value of a success.
-    pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
-        result
-            .map_err(|e| (self.log)(Level::Error, &e.message))
-            .ok()
     }
 }
 

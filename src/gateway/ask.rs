@@ -40,7 +40,7 @@ impl Dispatcher {
         let chats = self.chats_of(&message.origin)?;
         let asker = Asker {
             chats: chats.clone(),
-            owner: chats.owner?,
+            owner: chats.sender.owner?,
             session: message.session.clone(),
             origin: message.origin.clone(),
             ids: ids.clone(),

@@ -8,18 +8,16 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
+use super::poster::Poster;
 use super::run::{RunStarter, now};
 use crate::access;
 use crate::bus::{Channel, Inbox, Outbound, Source};
-use crate::cancel::Cancel;
 use crate::cron::schedule::EARLIEST;
-use crate::cron::{DueRun, Job, Jobs, heartbeat};
+use crate::cron::{DueRun, Job, heartbeat};
 use crate::error::{Context, Result};
-use crate::log::{Level, Sink};
-use crate::outbox::{Item, Outbox};
-use crate::paths::Home;
+use crate::log::{Level, log_error};
+use crate::outbox::Item;
 use crate::session::archive;
-use crate::telegram::Chats;
 use crate::text::one_line;
 use crate::timezone::Zone;
 
@@ -35,16 +33,10 @@ const INTERRUPTED: &str = "was interrupted when the program ended; what it did i
 
 /// A channel that adds due jobs and heartbeats, and shows nothing.
 pub(crate) struct Clock {
-    pub home: Home,
-    pub jobs: Jobs,
     pub starter: Arc<RunStarter>,
     /// A run that would start later than this, in milliseconds, is missed; one that was cut short longer ago is not resumed.
     pub grace: i64,
-    pub cancel: Cancel,
-    pub log: Sink,
-    /// The chats of the bot, if there is one.
-    pub chats: Option<Arc<Chats>>,
-    pub outbox: Outbox,
+    pub poster: Poster,
     pub zone: Zone,
     /// How long conversations that nobody named are kept; zero for ever.
     pub keep: Duration,
@@ -60,7 +52,7 @@ pub(crate) struct Clock {
 impl Channel for Clock {
     fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         let wake = self.wake.clone();
-        let stop = self.cancel.on_stop(move || {
+        let stop = self.starter.cancel.on_stop(move || {
             // A full channel holds a wake-up already.
             let _full = wake.try_send(());
         });
@@ -81,7 +73,7 @@ impl Clock {
 
     fn run(self, inbox: &Inbox) {
         let (mut was_set, mut beat_at, mut tidied_at) = (true, None, None);
-        while self.cancel.reason().is_none() {
+        while self.starter.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
@@ -90,7 +82,7 @@ impl Clock {
                 } else {
                     "is not set: no job runs until it is"
                 };
-                (self.log)(
+                (self.starter.log)(
                     Level::Warn,
                     &format!("the clock {what}; it shows {}", self.zone.stamp(now / 1000)),
                 );
@@ -122,27 +114,26 @@ impl Clock {
     /// Removes conversations of jobs and questions that nobody has used for long.
     fn tidy(&self) {
         if !self.keep.is_zero() {
-            let tidied = archive::tidy(&self.home, self.keep, SystemTime::now());
-            self.logged(tidied.doing("removing old conversations"));
+            let tidied = archive::tidy(self.starter.jobs.home(), self.keep, SystemTime::now());
+            log_error(
+                &self.starter.log,
+                tidied.doing("removing old conversations"),
+            );
         }
-    }
-
-    /// Logs an error and returns the value of a success.
-    fn logged<T>(&self, result: Result<T>) -> Option<T> {
-        result
-            .map_err(|e| (self.log)(Level::Error, &e.message))
-            .ok()
     }
 
     /// Adds what is due, reports missed and interrupted jobs, and returns when to check again.
     fn tick(&self, now: i64, inbox: &Inbox) -> Option<i64> {
-        // What is being checked before the look at the jobs has an end after it.
+        // Taken before the jobs are read: a check that ends meanwhile has added its run by then, and counts as under way here.
         let checking = self.starter.checking().clone();
-        let Some(tick) = self.logged(self.jobs.tick(now, self.grace, &checking)) else {
+        let Some(tick) = log_error(
+            &self.starter.log,
+            self.starter.jobs.tick(now, self.grace, &checking),
+        ) else {
             return Some(now + RETRY);
         };
         for broken in &tick.broken {
-            (self.log)(Level::Error, broken);
+            (self.starter.log)(Level::Error, broken);
         }
         for (job, at) in &tick.missed {
             let at = self.zone.stamp(at / 1000);
@@ -154,7 +145,7 @@ impl Clock {
         let mut next = tick.next;
         for due in tick.started {
             let started = self.starter.start(due, inbox);
-            if self.logged(started).is_none() {
+            if log_error(&self.starter.log, started).is_none() {
                 next = next.min(Some(now + RETRY)).or(Some(now + RETRY));
             }
         }
@@ -167,7 +158,10 @@ impl Clock {
         if now < EARLIEST {
             return;
         }
-        let ended = self.logged(self.jobs.end_old(now - self.grace));
+        let ended = log_error(
+            &self.starter.log,
+            self.starter.jobs.end_old(now - self.grace),
+        );
         for message in ended.into_iter().flatten() {
             match &message.source {
                 // The next heartbeat looks again.
@@ -182,13 +176,9 @@ impl Clock {
     /// Logs what happened to a job, and posts it to the job's chat.
     fn report(&self, to: Option<String>, name: &str, what: &str) {
         let text = format!("The job “{}” {what}", one_line(name, 80));
-        (self.log)(Level::Warn, &text);
-        let Some(to) = to else { return };
-        let item = Item::text(&to, &text);
-        match &self.chats {
-            Some(chats) => drop(chats.sender.post(item, &[], None)),
-            // A bot that is on again delivers it.
-            None => drop(self.logged(self.outbox.post(&item, &[]))),
+        (self.starter.log)(Level::Warn, &text);
+        if let Some(to) = to {
+            self.poster.post(Item::text(&to, &text), &[], None);
         }
     }
 
@@ -196,14 +186,14 @@ impl Clock {
     fn beat(&self, now: i64, beat_at: Option<i64>, inbox: &Inbox) -> Option<i64> {
         let job = self.heartbeat.as_ref()?;
         if beat_at.is_some_and(|at| at <= now) {
-            let file = access::read_untrusted(&self.home.agent(), "HEARTBEAT.md");
-            let file = self.logged(file.doing("reading agent/")).flatten();
+            let file = access::read_untrusted(&self.starter.jobs.home().agent(), "HEARTBEAT.md");
+            let file = log_error(&self.starter.log, file.doing("reading agent/")).flatten();
             if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
                 let job = job.clone();
                 let due = DueRun { job, at: now };
-                self.logged(self.starter.add(&due, question, inbox));
+                log_error(&self.starter.log, self.starter.add(&due, question, inbox));
             }
         }
-        self.logged(job.schedule())?.next(now, &self.zone)
+        log_error(&self.starter.log, job.schedule())?.next(now, &self.zone)
     }
 }

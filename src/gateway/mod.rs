@@ -6,6 +6,7 @@ pub(crate) mod clock;
 mod drain;
 pub(crate) mod endpoint;
 pub(crate) mod monitor;
+pub(crate) mod poster;
 mod queue;
 pub(crate) mod run;
 mod semaphore;
@@ -25,9 +26,9 @@ use crate::cancel::Cancel;
 use crate::cron::Jobs;
 use crate::error::{Context, Result};
 use crate::log::Sink;
-use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::{self, Chats};
+use poster::Poster;
 use queue::Queues;
 use semaphore::Semaphore;
 
@@ -75,11 +76,9 @@ pub(crate) struct Resources {
     /// Turns that run at the same time.
     pub workers: usize,
     pub home: Home,
-    pub outbox: Outbox,
     pub store: MessageStore,
     pub jobs: Jobs,
-    /// The chats of the bot, if there is one.
-    pub chats: Option<Arc<Chats>>,
+    pub poster: Poster,
     /// Set when the program is to end: nothing more begins, and what runs is resumed by the next one.
     pub cancel: Cancel,
     pub log: Sink,
@@ -88,10 +87,9 @@ pub(crate) struct Resources {
 pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
     home: Home,
-    outbox: Outbox,
     store: MessageStore,
     jobs: Jobs,
-    chats: Option<Arc<Chats>>,
+    poster: Poster,
     cancel: Cancel,
     log: Sink,
     outbound: OnceLock<Vec<Sender<Outbound>>>,
@@ -115,10 +113,9 @@ impl Dispatcher {
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             handler: with.handler,
             home: with.home,
-            outbox: with.outbox,
             store: with.store,
             jobs: with.jobs,
-            chats: with.chats,
+            poster: with.poster,
             cancel: with.cancel,
             log: with.log,
             outbound: OnceLock::new(),
@@ -135,9 +132,8 @@ impl Dispatcher {
 
     /// The chats of the bot, for what comes from one.
     fn chats_of(&self, origin: &Origin) -> Option<&Arc<Chats>> {
-        self.chats
-            .as_ref()
-            .filter(|_| origin.channel == telegram::CHANNEL)
+        let chats = self.poster.chats.as_ref();
+        chats.filter(|_| origin.channel == telegram::CHANNEL)
     }
 
     /// Answers the messages that an earlier program has left, and those that channels add to `inbox`, until all of them have ended,

@@ -1,9 +1,10 @@
 //! What waits in each conversation. A conversation with a queue has one worker thread, which ends with it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::agent::Budget;
 use crate::bus::{Command, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::test_speed::paced;
@@ -23,6 +24,8 @@ pub(super) struct Work {
     pub messages: Vec<Inbound>,
     /// Stops its turn.
     pub cancel: Cancel,
+    /// What has paid for something of it already.
+    pub budget: Option<Arc<Budget>>,
 }
 
 /// The queues of all conversations.
@@ -124,6 +127,7 @@ impl Queues {
         let mut work = Work {
             messages: vec![first],
             cancel: queue.cancel.clone(),
+            budget: None,
         };
         let last = Instant::now() + WHOLE_MESSAGE;
         let mut until = Instant::now() + work.patience();

@@ -8,9 +8,9 @@ use std::time::SystemTime;
 use super::semaphore::Semaphore;
 use crate::bus::{Inbound, Inbox, JobRun, Origin, Response, Source};
 use crate::cancel::Cancel;
-use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, is_quiet, schedule};
+use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, heartbeat, is_quiet, schedule};
 use crate::error::{Context, Error, Kind, Result};
-use crate::log::{Level, Sink};
+use crate::log::{Sink, log_error};
 use crate::message::Message;
 use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
@@ -38,26 +38,32 @@ fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
     }
 }
 
-/// The message of a run, with this question.
-pub(crate) fn run_message(home: &Home, due: &DueRun, question: String) -> Result<Inbound> {
+/// A run, and its message with this question.
+pub(crate) fn run_message(
+    home: &Home,
+    due: &DueRun,
+    question: String,
+) -> Result<(JobRun, Inbound)> {
     let job = &due.job;
     let (session, is_fresh) = job_session(home, job)?;
     let origin = Origin {
         channel: CHANNEL.to_owned(),
         chat: job.id().to_owned(),
     };
-    Ok(Inbound {
+    let run = JobRun {
+        job: job.id().to_owned(),
+        name: one_line(job.name(), 80),
+        at: due.at,
+        is_fresh,
+    };
+    let message = Inbound {
         id: due.name(),
         reply_to: job.to(),
         model: job.model().unwrap_or_default().to_owned(),
-        source: Source::Job(JobRun {
-            job: job.id().to_owned(),
-            name: one_line(job.name(), 80),
-            at: due.at,
-            is_fresh,
-        }),
+        source: Source::Job(run.clone()),
         ..Inbound::message(origin, session, question)
-    })
+    };
+    Ok((run, message))
 }
 
 /// Empties the conversation of a run, unless the job goes on with one or this very run is in it.
@@ -89,12 +95,13 @@ pub(crate) fn end_of_run(run: &JobRun, response: &Response) -> (RunEnd, String) 
             (RunEnd::Answered(answer.clone()), answer)
         };
     };
-    let is_heartbeat = run.job == crate::cron::heartbeat::ID;
-    let told = match answer.is_empty() {
+    let told = if run.job == heartbeat::ID {
         // The next one will try again.
-        _ if is_heartbeat => String::new(),
-        true => format!("⚠️ The job “{}” failed: {}", run.name, e.message),
-        false => answer,
+        String::new()
+    } else if answer.is_empty() {
+        format!("⚠️ The job “{}” failed: {}", run.name, e.message)
+    } else {
+        answer
     };
     (RunEnd::Failed(e.message.clone()), told)
 }
@@ -117,10 +124,9 @@ pub(crate) fn question_with(job: &Job, output: &str) -> String {
 
 /// Adds the runs of jobs to the inbox, those with a check when that has nothing against it.
 pub(crate) struct RunStarter {
-    home: Home,
-    jobs: Jobs,
-    cancel: Cancel,
-    log: Sink,
+    pub(super) jobs: Jobs,
+    pub(super) cancel: Cancel,
+    pub(super) log: Sink,
     /// Runs checks; without it, jobs with a check do not run.
     check: Option<Arc<CheckCommand>>,
     checks: Semaphore,
@@ -130,14 +136,12 @@ pub(crate) struct RunStarter {
 
 impl RunStarter {
     pub(crate) fn new(
-        home: Home,
         jobs: Jobs,
         cancel: Cancel,
         log: Sink,
         check: Option<Arc<CheckCommand>>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            home,
             jobs,
             cancel,
             log,
@@ -161,9 +165,7 @@ impl RunStarter {
         let check = move || {
             let result = own.check(&due, &job_check, &inbox);
             own.checking().remove(&due.name());
-            if let Err(e) = result {
-                (own.log)(Level::Error, &e.message);
-            }
+            log_error(&own.log, result);
         };
         let thread = Builder::new().name("check".to_owned()).spawn(check);
         thread.map(drop).doing("starting a thread")
@@ -184,8 +186,8 @@ impl RunStarter {
     }
 
     pub(super) fn add(&self, due: &DueRun, question: String, inbox: &Inbox) -> Result<()> {
-        let added = inbox.add(run_message(&self.home, due, question)?);
-        match added {
+        let (_, message) = run_message(self.jobs.home(), due, question)?;
+        match inbox.add(message) {
             // The next start adds it again.
             Err(Error {
                 kind: Kind::Interrupted,

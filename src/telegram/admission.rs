@@ -34,7 +34,9 @@ fn button(text: &str, data: &str, user: i64) -> Button {
 impl Chats {
     /// Tells the owner of a stranger who wrote, with the buttons to let them in or not.
     pub(super) fn announce(&self, stranger: &Stranger) {
-        let Some(owner) = self.owner else { return };
+        let Some(owner) = self.sender.owner else {
+            return;
+        };
         let Stranger { id, username, name } = stranger;
         let username = if username.is_empty() {
             String::new()
@@ -60,7 +62,7 @@ impl Chats {
             .find(|known| known.trim_end_matches(':') == data)?;
         let user: i64 = user.parse().ok()?;
         // In the owner's private chat alone: its number is the owner's.
-        if Some(press.from) != self.owner || press.chat != press.from.to_string() {
+        if Some(press.from) != self.sender.owner || press.chat != press.from.to_string() {
             return Some("Only the owner of this bot can answer.".to_owned());
         }
         let (text, buttons) = match data {

@@ -32,8 +32,6 @@ pub(crate) struct Chats {
     /// Names the folder of the day.
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
-    /// The user who is asked about calls.
-    pub owner: Option<i64>,
     pub(super) turns: Turns,
     pub(super) lists: ModelLists,
     /// Set by the gateway, which may change config.json.
@@ -47,7 +45,6 @@ impl Chats {
         workers: Workers,
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
-        owner: Option<i64>,
     ) -> Arc<Self> {
         let queue = sender.outbox.queue().clone();
         Arc::new(Self {
@@ -58,7 +55,6 @@ impl Chats {
             workers,
             local_time,
             transcribe,
-            owner,
             turns: Turns::default(),
             lists: ModelLists::default(),
             admission: OnceLock::new(),

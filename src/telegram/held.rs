@@ -101,10 +101,7 @@ impl MessageSender {
     /// Posts a message, and holds it while the disk takes none, then without its note. `ends` are the items of the queue that it
     /// answers. Returns whether it is on disk.
     pub(crate) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
-        let posted = match note {
-            Some(note) => self.outbox.post_and_note(&item, ends, note),
-            None => self.outbox.post(&item, ends),
-        };
+        let posted = self.outbox.post_noted(&item, ends, note);
         let is_kept = self.is_ok("keeping an answer", &posted);
         if !is_kept {
             let message = Pending {

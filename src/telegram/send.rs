@@ -37,8 +37,8 @@ pub(crate) struct MessageSender {
     pub(crate) outbox: Outbox,
     pub(crate) cancel: Cancel,
     pub(super) log: Sink,
-    /// The user who is told of chats that take nothing.
-    owner: Option<i64>,
+    /// The user who is asked about calls, and told of chats that take nothing.
+    pub(crate) owner: Option<i64>,
     pub(super) questions: Arc<Questions>,
     /// For one message, which is sent to its end when the program stops.
     pub(super) whole: Cancel,
