@@ -312,6 +312,8 @@ pub struct Response {
     pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
+    /// What its conversation has lost since the last turn, in sentences: it was damaged on disk, or too large and began anew.
+    pub lost: Vec<String>,
     /// What went wrong, if something did.
     pub error: Option<Error>,
 }
@@ -354,6 +356,7 @@ impl Response {
         self.steps += before.steps;
         self.tool_calls.splice(..0, before.tool_calls);
         self.stored.splice(..0, before.stored);
+        self.lost.splice(..0, before.lost);
         self.usage.add(before.usage);
         add_cost(&mut self.cost, before.cost);
     }

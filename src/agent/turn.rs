@@ -83,7 +83,8 @@ impl Agent {
             let chosen = open.session.model.as_deref();
             let models = self.models.choose(&request.model, chosen)?;
             models.first().clone_into(&mut response.model);
-            let warnings = open.session.damage.iter().chain(&models.warnings);
+            response.lost.clone_from(&open.session.damage);
+            let warnings = response.lost.iter().chain(&models.warnings);
             warnings.for_each(|warning| events(Event::Warning(warning.clone())));
             let context = TurnContext {
                 agent: self,

@@ -331,14 +331,21 @@ fn joined_text(messages: &[Inbound]) -> String {
 
 /// The text that ends a turn in its chat.
 fn final_text(response: &Response) -> String {
-    let output = response.output.trim();
+    let mut parts: Vec<String> = response
+        .lost
+        .iter()
+        .map(|lost| format!("⚠️ {lost}"))
+        .collect();
+    let answer = response.answer_for_chat();
     let end = match &response.error {
         // An empty one is told as such.
-        None if output.is_empty() => return "(The answer has no visible text.)".to_owned(),
-        None => return response.answer_for_chat(),
+        None if answer.is_empty() => "(The answer has no visible text.)".to_owned(),
+        None => String::new(),
         Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
         // Its hint is for the terminal.
         Some(error) => format!("⚠️ {}", error.message),
     };
-    format!("{output}\n\n{end}").trim_start().to_owned()
+    parts.extend([answer, end]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
 }

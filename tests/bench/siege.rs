@@ -392,7 +392,7 @@ fn write_to_large_ones(api: &BotApi, shown: &Shown, length: Duration) -> Vec<Str
     let mut strange = Vec::new();
     let above = [
         ("hello 1", "MB"),
-        ("hello 2", "MB"),
+        ("hello 2", "Done: hello 2."),
         ("/new", ""),
         ("hello 3", "Done: hello 3."),
     ];

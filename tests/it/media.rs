@@ -350,7 +350,12 @@ fn a_chat_that_is_too_large_is_answered_and_begins_anew() {
     let gateway = start(&home);
     api.text(OWNER, "hello");
     let told = api.wait_for_texts(OWNER, 1);
-    assert!(told.join("\n").contains("Here."), "{told:?}");
+    assert!(
+        told[0].contains("MB") && told[0].ends_with("Here."),
+        "{told:?}"
+    );
+    api.text(OWNER, "again");
+    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Here.");
     ends(gateway);
 }
 
