@@ -92,12 +92,8 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
     Ok(text_reply("done"))
 }
 
+/// Appends to a file, or creates it.
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
-    append(target, content, "")
-}
-
-/// Appends to a file, or creates it. `separator` is added first where the last line has no line end.
-pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<Reply> {
     let (entry, name) = (LockedEntry::lock(target)?, target.asked.display());
     let added = size(content.len() as u64);
     let Some(old) = entry.open(OFlags::RDWR | OFlags::APPEND)? else {
@@ -106,19 +102,16 @@ pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<R
     };
     let (mut file, len) = (&old.file, old.len());
     let style = style_of(&old)?;
-    let unterminated = !style.is_terminated();
-    let separator = if unterminated { separator } else { "" };
-    if let Err(e) = file.write_all(&style.part(&[separator, content].concat())) {
+    if let Err(e) = file.write_all(&style.part(content)) {
         // A full disk may have taken a part.
         file.set_len(len)
             .doing(format_args!("undoing a partial write to {name}"))?;
         return Err(Error::from(e));
     }
-    let joined = unterminated && separator.is_empty();
-    let notice = if joined {
-        "; its last line had no line end, so the text continues that line"
-    } else {
+    let notice = if style.is_terminated() {
         ""
+    } else {
+        "; its last line had no line end, so the text continues that line"
     };
     let text = format!("appended {added} to {name}{notice}");
     Ok(changed(&entry, false, text))
@@ -144,7 +137,8 @@ pub(super) fn remove_file(target: Target) -> Result<Reply> {
         .open(OFlags::RDONLY)?
         .ok_or_else(|| target.error(Errno::NOENT))?;
     entry.remove().map_err(|e| target.error(e))?;
-    Ok(text_reply(format!("deleted {}", target.asked.display())))
+    let text = format!("deleted {}", target.asked.display());
+    Ok(changed(&entry, false, text))
 }
 
 pub(super) fn edit_file(

@@ -8,7 +8,6 @@ mod incoming;
 mod lines;
 mod list;
 pub(crate) mod notes;
-mod ranking;
 mod read;
 mod replace;
 #[cfg(test)]
@@ -234,10 +233,8 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             new_text,
             replace_all.unwrap_or(false),
         ),
+        FileJob::RemoveFile { path } => edit::remove_file(trees.find(path, Access::Write)?),
         FileJob::Passages => notes::passages(trees.workspace()),
-        FileJob::Memory { request, now } => {
-            notes::perform(trees.workspace(), request, now, hung_up)
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, one_line, size};
 use crate::usage::Budget;
 use crate::worker::Workers;
-use crate::worker::protocol::{FileJob, Header, Job};
+use crate::worker::protocol::{FileJob, Header, Job, Reply};
 
 /// The arguments that summaries show.
 const SHOWN: &[&str] = &["pattern", "path"];
@@ -113,28 +113,11 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
     let workers = &workshop.workers;
     let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
     let job = arguments::<FileJob>(&job)?;
-    let changes = matches!(
-        job,
-        FileJob::WriteFile { .. } | FileJob::AppendFile { .. } | FileJob::EditFile { .. }
-    );
-    let job = Job::File(job);
-    let path = plain_path(text(args, "path"), workers.workspace());
-    let versions = turn.budget.versions().filter(|_| changes);
-    let before = versions
-        .filter(|versions| !versions.has(&path))
-        .map(|_| replaced(workers, &path, turn.cancel));
-    let reply = workers.call(&job, turn.cancel)?;
-    if let (Some(versions), Header::Changed { stamp, is_new }) = (versions, &reply.header) {
-        let before = match &before {
-            _ if *is_new => Old::Absent,
-            Some(Replaced::Content(content)) => Old::Content(content),
-            _ => Old::Unknown,
-        };
-        if let Err(e) = versions.changed(&path, before, stamp.clone()) {
-            let what = format!("/undo will not take {path} back: {}", e.message);
-            (turn.events)(Event::Notice(what));
-        }
-    }
+    let reply = if job.changes_files() {
+        change_file(workers, job, turn)?
+    } else {
+        workers.call(&Job::File(job), turn.cancel)?
+    };
     match reply.header {
         Header::Image => show_image(text(args, "path"), &reply.body),
         Header::Recording => heard(workshop, text(args, "path"), turn),
@@ -149,6 +132,30 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
             }))
         }
     }
+}
+
+/// Does a job that changes a file, and keeps what the file was for `/undo`.
+pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
+    let path = plain_path(job.path(), workers.workspace());
+    let job = Job::File(job);
+    let Some(versions) = turn.budget.versions() else {
+        return workers.call(&job, turn.cancel);
+    };
+    let is_known = versions.has(&path);
+    let before = (!is_known).then(|| replaced(workers, &path, turn.cancel));
+    let reply = workers.call(&job, turn.cancel)?;
+    if let Header::Changed { stamp, is_new } = &reply.header {
+        let before = match &before {
+            _ if *is_new => Old::Absent,
+            Some(Replaced::Content(content)) => Old::Content(content),
+            _ => Old::Unknown,
+        };
+        if let Err(e) = versions.changed(&path, before, stamp.clone()) {
+            let what = format!("/undo will not take {path} back: {}", e.message);
+            (turn.events)(Event::Notice(what));
+        }
+    }
+    Ok(reply)
 }
 
 /// Reads a file that would be replaced.

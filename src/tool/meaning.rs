@@ -11,18 +11,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::CallContext;
+use super::memory::{Passage, show_passage};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::json::from_json;
 use crate::storage::{self, Durability, Lock};
-use crate::text::first_lines;
 use crate::usage::Budget;
-use crate::worker::Workers;
-use crate::worker::protocol::{FileJob, Job};
 
-/// Passages to show, and the bytes of each.
+/// Passages to show.
 const SHOWN: usize = 5;
-const MAX_SHOWN: usize = 600;
 /// Texts of one request.
 const BATCH: usize = 64;
 /// How long to wait for another search.
@@ -47,25 +44,15 @@ struct Vectors {
     vectors: BTreeMap<String, String>,
 }
 
-/// A note's key, a line number and a text.
-type Passage = (String, usize, String);
-
 impl Meaning {
     /// The passages of notes that are nearest to a query.
     pub(super) fn search(
         &self,
-        workers: &Workers,
+        passages: &[Passage],
         query: &str,
         turn: &CallContext,
     ) -> Result<String> {
-        let found = workers
-            .call(&Job::File(FileJob::Passages), turn.cancel)?
-            .into_text()?;
-        let passages: Vec<Passage> = found
-            .lines()
-            .filter_map(|line| from_json(line).ok())
-            .collect();
-        let vectors = self.vectors_of(&passages, turn)?;
+        let vectors = self.vectors_of(passages, turn)?;
         let query = (self.embed)(&[query], turn.cancel, turn.budget)?
             .pop()
             .map(|vector| quantized(&vector))
@@ -73,16 +60,11 @@ impl Meaning {
         let mut ranked: Vec<(f32, &Passage)> = vectors
             .iter()
             .map(|vector| cosine(&query, vector))
-            .zip(&passages)
+            .zip(passages)
             .collect();
         ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let shown = ranked.iter().take(SHOWN);
-        let shown: Vec<String> = shown
-            .map(|(_, (key, line, text))| {
-                format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))
-            })
-            .collect();
-        Ok(shown.concat())
+        Ok(shown.map(|(_, passage)| show_passage(passage)).collect())
     }
 
     /// The vector of each passage: the kept one, else a new one, which is kept.

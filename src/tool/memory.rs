@@ -1,23 +1,34 @@
-//! The tool for what should outlast a conversation: notes in the workspace's `memory/`, one file each.
+//! The tool for what should outlast a conversation: notes outside the workspace, one file each. Each action is a job for files.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::files::change_file;
 use super::{
     CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, Workshop, arguments, text,
 };
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::json::from_json;
 use crate::session::search::{Found, search_past};
-use crate::template;
-use crate::text::{clip, fenced, one_line};
-use crate::worker::protocol::{FileJob, Job, MemoryAction, MemoryRequest};
+use crate::text::{clip, fenced, first_lines, one_line};
+use crate::worker::Workers;
+use crate::worker::protocol::{FileJob, Job};
 
+/// The note that is used when none is named.
+const MEMORY: &str = "MEMORY";
+/// The most bytes of a key: with a suffix it has to be a file name.
+const MAX_KEY: usize = 120;
+/// The most passages that a search by words shows, and the bytes of each.
+const MAX_FOUND: usize = 10;
+const MAX_SHOWN: usize = 600;
 /// The most characters of a line from a conversation.
 const MAX_LINE: usize = 300;
 
-/// The arguments are the fields of [`MemoryRequest`].
 const SPEC: ToolSpec = ToolSpec::built_in(
     "memory",
     Risk::Writes,
@@ -30,56 +41,227 @@ const SPEC: ToolSpec = ToolSpec::built_in(
     ),
 );
 
+/// The arguments of a call.
+#[derive(Deserialize)]
+struct Request {
+    action: Action,
+    key: Option<String>,
+    content: Option<String>,
+    query: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    View,
+    Write,
+    Append,
+    Search,
+    Delete,
+}
+
 pub(crate) fn memory_tool(workshop: &Arc<Workshop>) -> Function {
     workshop
         .tool(SPEC, &["action", "key", "query"], run)
         .safe_if(only_looks)
 }
 
-/// With a model for it, a search also compares meanings.
 fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
+    let request = arguments::<Request>(args)?;
+    let workers = &workshop.workers;
+    let Some(notes) = workers.notes() else {
+        return Err(Error::failed("there are no notes here"));
+    };
     let now = (workshop.local_time)(SystemTime::now());
-    let mut request = arguments::<MemoryRequest>(args)?;
-    let key = text(args, "key").trim();
+    let asked = request.key.as_deref().unwrap_or_default().trim();
+    let key = match asked {
+        "" => None,
+        key => Some(checked_key(key, &now)?),
+    };
+    let path = match &key {
+        None => notes.real.join(format!("{MEMORY}.md")),
+        Some(key) => notes.real.join(format!("{key}.md")),
+    };
+    let path = path.display().to_string();
+    let job = match (request.action, key) {
+        (Action::View, None) => FileJob::ListDir {
+            path: notes.real.display().to_string(),
+            depth: None,
+        },
+        (Action::View, Some(_)) => FileJob::ReadFile {
+            path,
+            offset: None,
+            limit: None,
+            pages: None,
+        },
+        (Action::Search, _) => {
+            let query = request.query.or(request.content).unwrap_or_default();
+            return search(workshop, &query, turn);
+        }
+        (Action::Append, key) => {
+            let content = content(request.content)?;
+            let content = entry(key.as_deref(), content.trim_end(), &now);
+            FileJob::AppendFile { path, content }
+        }
+        (Action::Write | Action::Delete, None) => {
+            return Err(Error::failed(
+                "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md",
+            ));
+        }
+        (Action::Write, Some(_)) => {
+            let content = format!("{}\n", content(request.content)?.trim_end());
+            let shown = None;
+            FileJob::WriteFile {
+                path,
+                content,
+                shown,
+            }
+        }
+        (Action::Delete, Some(_)) => FileJob::RemoveFile { path },
+    };
+    let reply = match request.action {
+        Action::View | Action::Search => workers.call(&Job::File(job), turn.cancel)?,
+        Action::Write | Action::Append | Action::Delete => change_file(workers, job, turn)?,
+    };
+    Ok(ToolOutput::text(reply.into_text()?))
+}
+
+fn content(content: Option<String>) -> Result<String> {
+    let content = content.filter(|content| !content.trim().is_empty());
+    content.ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
+}
+
+/// What is appended to a note: a line, which has the time where the note is about a day.
+fn entry(key: Option<&str>, content: &str, now: &str) -> String {
+    match key.filter(|key| is_day(key)) {
+        None => format!("{content}\n"),
+        // Hours and minutes; on another day with the date.
+        Some(day) => {
+            let time = if now.starts_with(day) {
+                now.get(11..16)
+            } else {
+                now.get(..16)
+            };
+            format!("- {} {content}\n", time.unwrap_or(now))
+        }
+    }
+}
+
+/// The key as it appears in the file name. `now` gives the day for `today`.
+fn checked_key(key: &str, now: &str) -> Result<String> {
     let key = key.strip_prefix("memory/").unwrap_or(key);
     let key = key.strip_suffix(".md").unwrap_or(key);
-    request.key = Some(key.to_owned()).filter(|key| !key.is_empty());
-    let replaces = matches!(request.action, MemoryAction::Write | MemoryAction::Delete);
-    if replaces && request.key.is_none() {
-        let what =
-            "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md";
-        return Err(Error::failed(what));
-    }
-    let workers = &workshop.workers;
-    template::make_notes(&workshop.home.notes())?;
-    let is_search = request.action == MemoryAction::Search;
-    let job = Job::File(FileJob::Memory { request, now });
-    let mut by_words = workers.call(&job, turn.cancel)?.into_text()?;
-    if is_search {
-        by_words.push_str(&past_conversations(workshop, args, turn)?);
-    }
-    let Some(meaning) = workshop.meaning.as_ref().filter(|_| is_search) else {
-        return Ok(ToolOutput::text(by_words));
+    let problem = if key.is_empty() {
+        "it is empty"
+    } else if key.contains(['/', '\\']) || key.chars().any(char::is_control) {
+        "it contains a slash or a control character"
+    } else if key.starts_with('.') {
+        "it starts with a dot"
+    } else if key.len() > MAX_KEY {
+        "it is too long"
+    } else {
+        return Ok(match key.to_ascii_lowercase().as_str() {
+            "today" => now.get(..10).unwrap_or(now).to_owned(),
+            "memory" => MEMORY.to_owned(),
+            _ => key.to_owned(),
+        });
     };
-    let query = Some(text(args, "query"))
-        .filter(|query| !query.is_empty())
-        .unwrap_or(text(args, "content"));
-    let by_meaning = match meaning.search(workers, query, turn) {
-        Ok(found) => format!("Nearest in meaning:\n\n{found}"),
-        Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
-    };
-    Ok(ToolOutput::text(format!(
-        "{by_meaning}By words:\n\n{by_words}"
+    let key = one_line(key, 60);
+    Err(Error::failed(format!(
+        "invalid key \"{key}\": {problem}; use a plain name, for example garden"
     )))
 }
 
-/// What was said of it in earlier conversations, fenced: others may have said it. Empty if nothing was.
-fn past_conversations(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<String> {
-    let words: Vec<String> = text(args, "query")
-        .split_whitespace()
+/// Whether a key is a date, `2026-11-22`.
+fn is_day(key: &str) -> bool {
+    let fits = |(at, b): (usize, u8)| {
+        if matches!(at, 4 | 7) {
+            b == b'-'
+        } else {
+            b.is_ascii_digit()
+        }
+    };
+    key.len() == 10 && key.bytes().enumerate().all(fits)
+}
+
+/// A part of a note: its key, the number of its first line, and its text.
+pub(super) type Passage = (String, usize, String);
+
+/// The passage as a search shows it.
+pub(super) fn show_passage((key, line, text): &Passage) -> String {
+    format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))
+}
+
+/// Searches notes by words and, with a model for it, by meaning, and earlier conversations by words.
+fn search(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<ToolOutput> {
+    let words = words_of(query);
+    if words.is_empty() {
+        return Err(Error::failed("\"query\" contains no word to search for"));
+    }
+    let passages = read_passages(&workshop.workers, turn.cancel)?;
+    let mut found = find_words(&passages, &words);
+    found.push_str(&past_conversations(workshop, query, turn)?);
+    let Some(meaning) = &workshop.meaning else {
+        return Ok(ToolOutput::text(found));
+    };
+    let by_meaning = match meaning.search(&passages, query, turn) {
+        Ok(nearest) => format!("Nearest in meaning:\n\n{nearest}"),
+        Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
+    };
+    Ok(ToolOutput::text(format!(
+        "{by_meaning}By words:\n\n{found}"
+    )))
+}
+
+/// What the notes say, the newest first.
+fn read_passages(workers: &Workers, cancel: &Cancel) -> Result<Vec<Passage>> {
+    let reply = workers.call(&Job::File(FileJob::Passages), cancel)?;
+    let lines = reply.into_text()?;
+    Ok(lines
+        .lines()
+        .filter_map(|line| from_json(line).ok())
+        .collect())
+}
+
+/// The words of a query in lower case. Those of one or two ASCII letters are in every note: they count where there are no others.
+fn words_of(query: &str) -> Vec<String> {
+    let lower = query.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric());
+    let mut words: Vec<String> = words
+        .filter(|word| !word.is_empty())
         .map(str::to_owned)
         .collect();
-    if words.is_empty() || turn.origin.channel == SUBAGENT {
+    if words.iter().any(|word| word.len() > 2) {
+        words.retain(|word| word.len() > 2);
+    }
+    words
+}
+
+/// The passages that contain any of the words, those with more of them first.
+fn find_words(passages: &[Passage], words: &[String]) -> String {
+    let count = |(key, _, text): &Passage| {
+        let text = format!("{key}\n{text}").to_lowercase();
+        words.iter().filter(|word| text.contains(*word)).count()
+    };
+    let counted = passages.iter().map(|passage| (count(passage), passage));
+    let mut found: Vec<_> = counted.filter(|(count, _)| *count > 0).collect();
+    found.sort_by_key(|(count, _)| Reverse(*count));
+    if found.is_empty() {
+        return "no matches\n".to_owned();
+    }
+    let shown = found.iter().take(MAX_FOUND);
+    let mut out: String = shown.map(|(_, passage)| show_passage(passage)).collect();
+    let more = found.len().saturating_sub(MAX_FOUND);
+    if more > 0 {
+        out.push_str(&format!("[{more} more passages match: use rarer words]\n"));
+    }
+    out
+}
+
+/// What was said of it in earlier conversations, fenced: others may have said it. Empty if nothing was.
+fn past_conversations(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<String> {
+    let words: Vec<String> = query.split_whitespace().map(str::to_owned).collect();
+    if turn.origin.channel == SUBAGENT {
         return Ok(String::new());
     }
     let found = search_past(&workshop.home, &words, turn.origin)?;
@@ -104,22 +286,74 @@ fn only_looks(args: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::Owner;
-    use crate::tool::schema::check;
     use serde_json::json;
 
     #[test]
-    fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
+    fn each_action_that_is_offered_is_one_and_looking_is_safe() {
         let schema: Value = serde_json::from_str(&SPEC.schema).unwrap();
         let actions = schema["properties"]["action"]["enum"].clone();
+        assert_eq!(actions.as_array().unwrap().len(), 5);
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
-            assert_eq!(check(&schema, args.clone(), Owner::BuiltIn).unwrap(), args);
-            let request: MemoryRequest = arguments(&args).unwrap();
-            assert_eq!(serde_json::to_value(request).unwrap(), args);
-            let safe = matches!(action.as_str(), Some("view" | "search"));
-            assert_eq!(only_looks(&args), safe, "{action}");
+            let request: Request = arguments(&args).unwrap();
+            let looks = matches!(request.action, Action::View | Action::Search);
+            assert_eq!(only_looks(&args), looks, "{action}");
         }
-        assert!(arguments::<MemoryRequest>(&json!({"action": "forget"})).is_err());
+        assert!(arguments::<Request>(&json!({"action": "forget"})).is_err());
+    }
+
+    #[test]
+    fn a_key_is_a_plain_name_in_any_language() {
+        let now = "2026-11-22 10:04:05";
+        for (key, comes_to) in [
+            ("garden", "garden"),
+            ("memory/garden.md", "garden"),
+            ("Sebastian's birthday", "Sebastian's birthday"),
+            ("買い物", "買い物"),
+            ("רשימה", "רשימה"),
+            ("v1.2", "v1.2"),
+            ("Today", "2026-11-22"),
+            ("memory.md", "MEMORY"),
+        ] {
+            assert_eq!(checked_key(key, now).unwrap(), comes_to);
+        }
+        for key in [
+            "../x",
+            "a/b",
+            "/etc/passwd",
+            ".hidden",
+            "..",
+            ".md",
+            "a\\b",
+            "a\nb",
+            "a\0b",
+            &"長".repeat(50),
+        ] {
+            assert!(checked_key(key, now).is_err(), "{key:?}");
+        }
+        assert!(is_day("2026-11-22") && !is_day("2026-1-22x") && !is_day("garden"));
+    }
+
+    #[test]
+    fn passages_with_more_of_the_words_come_first() {
+        let passage = |key: &str, text: &str| (key.to_owned(), 1, text.to_owned());
+        let passages = [
+            passage("new", "the cat sleeps"),
+            passage("quince", "jam"),
+            passage("old", "ÄPFEL, and food for the cat"),
+            passage("買い物", "牛乳とパンを買う"),
+        ];
+        let keys = |query: &str| {
+            let found = find_words(&passages, &words_of(query));
+            let lines = found.lines().filter(|line| !line.is_empty());
+            let keys = lines.map(|line| line.split(':').next().unwrap_or_default().to_owned());
+            keys.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(keys("CAT food"), "old new");
+        assert_eq!(keys("is a cat"), "new old");
+        assert_eq!(keys("quince"), "quince");
+        assert_eq!(keys("äpfel"), "old");
+        assert_eq!(keys("牛乳"), "買い物");
+        assert_eq!(keys("nothing"), "no matches");
     }
 }

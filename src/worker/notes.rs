@@ -9,7 +9,7 @@ use crate::access::Tree;
 use crate::error::{Context, Result};
 use crate::storage::{self, Durability, segments};
 use crate::template;
-use crate::worker::protocol::{FileJob, Job, MemoryAction};
+use crate::worker::protocol::{FileJob, Job};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A note has no more bytes.
@@ -34,7 +34,7 @@ impl Notes {
         };
         let mut file_job = file_job.clone();
         let path = match &mut file_job {
-            FileJob::Memory { .. } | FileJob::Passages => return Some(Job::File(file_job)),
+            FileJob::Passages => return Some(Job::File(file_job)),
             FileJob::TakeFile(_) => return None,
             FileJob::PutBack(file) => &mut file.path,
             FileJob::Grep { path, .. } => path.as_mut()?,
@@ -43,7 +43,8 @@ impl Notes {
             | FileJob::GiveFile { path, .. }
             | FileJob::WriteFile { path, .. }
             | FileJob::AppendFile { path, .. }
-            | FileJob::EditFile { path, .. } => path,
+            | FileJob::EditFile { path, .. }
+            | FileJob::RemoveFile { path } => path,
         };
         let below = self.below(Path::new(path))?;
         *path = match below.to_str()? {
@@ -84,20 +85,7 @@ impl Notes {
             self.give_to_owner()
                 .doing("giving the notes to the owner of the workspace")?;
         }
-        let changes = match job {
-            Job::File(FileJob::Memory { request, .. }) => {
-                !matches!(request.action, MemoryAction::View | MemoryAction::Search)
-            }
-            Job::File(job) => matches!(
-                job,
-                FileJob::WriteFile { .. }
-                    | FileJob::AppendFile { .. }
-                    | FileJob::EditFile { .. }
-                    | FileJob::PutBack(_)
-            ),
-            _ => false,
-        };
-        if changes {
+        if matches!(job, Job::File(job) if job.changes_files()) {
             // A full disk stops nobody from tidying up.
             drop(self.keep_copy(SystemTime::now()));
         }

@@ -265,13 +265,42 @@ pub(crate) enum FileJob {
         new_text: String,
         replace_all: Option<bool>,
     },
+    RemoveFile {
+        path: String,
+    },
     /// Returns what the notes say in passages, a line for each: `[KEY, LINE, TEXT]` as JSON.
     Passages,
-    Memory {
-        request: MemoryRequest,
-        /// Local time, formatted by [`crate::text::LocalTime`]: the process does not know the user's zone.
-        now: String,
-    },
+}
+
+impl FileJob {
+    /// Whether it changes a file that is there.
+    pub(crate) fn changes_files(&self) -> bool {
+        matches!(
+            self,
+            Self::WriteFile { .. }
+                | Self::AppendFile { .. }
+                | Self::EditFile { .. }
+                | Self::RemoveFile { .. }
+                | Self::PutBack(_)
+        )
+    }
+
+    /// The path of a job about one file.
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            Self::ListDir { path, .. }
+            | Self::ReadFile { path, .. }
+            | Self::GiveFile { path, .. }
+            | Self::WriteFile { path, .. }
+            | Self::AppendFile { path, .. }
+            | Self::EditFile { path, .. }
+            | Self::RemoveFile { path } => path,
+            Self::Grep { path, .. } => path.as_deref().unwrap_or(""),
+            Self::PutBack(file) => &file.path,
+            Self::TakeFile(file) => &file.dir,
+            Self::Passages => "",
+        }
+    }
 }
 
 /// A file as a question about its replacement showed it.
@@ -300,26 +329,6 @@ pub(crate) struct OldFile {
     pub was_there: bool,
     #[serde(skip)]
     pub content: Vec<u8>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub(crate) struct MemoryRequest {
-    pub action: MemoryAction,
-    /// The note's name.
-    pub key: Option<String>,
-    pub content: Option<String>,
-    pub query: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum MemoryAction {
-    #[default]
-    View,
-    Write,
-    Append,
-    Search,
-    Delete,
 }
 
 impl Job {

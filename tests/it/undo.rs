@@ -45,6 +45,11 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
                 &json!({"path": "log.txt", "content": "more"}),
             ),
             call("c", "exec", &json!({"command": "echo made > made.txt"})),
+            call(
+                "m",
+                "memory",
+                &json!({"action": "write", "key": "garden", "content": "nonsense"}),
+            ),
         ]),
         Reply::text("Done."),
         Reply::text("Nothing."),
@@ -59,6 +64,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     for (name, content) in before {
         home.write(&format!("workspace/{name}"), content);
     }
+    home.write("memory/garden.md", "A quince\n");
     let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}")));
     let mut talk = talk(&home);
     talk.types("change them\r");
@@ -69,6 +75,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     talk.types("/undo\r");
     for line in [
         "bantam: took back: change them",
+        "garden.md",
         "bantam: restored log.txt",
         "bantam: restored edited.txt",
         "bantam: mine.txt stays as it is: it has changed since",
@@ -84,6 +91,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         ("log.txt", "one\n"),
         ("mine.txt", "by the user, since"),
         ("made.txt", "made\n"),
+        ("../memory/garden.md", "A quince\n"),
     ] {
         assert_eq!(file(name).unwrap(), content, "{name}");
     }
