@@ -17,6 +17,7 @@ use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
 use crate::tool::{Audience, ToolSpec};
+use crate::worker::protocol::{FileJob, Job};
 
 /// Replies as hosts send them, to begin with, and calls as models write them into their text.
 fn corpus() -> Vec<Vec<u8>> {
@@ -335,7 +336,7 @@ fn no_call_enters_a_sandbox_that_would_show_the_home() {
         env: &env,
     };
     let workers = workers(parts).unwrap();
-    let job = crate::worker::protocol::Job::Layers;
+    let job = Job::File(FileJob::Passages);
     let refused = workers.call(&job, &Cancel::new(None)).unwrap_err();
     assert!(refused.message.contains("in /usr, which commands can read"));
 }

@@ -8,7 +8,7 @@ use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
-use crate::doctor::canary::{self, Subject};
+use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
@@ -152,7 +152,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
         passed,
         network: exec.network,
     };
-    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
+    report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.

@@ -1,9 +1,9 @@
 //! Checks of this installation, each with at most one fix.
 //!
-//! The sandbox is tried ([`canary`]), not judged by its settings. Doctor repairs and changes nothing.
+//! The sandbox is tried ([`break_out`]), not judged by its settings. Doctor repairs and changes nothing.
 
 pub(crate) mod bot;
-pub(crate) mod canary;
+pub(crate) mod break_out;
 pub(crate) mod home;
 pub(crate) mod model;
 pub(crate) mod sandbox;

@@ -7,6 +7,7 @@ use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::config::Exec;
 use crate::error::{Error, Result};
+use crate::sys;
 use crate::tool::exec::ending;
 use crate::worker::protocol::{ExecJob, Header, Job, Termination};
 use crate::worker::{Confinement, Workers};
@@ -33,10 +34,10 @@ pub(crate) fn sandbox(
         report(why);
         return Ok(false);
     }
-    match control(workers).and_then(|()| active_layers(workers)) {
-        Ok(layers) => report(Check::ok(
+    match control(workers) {
+        Ok(()) => report(Check::ok(
             NAME,
-            format!("commands are confined by {layers}"),
+            format!("commands are confined by {}", layers(workers)),
         )),
         Err(e) => {
             let fix = format!("{PAGE}; or do without commands: {NO_COMMANDS}");
@@ -47,7 +48,7 @@ pub(crate) fn sandbox(
     if workers.confinement() != Some(Confinement::Landlock) {
         return Ok(true);
     }
-    let namespaces = workers.try_confinement(Confinement::Namespaces, &Cancel::new(None))?;
+    let namespaces = workers.probe(Confinement::Namespaces, &Cancel::new(None))?;
     let why = namespaces.err().unwrap_or_default();
     let found = format!("namespaces are refused ({why}); {LANDLOCK_ALONE}");
     report(Check::info(NAME, found).fix(PAGE));
@@ -71,13 +72,15 @@ fn why_off(exec: &Exec) -> Option<Check> {
     (!exec.enabled).then(|| Check::info(NAME, found))
 }
 
-/// The layers that hold commands, as a process in the sandbox reports them.
-fn active_layers(workers: &Workers) -> Result<String> {
-    let layers = workers
-        .call(&Job::Layers, &Cancel::new(None))?
-        .into_text()?;
-    let layers = layers.lines().filter(|layer| !layer.ends_with(": none"));
-    Ok(layers.collect::<Vec<_>>().join("; "))
+/// The layers that hold commands.
+fn layers(workers: &Workers) -> String {
+    let landlock = sys::landlock_abi().ok();
+    let landlock = landlock.map(|version| format!("Landlock (version {version})"));
+    let namespaces = workers.confinement() == Some(Confinement::Namespaces);
+    let namespaces = namespaces.then(|| "namespaces".to_owned());
+    let filter = Some("a system call filter".to_owned());
+    let layers = [namespaces, landlock, filter].into_iter().flatten();
+    layers.collect::<Vec<_>>().join(", ")
 }
 
 /// Shows that an ordinary command works in the sandbox. Without that, a break-out that fails proves nothing.

@@ -241,23 +241,3 @@ pub(crate) fn scratch_devices(confinement: Confinement) -> Vec<u64> {
         .filter_map(|(path, _)| Some(rustix::fs::stat(*path).ok()?.st_dev))
         .collect()
 }
-
-/// Describes the confinement to people, a line for each layer.
-pub(crate) fn layers(setup: &Setup) -> String {
-    let (namespaces, landlock, seccomp) = match setup.confinement {
-        Confinement::Namespaces if setup.network == Network::Full => {
-            ("user, mount, pid, ipc, uts, cgroup", true, "on")
-        }
-        Confinement::Namespaces => ("user, mount, pid, ipc, uts, cgroup, net", true, "on"),
-        Confinement::Landlock => ("none", true, "on"),
-        Confinement::Unconfined | Confinement::Disabled => ("none", false, "none"),
-    };
-    let abi = sys::landlock_abi()
-        .ok()
-        .filter(|_| landlock)
-        .map_or("none".to_owned(), |abi| format!("version {abi}"));
-    format!(
-        "namespaces: {namespaces}\nlandlock: {abi}\nseccomp: {seccomp}\nuser: {}\n",
-        geteuid().as_raw()
-    )
-}

@@ -279,15 +279,8 @@ mod tests {
 
         let mut forging = saying(Header::Ready, unavailable());
         assert_eq!(confined(&mut forging, &cancel).unwrap(), Ok(()));
-        let reply = exchange(
-            &mut forging,
-            &Job::Layers,
-            None,
-            &cancel,
-            &mut |_| (),
-            false,
-        )
-        .unwrap();
+        let job = Job::File(FileJob::Passages);
+        let reply = exchange(&mut forging, &job, None, &cancel, &mut |_| (), false).unwrap();
         forging.wait().unwrap();
         let error = reply.into_text().unwrap_err();
         assert!(error.message.contains("unexpected reply"), "{error}");

@@ -191,8 +191,8 @@ impl Workers {
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
         }
-        let needs_none = self.sandbox == Sandbox::Auto
-            && matches!(job, Job::File(_) | Job::Read(_) | Job::Layers);
+        let needs_none =
+            self.sandbox == Sandbox::Auto && matches!(job, Job::File(_) | Job::Read(_));
         let mut chosen = lock_chosen();
         let sandbox = match chosen.clone() {
             // A command looks again where there was none: no command has run yet.
@@ -240,7 +240,7 @@ impl Workers {
         cancel: &Cancel,
     ) -> Result<Result<Confined, String>> {
         let network = match (job, self.setup.network) {
-            (Job::File(_) | Job::Read(_), _) | (Job::Layers, Network::Guarded) => Network::None,
+            (Job::File(_) | Job::Read(_), _) => Network::None,
             (_, network) => network,
         };
         let is_guarded = confinement == Confinement::Namespaces && network == Network::Guarded;
@@ -363,18 +363,17 @@ impl Workers {
         notes.is_some_and(|(notes, _)| notes.is_own_workspace)
     }
 
-    /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
-    /// unavailable. Chooses nothing for other calls.
-    pub(crate) fn try_confinement(
+    /// Enters one confinement in a process of its own, and says why it is unavailable. Chooses nothing for other calls.
+    pub(crate) fn probe(
         &self,
         confinement: Confinement,
         cancel: &Cancel,
-    ) -> Result<Result<String, String>> {
-        match self.try_to_start(confinement, &Job::Layers, cancel)? {
-            Ok(confined) => {
-                let layers =
-                    finish(confined, &Job::Layers, None, cancel, &mut |_| ())?.into_text()?;
-                Ok(Ok(layers.trim_end().to_owned()))
+    ) -> Result<Result<(), String>> {
+        let job = Job::File(FileJob::Passages);
+        match self.try_to_start(confinement, &job, cancel)? {
+            Ok(mut confined) => {
+                end(&mut confined.child)?;
+                Ok(Ok(()))
             }
             Err(why) => Ok(Err(why)),
         }

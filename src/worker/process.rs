@@ -190,10 +190,6 @@ fn do_job(setup: &Setup) -> Result<()> {
             })
         }
         Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
-        Job::Layers => Ok(Reply {
-            header: Header::Text,
-            body: sandbox::layers(setup).into_bytes(),
-        }),
     };
     match reply {
         Ok(reply) => protocol::send_reply(&mut io::stdout(), &reply),

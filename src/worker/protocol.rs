@@ -109,8 +109,6 @@ pub(crate) enum Job {
     Exec(ExecJob),
     Serve(ServeJob),
     Read(ReadingJob),
-    /// Describes the confinement, a line for each layer.
-    Layers,
 }
 
 /// Another's bytes, to be read for their content: they follow the job in pieces, so that nobody else holds all of them.
@@ -337,7 +335,7 @@ impl Job {
         match self {
             Self::Exec(job) => job.timeout_secs,
             Self::Read(_) => 40,
-            Self::File(_) | Self::Serve(_) | Self::Layers => 60,
+            Self::File(_) | Self::Serve(_) => 60,
         }
     }
 
@@ -347,7 +345,7 @@ impl Job {
             Self::Exec(job) => &job.input,
             Self::File(FileJob::TakeFile(file)) => &file.content,
             Self::File(FileJob::PutBack(file)) => &file.content,
-            Self::File(_) | Self::Serve(_) | Self::Read(_) | Self::Layers => &[],
+            Self::File(_) | Self::Serve(_) | Self::Read(_) => &[],
         }
     }
 }
@@ -498,7 +496,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
         Job::Read(job) => job.bytes = receive_pieces(from).doing("reading the job")?,
         Job::File(FileJob::TakeFile(file)) => file.content = body,
         Job::File(FileJob::PutBack(file)) => file.content = body,
-        Job::File(_) | Job::Serve(_) | Job::Layers => {}
+        Job::File(_) | Job::Serve(_) => {}
     }
     Ok(job)
 }

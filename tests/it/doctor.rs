@@ -43,7 +43,7 @@ fn fix(run: &Run, start: &str) -> String {
     fix.unwrap_or_default().to_owned()
 }
 
-/// The names of the canaries that were not stopped or not tried.
+/// The names of the break-outs that were not stopped or not tried.
 fn out_of_the_cage(run: &Run) -> Vec<&str> {
     run.stdout
         .lines()
@@ -52,7 +52,7 @@ fn out_of_the_cage(run: &Run) -> Vec<&str> {
 }
 
 /// How many break-outs were stopped.
-fn canaries(run: &Run) -> usize {
+fn break_outs(run: &Run) -> usize {
     let start = "ok    break-out: ";
     let found = run.stdout.lines().find_map(|line| line.strip_prefix(start));
     let count = found.and_then(|found| found.split(' ').next()?.parse().ok());
@@ -87,7 +87,7 @@ fn a_healthy_home_has_nothing_to_fix_and_is_left_as_it_was() {
     );
     assert!(!run.stdout.contains("FAIL"), "{}", run.stdout);
     assert_eq!(out_of_the_cage(&run), [""; 0]);
-    assert_eq!(canaries(&run), 7, "{}", run.stdout);
+    assert_eq!(break_outs(&run), 3, "{}", run.stdout);
     assert_eq!(home.files(), before);
 }
 
@@ -217,7 +217,7 @@ fn without_a_sandbox_it_says_that_nothing_holds() {
         "{}",
         run.stdout
     );
-    assert_eq!(canaries(&run), 0);
+    assert_eq!(break_outs(&run), 0);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
         .run();
     run.exits(0);
     assert!(
-        line(&run, "ok    sandbox: ").contains("landlock"),
+        line(&run, "ok    sandbox: ").contains("Landlock"),
         "{}",
         run.stdout
     );
@@ -239,7 +239,7 @@ fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
         "{why}"
     );
     assert_eq!(out_of_the_cage(&run), [""; 0]);
-    assert_eq!(canaries(&run), 7, "{}", run.stdout);
+    assert_eq!(break_outs(&run), 3, "{}", run.stdout);
 }
 
 #[test]
@@ -252,11 +252,11 @@ fn without_landlock_namespaces_hold() {
     run.exits(0);
     let sandbox = line(&run, "ok    sandbox: ");
     assert!(
-        sandbox.contains("namespaces") && !sandbox.contains("landlock"),
+        sandbox.contains("namespaces") && !sandbox.contains("Landlock"),
         "{sandbox}"
     );
     assert_eq!(out_of_the_cage(&run), [""; 0]);
-    assert_eq!(canaries(&run), 7, "{}", run.stdout);
+    assert_eq!(break_outs(&run), 3, "{}", run.stdout);
 }
 
 #[test]
@@ -277,11 +277,11 @@ fn without_either_it_fails_and_names_the_page_for_systems() {
     for part in ["bantam help sandbox", "tools.exec.enabled false"] {
         assert!(fix.contains(part), "{fix}");
     }
-    assert_eq!(canaries(&run), 0);
+    assert_eq!(break_outs(&run), 0);
 }
 
 #[test]
-fn every_canary_gets_out_of_a_sandbox_that_does_not_hold() {
+fn every_command_gets_out_of_a_sandbox_that_does_not_hold() {
     let home = healthy();
     home.write("agent/AGENT.md", "Be kind.\n");
     home.dir("workspace");
@@ -292,13 +292,13 @@ fn every_canary_gets_out_of_a_sandbox_that_does_not_hold() {
         .on_a_system_without(ANYTHING_THAT_HOLDS)
         .run();
     run.exits(1);
-    // It believes in its sandbox, as the kernel told it to; the canaries do not.
+    // It believes in its sandbox, as the kernel told it to; the commands do not.
     line(&run, "ok    sandbox: ");
     let escapes = run
         .stdout
         .lines()
         .filter(|line| line.starts_with("FAIL  break-out: "));
-    assert_eq!(escapes.count(), 7, "{}", run.stdout);
+    assert_eq!(escapes.count(), 3, "{}", run.stdout);
     assert!(
         fix(&run, "FAIL  break-out: ").contains("tools.exec.enabled false"),
         "{}",
@@ -309,7 +309,7 @@ fn every_canary_gets_out_of_a_sandbox_that_does_not_hold() {
 
 /// Where no command works, none of the break-outs was stopped by the sandbox.
 #[test]
-fn where_an_ordinary_command_dies_in_the_sandbox_no_canary_is_tested() {
+fn where_an_ordinary_command_dies_in_the_sandbox_no_break_out_is_tested() {
     let home = healthy();
     let run = home
         .bantam()
@@ -323,12 +323,12 @@ fn where_an_ordinary_command_dies_in_the_sandbox_no_canary_is_tested() {
         run.stdout
     );
     line(&run, "--    break-out: not tested");
-    assert_eq!(canaries(&run), 0);
+    assert_eq!(break_outs(&run), 0);
 }
 
-/// bash, by which a canary connects, reads the file in `BASH_ENV` first.
+/// bash, by which a command connects, reads the file in `BASH_ENV` first.
 #[test]
-fn a_canary_that_hangs_ends_and_was_not_stopped() {
+fn a_command_that_hangs_ends_and_was_not_stopped() {
     let home = healthy();
     let hang = home.write("hang.sh", "exec sleep 1000\n");
     let pass = json!({ "tools": { "exec": { "pass_env": ["BASH_ENV"] } } });
@@ -341,7 +341,7 @@ fn a_canary_that_hangs_ends_and_was_not_stopped() {
         left.len() == 1 && left[0].contains("TCP port") && left[0].contains("not tested"),
         "{left:?}"
     );
-    assert_eq!(canaries(&run), 6, "{}", run.stdout);
+    assert_eq!(break_outs(&run), 2, "{}", run.stdout);
 }
 
 #[test]

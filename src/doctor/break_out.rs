@@ -1,7 +1,8 @@
-//! Canaries: commands that try to escape from the sandbox on this machine, run exactly as the model's commands are.
+//! Three commands that try to break out of the sandbox on this machine, at its files, its network and its processes, run exactly
+//! as the model's commands are.
 //!
 //! All run twice: first as a plain child of this program, as a control; then in the sandbox, where they must have no effect.
-//! This process checks the effects: in its own files, at its own sockets, and on a process that it started. What they print
+//! This process checks the effects: in its own file, at its own port, and on a process that it started. What they print
 //! counts only if it contains a secret. Each has a time limit, and one that does not end in the sandbox proves nothing.
 
 use std::collections::hash_map::RandomState;
@@ -9,19 +10,18 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::sandbox::{self, LIMIT_SECS, NO_COMMANDS};
 use super::{Check, Outcome};
 use crate::child::{self, Network};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::paths::Home;
 use crate::storage;
 use crate::sys;
@@ -30,7 +30,7 @@ use crate::worker::protocol::Termination;
 
 const NAME: &str = "break-out";
 
-/// What the canaries run with.
+/// What the commands run with.
 pub(crate) struct Subject<'a> {
     pub home: &'a Home,
     pub workers: &'a Workers,
@@ -44,37 +44,21 @@ const TCP: &str = r#"
 if command -v bash; then bash -c '3<>"/dev/tcp/127.0.0.1/$PORT"'
 elif command -v python3; then python3 -c 'import os, socket; socket.create_connection(("127.0.0.1", int(os.environ["PORT"])), 2)'
 else nc -w 1 127.0.0.1 "$PORT" </dev/null; fi"#;
-const UNIX: &str = r#"
-if command -v perl; then perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, pack_sockaddr_un($ENV{SOCKET}))'
-elif command -v python3; then python3 -c 'import os, socket; socket.socket(socket.AF_UNIX).connect(os.environ["SOCKET"])'
-elif command -v curl; then curl -s -m 1 --unix-socket "$SOCKET" http://x/
-else nc -w 1 -U "$SOCKET" </dev/null; fi"#;
-/// Prints `up` once it runs, so that the check is not too early.
-const DAEMON: &str = r#"
-new=$(command -v setsid)
-($new sh -c 'echo up; exec >/dev/null; while :; do sleep 1; done' "$MARK" </dev/null 2>/dev/null &) | { read -r up; echo "$up"; }"#;
 
 /// What each tries, and its command.
-const CANARIES: [(&str, &str); 7] = [
+const BREAK_OUTS: [(&str, &str); 3] = [
     (
         "read or change a file beside config.json",
         r#"cat "$OUTSIDE"; echo changed >"$OUTSIDE""#,
     ),
-    (
-        "write into agent/",
-        r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#,
-    ),
-    (
-        "read the key of another process",
-        r#"cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#,
-    ),
     ("connect to a TCP port of this machine", TCP),
-    ("connect to a unix socket", UNIX),
-    ("kill another process", r#"kill -9 "$VICTIM""#),
-    ("leave a process behind", DAEMON),
+    (
+        "read the key of another process, or kill it",
+        r#"cat "/proc/$VICTIM/environ"; kill -9 "$VICTIM""#,
+    ),
 ];
 
-/// What one canary did.
+/// What one command did.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     had_effect: bool,
@@ -82,12 +66,12 @@ struct Attempt {
     ended: bool,
 }
 
-type Attempts = [Attempt; CANARIES.len()];
+type Attempts = [Attempt; BREAK_OUTS.len()];
 type Variables = Vec<(String, String)>;
 /// Runs a command, and returns what it printed and whether it ended within the time limit.
 type RunCommand<'a> = &'a dyn Fn(&str, Variables) -> Result<(Vec<u8>, bool)>;
 
-/// Lets the canaries try.
+/// Lets the commands try.
 pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
     let dir = &subject.workers.workspace().real;
     let limit = Duration::from_secs(LIMIT_SECS);
@@ -99,7 +83,7 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
         Ok((printed, end != Termination::TimedOut))
     })?;
     let mut checks = Vec::new();
-    for (n, (tries, command)) in CANARIES.iter().enumerate() {
+    for (n, (tries, command)) in BREAK_OUTS.iter().enumerate() {
         let is_open = *command == TCP && subject.network == Network::Full;
         checks.push(judge(tries, is_open, bare[n], sandboxed[n]));
     }
@@ -119,7 +103,7 @@ fn summarize(mut checks: Vec<Check>) -> Vec<Check> {
     checks
 }
 
-/// `is_open`: the configuration opens to commands what this canary tries to reach.
+/// `is_open`: the configuration opens to commands what this one tries to reach.
 fn judge(tries: &str, is_open: bool, bare: Attempt, sandboxed: Attempt) -> Check {
     if sandboxed.had_effect && is_open {
         return Check::info(
@@ -183,80 +167,50 @@ fn run_bare(
     Ok((printed, ended))
 }
 
-/// Makes what the canaries attack, runs them all, and removes it.
+/// Makes what the commands attack, runs them all, and removes it.
 fn attack(subject: &Subject, run: RunCommand) -> Result<Attempts> {
-    let mark = format!("bantam-doctor-{}-{}", std::process::id(), random());
-    let (dir, agent) = (
-        subject.home.root().join(format!(".{mark}")),
-        subject.home.agent(),
-    );
-    let had_agent = agent.exists();
+    let mark = format!(".bantam-doctor-{}-{}", std::process::id(), random());
+    let dir = subject.home.root().join(mark);
     storage::make_dir(&dir).map_err(|e| subject.home.hinted(e))?;
-    let attempts = attempts(subject, &mark, &dir, run).doing("trying the canaries");
-    storage::remove(&agent.join(&mark))?;
-    // Nobody else has put something into it meanwhile.
-    if !had_agent && fs_err::read_dir(&agent).is_ok_and(|mut entries| entries.next().is_none()) {
-        storage::remove(&agent)?;
-    }
+    let attempts = attempts(subject, &dir, run).doing("trying to break out");
     storage::remove(&dir)?;
     attempts
 }
 
-fn attempts(subject: &Subject, mark: &str, dir: &Path, run: RunCommand) -> Result<Attempts> {
-    let (content, key, agent) = (random(), random(), subject.home.agent());
-    let (outside, socket) = (dir.join("outside"), dir.join("socket"));
+fn attempts(subject: &Subject, dir: &Path, run: RunCommand) -> Result<Attempts> {
+    let (content, key, outside) = (random(), random(), dir.join("outside"));
     storage::write_new(&outside, content.as_bytes())?;
-    let (tcp, unix) = (
-        TcpListener::bind(("127.0.0.1", 0))?,
-        UnixListener::bind(&socket)?,
-    );
+    let tcp = TcpListener::bind(("127.0.0.1", 0))?;
     tcp.set_nonblocking(true)?;
-    unix.set_nonblocking(true)?;
     // It ends with its input.
-    let mut victim = child::command(Path::new("/bin/sh"));
+    let mut victim = child::command(Path::new(child::SHELL));
     victim
-        .args(["-c", "read -r line", &key])
+        .args(["-c", "read -r line"])
         .env("KEY", &key)
         .stdin(Stdio::piped());
     let mut victim = victim.spawn().doing("running /bin/sh")?;
-    let text = |path: &Path| {
-        path.to_str()
-            .map(str::to_owned)
-            .ok_or_else(|| Error::failed("the path is not UTF-8"))
-    };
     let mut variables = subject.passed.clone();
     for (name, value) in [
-        ("MARK", mark.to_owned()),
-        ("OUTSIDE", text(&outside)?),
-        ("AGENT", text(&agent)?),
-        ("SOCKET", text(&socket)?),
+        ("OUTSIDE", outside.display().to_string()),
         ("PORT", tcp.local_addr()?.port().to_string()),
         ("VICTIM", victim.id().to_string()),
     ] {
         variables.push((name.to_owned(), value));
     }
     let (mut printed, mut ended) = (Vec::new(), Vec::new());
-    for (_, command) in CANARIES {
+    for (_, command) in BREAK_OUTS {
         let (text, in_time) = run(command, variables.clone())?;
         printed.extend(text);
         ended.push(in_time);
     }
     // What kills it arrives before the end of its input.
     drop(victim.stdin.take());
-    let left = processes_with(mark)?;
-    for pid in &left {
-        // It may be gone by now.
-        kill_process(*pid, Signal::KILL).ok();
-    }
+    let is_killed = victim.wait()?.signal().is_some();
+    let is_changed = fs_err::read(&outside).ok().as_deref() != Some(content.as_bytes());
     let effects = [
-        contains(&printed, content.as_bytes())
-            || fs_err::read(&outside).ok() != Some(content.into_bytes()),
-        agent.join(mark).exists(),
-        contains(&printed, key.as_bytes()),
+        is_changed || contains(&printed, content.as_bytes()),
         tcp.accept().is_ok(),
-        unix.accept().is_ok(),
-        victim.wait()?.signal().is_some(),
-        !left.is_empty(),
+        is_killed || contains(&printed, key.as_bytes()),
     ];
     Ok(std::array::from_fn(|n| Attempt {
         had_effect: effects[n],
@@ -267,29 +221,6 @@ fn attempts(subject: &Subject, mark: &str, dir: &Path, run: RunCommand) -> Resul
 /// The standard library's hash keys are its only source of randomness.
 fn random() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
-}
-
-/// The processes with this word in their command line.
-fn processes_with(mark: &str) -> Result<Vec<Pid>> {
-    let mut found = Vec::new();
-    for entry in fs_err::read_dir("/proc")? {
-        let entry = entry?;
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-            .and_then(Pid::from_raw)
-        else {
-            continue;
-        };
-        // It may be gone by now.
-        if fs_err::read(entry.path().join("cmdline"))
-            .is_ok_and(|line| contains(&line, mark.as_bytes()))
-        {
-            found.push(pid);
-        }
-    }
-    Ok(found)
 }
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
@@ -311,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_canary_that_works_outside_and_ends_inside_was_stopped() {
+    fn only_what_works_outside_and_ends_inside_was_stopped() {
         let attempt = |had_effect, ended| Attempt { had_effect, ended };
         let (works, hangs) = (attempt(true, true), attempt(true, false));
         let (fails, stuck) = (attempt(false, true), attempt(false, false));
