@@ -122,10 +122,7 @@ fn a_long_pdf_is_read_page_by_page_and_nothing_of_it_is_lost() {
             &model,
             &json!({ "path": "long.pdf", "pages": pages }),
         );
-        assert!(
-            text.starts_with("[a PDF of 120 pages; here are pages "),
-            "{text}"
-        );
+        assert!(text.starts_with("[a PDF; here are pages "), "{text}");
         all.push_str(&text);
         let Some((_, more)) = text.rsplit_once("read it again with pages ") else {
             break;
@@ -154,7 +151,7 @@ fn a_long_pdf_is_read_page_by_page_and_nothing_of_it_is_lost() {
         &model,
         &json!({ "path": "long.pdf", "pages": "121" }),
     );
-    assert!(text.contains("there is no page 121: it has 120"), "{text}");
+    assert!(text.contains("no page 121"), "{text}");
 }
 
 /// A site that answers everything with this file. It ends with the test process.
@@ -188,11 +185,11 @@ fn a_pdf_from_the_web_is_read_page_by_page_too() {
     let url = site(long());
     let text = read(&home, &model, &json!({ "url": url, "max_chars": 5000 }));
     assert!(
-        text.contains("[a PDF of 120 pages; here are pages 1 to 3]\n[page 1]\npage1 "),
+        text.contains("[a PDF; here are pages 1 to 3]\n[page 1]\npage1 "),
         "{text}"
     );
     assert!(
-        text.ends_with("[there is more: ask again with pages 4-120]"),
+        text.ends_with("[there is more: ask again with pages 4-50]"),
         "{text}"
     );
     let text = read(&home, &model, &json!({ "url": url, "pages": "120" }));
@@ -229,7 +226,7 @@ fn an_attached_pdf_says_how_its_rest_is_read() {
     let log = fs::read_to_string(log).unwrap();
     let said = format!("read_file {path} with pages ");
     assert!(log.contains(&said), "{path}");
-    assert!(log.contains("[a PDF of 120 pages; here are pages 1 to "));
+    assert!(log.contains("[a PDF; here are pages 1 to "));
     let text = read(&home, &model, &json!({ "path": path, "pages": "120" }));
     assert!(text.contains("[page 120]\npage120 line0 "), "{text}");
 }
@@ -272,11 +269,11 @@ fn a_scan_an_encrypted_and_a_broken_pdf_are_called_that() {
             with_pages(&["", ""]),
             "[a PDF of 2 pages without text",
         ),
-        ("secret.pdf", encrypted, "encrypted PDF"),
+        ("secret.pdf", encrypted, "broken or encrypted"),
         (
             "cut.pdf",
             b"%PDF-1.4\nnothing but letters\n".to_vec(),
-            "broken PDF",
+            "broken or encrypted",
         ),
     ] {
         home.write(&format!("workspace/{name}"), file);
@@ -358,7 +355,7 @@ fn a_hostile_pdf_costs_little_and_reaches_nothing() {
         home.write(&format!("workspace/{name}"), file);
         let started = Instant::now();
         let text = read(&home, &model, &json!({ "path": name }));
-        let is_named = ["a PDF of ", "broken PDF", "too much time or memory"];
+        let is_named = ["a PDF of ", "broken or", "too much time or memory"];
         assert!(
             is_named.iter().any(|known| text.contains(known)),
             "{name}: {text}"
