@@ -41,7 +41,7 @@
 // | rank | module | job |
 // |---|---|---|
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`term`); a question with its files and what follows from it (`question`, `input`, `attach`, `schema`, `turn`, `printer`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
-// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `handler`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
+// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`grants`), the gateway (`gateway`, `handler`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), how it is answered (`answer`), what a turn may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that adds runs of jobs, what a run is (`run`), posts to chats (`poster`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`) |
 // | 3 | `agent` | one turn as a value with states (`turn`), where one stands that was cut short (`resume`), how it ends (`turn_end`), what its parts share (`turn_context`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents and background tasks (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`break_out`) |
@@ -55,7 +55,7 @@
 // | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a worker process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `page`) |
 // | 1 | `worker` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` (`poppler`), the `notes` |
 // | 1 | `sandbox` | confines a worker process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
-// | 1 | `files` | the file tools, inside a worker process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, encodings (`text`), the agent's `notes`, `incoming` files; how a file changes safely (`atomic`) |
+// | 1 | `files` | the file tools, inside a worker process: open grants and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, encodings (`text`), the agent's `notes`, `incoming` files; how a file changes safely (`atomic`) |
 // | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the sandbox (`listener`) |
 // | 1 | `session` | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), the trait of stores (`store`), waiting for a locked one (`lock`), files as they were before the last turn (`versions`); listing, showing, resetting and deleting (`archive`), finding words (`search`) |
 // | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
@@ -69,7 +69,7 @@
 // | 0 | `redact` | removes secrets from text: configured keys, known shapes, values of telling names |
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `worker/protocol` | the messages between bantam and a worker process |
-// | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
+// | 0 | `access` | whether a path may be touched: what the configuration opens (`grants`), a `grant` of the host, found again where it was, and files below a held directory (`beneath`) |
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), what is not done with (`queue`), locks (`lock`) |
 // | 0 | `json` | reads JSON that others wrote, within bounds |

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Request;
-use crate::access::{self, Dir, MAX_UNTRUSTED, Tree};
+use crate::access::{self, Dir, Grant, MAX_UNTRUSTED};
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
@@ -45,9 +45,9 @@ pub(crate) struct Prompt {
 pub(crate) struct PromptFiles {
     /// The files that the agent obeys. Without this folder, those that are compiled in.
     pub agent_dir: PathBuf,
-    pub workspace: Tree,
+    pub workspace: Grant,
     /// Where USER.md, MEMORY.md and the notes of days are.
-    pub notes: Option<Tree>,
+    pub notes: Option<Grant>,
     /// Tools work in the workspace of the home.
     pub is_own_workspace: bool,
     /// Tools reach beyond the workspace.
@@ -133,7 +133,7 @@ impl Prompt {
 
     /// Opens the notes and the workspace for one turn.
     pub(super) fn hold_workspace(&self) -> HeldWorkspace {
-        let opened = |tree: &Tree| tree.open().map(|held| held.map(Dir::from));
+        let opened = |grant: &Grant| grant.open().map(|held| held.map(Dir::from));
         let files = self.files.as_ref();
         let notes = files.and_then(|files| files.notes.as_ref());
         let elsewhere = files.filter(|files| !files.is_own_workspace);
@@ -409,8 +409,8 @@ mod tests {
     fn of_files(workspace: &Path) -> Prompt {
         let skills = Skills::new("/no/such/folder".into(), Vec::new());
         let (agent_dir, local_time) = ("/no/such/folder".into(), Arc::new(crate::text::utc));
-        let notes = Some(Tree::at(workspace.join("memory"), Access::Write));
-        let workspace = Tree::at(workspace.to_owned(), Access::Write);
+        let notes = Some(Grant::at(workspace.join("memory"), Access::Write));
+        let workspace = Grant::at(workspace.to_owned(), Access::Write);
         Prompt {
             files: Some(PromptFiles {
                 agent_dir,

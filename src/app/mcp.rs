@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::layout::{layout, setting};
+use super::grants::{asked, grants};
 use super::{Parts, http_settings, make_workspace};
-use crate::access::{Access, Resolved, Tree};
+use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
 use crate::config::{Env, McpServer, keys};
 use crate::error::{Error, Kind, Result};
@@ -192,12 +192,8 @@ fn connect_to_url(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
 
 /// Starts a program in its own sandbox and directory. It may change what its entry names.
 fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
-    let layout = layout(parts)?;
-    let mut writable = Vec::new();
-    for (setting, real) in layout.changeable_trees() {
-        writable.push((real.to_owned(), setting.to_owned()));
-    }
-    let workspace = writable[0].0.clone();
+    let grants = grants(parts)?;
+    let workspace = grants.workspace().real;
     let home = Resolved::of(&parts.home.mcp_home(name)).real;
     let env = expand_all(&entry.env, parts.env)?;
     let job = ServeJob {
@@ -208,16 +204,26 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         home: home.clone(),
         counts_processes: rustix::process::geteuid().is_root(),
     };
-    let write = setting(format!("mcpServers.{name}.write"), &entry.write, parts.env)?;
-    let read = setting(format!("mcpServers.{name}.read"), &entry.read, parts.env)?;
-    let named = [(write, Access::Write), (read, Access::Read)];
+    let setting = |part: &str| format!("mcpServers.{name}.{part}");
+    let mut named = asked(&setting("write"), &entry.write, Access::Write, parts.env)?;
+    named.extend(asked(
+        &setting("read"),
+        &entry.read,
+        Access::Read,
+        parts.env,
+    )?);
     // A program may run any file that it sees, and who writes in the workspace must not get a server's keys and network.
     let sees_workspace = entry.env.is_empty() && !entry.network;
-    let trees = if sees_workspace {
-        layout.trees(&named)?
+    let mut opened = if sees_workspace {
+        grants.beside_workspace(&named)?
     } else {
-        layout.trees_without_workspace(&named)?
+        grants.without_workspace(&named)?
     };
+    // A directory that the entry names may contain the socket of a service.
+    let named_sockets = entry.network || opened.is_empty();
+    if sees_workspace {
+        opened.push(grants.workspace());
+    }
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: if entry.network {
@@ -225,20 +231,19 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         } else {
             Network::None
         },
-        // A directory that the entry names may contain the socket of a service.
-        named_sockets: entry.network || trees.len() == usize::from(sees_workspace),
-        workspace: Tree::at(home, Access::Write),
-        trees,
+        named_sockets,
+        workspace: Grant::at(home, Access::Write),
+        grants: opened,
         notes: None,
         all_except: None,
         memory_mb: entry.memory_mb,
     };
     let sandbox = parts.config.tools.exec.sandbox;
-    let workers = Workers::new(setup, layout.home(), sandbox, AddressGuard::new(false));
+    let workers = Workers::new(setup, grants.home(), sandbox, AddressGuard::new(false));
     let name = name.to_owned();
     Ok(Box::new(move |list, cancel| {
         make_own_directory(&job.home, &workspace)?;
-        refuse_writable_parts(&launch_of(&name, &job), &writable)?;
+        refuse_writable_parts(&launch_of(&name, &job), &grants)?;
         let child = workers.serve(job.clone(), cancel)?;
         Ok(Box::new(Stdio::new(child, list.clone())?) as Box<dyn Transport>)
     }))

@@ -4,9 +4,9 @@ pub(crate) mod bot;
 mod checks;
 pub(crate) mod factory;
 pub(crate) mod gateway;
+mod grants;
 mod handler;
 mod home;
-mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
@@ -42,9 +42,9 @@ use crate::usage::Ledger;
 use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers};
 pub(crate) use checks::check_command;
+pub(crate) use grants::{grants, workspace, write_paths};
 pub use home::Home;
 pub(crate) use home::configured;
-pub(crate) use layout::{layout, setting, workspace};
 pub(crate) use models::chain;
 pub use serving::serve;
 
@@ -256,33 +256,26 @@ fn history(config: &Config) -> History {
 /// Runs the file and exec jobs of all tools.
 pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     let config = parts.config;
-    let (layout, exec, tools) = (layout(parts)?, &config.tools.exec, &config.tools);
-    let opened = |name: &str, paths: &[String]| setting(name.to_owned(), paths, parts.env);
-    let mut trees = layout.trees(&[
-        (
-            opened("tools.write_paths", &tools.write_paths)?,
-            Access::Write,
-        ),
-        (opened("tools.read_paths", &tools.read_paths)?, Access::Read),
-    ])?;
+    let (grants, exec) = (grants(parts)?, &config.tools.exec);
+    let mut opened = grants.beside_workspace(&grants::tools_grants(parts)?)?;
     let restricted = config.agents.defaults.restrict_to_workspace;
-    let named_sockets = exec.network == Network::Full || restricted && trees.len() == 1;
-    trees.extend(layout.always_readable(&layout::zones(parts.env)));
+    let named_sockets = exec.network == Network::Full || restricted && opened.is_empty();
+    opened.extend(grants.always_readable(grants::zones(parts.env)));
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: exec.network,
-        workspace: trees.remove(0),
-        trees,
-        notes: Some(layout.notes(Access::Read)),
-        all_except: (!restricted).then(|| layout.home().to_owned()),
+        workspace: grants.workspace(),
+        grants: opened,
+        notes: Some(grants.notes(Access::Read)),
+        all_except: (!restricted).then(|| grants.home().to_owned()),
         named_sockets,
         memory_mb: exec.memory_mb,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-    let workers = Workers::new(setup, layout.home(), exec.sandbox, guard);
+    let workers = Workers::new(setup, grants.home(), exec.sandbox, guard);
     let is_own_workspace = workspace(parts)? == parts.home.workspace();
     let kept = parts.home.notes_copy();
-    Ok(workers.with_notes(layout.notes(Access::Write), kept, is_own_workspace))
+    Ok(workers.with_notes(grants.notes(Access::Write), kept, is_own_workspace))
 }
 
 /// The skills of a home.

@@ -67,7 +67,7 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, parts.env);
     // The user named it, so it may be a pipe or a link, but not one that a model made.
-    let mut file = match app::layout(parts)?.hold_in(&path) {
+    let mut file = match app::grants(parts)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,

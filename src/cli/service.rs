@@ -208,8 +208,7 @@ fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<S
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
     let mut writable = vec![app::workspace(Parts { home, config, env })?];
-    let write_paths = "tools.write_paths".to_owned();
-    writable.extend(app::setting(write_paths, &config.tools.write_paths, env)?.paths);
+    writable.extend(app::write_paths(Parts { home, config, env })?);
     writable.retain(|path| !path.starts_with(root));
     for path in [root]
         .into_iter()

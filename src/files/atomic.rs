@@ -53,7 +53,7 @@ impl Existing {
 impl<'a> LockedEntry<'a> {
     /// Creates missing parent directories.
     pub(super) fn lock(target: Target<'a>) -> Result<Self> {
-        let Target { tree, path, asked } = target;
+        let Target { dir, path, asked } = target;
         let last = asked
             .as_os_str()
             .as_encoded_bytes()
@@ -65,11 +65,11 @@ impl<'a> LockedEntry<'a> {
                 asked.display()
             )));
         }
-        let found = match tree.locate(path) {
+        let found = match dir.locate(path) {
             Err(Errno::NOENT) => {
                 let parents = path.parent().unwrap_or(path);
-                let made = tree.make_dirs(parents, Mode::from_raw_mode(0o777), Links::Follow);
-                made.and_then(|()| tree.locate(path))
+                let made = dir.make_dirs(parents, Mode::from_raw_mode(0o777), Links::Follow);
+                made.and_then(|()| dir.locate(path))
             }
             found => found,
         };

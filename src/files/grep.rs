@@ -81,7 +81,7 @@ pub(super) fn grep(
         stopped: None,
         skipped: BTreeMap::new(),
     };
-    match target.tree.dir_at(target.path, Links::Follow) {
+    match target.dir.dir_at(target.path, Links::Follow) {
         Ok(dir) => search.directory(&dir, "", 0)?,
         Err(Errno::NOTDIR) => search.file(target.open(Links::Follow)?, base)?,
         Err(e) => return Err(target.error(e)),

@@ -4,7 +4,7 @@ use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
 use super::atomic::{LockedEntry, temporary_name};
-use super::{Trees, text_reply};
+use super::{OpenGrants, text_reply};
 use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::worker::protocol::{IncomingFile, Reply};
@@ -13,7 +13,7 @@ use crate::worker::protocol::{IncomingFile, Reply};
 const MAX_NAMES: usize = 1000;
 
 /// Stores the file, with a number where its name is taken, and replies with its path.
-pub(super) fn take_file(trees: &Trees, file: &IncomingFile) -> Result<Reply> {
+pub(super) fn take_file(grants: &OpenGrants, file: &IncomingFile) -> Result<Reply> {
     let IncomingFile { dir, name, content } = file;
     let (stem, extension) = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
@@ -21,7 +21,7 @@ pub(super) fn take_file(trees: &Trees, file: &IncomingFile) -> Result<Reply> {
     };
     // Looked up by an unused name: an existing one could be a link to another directory.
     let free = format!("{dir}/{}", temporary_name());
-    let mut entry = LockedEntry::lock(trees.find(&free, Access::Write)?)?;
+    let mut entry = LockedEntry::lock(grants.find(&free, Access::Write)?)?;
     for n in 1..=MAX_NAMES {
         let name = if n == 1 {
             name.clone()

@@ -16,7 +16,7 @@ const MAX_DEPTH: u32 = 10;
 /// Lists a directory: one entry a line, directories with a slash, files with their size, links with their target.
 pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
     let dir = target
-        .tree
+        .dir
         .dir_at(target.path, Links::Follow)
         .map_err(|e| target.error(e))?;
     let mut listing = Listing::default();

@@ -1,4 +1,4 @@
-//! The file tools. They run inside a confined process; this file finds the tree of a path and dispatches a job.
+//! The file tools. They run inside a confined process; this file finds the grant of a path and dispatches a job.
 
 mod atomic;
 mod edit;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
-use crate::access::{self, Access, Dir, Links, Reach, Tree};
+use crate::access::{self, Access, Dir, Grant, Links, Reach};
 use crate::error::{Error, Result};
 use crate::sandbox;
 use crate::worker::protocol::{FileJob, Header, Reply, Setup};
@@ -28,27 +28,27 @@ use crate::worker::protocol::{FileJob, Header, Reply, Setup};
 /// The kernel's limit on a path, its NUL included.
 const PATH_MAX: usize = 4096;
 
-/// The trees that file jobs may touch, each held by a handle. The workspace is the first.
-pub(crate) struct Trees {
-    held: Vec<HeldTree>,
-    /// `/`, where the user has opened everything. Any other tree that holds a path takes precedence.
+/// The grants that file jobs may touch, each held by a handle. The workspace is the first.
+pub(crate) struct OpenGrants {
+    held: Vec<OpenGrant>,
+    /// `/`, where the user has opened everything. Any grant that holds a path takes precedence.
     root: Option<Dir>,
-    /// Where file systems are mounted, in these trees and elsewhere.
+    /// Where file systems are mounted, in these grants and elsewhere.
     mount_points: Vec<String>,
 }
 
-struct HeldTree {
+struct OpenGrant {
     /// As it is configured, and without links.
     paths: [PathBuf; 2],
     dir: Dir,
     access: Access,
 }
 
-/// A path within a tree.
+/// A path within a grant.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
-    pub(crate) tree: &'a Dir,
-    /// Relative to the tree; never empty.
+    pub(crate) dir: &'a Dir,
+    /// Relative to that directory; never empty.
     pub(crate) path: &'a Path,
     /// As the caller wrote it, for messages.
     pub(crate) asked: &'a Path,
@@ -56,7 +56,7 @@ pub(crate) struct Target<'a> {
 
 impl Target<'_> {
     fn open(&self, links: Links) -> Result<fs_err::File> {
-        self.tree.read(self.path, self.asked, links)
+        self.dir.read(self.path, self.asked, links)
     }
 
     fn error(&self, e: Errno) -> Error {
@@ -64,34 +64,34 @@ impl Target<'_> {
     }
 }
 
-impl Trees {
-    /// A configured tree that cannot be opened is left out: its files do not exist then.
+impl OpenGrants {
+    /// A grant that cannot be opened is left out: its files do not exist then.
     pub(crate) fn open(workspace: Dir, setup: &Setup, mount_points: Vec<String>) -> Result<Self> {
-        let held = |tree: &Tree, dir| {
-            let paths = [tree.path.clone(), tree.real.clone()];
-            HeldTree {
+        let held = |grant: &Grant, dir| {
+            let paths = [grant.path.clone(), grant.real.clone()];
+            OpenGrant {
                 paths,
                 dir,
-                access: tree.access,
+                access: grant.access,
             }
         };
-        let mut trees = vec![held(&setup.workspace, workspace)];
-        for tree in &setup.trees {
-            trees.extend(tree.open()?.map(|fd| held(tree, fd.into())));
+        let mut grants = vec![held(&setup.workspace, workspace)];
+        for grant in &setup.grants {
+            grants.extend(grant.open()?.map(|fd| held(grant, fd.into())));
         }
         let Some(home) = &setup.all_except else {
             return Ok(Self {
-                held: trees,
+                held: grants,
                 root: None,
                 mount_points,
             });
         };
-        let reach = reach(setup, home, &trees);
-        trees[0].dir.set_reach(reach.clone());
+        let reach = reach(setup, home, &grants);
+        grants[0].dir.set_reach(reach.clone());
         let mut root = Dir::open("/".as_ref())?;
         root.set_reach(reach);
         Ok(Self {
-            held: trees,
+            held: grants,
             root: Some(root),
             mount_points,
         })
@@ -101,20 +101,23 @@ impl Trees {
         &self.held[0].dir
     }
 
-    /// The writable trees, and what is mounted in them, held.
+    /// The writable grants, and what is mounted in them, held.
     pub(crate) fn writable(&self) -> impl Iterator<Item = OwnedFd> {
-        let writable = self.held.iter().filter(|tree| tree.access == Access::Write);
+        let writable = self
+            .held
+            .iter()
+            .filter(|grant| grant.access == Access::Write);
         let mounted = self.mount_points.iter().filter_map(|point| {
-            let Target { tree, path, .. } = self.find(point, Access::Write).ok()?;
-            tree.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse)
+            let Target { dir, path, .. } = self.find(point, Access::Write).ok()?;
+            dir.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse)
                 .ok()
         });
         writable
-            .filter_map(|tree| tree.dir.as_fd().try_clone_to_owned().ok())
+            .filter_map(|grant| grant.dir.as_fd().try_clone_to_owned().ok())
             .chain(mounted)
     }
 
-    /// Finds the tree that holds `path` and grants `access`. Links are not looked at here: opening beneath the tree does.
+    /// Finds the grant that holds `path` and allows `access`. Links are not looked at here: opening beneath it does.
     pub(crate) fn find<'a>(&'a self, path: &'a str, access: Access) -> Result<Target<'a>> {
         if path.len() >= PATH_MAX {
             return Err(Error::failed(format!(
@@ -125,26 +128,24 @@ impl Trees {
         let asked = Path::new(if path.is_empty() { "." } else { path });
         if asked.is_relative() {
             return Ok(Target {
-                tree: self.workspace(),
+                dir: self.workspace(),
                 path: asked,
                 asked,
             });
         }
-        let below = |tree: &HeldTree| {
-            tree.paths
+        let below = |grant: &OpenGrant| {
+            grant
+                .paths
                 .iter()
                 .find_map(|path| asked.strip_prefix(path).ok())
         };
-        // The outermost: the root of a tree within a writable one may have been replaced by a link.
         let holding = self
             .held
             .iter()
-            .filter_map(|tree| Some((tree, below(tree)?)));
-        let granting = holding.clone().filter(|(tree, _)| tree.access >= access);
-        let found = granting
-            .max_by_key(|(_, below)| below.components().count())
-            .map(|(tree, below)| (&tree.dir, below));
-        let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked)))
+            .filter_map(|grant| Some((grant, below(grant)?)));
+        let mut granting = holding.clone().filter(|(grant, _)| grant.access >= access);
+        let found = granting.next().map(|(grant, below)| (&grant.dir, below));
+        let Some((dir, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked)))
         else {
             return Err(if holding.count() == 0 {
                 access::explain(Errno::XDEV, asked)
@@ -158,7 +159,7 @@ impl Trees {
             below
         };
         Ok(Target {
-            tree,
+            dir,
             path: below,
             asked,
         })
@@ -166,17 +167,17 @@ impl Trees {
 }
 
 /// How far a path leads where the user has opened everything but bantam's home.
-fn reach(setup: &Setup, home: &Path, trees: &[HeldTree]) -> Reach {
+fn reach(setup: &Setup, home: &Path, grants: &[OpenGrant]) -> Reach {
     if !setup.confinement.is_sandboxed() {
         return Reach::Except {
             closed: home.to_owned(),
             open: setup.workspace.real.clone(),
         };
     }
-    // The sandbox leaves the home out itself. A tree that the configuration opens may cover what the sandbox made.
-    let opened: Vec<u64> = trees
+    // The sandbox leaves the home out itself. A grant may cover what the sandbox made.
+    let opened: Vec<u64> = grants
         .iter()
-        .filter_map(|tree| Some(fstat(&tree.dir).ok()?.st_dev))
+        .filter_map(|grant| Some(fstat(&grant.dir).ok()?.st_dev))
         .collect();
     let mut replaced = sandbox::scratch_devices(setup.confinement);
     replaced.retain(|device| !opened.contains(device));
@@ -184,10 +185,14 @@ fn reach(setup: &Setup, home: &Path, trees: &[HeldTree]) -> Reach {
 }
 
 /// Does one job. `hung_up` says whether the caller has gone, which ends a long read early.
-pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+pub(crate) fn perform(
+    grants: &OpenGrants,
+    job: &FileJob,
+    hung_up: &dyn Fn() -> bool,
+) -> Result<Reply> {
     match job {
         FileJob::ListDir { path, depth } => {
-            list::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1))
+            list::list_dir(grants.find(path, Access::Read)?, depth.unwrap_or(1))
         }
         FileJob::ReadFile {
             path,
@@ -195,15 +200,15 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             limit,
             pages: _,
         } => read::read_file(
-            trees.find(path, Access::Read)?,
+            grants.find(path, Access::Read)?,
             offset.unwrap_or(1),
             *limit,
             hung_up,
         ),
-        FileJob::TakeFile(file) => incoming::take_file(trees, file),
-        FileJob::PutBack(file) => edit::put_back(trees.find(&file.path, Access::Write)?, file),
+        FileJob::TakeFile(file) => incoming::take_file(grants, file),
+        FileJob::PutBack(file) => edit::put_back(grants.find(&file.path, Access::Write)?, file),
         FileJob::GiveFile { path, offset, most } => {
-            read::give_file(trees.find(path, Access::Read)?, *offset, *most)
+            read::give_file(grants.find(path, Access::Read)?, *offset, *most)
         }
         FileJob::Grep {
             pattern,
@@ -211,16 +216,16 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             glob,
             max,
         } => {
-            let target = trees.find(path.as_deref().unwrap_or("."), Access::Read)?;
+            let target = grants.find(path.as_deref().unwrap_or("."), Access::Read)?;
             grep::grep(target, pattern, glob.as_deref(), *max, hung_up)
         }
         FileJob::WriteFile {
             path,
             content,
             shown,
-        } => edit::write_file(trees.find(path, Access::Write)?, content, *shown),
+        } => edit::write_file(grants.find(path, Access::Write)?, content, *shown),
         FileJob::AppendFile { path, content } => {
-            edit::append_file(trees.find(path, Access::Write)?, content)
+            edit::append_file(grants.find(path, Access::Write)?, content)
         }
         FileJob::EditFile {
             path,
@@ -228,13 +233,13 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             new_text,
             replace_all,
         } => edit::edit_file(
-            trees.find(path, Access::Write)?,
+            grants.find(path, Access::Write)?,
             old_text,
             new_text,
             replace_all.unwrap_or(false),
         ),
-        FileJob::RemoveFile { path } => edit::remove_file(trees.find(path, Access::Write)?),
-        FileJob::Passages => notes::passages(trees.workspace()),
+        FileJob::RemoveFile { path } => edit::remove_file(grants.find(path, Access::Write)?),
+        FileJob::Passages => notes::passages(grants.workspace()),
     }
 }
 

@@ -211,7 +211,7 @@ mod tests {
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
         let give = |offset: usize| {
             let target = Target {
-                tree: &dir,
+                dir: &dir,
                 path,
                 asked: path,
             };
@@ -225,7 +225,7 @@ mod tests {
         let (second, same) = give(first.len());
         assert_eq!((first.len(), &stamp), (MAX_BODY, &same));
         let target = Target {
-            tree: &dir,
+            dir: &dir,
             path,
             asked: path,
         };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::access::Resolved;
+use crate::access::{Grants, Resolved};
 use crate::child::PATH;
 use crate::error::{Error, Result};
 use crate::text::one_line;
@@ -19,11 +19,11 @@ pub(crate) struct Launch<'a> {
 
 /// Refuses a command, a working directory and existing files among the arguments that lie in a directory which tools can change,
 /// or behind a link there. It tells the user early; the sandbox is what protects the keys: a server with variables or network
-/// does not see the workspace. `writable` has the real path of each such directory, and the setting that opens it.
+/// does not see the workspace.
 ///
 /// # Errors
 /// Of the kind `Config`, with the path and the setting.
-pub(crate) fn refuse_writable_parts(launch: &Launch, writable: &[(PathBuf, String)]) -> Result<()> {
+pub(crate) fn refuse_writable_parts(launch: &Launch, grants: &Grants) -> Result<()> {
     let dir = launch.working_dir;
     let mut parts = vec![("cwd", dir.to_owned())];
     parts.extend(program(launch).map(|path| ("command", path)));
@@ -41,13 +41,12 @@ pub(crate) fn refuse_writable_parts(launch: &Launch, writable: &[(PathBuf, Strin
     for (part, path) in parts {
         let found = Resolved::of(&path);
         for entry in found.links.iter().chain([&found.real]) {
-            if let Some((dir, setting)) = writable.iter().find(|(dir, _)| entry.starts_with(dir)) {
+            if let Some(setting) = grants.writable_at(entry) {
                 let name = launch.name;
                 let shown = one_line(&path.to_string_lossy(), 200);
                 return Err(Error::config(format!(
-                    "mcpServers.{name}.{part}: {shown} lies in {}, which tools can change ({setting}): what they write there \
-                     would run with this server's keys and network",
-                    dir.display()
+                    "mcpServers.{name}.{part}: {shown} lies in {setting}, which tools can change: what they write there \
+                     would run with this server's keys and network"
                 ))
                 .hint(format!(
                     "move it elsewhere; state/mcp/{name} in bantam's home is the server's own directory"

@@ -93,7 +93,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     let system = paths::system(setup.network)
         .filter(|path| readable(path).is_none() || readable(&Resolved::of(path).real).is_some());
     let readable = landlock::held(system)
-        .chain(trees(setup, Access::Read)?)
+        .chain(grants(setup, Access::Read)?)
         .collect();
     // By the working directory, because only root may be able to pass through the directories of its path.
     let own = paths::DEVICES.iter().map(Path::new).chain([".".as_ref()]);
@@ -105,17 +105,17 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     let open = open.iter().filter_map(|path| open_straight(path).ok());
     let writable = landlock::held(own)
         .chain(open)
-        .chain(trees(setup, Access::Write)?)
+        .chain(grants(setup, Access::Write)?)
         .collect();
     landlock::enter(readable, writable, host_network)?;
     seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
 
-/// The configured trees with this access, held.
-fn trees(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
+/// The grants with this access, held.
+fn grants(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
     setup
-        .trees_to(access)
-        .filter_map(|tree| tree.open().transpose())
+        .grants_to(access)
+        .filter_map(|grant| grant.open().transpose())
         .collect()
 }
 

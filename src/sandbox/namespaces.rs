@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use super::root;
 use super::seccomp;
-use super::{all_except, die_with_parent, drop_capabilities, filter_context, landlock, trees};
+use super::{all_except, die_with_parent, drop_capabilities, filter_context, grants, landlock};
 use crate::access::{Access, open_straight};
 use crate::child::Network;
 use crate::error::{Context, Result};
@@ -112,7 +112,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
             .filter_map(|path| open_straight(path).ok());
         let writable = landlock::held(own.into_iter())
             .chain(open)
-            .chain(trees(setup, Access::Write)?)
+            .chain(grants(setup, Access::Write)?)
             .collect();
         landlock::enter(
             landlock::held([Path::new("/")].into_iter()).collect(),

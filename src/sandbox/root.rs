@@ -16,7 +16,7 @@ use rustix::mount::{
 };
 
 use super::paths;
-use crate::access::{Access, Dir, Links, Tree, open_straight};
+use crate::access::{Access, Dir, Grant, Links, open_straight};
 use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::worker::protocol::Setup;
@@ -127,18 +127,19 @@ fn take_trees<'a>(
     for path in paths::DEVICES.iter().map(Path::new) {
         mounts.push(take(CWD, path, path, DEVICE)?);
     }
-    let take_held = |tree: &'a Tree, attributes| {
-        tree.open()?
-            .map(|held| take(held, Path::new(""), &tree.real, attributes))
+    let take_held = |grant: &'a Grant, attributes| {
+        grant
+            .open()?
+            .map(|held| take(held, Path::new(""), &grant.real, attributes))
             .transpose()
     };
-    for tree in setup.trees_to(Access::Read) {
-        mounts.extend(take_held(tree, GUARDED_READ_ONLY)?);
+    for grant in setup.grants_to(Access::Read) {
+        mounts.extend(take_held(grant, GUARDED_READ_ONLY)?);
     }
     // By the working directory, because only root may be able to pass through the directories of its path.
     mounts.push(take(CWD, Path::new("."), &setup.workspace.real, GUARDED)?);
-    for tree in setup.trees_to(Access::Write) {
-        mounts.extend(take_held(tree, GUARDED)?);
+    for grant in setup.grants_to(Access::Write) {
+        mounts.extend(take_held(grant, GUARDED)?);
     }
     for path in open_trees {
         match fs_err::read_link(path) {
@@ -156,12 +157,12 @@ fn take_trees<'a>(
             }
         }
     }
-    // What the user calls a tree leads there inside, too.
-    let trees = setup.others().chain([&setup.workspace]);
+    // What the user calls a grant leads there inside, too.
+    let grants = setup.others().chain([&setup.workspace]);
     links.extend(
-        trees
-            .filter(|tree| tree.path != tree.real)
-            .map(|tree| (&*tree.path, tree.real.clone())),
+        grants
+            .filter(|grant| grant.path != grant.real)
+            .map(|grant| (&*grant.path, grant.real.clone())),
     );
     Ok(mounts)
 }

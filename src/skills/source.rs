@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::access::{Access, Tree};
+use crate::access::{Access, Grant};
 use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::Parts;
@@ -80,15 +80,15 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         .env
         .get("SSL_CERT_FILE")
         .filter(|path| path.starts_with('/'));
-    let trees = trusted
+    let grants = trusted
         .iter()
-        .map(|path| Tree::at(PathBuf::from(path), Access::Read));
+        .map(|path| Grant::at(PathBuf::from(path), Access::Read));
     let config = parts.config;
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: Network::Guarded,
-        workspace: Tree::at(into.to_owned(), Access::Write),
-        trees: trees.collect(),
+        workspace: Grant::at(into.to_owned(), Access::Write),
+        grants: grants.collect(),
         notes: None,
         all_except: None,
         named_sockets: false,

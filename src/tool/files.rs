@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{
     CallContext, Function, Owner, Replaced, Risk, ToolOutput, ToolSpec, Workshop, arguments, text,
 };
-use crate::access::Tree;
+use crate::access::Grant;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -173,7 +173,7 @@ fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
 }
 
 /// One name for a file of the workspace, however the model writes its path.
-fn plain_path(path: &str, workspace: &Tree) -> String {
+fn plain_path(path: &str, workspace: &Grant) -> String {
     let path = Path::new(path);
     let below = path
         .strip_prefix(&workspace.path)
@@ -226,7 +226,7 @@ fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutp
 }
 
 /// Whether a file came from outside: other people's words, which the agent reads and does not edit.
-fn is_in_inbox(path: &str, workspace: &Tree) -> bool {
+fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
     let path = Path::new(path);
     let below = path
         .strip_prefix(&workspace.path)

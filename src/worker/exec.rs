@@ -19,7 +19,7 @@ use super::reaper::Reaper;
 use crate::access::{self, Access, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
-use crate::files::{Target, Trees};
+use crate::files::{OpenGrants, Target};
 use crate::proxy::listener;
 use crate::sandbox::{self, MAX_PROCESSES};
 use crate::sys;
@@ -42,7 +42,7 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
 pub(super) fn exec(
-    trees: &Trees,
+    grants: &OpenGrants,
     setup: &Setup,
     job: ExecJob,
     caller: BorrowedFd,
@@ -60,10 +60,10 @@ pub(super) fn exec(
         .then(|| format!(".tmp-{}", std::process::id()));
     if let Some(name) = &scratch {
         drop(fs_err::remove_dir_all(name));
-        mkdirat(trees.workspace(), name, Mode::RWXU)
+        mkdirat(grants.workspace(), name, Mode::RWXU)
             .doing("making a directory for temporary files")?;
     }
-    enter(trees, &job.working_dir)?;
+    enter(grants, &job.working_dir)?;
     let tmp = scratch.as_ref().map(|name| setup.workspace.real.join(name));
     let mut child = shell(setup, &job, tmp)?
         .stdin(if job.input.is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn exec(
     });
     let limits = Limits {
         timeout: Some(Duration::from_secs(job.timeout_secs)),
-        disks: trees.writable().filter_map(Disk::measure).collect(),
+        disks: grants.writable().filter_map(Disk::measure).collect(),
         interval: DISK_INTERVAL,
         // The caller counts them, where they cannot reach it.
         counts_processes: false,
@@ -98,7 +98,7 @@ pub(super) fn exec(
     reaper.kill_descendants()?;
     if let Some(name) = scratch {
         // By the working directory, because only root may be able to pass through the directories of its path.
-        rustix::process::fchdir(trees.workspace()).doing("entering the workspace")?;
+        rustix::process::fchdir(grants.workspace()).doing("entering the workspace")?;
         // This process is as confined as the command was, which may have made it impossible.
         drop(fs_err::remove_dir_all(name));
     }
@@ -149,9 +149,9 @@ fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> 
 }
 
 /// Enters a working directory.
-pub(super) fn enter(trees: &Trees, directory: &str) -> Result<()> {
-    let Target { tree, path, asked } = trees.find(directory, Access::Read)?;
-    let dir = tree
+pub(super) fn enter(grants: &OpenGrants, directory: &str) -> Result<()> {
+    let Target { dir, path, asked } = grants.find(directory, Access::Read)?;
+    let dir = dir
         .open_at(
             path,
             OFlags::PATH | OFlags::DIRECTORY,

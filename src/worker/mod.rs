@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use notes::Notes;
 
-use crate::access::Tree;
+use crate::access::Grant;
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::config;
@@ -89,8 +89,6 @@ pub(crate) struct Workers {
     setup: Setup,
     /// Holds the keys: no sandbox may show it.
     home: PathBuf,
-    /// The setup of the turn that made the last call: its trees are found once.
-    turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
     guard: AddressGuard,
     /// The user's notes, and what does the jobs that are about them.
@@ -117,7 +115,6 @@ impl Workers {
         Self {
             setup,
             home: home.to_owned(),
-            turn: Mutex::default(),
             sandbox,
             guard,
             notes: None,
@@ -125,17 +122,17 @@ impl Workers {
     }
 
     /// The same, with the user's notes: jobs about them run there. `kept` is the place of their copy.
-    pub(crate) fn with_notes(self, tree: Tree, kept: PathBuf, is_own_workspace: bool) -> Self {
-        let notes = Notes {
-            tree: tree.clone(),
+    pub(crate) fn with_notes(self, notes: Grant, kept: PathBuf, is_own_workspace: bool) -> Self {
+        let about_notes = Notes {
+            grant: notes.clone(),
             kept,
             workspace: self.setup.workspace.clone(),
             is_own_workspace,
         };
         let setup = Setup {
             network: Network::None,
-            workspace: tree,
-            trees: Vec::new(),
+            workspace: notes,
+            grants: Vec::new(),
             notes: None,
             all_except: None,
             named_sockets: false,
@@ -144,7 +141,7 @@ impl Workers {
         let guard = AddressGuard::new(false);
         let workers = Self::new(setup, &self.home, self.sandbox, guard);
         Self {
-            notes: Some((notes, Box::new(workers))),
+            notes: Some((about_notes, Box::new(workers))),
             ..self
         }
     }
@@ -239,6 +236,7 @@ impl Workers {
         job: &Job,
         cancel: &Cancel,
     ) -> Result<Result<Confined, String>> {
+        self.check_home()?;
         let network = match (job, self.setup.network) {
             (Job::File(_) | Job::Read(_), _) => Network::None,
             (_, network) => network,
@@ -253,7 +251,7 @@ impl Workers {
         let setup = Setup {
             confinement,
             network,
-            ..self.setup_of(cancel)?.for_job(job)
+            ..self.setup.clone().for_job(job)
         };
         let mut child = spawn(&setup, stderr)?;
         let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard));
@@ -347,14 +345,14 @@ impl Workers {
         }
     }
 
-    /// The tree that jobs work in.
-    pub(crate) fn workspace(&self) -> &Tree {
+    /// The directory that jobs work in.
+    pub(crate) fn workspace(&self) -> &Grant {
         &self.setup.workspace
     }
 
     /// The user's notes.
-    pub(crate) fn notes(&self) -> Option<&Tree> {
-        self.notes.as_ref().map(|(notes, _)| &notes.tree)
+    pub(crate) fn notes(&self) -> Option<&Grant> {
+        self.notes.as_ref().map(|(notes, _)| &notes.grant)
     }
 
     /// Whether jobs work in the workspace of the home.
@@ -376,19 +374,6 @@ impl Workers {
                 Ok(Ok(()))
             }
             Err(why) => Ok(Err(why)),
-        }
-    }
-
-    /// The setup with the trees as they were when this turn first used them.
-    fn setup_of(&self, turn: &Cancel) -> Result<Setup> {
-        let mut known = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((of, setup)) if of.is_same_turn(turn) => Ok(setup.clone()),
-            _ => {
-                self.check_home()?;
-                let setup = self.setup.identified()?;
-                Ok(known.insert((turn.clone(), setup)).1.clone())
-            }
         }
     }
 

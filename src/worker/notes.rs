@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::access::Tree;
+use crate::access::Grant;
 use crate::error::{Context, Result};
 use crate::storage::{self, Durability, segments};
 use crate::template;
@@ -19,9 +19,9 @@ const MAX_NOTES: usize = 1000;
 
 /// The user's notes.
 pub(super) struct Notes {
-    pub tree: Tree,
+    pub grant: Grant,
     pub kept: PathBuf,
-    pub workspace: Tree,
+    pub workspace: Grant,
     /// `USER.md` and `memory/` of the workspace mean the notes: a model writes there by habit.
     pub is_own_workspace: bool,
 }
@@ -56,11 +56,11 @@ impl Notes {
 
     /// A path that means a note, relative to the notes.
     fn below<'a>(&self, asked: &'a Path) -> Option<&'a Path> {
-        let within = |tree: &Tree| {
-            let mut paths = [&tree.path, &tree.real].into_iter();
+        let within = |grant: &Grant| {
+            let mut paths = [&grant.path, &grant.real].into_iter();
             paths.find_map(|path| asked.strip_prefix(path).ok())
         };
-        if let Some(below) = within(&self.tree) {
+        if let Some(below) = within(&self.grant) {
             return Some(below);
         }
         if !self.is_own_workspace {
@@ -80,7 +80,7 @@ impl Notes {
     /// Makes the notes of a new home, lets the owner of the workspace have them, for whom root runs the tools, and copies them
     /// before a change.
     pub(super) fn prepare(&self, job: &Job) -> Result<()> {
-        template::make_notes(&self.tree.real)?;
+        template::make_notes(&self.grant.real)?;
         if rustix::process::geteuid().is_root() {
             self.give_to_owner()
                 .doing("giving the notes to the owner of the workspace")?;
@@ -96,7 +96,7 @@ impl Notes {
         let Ok(owner) = std::fs::metadata(&self.workspace.real) else {
             return Ok(());
         };
-        let notes = &self.tree.real;
+        let notes = &self.grant.real;
         if std::fs::metadata(notes)?.uid() == owner.uid() {
             return Ok(());
         }
@@ -111,13 +111,13 @@ impl Notes {
     fn keep_copy(&self, now: SystemTime) -> Result<()> {
         let made = std::fs::metadata(&self.kept).and_then(|meta| meta.modified());
         let age = made.ok().and_then(|made| now.duration_since(made).ok());
-        if age.is_some_and(|age| age < DAY) || !self.tree.real.is_dir() {
+        if age.is_some_and(|age| age < DAY) || !self.grant.real.is_dir() {
             return Ok(());
         }
         let new = self.kept.with_extension("new");
         drop(fs_err::remove_dir_all(&new));
         storage::make_dir(&new)?;
-        for (name, path) in segments::entries(&self.tree.real)?
+        for (name, path) in segments::entries(&self.grant.real)?
             .into_iter()
             .take(MAX_NOTES)
         {
@@ -142,11 +142,11 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("bantam-notes-copy-{}", std::process::id()));
         let (notes, kept) = (dir.join("memory"), dir.join("state/notes"));
         fs_err::create_dir_all(&notes).unwrap();
-        let tree = |path: &Path| Tree::at(path.to_owned(), Access::Write);
+        let grant = |path: &Path| Grant::at(path.to_owned(), Access::Write);
         let copy = Notes {
-            tree: tree(&notes),
+            grant: grant(&notes),
             kept,
-            workspace: tree(&dir.join("workspace")),
+            workspace: grant(&dir.join("workspace")),
             is_own_workspace: true,
         };
         let now = SystemTime::now();
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn paths_of_notes_are_known_by_every_name() {
-        let tree = |path: &str| Tree::at(path.into(), Access::Write);
+        let grant = |path: &str| Grant::at(path.into(), Access::Write);
         let mut notes = Notes {
-            tree: tree("/h/memory"),
+            grant: grant("/h/memory"),
             kept: "/h/state/notes".into(),
-            workspace: tree("/h/workspace"),
+            workspace: grant("/h/workspace"),
             is_own_workspace: true,
         };
         for (path, own, elsewhere) in [

@@ -8,7 +8,7 @@ use rustix::process::Resource;
 use super::exec::exec;
 use super::process::limit;
 use crate::error::{Context, Error, Result};
-use crate::files::Trees;
+use crate::files::OpenGrants;
 use crate::text::clip;
 use crate::worker::protocol::{Confinement, ExecJob, Header, PdfPart, Setup, Termination};
 
@@ -20,7 +20,7 @@ const MAX_PAGES: u32 = 50;
 
 /// Reads these pages of a PDF, `7` or `3-12`, from the first if that is empty: as many as fit into `most` bytes of text.
 pub(super) fn read(
-    trees: &Trees,
+    grants: &OpenGrants,
     setup: &Setup,
     pdf: Vec<u8>,
     pages: &str,
@@ -44,7 +44,7 @@ pub(super) fn read(
         input: pdf,
         ..ExecJob::default()
     };
-    let reply = exec(trees, setup, job, std::io::stdin().as_fd())?;
+    let reply = exec(grants, setup, job, std::io::stdin().as_fd())?;
     let Header::Exited { end, dropped } = reply.header else {
         return Err(reply.header.into_error());
     };

@@ -17,7 +17,7 @@ use super::{INNER_ROLE, ROLE, SETUP, exec, poppler, serve};
 use crate::access::Dir;
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
-use crate::files::{self, Trees};
+use crate::files::{self, OpenGrants};
 use crate::json::from_json;
 use crate::sandbox;
 use crate::sys;
@@ -70,7 +70,7 @@ fn send(header: Header) -> Result<()> {
     protocol::send_reply(&mut io::stdout(), &reply)
 }
 
-/// Says why this process cannot confine itself. A tree that is not as it was is no lack of the system's, so no other
+/// Says why this process cannot confine itself. A grant behind a link is no lack of the system's, so no other
 /// confinement is tried for it.
 fn not_confined(e: &Error) -> Result<()> {
     send(match e.kind {
@@ -165,7 +165,7 @@ fn do_job(setup: &Setup) -> Result<()> {
     set_limits(setup, max_processes)?;
     // The working directory, because only root may be able to pass through the directories of its path.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
-    let trees = Trees::open(workspace, setup, mount_points)?;
+    let grants = OpenGrants::open(workspace, setup, mount_points)?;
     send(Header::Ready)?;
 
     // Not buffered: what follows the job belongs to the program that it starts.
@@ -177,19 +177,19 @@ fn do_job(setup: &Setup) -> Result<()> {
         Job::Exec(_) | Job::Serve(_) if setup.confinement == Confinement::Unconfined => {
             Err(Error::failed("there is no sandbox for commands here"))
         }
-        Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
-        Job::File(job) => files::perform(&trees, &job, &caller_has_gone)
-            .and_then(|reply| read_pdf(&trees, setup, &job, reply)),
+        Job::Serve(job) => return serve::serve(&grants, setup, &job, input.as_fd()),
+        Job::File(job) => files::perform(&grants, &job, &caller_has_gone)
+            .and_then(|reply| read_pdf(&grants, setup, &job, reply)),
         Job::Read(job) => {
             limit(Resource::Data, MAX_READING_MEMORY)?;
             limit(Resource::Cpu, MAX_READING_SECONDS)?;
             // Whoever waits for an answer comes first.
             rustix::process::nice(10).doing("giving way to others")?;
             web::perform(job, &mut |pdf, pages, most| {
-                poppler::read(&trees, setup, pdf, pages, most)
+                poppler::read(&grants, setup, pdf, pages, most)
             })
         }
-        Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
+        Job::Exec(job) => exec::exec(&grants, setup, job, io::stdin().as_fd()),
     };
     match reply {
         Ok(reply) => protocol::send_reply(&mut io::stdout(), &reply),
@@ -198,13 +198,13 @@ fn do_job(setup: &Setup) -> Result<()> {
 }
 
 /// The text of a file that is a PDF; any other reply as it is.
-fn read_pdf(trees: &Trees, setup: &Setup, job: &FileJob, reply: Reply) -> Result<Reply> {
+fn read_pdf(grants: &OpenGrants, setup: &Setup, job: &FileJob, reply: Reply) -> Result<Reply> {
     let (Header::Pdf, FileJob::ReadFile { path, pages, .. }) = (&reply.header, job) else {
         return Ok(reply);
     };
     let pages = pages.as_deref().unwrap_or_default();
     let (part, text) =
-        poppler::read(trees, setup, reply.body, pages, MAX_PDF_TEXT).doing(one_line(path, 200))?;
+        poppler::read(grants, setup, reply.body, pages, MAX_PDF_TEXT).doing(one_line(path, 200))?;
     Ok(Reply {
         header: Header::Text,
         body: (text + &poppler::continued(&part)).into_bytes(),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Access, Tree};
+use crate::access::{Access, Grant};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
@@ -52,36 +52,21 @@ impl Confinement {
 pub(crate) struct Setup {
     pub confinement: Confinement,
     pub network: Network,
-    /// The tree it works in.
-    pub workspace: Tree,
+    /// The directory it works in.
+    pub workspace: Grant,
     /// What it may reach besides; where one does not exist, there is none.
-    pub trees: Vec<Tree>,
+    pub grants: Vec<Grant>,
     /// The user's notes, which commands read.
-    pub notes: Option<Tree>,
-    /// Allows everything its user may access except this tree, bantam's home. Free of symbolic links.
+    pub notes: Option<Grant>,
+    /// Allows everything its user may access except this directory, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
-    /// Sockets can have names, and be connected to by them. Not where a tree may hold those of services.
+    /// Sockets can have names, and be connected to by them. Not where a grant may hold those of services.
     pub named_sockets: bool,
     /// The data segment of each process, in MiB; 0 for no limit.
     pub memory_mb: u64,
 }
 
 impl Setup {
-    /// The setup with every tree as it is now, to be recognised later.
-    pub(crate) fn identified(&self) -> Result<Self> {
-        let trees = self
-            .trees
-            .iter()
-            .map(Tree::identified)
-            .collect::<Result<_>>()?;
-        Ok(Self {
-            workspace: self.workspace.identified()?,
-            trees,
-            notes: self.notes.as_ref().map(Tree::identified).transpose()?,
-            ..self.clone()
-        })
-    }
-
     /// The setup of one job: only commands see the notes.
     pub(crate) fn for_job(mut self, job: &Job) -> Self {
         if !matches!(job, Job::Exec(_)) {
@@ -90,14 +75,14 @@ impl Setup {
         self
     }
 
-    /// The trees besides the workspace.
-    pub(crate) fn others(&self) -> impl Iterator<Item = &Tree> {
-        self.trees.iter().chain(&self.notes)
+    /// The grants besides the workspace.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &Grant> {
+        self.grants.iter().chain(&self.notes)
     }
 
-    /// The trees with this access, but the workspace.
-    pub(crate) fn trees_to(&self, access: Access) -> impl Iterator<Item = &Tree> {
-        self.others().filter(move |tree| tree.access == access)
+    /// The grants with this access, but the workspace.
+    pub(crate) fn grants_to(&self, access: Access) -> impl Iterator<Item = &Grant> {
+        self.others().filter(move |grant| grant.access == access)
     }
 }
 
@@ -206,7 +191,7 @@ fn workspace() -> String {
     ".".to_owned()
 }
 
-/// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
+/// A job with files. Paths are relative to the workspace, or absolute and within one of the grants.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileJob {

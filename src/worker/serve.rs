@@ -10,7 +10,7 @@ use super::process::INNER_GRACE;
 use super::reaper::Reaper;
 use crate::child;
 use crate::error::{Context, Error, Result};
-use crate::files::Trees;
+use crate::files::OpenGrants;
 use crate::sandbox;
 use crate::text::foreign_line;
 use crate::worker::protocol::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
@@ -28,12 +28,12 @@ const MAX_LINE: usize = 300;
 /// Says that the sandbox holds, starts the program, and waits for its end or its caller's. Every process that it started has
 /// ended when this returns.
 pub(super) fn serve(
-    trees: &Trees,
+    grants: &OpenGrants,
     setup: &Setup,
     job: &ServeJob,
     caller: BorrowedFd,
 ) -> Result<()> {
-    enter(trees, &job.working_dir)?;
+    enter(grants, &job.working_dir)?;
     let mut reaper = Reaper::new(setup.confinement)?;
     protocol::send_reply(
         &mut std::io::stdout(),
@@ -56,7 +56,7 @@ pub(super) fn serve(
         .doing(format_args!("starting {}", job.program))?;
     let limits = Limits {
         timeout: None,
-        disks: trees.writable().filter_map(Disk::measure).collect(),
+        disks: grants.writable().filter_map(Disk::measure).collect(),
         interval: if job.counts_processes {
             COUNT_INTERVAL
         } else {

@@ -535,7 +535,7 @@ fn no_setting_opens_bantams_own_files_to_its_tools() {
 }
 
 #[test]
-fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
+fn directories_that_are_not_there_or_hold_one_another_are_refused_by_name() {
     let other = Home::empty();
     let at = |path: &str| other.path(path).display().to_string();
     other.dir("data/inner");
@@ -572,7 +572,7 @@ fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
             write.as_str(),
             "tools.read_paths",
             "tools.write_paths",
-            "overlap",
+            " is in ",
         ];
         refused(
             json!({ "read_paths": [read], "write_paths": [write] }),
@@ -584,9 +584,13 @@ fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
         json!({ "read_paths": [linked], "write_paths": [at("links")] }),
         &["links/data", "tools.write_paths"],
     );
-    // In the same mode one of them is enough, and links of the user's own lead to it.
+    refused(
+        json!({ "read_paths": [inner, data] }),
+        &["data/inner is in tools.read_paths"],
+    );
+    // Links of the user's own lead to one, which may be named twice.
     other.write("data/inner/book.txt", "first page\n");
-    let paths = json!({ "tools": { "read_paths": [linked, inner, data] } });
+    let paths = json!({ "tools": { "read_paths": [linked, data] } });
     let read = |path: String| ("read_file", json!({ "path": path }));
     let calls = vec![
         read(format!("{linked}/inner/book.txt")),
@@ -620,8 +624,8 @@ fn no_prompt_is_made_from_a_workspace_that_became_a_link() {
         Reply::text("Nothing."),
         Reply::text("Done."),
     ]);
-    let workspace = json!({ "agents": { "defaults": { "workspace": around.join("ws") } } });
-    let open = merged(workspace, &json!({ "tools": { "write_paths": [around] } }));
+    let open = json!({ "workspace": around.join("ws"), "restrict_to_workspace": false });
+    let open = json!({ "agents": { "defaults": open } });
     Home::with(&merged(model.config(), &open))
         .agent(["-m", "go"])
         .exits(0)

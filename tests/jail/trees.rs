@@ -60,7 +60,7 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "cd $ROOT/around && mv ws old && ln -s $TARGET ws",
         home: ".",
-        refused: (1, "agents.defaults.workspace"),
+        refused: (0, "agents.defaults.workspace"),
     },
     Attack {
         name: "the workspace where everything is open",
@@ -81,7 +81,7 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "mv sub sub2; mkdir sub; ln -s $TARGET sub/out",
         home: "/home/workspace/sub/out",
-        refused: (1, "tools.write_paths"),
+        refused: (0, "tools.write_paths"),
     },
     Attack {
         name: "a readable tree in a writable one",
@@ -106,7 +106,7 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "cd $ROOT/around && mv x old; ln -s $TARGET x",
         home: "/name/x",
-        refused: (1, "tools.write_paths"),
+        refused: (0, "tools.write_paths"),
     },
     Attack {
         name: "a workspace that is the home",

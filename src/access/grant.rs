@@ -1,7 +1,7 @@
-//! The trees of the host that tools may reach.
+//! The directories of the host that tools may reach.
 //!
 //! Links that lead to one are followed when the configuration is loaded, and never again: a call opens the place that was
-//! found then, through no link, and makes sure that it is still what it was when the turn first used it.
+//! found then, through no link.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -22,66 +22,47 @@ pub(crate) enum Access {
     Write,
 }
 
+/// A directory, or a file, that calls may use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Tree {
+pub(crate) struct Grant {
     /// As the configuration has it; absolute.
     pub path: PathBuf,
     /// The same place without symbolic links.
     pub real: PathBuf,
     pub access: Access,
-    /// Device and inode, once it was used.
-    pub id: Option<(u64, u64)>,
 }
 
-impl Tree {
-    /// A tree at a path that has no links.
+impl Grant {
+    /// A grant of a path that has no links.
     pub(crate) fn at(path: PathBuf, access: Access) -> Self {
         Self {
             real: path.clone(),
             path,
             access,
-            id: None,
         }
     }
 
-    /// The tree, held. `None` if there is none, or none that this process may reach.
+    /// The place, held. `None` if there is none, or none that this process may reach.
     ///
     /// # Errors
-    /// A link has come into its path, or something else has taken its place.
+    /// A link has come into its path.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>> {
-        let path = self.real.display();
-        match self.open_known() {
+        let opened = open_straight(&self.real).and_then(|fd| {
+            let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
+            if kind == FileType::Symlink {
+                return Err(Errno::LOOP);
+            }
+            Ok(fd)
+        });
+        match opened {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
             Err(Errno::LOOP) => Err(Error::config(format!(
-                "{path} is, or goes through, a link that was not there before"
-            ))),
-            Err(Errno::STALE) => Err(Error::config(format!(
-                "{path} was replaced while it was in use"
+                "{} is, or goes through, a link that was not there before",
+                self.real.display()
             ))),
             Err(e) => Err(explain(e, &self.real)),
         }
-    }
-
-    /// The same tree, known by its device and inode from now on.
-    pub(crate) fn identified(&self) -> Result<Self> {
-        let id = self
-            .open()?
-            .map(|fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)))
-            .transpose()?;
-        Ok(Self { id, ..self.clone() })
-    }
-
-    fn open_known(&self) -> Result<OwnedFd, Errno> {
-        let fd = open_straight(&self.real)?;
-        let stat = fstat(&fd)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-            return Err(Errno::LOOP);
-        }
-        let is_other = self
-            .id
-            .is_some_and(|known| known != (stat.st_dev, stat.st_ino));
-        if is_other { Err(Errno::STALE) } else { Ok(fd) }
     }
 }
 
@@ -182,17 +163,12 @@ mod tests {
             );
         }
         assert_eq!(Resolved::of(&at("loop")).links.len(), MAX_LINKS);
-        let tree = Tree::at(at("dir"), Access::Write).identified().unwrap();
-        assert!(
-            tree.open().unwrap().is_some()
-                && Tree::at(at("none"), Access::Read).open().unwrap().is_none()
-        );
+        let grant = Grant::at(at("dir"), Access::Write);
+        let none = Grant::at(at("none"), Access::Read);
+        assert!(grant.open().unwrap().is_some() && none.open().unwrap().is_none());
         std::fs::rename(at("dir"), at("old")).unwrap();
         symlink("old", at("dir")).unwrap();
-        assert!(tree.open().unwrap_err().message.contains("a link"));
-        std::fs::remove_file(at("dir")).unwrap();
-        std::fs::create_dir(at("dir")).unwrap();
-        assert!(tree.open().unwrap_err().message.contains("was replaced"));
+        assert!(grant.open().unwrap_err().message.contains("a link"));
         std::fs::remove_dir_all(root).unwrap();
     }
 }

@@ -1,0 +1,388 @@
+//! Which directories tools get, and which configurations are refused: what tools can change must neither hold what bantam obeys
+//! nor decide where another grant is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::stat;
+
+use super::beneath::{Dir, open_straight};
+use super::grant::{Access, Grant, Resolved};
+use crate::error::{Error, Result};
+use crate::paths::Home;
+
+/// A path that a setting opens to tools; absolute.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub setting: String,
+    pub path: PathBuf,
+    pub access: Access,
+}
+
+/// Such a path, and where it leads.
+#[derive(Clone)]
+struct Place {
+    asked: Asked,
+    found: Resolved,
+}
+
+impl Place {
+    fn new(asked: Asked) -> Self {
+        let found = Resolved::of(&asked.path);
+        Self { asked, found }
+    }
+
+    /// A part of bantam's home, at `below` in it.
+    fn in_home(home: &Resolved, called: &str, below: &str, path: PathBuf) -> Self {
+        let asked = Asked {
+            setting: called.to_owned(),
+            path,
+            access: Access::Read,
+        };
+        let found = home.join(below.as_ref());
+        Self { asked, found }
+    }
+
+    fn real(&self) -> &Path {
+        &self.found.real
+    }
+
+    fn grant(&self, access: Access) -> Grant {
+        Grant {
+            path: self.asked.path.clone(),
+            real: self.found.real.clone(),
+            access,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.asked.setting, self.asked.path.display())
+    }
+}
+
+/// What the configuration opens to tools, and what it must not.
+#[derive(Clone)]
+pub(crate) struct Grants {
+    home: Resolved,
+    agent: Place,
+    notes: Place,
+    /// The workspace, and the writable grants of all tools and servers.
+    writable: Vec<Place>,
+    /// Tools may change everything beside the home.
+    open_beside: bool,
+}
+
+impl Grants {
+    /// `writable` has the workspace first, and then the writable grants of all tools and servers.
+    ///
+    /// # Errors
+    /// Tools could change what bantam obeys. Of the kind `Config`; begins with the setting and its path.
+    pub(crate) fn new(home: &Home, writable: Vec<Asked>, open_beside: bool) -> Result<Self> {
+        let root = Resolved::of(home.root());
+        let own_workspace = home.workspace();
+        let place = |asked: Asked| {
+            if asked.path == own_workspace {
+                let found = root.join("workspace".as_ref());
+                return Place { asked, found };
+            }
+            Place::new(asked)
+        };
+        let grants = Self {
+            agent: Place::in_home(&root, "agent", "agent", home.agent()),
+            notes: Place::in_home(&root, "memory", "memory", home.notes()),
+            writable: writable.into_iter().map(place).collect(),
+            home: root,
+            open_beside,
+        };
+        for place in &grants.writable {
+            grants.check(place)?;
+        }
+        let itself = Place::in_home(&grants.home, "BANTAM_HOME", "", home.root().to_owned());
+        let config = Place::in_home(&grants.home, "config.json", "config.json", home.config());
+        for own in [&itself, &grants.agent, &grants.notes, &config] {
+            let mut entries = own.found.links.iter().chain([&own.found.real]);
+            if let Some((entry, by)) = entries.find_map(|entry| grants.changing(entry)) {
+                return Err(Error::config(format!(
+                    "{own} leads through {entry}, which tools can change ({by})"
+                ))
+                .hint("bantam obeys what is there: keep it, and the links that lead there, away from the tools"));
+            }
+        }
+        if grants.home().starts_with(grants.notes.real()) {
+            return Err(
+                Error::config(format!("{} holds bantam's own files", grants.notes))
+                    .hint("make it a directory for notes alone"),
+            );
+        }
+        Ok(grants)
+    }
+
+    /// `$BANTAM_HOME` without links.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home.real
+    }
+
+    /// The workspace. It need not exist.
+    pub(crate) fn workspace(&self) -> Grant {
+        self.writable[0].grant(Access::Write)
+    }
+
+    /// The user's notes.
+    pub(crate) fn notes(&self, access: Access) -> Grant {
+        self.notes.grant(access)
+    }
+
+    /// The grants of a policy beside the workspace, which its tools see too.
+    ///
+    /// # Errors
+    /// See [`Grants::without_workspace`]; or one of them contains the workspace, or lies in it.
+    pub(crate) fn beside_workspace(&self, asked: &[Asked]) -> Result<Vec<Grant>> {
+        let mut places = vec![self.writable[0].clone()];
+        places.extend(self.places(asked)?);
+        Ok(apart(&places)?.split_off(1))
+    }
+
+    /// The grants of a policy whose tools see no workspace.
+    ///
+    /// # Errors
+    /// One does not exist, may not be opened, contains another, or goes through a link that tools can change. Of the kind
+    /// `Config`; begins with the setting and its path.
+    pub(crate) fn without_workspace(&self, asked: &[Asked]) -> Result<Vec<Grant>> {
+        apart(&self.places(asked)?)
+    }
+
+    /// Where these lead. All of them exist.
+    fn places(&self, asked: &[Asked]) -> Result<Vec<Place>> {
+        let mut places = Vec::new();
+        for asked in asked {
+            let place = Place::new(asked.clone());
+            self.check(&place)?;
+            fs_err::metadata(place.real()).map_err(|e| {
+                let missing = e.kind() == std::io::ErrorKind::NotFound;
+                let why = if missing {
+                    "does not exist".to_owned()
+                } else {
+                    e.to_string()
+                };
+                Error::config(format!("{place} {why}"))
+                    .hint(format!("create it, or remove it from {}", asked.setting))
+            })?;
+            places.push(place);
+        }
+        Ok(places)
+    }
+
+    /// Bantam's own instructions, and these files where tools cannot change them.
+    pub(crate) fn always_readable(&self, files: Vec<Asked>) -> impl Iterator<Item = Grant> {
+        let files = files.into_iter().map(Place::new);
+        let is_apart =
+            |file: &Place| self.check(file).is_ok() && self.changing(file.real()).is_none();
+        let files: Vec<Place> = files.filter(is_apart).collect();
+        [self.agent.clone()]
+            .into_iter()
+            .chain(files)
+            .map(|place| place.grant(Access::Read))
+    }
+
+    /// The setting, and its path, that names a directory which holds this entry and which tools can change. The entry is a path
+    /// without links.
+    pub(crate) fn writable_at(&self, entry: &Path) -> Option<String> {
+        let mut writable = self.writable.iter();
+        let holding = writable.find(|place| entry.starts_with(place.real()));
+        holding.map(Place::to_string)
+    }
+
+    /// The writable directory that holds a file which the user named, and where the file is in it. `None` for a file elsewhere.
+    ///
+    /// # Errors
+    /// A link that a tool may have made leads there.
+    pub(crate) fn open_named(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
+        let file = Resolved::of(&std::path::absolute(path)?);
+        for place in &self.writable {
+            if let Ok(below) = file.real.strip_prefix(place.real()) {
+                let dir = Dir::from(open_straight(place.real())?);
+                return Ok(Some((dir, below.to_owned())));
+            }
+        }
+        // Where everything beside the home is open, only the home is shut.
+        let is_shut = !self.open_beside || file.real.starts_with(self.home());
+        match file.links.iter().find_map(|link| self.changing(link)) {
+            Some((link, _)) if is_shut => Err(Error::failed(format!(
+                "the link {link}, which tools can change, leads out of their directories"
+            ))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Keeps tools away from the keys, the conversations and what the agent obeys: none of their grants may contain the home
+    /// or be inside it, except the workspace there; nor may tools decide where it leads.
+    fn check(&self, place: &Place) -> Result<()> {
+        let (root, real) = (self.home(), place.real());
+        let within = real
+            .strip_prefix(root)
+            .is_ok_and(|below| !below.starts_with("workspace"));
+        if within || root.starts_with(real) || self.is_own_by_another_name(real) {
+            let root = root.display();
+            return Err(Error::config(format!(
+                "{}: {} would give the tools access to bantam's own files in {root}",
+                place.asked.setting,
+                real.display()
+            ))
+            .hint(format!("choose a directory that is not in {root} and does not contain it, or set BANTAM_HOME")));
+        }
+        let links = &place.found.links;
+        if let Some((entry, by)) = links.iter().find_map(|link| self.changing(link)) {
+            let setting = &place.asked.setting;
+            return Err(Error::config(format!(
+                "{place} goes through the link {entry}, which tools can change ({by})"
+            ))
+            .hint(format!("write the path without links in {setting}")));
+        }
+        Ok(())
+    }
+
+    /// Whether a bind mount gives the home, something above it, `agent/` or the notes another name. The workspace in the home is
+    /// not looked at so closely.
+    fn is_own_by_another_name(&self, real: &Path) -> bool {
+        let root = self.home();
+        let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+        if real.starts_with(root) {
+            return false;
+        }
+        let parts = [self.agent.real(), self.notes.real()];
+        let mut own = root.ancestors().chain(parts);
+        id(real).is_some_and(|given| own.any(|own| id(own) == Some(given)))
+    }
+
+    /// The entry, and the setting that lets tools change it; `None` if they cannot.
+    fn changing<'p>(&self, entry: &'p Path) -> Option<(std::path::Display<'p>, String)> {
+        if let Some(by) = self.writable_at(entry) {
+            return Some((entry.display(), by));
+        }
+        // What leads down to the home is closed, and with it the names in those directories.
+        let leads_down = entry
+            .parent()
+            .is_none_or(|dir| self.home().starts_with(dir));
+        let is_open = self.open_beside && !leads_down && !entry.starts_with(self.home());
+        let by = "agents.defaults.restrict_to_workspace";
+        is_open.then(|| (entry.display(), by.to_owned()))
+    }
+}
+
+/// The grants of these places, of which none contains another: an inner one could be replaced through the outer one.
+fn apart(places: &[Place]) -> Result<Vec<Grant>> {
+    let mut grants: Vec<Grant> = Vec::new();
+    for (n, place) in places.iter().enumerate() {
+        for other in &places[..n] {
+            let (inner, outer) = if place.real().starts_with(other.real()) {
+                (place, other)
+            } else {
+                (other, place)
+            };
+            let is_same = inner.real() == outer.real() && inner.asked.access == outer.asked.access;
+            if inner.real().starts_with(outer.real()) && !is_same {
+                return Err(Error::config(format!("{inner} is in {outer}")).hint(
+                    "keep one of the two: a directory in another one could be replaced through it",
+                ));
+            }
+        }
+        let grant = place.grant(place.asked.access);
+        if grants.iter().all(|known| known.real != grant.real) {
+            grants.push(grant);
+        }
+    }
+    Ok(grants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn no_grant_holds_the_home_or_another_grant_or_leads_through_a_link_that_tools_can_change() {
+        use Access::{Read, Write};
+        let root = std::env::temp_dir().join(format!("bantam-grants-of-{}", std::process::id()));
+        let dirs = ["home/workspace", "home/agent", "data/inner", "other/ws"];
+        for dir in dirs {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let root = root.canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        symlink(at("data"), at("other/link")).unwrap();
+        symlink(at("data"), at("home/link")).unwrap();
+        symlink("..", at("data/up")).unwrap();
+        let asked = |(path, access): &(&str, Access)| Asked {
+            setting: format!("set {path}"),
+            path: at(path),
+            access: *access,
+        };
+        let refusal = |workspace: &str, tools: &[(&str, Access)], open_beside: bool| {
+            let tools: Vec<Asked> = tools.iter().map(asked).collect();
+            let mut writable = vec![asked(&(workspace, Write))];
+            let others = tools.iter().filter(|asked| asked.access == Write);
+            writable.extend(others.cloned());
+            let grants = Grants::new(&Home::new(at("home")), writable, open_beside);
+            let opened = grants.and_then(|grants| grants.beside_workspace(&tools));
+            opened.err().map(|e| (e.kind, e.message))
+        };
+        let own = "home/workspace";
+        for (workspace, tools, open_beside, refused) in [
+            (own, &[][..], false, None),
+            (own, &[], true, None),
+            ("other/ws", &[("data", Write)], false, None),
+            (own, &[("data", Read), ("other/link", Read)], false, None),
+            ("home/link", &[], false, None),
+            // The home, from above, from within, and by a link.
+            (own, &[("home", Read)], false, Some("set home")),
+            (own, &[("home/agent", Write)], false, Some("set home/agent")),
+            (own, &[(".", Read)], false, Some("set .")),
+            (own, &[("data/up", Read)], false, Some("set data/up")),
+            ("data/up", &[], false, Some("set data/up")),
+            ("home/memory", &[], false, Some("set home/memory")),
+            // One another, the workspace among them.
+            (
+                own,
+                &[("home/workspace/a", Write)],
+                false,
+                Some("set home/workspace/a"),
+            ),
+            ("other/ws", &[("other", Write)], false, Some("set other/ws")),
+            (
+                own,
+                &[("data/inner", Read), ("data", Read)],
+                false,
+                Some("set data/inner"),
+            ),
+            (
+                own,
+                &[("data", Read), ("data", Write)],
+                false,
+                Some("set data"),
+            ),
+            // Links that tools could replace.
+            (
+                own,
+                &[("other", Write), ("other/link", Read)],
+                false,
+                Some("set other/link"),
+            ),
+            ("other/link", &[], true, Some("set other/link")),
+            (own, &[("nothing", Read)], false, Some("set nothing")),
+        ] {
+            let got = refusal(workspace, tools, open_beside);
+            let is_right = match (&got, refused) {
+                (None, None) => true,
+                (Some((kind, message)), Some(begins)) => {
+                    *kind == crate::error::Kind::Config
+                        && message.starts_with(&format!("{begins}: "))
+                }
+                _ => false,
+            };
+            assert!(is_right, "{workspace}, {tools:?}, {open_beside}: {got:?}");
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! What the configuration opens to tools, as absolute paths.
+
+use std::path::{Path, PathBuf};
+
+use super::Parts;
+use crate::access::{Access, Asked, Grants};
+use crate::config::Env;
+use crate::error::{Context, Result};
+use crate::paths::of_user;
+
+/// # Errors
+/// The configuration would let tools change what bantam obeys.
+pub(crate) fn grants(parts: Parts) -> Result<Grants> {
+    let Parts { home, config, env } = parts;
+    let mut writable = vec![Asked {
+        setting: "agents.defaults.workspace".to_owned(),
+        path: workspace(parts)?,
+        access: Access::Write,
+    }];
+    writable.extend(tools_write(parts)?);
+    for (name, entry) in &config.mcp_servers {
+        let setting = format!("mcpServers.{name}.write");
+        writable.extend(asked(&setting, &entry.write, Access::Write, env)?);
+    }
+    Grants::new(
+        home,
+        writable,
+        !config.agents.defaults.restrict_to_workspace,
+    )
+}
+
+/// The absolute path of the workspace.
+pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
+    match parts.config.agents.defaults.workspace.as_str() {
+        "" => Ok(parts.home.workspace()),
+        written => absolute(written, parts.env).doing("finding the workspace"),
+    }
+}
+
+fn tools_write(parts: Parts) -> Result<Vec<Asked>> {
+    let paths = &parts.config.tools.write_paths;
+    asked("tools.write_paths", paths, Access::Write, parts.env)
+}
+
+/// The directories that `tools.write_paths` names.
+pub(crate) fn write_paths(parts: Parts) -> Result<Vec<PathBuf>> {
+    Ok(tools_write(parts)?
+        .into_iter()
+        .map(|asked| asked.path)
+        .collect())
+}
+
+/// What the tools get beside the workspace.
+pub(super) fn tools_grants(parts: Parts) -> Result<Vec<Asked>> {
+    let paths = &parts.config.tools.read_paths;
+    let mut all = tools_write(parts)?;
+    all.extend(asked("tools.read_paths", paths, Access::Read, parts.env)?);
+    Ok(all)
+}
+
+/// The absolute paths of a setting.
+pub(super) fn asked(
+    setting: &str,
+    written: &[String],
+    access: Access,
+    env: &Env,
+) -> Result<Vec<Asked>> {
+    let written = written.iter().filter(|path| !path.is_empty());
+    written
+        .map(|path| {
+            Ok(Asked {
+                setting: setting.to_owned(),
+                path: absolute(path, env).doing(setting)?,
+                access,
+            })
+        })
+        .collect()
+}
+
+/// The files of the local time zone that `TZ` and `TZDIR` name by their paths.
+pub(super) fn zones(env: &Env) -> Vec<Asked> {
+    let named = ["TZ", "TZDIR"].into_iter().filter_map(|name| env.get(name));
+    let paths = named.map(|path| Path::new(path.strip_prefix(':').unwrap_or(path)));
+    let paths = paths.filter(|path| path.is_absolute());
+    paths
+        .map(|path| Asked {
+            setting: "TZ".to_owned(),
+            path: path.to_owned(),
+            access: Access::Read,
+        })
+        .collect()
+}
+
+fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
+    std::path::absolute(of_user(written, env))
+}
