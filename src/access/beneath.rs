@@ -5,9 +5,9 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat,
@@ -32,26 +32,18 @@ const SEARCH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 #[derive(Debug)]
 pub(crate) struct Dir {
     fd: OwnedFd,
-    reach: Reach,
+    scope: Scope,
 }
 
 /// How far paths from a directory may lead.
-#[derive(Clone, Debug)]
-pub(crate) enum Reach {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
     Beneath,
-    /// Wherever the process may go, as the user has chosen, but for what the sandbox replaces by file systems of its own, with
-    /// these device numbers: a file made there would be lost with the sandbox.
-    Everywhere {
-        replaced: Vec<u64>,
-    },
-    /// Everywhere but into one tree, of which another one is open. Real paths, without links.
-    Except {
-        closed: PathBuf,
-        open: PathBuf,
-    },
+    /// Wherever the process may go, as the user has chosen: what it must not reach, its sandbox hides.
+    Anywhere,
 }
 
-/// What to do with symbolic links that stay within reach. With [`Reach::Everywhere`] it applies to the last component
+/// What to do with symbolic links that stay within the scope. With [`Scope::Anywhere`] it applies to the last component
 /// alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
@@ -91,7 +83,7 @@ impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
         Self {
             fd,
-            reach: Reach::Beneath,
+            scope: Scope::Beneath,
         }
     }
 }
@@ -108,15 +100,16 @@ impl Dir {
         .doing(format_args!("opening {}", path.display()))?;
         Ok(Self {
             fd,
-            reach: Reach::Beneath,
+            scope: Scope::Beneath,
         })
     }
 
-    pub(crate) fn set_reach(&mut self, reach: Reach) {
-        self.reach = reach;
+    /// The directory with another scope.
+    pub(crate) fn with_scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
-    /// The directory at `path`, open for reading, with the same reach.
+    /// The directory at `path`, open for reading, with the same scope.
     pub(crate) fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
         let fd = self.open_at(
             path,
@@ -126,7 +119,7 @@ impl Dir {
         )?;
         Ok(Self {
             fd,
-            reach: self.reach.clone(),
+            scope: self.scope,
         })
     }
 
@@ -161,34 +154,13 @@ impl Dir {
         links: Links,
     ) -> Result<OwnedFd, Errno> {
         let (path, flags) = (or_dot(path), flags | OFlags::CLOEXEC);
-        if let Reach::Beneath = self.reach {
-            return self.open_beneath(path, flags, mode, links);
-        }
-        if let Reach::Everywhere { replaced } = &self.reach {
-            // What does not exist counts as what would hold it.
-            let above = path
-                .ancestors()
-                .find_map(|path| openat(&self.fd, or_dot(path), SEARCH, Mode::empty()).ok());
-            let device = above.map(fstat).transpose()?.map(|stat| stat.st_dev);
-            if device.is_some_and(|device| replaced.contains(&device)) {
-                return Err(Errno::REMOTE);
+        match (self.scope, links) {
+            (Scope::Beneath, _) => self.open_beneath(path, flags, mode, links),
+            (Scope::Anywhere, Links::Follow) => openat(&self.fd, path, flags, mode),
+            (Scope::Anywhere, Links::Refuse) => {
+                openat(&self.fd, path, flags | OFlags::NOFOLLOW, mode)
             }
         }
-        let last = if links == Links::Refuse {
-            OFlags::NOFOLLOW
-        } else {
-            OFlags::empty()
-        };
-        let fd = openat(&self.fd, path, flags | last, mode)?;
-        if let Reach::Except { closed, open } = &self.reach {
-            let real = readlinkat(CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
-            let real = real.map_err(|_| Errno::ACCESS)?;
-            let real = Path::new(OsStr::from_bytes(real.to_bytes()));
-            if real.starts_with(closed) && !real.starts_with(open) {
-                return Err(Errno::ACCESS);
-            }
-        }
-        Ok(fd)
     }
 
     fn open_beneath(
@@ -293,9 +265,7 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
         Errno::NAMETOOLONG => "the path, or a name in it, is too long".to_owned(),
         Errno::AGAIN => format!("{path} kept changing while it was opened: try again"),
         Errno::NXIO => format!("{path} is not a regular file"),
-        Errno::REMOTE => format!(
-            "{path} is in a directory that the sandbox replaces by an empty one: use the workspace, or a directory in tools.write_paths"
-        ),
+        Errno::ROFS => format!("{path} is where nothing can be written"),
         Errno::NOSYS => format!(
             "{path} cannot be opened safely: this needs openat2, which Linux has from 5.6 on, and this system lacks or forbids it"
         ),
@@ -377,6 +347,7 @@ fn read_lossy(file: fs_err::File, len: u64, max: usize) -> Result<String> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     /// A tree with links of every kind in it, and a file beside it. Removed when the test is over.
     struct Tree(PathBuf);

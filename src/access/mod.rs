@@ -10,7 +10,7 @@ mod grant;
 mod grants;
 
 pub(crate) use beneath::{
-    Dir, Links, MAX_UNTRUSTED, Reach, explain, is_regular, open_straight, read_untrusted,
+    Dir, Links, MAX_UNTRUSTED, Scope, explain, is_regular, open_straight, read_untrusted,
 };
 pub(crate) use grant::{Access, Grant, Resolved};
 pub(crate) use grants::{Asked, Grants};

@@ -236,6 +236,7 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         grants: opened,
         notes: None,
         all_except: None,
+        has_scratch: false,
         memory_mb: entry.memory_mb,
     };
     let sandbox = parts.config.tools.exec.sandbox;

@@ -268,6 +268,7 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
         grants: opened,
         notes: Some(grants.notes(Access::Read)),
         all_except: (!restricted).then(|| grants.home().to_owned()),
+        has_scratch: false,
         named_sockets,
         memory_mb: exec.memory_mb,
     };

@@ -17,12 +17,11 @@ mod text;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::access::{self, Access, Dir, Grant, Links, Reach};
+use crate::access::{self, Access, Dir, Grant, Links, Scope};
 use crate::error::{Error, Result};
-use crate::sandbox;
 use crate::worker::protocol::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, its NUL included.
@@ -75,24 +74,21 @@ impl OpenGrants {
                 access: grant.access,
             }
         };
+        // Where no sandbox hides the home, everything but the grants stays shut.
+        let is_anywhere = setup.all_except.is_some() && setup.confinement.is_sandboxed();
+        let (workspace, root) = if is_anywhere {
+            let root = Dir::open("/".as_ref())?.with_scope(Scope::Anywhere);
+            (workspace.with_scope(Scope::Anywhere), Some(root))
+        } else {
+            (workspace, None)
+        };
         let mut grants = vec![held(&setup.workspace, workspace)];
         for grant in &setup.grants {
             grants.extend(grant.open()?.map(|fd| held(grant, fd.into())));
         }
-        let Some(home) = &setup.all_except else {
-            return Ok(Self {
-                held: grants,
-                root: None,
-                mount_points,
-            });
-        };
-        let reach = reach(setup, home, &grants);
-        grants[0].dir.set_reach(reach.clone());
-        let mut root = Dir::open("/".as_ref())?;
-        root.set_reach(reach);
         Ok(Self {
             held: grants,
-            root: Some(root),
+            root,
             mount_points,
         })
     }
@@ -164,24 +160,6 @@ impl OpenGrants {
             asked,
         })
     }
-}
-
-/// How far a path leads where the user has opened everything but bantam's home.
-fn reach(setup: &Setup, home: &Path, grants: &[OpenGrant]) -> Reach {
-    if !setup.confinement.is_sandboxed() {
-        return Reach::Except {
-            closed: home.to_owned(),
-            open: setup.workspace.real.clone(),
-        };
-    }
-    // The sandbox leaves the home out itself. A grant may cover what the sandbox made.
-    let opened: Vec<u64> = grants
-        .iter()
-        .filter_map(|grant| Some(fstat(&grant.dir).ok()?.st_dev))
-        .collect();
-    let mut replaced = sandbox::scratch_devices(setup.confinement);
-    replaced.retain(|device| !opened.contains(device));
-    Reach::Everywhere { replaced }
 }
 
 /// Does one job. `hung_up` says whether the caller has gone, which ends a long read early.

@@ -32,6 +32,7 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
         ],
         notes: None,
         all_except: None,
+        has_scratch: false,
         named_sockets: true,
         memory_mb: 0,
     };
@@ -127,6 +128,7 @@ fn nothing_escapes(racy: &RacyWorkspace) {
         grants: Vec::new(),
         notes: None,
         all_except: None,
+        has_scratch: false,
         named_sockets: true,
         memory_mb: 0,
     };

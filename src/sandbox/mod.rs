@@ -228,16 +228,3 @@ pub(crate) fn mount_points() -> Vec<String> {
         })
         .collect()
 }
-
-/// The devices of the sandbox's scratch space, whose files end with it.
-pub(crate) fn scratch_devices(confinement: Confinement) -> Vec<u64> {
-    let scratch = if confinement == Confinement::Namespaces {
-        root::SCRATCH
-    } else {
-        &[]
-    };
-    scratch
-        .iter()
-        .filter_map(|(path, _)| Some(rustix::fs::stat(*path).ok()?.st_dev))
-        .collect()
-}

@@ -44,7 +44,7 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
 ];
 
 /// Scratch space in memory, and its size.
-pub(super) const SCRATCH: &[(&str, MountAttrFlags)] = &[
+const SCRATCH: &[(&str, MountAttrFlags)] = &[
     ("/tmp", GUARDED),
     ("/dev/shm", GUARDED.union(MountAttrFlags::MOUNT_ATTR_NOEXEC)),
 ];
@@ -89,6 +89,9 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
     let mount_point =
         open_straight(Path::new(mount_point)).doing("finding a place for the new root")?;
     move_mount(&root, "", &mount_point, "", BY_DESCRIPTORS).doing("attaching the new root")?;
+    if setup.has_scratch {
+        make_scratch(&root)?;
+    }
     fill(&root, etc, &links)?;
     for Mount {
         fd,
@@ -189,13 +192,18 @@ fn take_mount(at: impl AsFd, path: &Path, attributes: MountAttrFlags) -> io::Res
     Ok(mount)
 }
 
-/// Makes what is not taken from the old root: scratch space, links and files of `/etc`.
-fn fill(root: &Dir, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
+fn make_scratch(root: &Dir) -> Result<()> {
     for (path, attributes) in SCRATCH {
         let path = below_root(Path::new(path));
         make_dirs(root, &path)?;
         attach(&tmpfs(SCRATCH_SIZE, *attributes)?, root, &path).doing(path.display())?;
     }
+    Ok(())
+}
+
+/// Makes what is not taken from the old root: links and files of `/etc`.
+fn fill(root: &Dir, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
+    make_dirs(root, Path::new("dev"))?;
     for (path, target) in DEVICE_LINKS {
         symlinkat(*target, root, *path).doing(path)?;
     }

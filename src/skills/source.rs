@@ -91,6 +91,7 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         grants: grants.collect(),
         notes: None,
         all_except: None,
+        has_scratch: false,
         named_sockets: false,
         memory_mb: MEMORY_MB,
     };

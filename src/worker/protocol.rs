@@ -60,6 +60,8 @@ pub(crate) struct Setup {
     pub notes: Option<Grant>,
     /// Allows everything its user may access except this directory, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
+    /// There is a `/tmp` in memory. File jobs have none: what they wrote there would be lost with the call.
+    pub has_scratch: bool,
     /// Sockets can have names, and be connected to by them. Not where a grant may hold those of services.
     pub named_sockets: bool,
     /// The data segment of each process, in MiB; 0 for no limit.
@@ -69,6 +71,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// The setup of one job: only commands see the notes.
     pub(crate) fn for_job(mut self, job: &Job) -> Self {
+        self.has_scratch = matches!(job, Job::Exec(_) | Job::Serve(_));
         if !matches!(job, Job::Exec(_)) {
             self.notes = None;
         }

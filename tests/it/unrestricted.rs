@@ -223,17 +223,37 @@ fn under_landlock_alone_too() {
     keeps_shut(&json!({}), &[NAMESPACES], true);
 }
 
-#[test]
-fn file_tools_need_no_sandbox_for_it() {
-    opens(&json!({}), &[NAMESPACES, LANDLOCK], false);
-    keeps_shut(&json!({}), &[NAMESPACES, LANDLOCK], false);
+/// Nothing but a sandbox could hide the home, so file tools stay in the workspace.
+fn stays_in_the_workspace(extra: &Value, without: &'static [Withheld]) {
+    let (home, other) = user();
+    let book = other.path("docs/book.txt").display().to_string();
+    let new = other.path("docs/new.txt").display().to_string();
+    let calls = [
+        (
+            "write_file",
+            json!({ "path": "here.txt", "content": "here\n" }),
+        ),
+        ("read_file", json!({ "path": "here.txt" })),
+        ("read_file", json!({ "path": book })),
+        ("read_file", json!({ "path": "docs/book.txt" })),
+        ("write_file", json!({ "path": new, "content": "noted\n" })),
+    ];
+    let told = told(&home, extra, without, &calls);
+    assert!(!told[0].1 && !told[1].1, "{told:?}");
+    assert!(told[2..].iter().all(|(_, failed)| *failed), "{told:?}");
+    assert!(!other.path("docs/new.txt").exists());
+    keeps_shut(extra, without, false);
 }
 
 #[test]
-fn with_the_sandbox_off_file_tools_keep_it_so() {
+fn without_a_sandbox_file_tools_stay_in_the_workspace() {
+    stays_in_the_workspace(&json!({}), &[NAMESPACES, LANDLOCK]);
+}
+
+#[test]
+fn with_the_sandbox_off_file_tools_stay_in_the_workspace() {
     let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
-    opens(&off, &[], true);
-    keeps_shut(&off, &[], false);
+    stays_in_the_workspace(&off, &[]);
 }
 
 #[test]
@@ -278,7 +298,7 @@ impl Drop for BelowTmp {
 }
 
 #[test]
-fn what_the_sandbox_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
+fn what_is_not_in_the_sandbox_is_refused_and_nothing_is_lost() {
     let (tmp, shm) = (
         BelowTmp::new(),
         format!("/dev/shm/bantam-test-{}", std::process::id()),
@@ -304,7 +324,7 @@ fn what_the_sandbox_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
         .iter()
         .zip(told(&home, &json!({}), &[LANDLOCK], &calls))
     {
-        assert!(failed && result.contains("replaces"), "{call:?}: {result}");
+        assert!(failed, "{call:?}: {result}");
     }
     assert_eq!(fs::read_dir(&tmp.0).unwrap().count(), 1);
     assert!(!Path::new(&shm).exists());
@@ -368,7 +388,7 @@ fn where_the_home_lies_below_tmp_what_is_beside_it_is_open_and_nothing_is_lost()
         told[0].starts_with("created") && told[2].starts_with("created"),
         "{told:?}"
     );
-    assert!(told[1].contains("replaces"), "{told:?}");
+    assert!(told[1].contains("nothing can be written"), "{told:?}");
     assert_eq!(fs::read(beside.0.join("new.txt")).unwrap(), b"kept");
     assert_eq!(
         fs::read(model_home.join("workspace/here.txt")).unwrap(),
