@@ -336,7 +336,8 @@ fn no_call_enters_a_sandbox_that_would_show_the_home() {
         env: &env,
     };
     let workers = workers(parts).unwrap();
-    let job = Job::File(FileJob::Passages);
+    let path = ".".to_owned();
+    let job = Job::File(FileJob::ListDir { path, depth: None });
     let refused = workers.call(&job, &Cancel::new(None)).unwrap_err();
     assert!(refused.message.contains("in /usr, which commands can read"));
 }

@@ -160,6 +160,7 @@ impl Workers {
     ) -> Result<Reply> {
         if let Some((notes, workers)) = &self.notes {
             if let Some(job) = notes.job(job) {
+                self.check_home()?;
                 notes.prepare(&job)?;
                 return workers.call_watched(&job, cancel, printed);
             }
