@@ -73,11 +73,15 @@ impl Connection {
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = served {
-            let text = format!("{}: {} {}", self.peer.ip(), refusal.status, refusal.why);
-            (self.shared.log)(Level::Debug, &text);
-            drop(responder.refuse(&refusal));
+            self.refuse(&responder, &refusal);
         }
         drop(self.stream.shutdown(Shutdown::Both));
+    }
+
+    fn refuse(&self, responder: &Responder, refusal: &Refusal) {
+        let text = format!("{}: {} {}", self.peer.ip(), refusal.status, refusal.why);
+        (self.shared.log)(Level::Debug, &text);
+        drop(responder.refuse(refusal));
     }
 
     fn answer(
@@ -170,7 +174,23 @@ impl Connection {
             return Err(shutting_down());
         }
         let cancel = Cancel::new(None);
-        let _permit = self.shared.permit(&cancel, head.body_size())?;
+        let permit = self.shared.permit(&cancel, head.body_size())?;
+        if let Err(refusal) = self.complete_with(head, reader, responder, &cancel) {
+            // The program does not end while the place is held: the client gets to read why.
+            self.refuse(responder, &refusal);
+        }
+        drop(permit);
+        Ok(())
+    }
+
+    /// The same, once there is a place for the turn.
+    fn complete_with(
+        &self,
+        head: &Head,
+        reader: &mut Reader,
+        responder: &Responder,
+        cancel: &Cancel,
+    ) -> Result<(), Refusal> {
         let body = reader.body(head)?;
         let request = chat::parse(&body, head.header("x-session"))?;
         drop(body);
@@ -186,7 +206,7 @@ impl Connection {
         if self.is_shutting_down() {
             return Err(shutting_down());
         }
-        self.run(request, responder, &cancel)
+        self.run(request, responder, cancel)
     }
 
     fn is_shutting_down(&self) -> bool {
