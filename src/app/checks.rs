@@ -12,7 +12,7 @@ use crate::gateway::run::CheckCommand;
 use crate::redact::Redactor;
 use crate::text::one_line;
 use crate::tool::exec::{EXEC, ending, passed};
-use crate::worker::protocol::{ExecJob, Header, Job, Reply};
+use crate::worker::protocol::ExecJob;
 
 /// Runs the commands of checks as `exec` runs those of a model; a check that a model has made gets no network.
 ///
@@ -46,20 +46,20 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
             }
             JobCheck::OfModel(_) => &of_model,
         };
-        let job = Job::Exec(ExecJob {
+        let job = ExecJob {
             command: check.command().to_owned(),
             working_dir: ".".to_owned(),
             timeout_secs,
             env: env.clone(),
             input: Vec::new(),
-        });
-        let Reply { header, body } = workers.call(&job, cancel).map_err(|e| e.message)?;
-        let Header::Exited { end, .. } = header else {
-            return Err(header.into_error().message);
         };
-        let output = redactor.redact_output(String::from_utf8_lossy(&body).into_owned(), "");
+        let done = workers
+            .run(job, cancel, &mut |_| ())
+            .map_err(|e| e.message)?;
+        let printed = String::from_utf8_lossy(&done.printed);
+        let output = redactor.redact_output(printed.into_owned(), "");
         let last = output.trim().lines().last().unwrap_or_default();
-        match ending(end, timeout_secs) {
+        match ending(done.end, timeout_secs) {
             Some(ending) => Err(format!("{ending} {}", one_line(last, 200))
                 .trim_end()
                 .to_owned()),

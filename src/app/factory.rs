@@ -17,7 +17,7 @@ use crate::session::{FileStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::one_line;
 use crate::tool::was_not_run;
-use crate::worker::protocol::{FileJob, Job, OldFile};
+use crate::worker::protocol::{FileJob, OldFile};
 
 /// The setting that names the workspace.
 const WORKSPACE: &str = "agents.defaults.workspace";
@@ -183,8 +183,7 @@ impl AgentFactory {
                     was_there,
                     content: content.unwrap_or_default(),
                 };
-                let job = Job::File(FileJob::PutBack(file));
-                workers.call(&job, &cancel)?.into_text()?;
+                workers.call(FileJob::PutBack(file), &cancel)?.into_text()?;
                 Ok(if was_there {
                     PutBack::Restored
                 } else {

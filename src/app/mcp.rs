@@ -202,7 +202,6 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         env,
         working_dir: home.join(&entry.cwd).display().to_string(),
         home: home.clone(),
-        counts_processes: rustix::process::geteuid().is_root(),
     };
     let setting = |part: &str| format!("mcpServers.{name}.{part}");
     let mut named = asked(&setting("write"), &entry.write, Access::Write, parts.env)?;
@@ -237,6 +236,7 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         notes: None,
         all_except: None,
         has_scratch: false,
+        count_every_ms: 0,
         memory_mb: entry.memory_mb,
     };
     let sandbox = parts.config.tools.exec.sandbox;
@@ -245,8 +245,8 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
     Ok(Box::new(move |list, cancel| {
         make_own_directory(&job.home, &workspace)?;
         refuse_writable_parts(&launch_of(&name, &job), &grants)?;
-        let child = workers.serve(job.clone(), cancel)?;
-        Ok(Box::new(Stdio::new(child, list.clone())?) as Box<dyn Transport>)
+        let served = workers.serve(job.clone(), cancel)?;
+        Ok(Box::new(Stdio::new(served, list.clone())?) as Box<dyn Transport>)
     }))
 }
 

@@ -20,8 +20,8 @@ use crate::redact::Redactor;
 use crate::text::{clip, fenced, one_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Budget;
-use crate::worker::Workers;
-use crate::worker::protocol::{FileJob, IncomingFile, Job, Reply, more_pages};
+use crate::worker::protocol::{FileJob, IncomingFile, Reply};
+use crate::worker::{Workers, more_pages};
 
 /// The model that a setting names for something else than chat; `None` if it names none.
 pub(super) fn endpoint(
@@ -84,7 +84,7 @@ fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cance
         name: one_line(&name.to_string_lossy(), 180),
         content: STANDARD.decode(&pdf.base64).unwrap_or_default(),
     };
-    let kept = workers.call(&Job::File(FileJob::TakeFile(file)), cancel);
+    let kept = workers.call(FileJob::TakeFile(file), cancel);
     kept.and_then(Reply::into_text).unwrap_or_default()
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         MediaKind::Pdf => {
             super::make_workspace(parts)?;
             let workers = super::workers(parts)?;
-            let more = workers.read_pdf(&mut media, &cancel);
+            let more = workers.add_text(&mut media, &cancel);
             if !more.is_empty() {
                 let path = copy(&workers, path, &media, parts, &cancel);
                 media.text.push_str(&more_pages(&more, &path));

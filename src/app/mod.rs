@@ -269,6 +269,7 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
         notes: Some(grants.notes(Access::Read)),
         all_except: (!restricted).then(|| grants.home().to_owned()),
         has_scratch: false,
+        count_every_ms: 0,
         named_sockets,
         memory_mb: exec.memory_mb,
     };

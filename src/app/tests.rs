@@ -17,7 +17,7 @@ use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
 use crate::tool::{Audience, ToolSpec};
-use crate::worker::protocol::{FileJob, Job};
+use crate::worker::protocol::FileJob;
 
 /// Replies as hosts send them, to begin with, and calls as models write them into their text.
 fn corpus() -> Vec<Vec<u8>> {
@@ -337,7 +337,7 @@ fn no_call_enters_a_sandbox_that_would_show_the_home() {
     };
     let workers = workers(parts).unwrap();
     let path = ".".to_owned();
-    let job = Job::File(FileJob::ListDir { path, depth: None });
-    let refused = workers.call(&job, &Cancel::new(None)).unwrap_err();
+    let job = FileJob::ListDir { path, depth: None };
+    let refused = workers.call(job, &Cancel::new(None)).unwrap_err();
     assert!(refused.message.contains("in /usr, which commands can read"));
 }

@@ -9,7 +9,7 @@ use crate::config::Exec;
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::tool::exec::ending;
-use crate::worker::protocol::{ExecJob, Header, Job, Termination};
+use crate::worker::protocol::{ExecJob, Termination};
 use crate::worker::{Confinement, Workers};
 
 const NAME: &str = "sandbox";
@@ -129,11 +129,8 @@ pub(super) fn run(
         env,
         ..ExecJob::default()
     };
-    let reply = workers.call(&Job::Exec(job), &Cancel::new(None))?;
-    match reply.header {
-        Header::Exited { end, .. } => Ok((reply.body, end)),
-        other => Err(other.into_error()),
-    }
+    let output = workers.run(job, &Cancel::new(None), &mut |_| ())?;
+    Ok((output.printed, output.end))
 }
 
 #[cfg(test)]

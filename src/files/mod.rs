@@ -14,6 +14,7 @@ mod replace;
 mod tests;
 mod text;
 
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -185,9 +186,7 @@ pub(crate) fn perform(
         ),
         FileJob::TakeFile(file) => incoming::take_file(grants, file),
         FileJob::PutBack(file) => edit::put_back(grants.find(&file.path, Access::Write)?, file),
-        FileJob::GiveFile { path, offset, most } => {
-            read::give_file(grants.find(path, Access::Read)?, *offset, *most)
-        }
+        FileJob::SendFile { .. } => Err(Error::failed("a file is sent as it is read")),
         FileJob::Grep {
             pattern,
             path,
@@ -219,6 +218,16 @@ pub(crate) fn perform(
         FileJob::RemoveFile { path } => edit::remove_file(grants.find(path, Access::Write)?),
         FileJob::Passages => notes::passages(grants.workspace()),
     }
+}
+
+/// Gives a regular file as it is, if it has at most so many bytes.
+pub(crate) fn send_file(
+    grants: &OpenGrants,
+    path: &str,
+    most: u64,
+    output: &mut impl Write,
+) -> Result<()> {
+    read::send_file(grants.find(path, Access::Read)?, most, output)
 }
 
 fn text_reply(text: impl Into<Vec<u8>>) -> Reply {

@@ -1,6 +1,6 @@
 //! Reads text files, images and raw parts of files.
 
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Stat, fstat};
@@ -25,24 +25,28 @@ const MAX_UTF16: u64 = 32 << 20;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads one part of a regular file, whatever its content.
-pub(super) fn give_file(target: Target, offset: u64, max: u64) -> Result<Reply> {
+/// Gives a regular file as it is, whatever its content.
+///
+/// # Errors
+/// It has more than `most` bytes, or changed meanwhile.
+pub(super) fn send_file(target: Target, most: u64, output: &mut impl Write) -> Result<()> {
     let mut file = target.open(Links::Follow)?;
     let stat = fstat(&file)?;
     let len = u64::try_from(stat.st_size).unwrap_or(0);
-    if len > max {
-        let (name, len, max) = (target.asked.display(), size(len), size(max));
+    let name = target.asked.display();
+    if len > most {
+        let (len, most) = (size(len), size(most));
         return Err(Error::failed(format!(
-            "{name} is too large: {len}; the limit is {max}"
+            "{name} is too large: {len}; the limit is {most}"
         )));
     }
-    let mut body = Vec::new();
-    file.seek(SeekFrom::Start(offset))?;
-    file.take(MAX_BODY as u64).read_to_end(&mut body)?;
-    Ok(Reply {
-        header: Header::Part(stamp(&stat)),
-        body,
-    })
+    let sent = io::copy(&mut (&mut file).take(len), output)?;
+    if sent < len || stamp(&fstat(&file)?) != stamp(&stat) {
+        return Err(Error::failed(format!(
+            "{name} changed while it was read: try again"
+        )));
+    }
+    Ok(())
 }
 
 /// What changes with a file.
@@ -202,49 +206,40 @@ mod tests {
     use crate::access::Dir;
     use std::path::Path;
 
+    /// Changes the file while it is sent.
+    struct Changing(std::path::PathBuf);
+
+    impl Write for Changing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            std::fs::write(&self.0, "another")?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
-    fn a_file_is_given_in_parts_that_tell_when_it_is_another() {
-        let root = std::env::temp_dir().join(format!("bantam-give-{}", std::process::id()));
+    fn a_file_is_sent_whole_or_not_at_all() {
+        let root = std::env::temp_dir().join(format!("bantam-send-{}", std::process::id()));
         std::fs::create_dir_all(&root).unwrap();
-        let whole: Vec<u8> = (0..=250).cycle().take(MAX_BODY + 1000).collect();
+        let whole: Vec<u8> = (0..=250).cycle().take(1_000_000).collect();
         std::fs::write(root.join("file"), &whole).unwrap();
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
-        let give = |offset: usize| {
-            let target = Target {
-                dir: &dir,
-                path,
-                asked: path,
-            };
-            let reply = give_file(target, offset as u64, whole.len() as u64).unwrap();
-            let Header::Part(stamp) = reply.header else {
-                panic!("{:?}", reply.header)
-            };
-            (reply.body, stamp)
-        };
-        let (first, stamp) = give(0);
-        let (second, same) = give(first.len());
-        assert_eq!((first.len(), &stamp), (MAX_BODY, &same));
         let target = Target {
             dir: &dir,
             path,
             asked: path,
         };
-        assert!(
-            give_file(target, 0, whole.len() as u64 - 1)
-                .unwrap_err()
-                .message
-                .contains("too large")
-        );
-        assert!([first, second].concat() == whole && give(whole.len()).0.is_empty());
-        std::fs::write(root.join("other"), &whole).unwrap();
-        std::fs::rename(root.join("other"), root.join("file")).unwrap();
-        let (_, renamed) = give(0);
-        std::fs::write(root.join("file"), &whole[1..]).unwrap();
-        let (_, shorter) = give(0);
-        assert!(
-            stamp != renamed && renamed != shorter,
-            "{stamp} {renamed} {shorter}"
-        );
+        let len = whole.len() as u64;
+        let mut sent = Vec::new();
+        send_file(target, len, &mut sent).unwrap();
+        assert!(sent == whole);
+        let error = send_file(target, len - 1, &mut io::sink()).unwrap_err();
+        assert!(error.message.contains("too large"), "{error}");
+        let error = send_file(target, len, &mut Changing(root.join("file"))).unwrap_err();
+        assert!(error.message.contains("changed"), "{error}");
         std::fs::remove_dir_all(root).unwrap();
     }
 }

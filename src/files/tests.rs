@@ -33,6 +33,7 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
         notes: None,
         all_except: None,
         has_scratch: false,
+        count_every_ms: 0,
         named_sockets: true,
         memory_mb: 0,
     };
@@ -129,6 +130,7 @@ fn nothing_escapes(racy: &RacyWorkspace) {
         notes: None,
         all_except: None,
         has_scratch: false,
+        count_every_ms: 0,
         named_sockets: true,
         memory_mb: 0,
     };

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::process::Child;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -15,7 +16,8 @@ use super::list::ListStore;
 use super::{MAX_MESSAGE, parse, too_long};
 use crate::error::{Context, Error, Result};
 use crate::text::foreign_line;
-use crate::worker::protocol::{Header, Reply, receive_reply};
+use crate::worker::protocol::{Header, Message, Termination, receive_message};
+use crate::worker::{Served, WorkerProcess};
 
 /// How long a server may take to end after its input is closed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -25,14 +27,12 @@ const MAX_SKIPPED: usize = 64 << 20;
 const IDLE_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum length of a line of a program's last words, in characters.
 const MAX_LINE: usize = 300;
-/// Maximum size of the worker's last reply, in bytes.
-const MAX_LAST_REPLY: usize = 64 << 10;
 /// Messages queued for the server, and for a request.
 const QUEUE: usize = 64;
 
 /// Runs in a worker. Two threads read and write, because a pipe holds 64 KB and a server may not read.
 pub(crate) struct Stdio {
-    child: Child,
+    process: WorkerProcess,
     shared: Arc<Shared>,
 }
 
@@ -59,11 +59,14 @@ enum Event {
 }
 
 impl Stdio {
-    /// Speaks to `child`, which has begun and whose standard input and output are pipes.
-    pub(crate) fn new(mut child: Child, list: Arc<ListStore>) -> Result<Self> {
-        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::failed("the server has no pipes"));
-        };
+    /// Speaks to a server that has been started.
+    pub(crate) fn new(served: Served, list: Arc<ListStore>) -> Result<Self> {
+        let Served {
+            process,
+            socket,
+            output,
+        } = served;
+        let mut input = socket.try_clone().doing("opening the server's input")?;
         let (sender, messages) = sync_channel::<String>(QUEUE);
         let state = State {
             input: Some(sender),
@@ -75,7 +78,7 @@ impl Stdio {
         });
         let reader = shared.clone();
         let read = move || {
-            let reason = reader.read_all(output);
+            let reason = reader.read_all(output, &socket);
             reader.lock().ended = Some(reason.clone());
             reader.fail_all(&reason);
         };
@@ -85,10 +88,12 @@ impl Stdio {
                     return;
                 }
             }
+            // Nothing more comes: a server that reads ends, and the worker ends one that does not.
+            drop(input.shutdown(Shutdown::Both));
         };
         start_thread(Box::new(read))?;
         start_thread(Box::new(write))?;
-        Ok(Self { child, shared })
+        Ok(Self { process, shared })
     }
 }
 
@@ -103,15 +108,14 @@ impl Shared {
     }
 
     /// Handles each line until the output ends, and returns why it did.
-    fn read_all(&self, mut output: impl Read) -> String {
+    fn read_all(&self, mut output: impl Read, socket: &UnixStream) -> String {
         let mut line = Vec::new();
-        let mut line_before = Vec::new();
         // Bytes of a line that is too long.
         let mut skipped = 0;
         let mut piece = vec![0; 16 << 10];
         loop {
             let read = match output.read(&mut piece) {
-                Ok(0) => return last_words(&[line_before, line].concat()),
+                Ok(0) => return last_words(socket),
                 Ok(read) => read,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return format!("reading from it: {e}"),
@@ -132,11 +136,7 @@ impl Shared {
                     line = Vec::new();
                 } else if is_end {
                     self.handle(&line);
-                    // The length of the worker's last reply may contain a line feed.
-                    line_before = std::mem::take(&mut line);
-                    if line_before.len() > MAX_LAST_REPLY {
-                        line_before = Vec::new();
-                    }
+                    line.clear();
                 }
             }
             if self.lock().waiting.is_empty() {
@@ -198,15 +198,15 @@ impl Shared {
     }
 }
 
-/// Why the output ended: the worker's last reply says it, if it could not start the program or the program complained.
-fn last_words(end: &[u8]) -> String {
-    let reply = receive_reply(&mut &*end);
-    let Ok(Reply {
-        header: Header::Refused { why },
-        ..
-    }) = reply
-    else {
-        return "it ended".to_owned();
+/// Why the output ended: the worker says it, if it could not start the program or the program complained.
+fn last_words(mut socket: &UnixStream) -> String {
+    drop(socket.set_read_timeout(Some(GRACE)));
+    let why = match receive_message(&mut socket) {
+        Ok(Message::Done(Header::Refused { why })) => why,
+        Ok(Message::Done(Header::Exited(Termination::TooManyProcesses))) => {
+            return "it started too many processes".to_owned();
+        }
+        _ => return "it ended".to_owned(),
     };
     let lines: Vec<String> = why
         .lines()
@@ -272,9 +272,8 @@ impl Drop for Stdio {
         // The end of its input ends the server, and the worker around it ends what remains.
         self.shared.lock().input = None;
         let deadline = Instant::now() + GRACE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        while !self.process.has_ended() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
         }
-        drop(self.child.kill().and_then(|()| self.child.wait()));
     }
 }

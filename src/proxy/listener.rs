@@ -1,29 +1,23 @@
-//! Workers the sandbox's listener to the proxy outside.
+//! The way of the sandbox's listener to the proxy outside.
 //!
 //! A socket stays in the network namespace it was created in, whoever holds it. The first process of the sandbox binds a
-//! listener on the sandbox's own loopback and sends it to its caller before the job is known.
+//! listener on the sandbox's own loopback and sends it to its caller, with a message, before the job is known.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::Proxy;
-use crate::error::{Context, Error, Result};
-use crate::ssrf::AddressGuard;
+use crate::error::Result;
 
 /// The proxy's port on the sandbox's loopback.
 const PORT: u16 = 3128;
-
-/// How long the sandbox may take to send its listener.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variables by which programs find the proxy.
 pub(crate) fn environment() -> Vec<(&'static str, String)> {
@@ -45,42 +39,26 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     variables
 }
 
-/// The caller's end of the socket pair whose other end is the sandbox's standard error.
-pub(crate) struct Receiver(UnixStream);
-
-pub(crate) fn pair() -> Result<(Receiver, OwnedFd)> {
-    let (ours, theirs) = UnixStream::pair().doing("making the sandbox's socket pair")?;
-    ours.set_read_timeout(Some(TIMEOUT))?;
-    Ok((Receiver(ours), theirs.into()))
-}
-
-impl Receiver {
-    /// Waits for the listener and serves it. `None` when the sandbox ended without sending one: its reply says why.
-    pub(crate) fn start_proxy(self, guard: &AddressGuard) -> Result<Option<Proxy>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let received = recvmsg(
-            self.0.as_fd(),
-            &mut [IoSliceMut::new(&mut byte)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )
-        .doing("waiting for the sandbox's listener")?;
-        if received.bytes == 0 {
-            return Ok(None);
+/// Reads from a worker's socket, and takes the descriptor that came with it.
+pub(crate) fn receive(
+    socket: &UnixStream,
+    buf: &mut [u8],
+    found: &mut Option<OwnedFd>,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(buf)];
+    let received = recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut fds) = message {
+            *found = fds.next();
         }
-        let listener = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        let listener = listener.ok_or_else(|| Error::failed("the sandbox sent no listener"))?;
-        Proxy::start(TcpListener::from(listener), guard.clone()).map(Some)
     }
+    Ok(received.bytes)
 }
 
-/// Binds the listener inside the sandbox and sends it to `caller`.
-pub(crate) fn send(caller: BorrowedFd) -> Result<()> {
+/// Binds the listener inside the sandbox and sends it to `caller` with this message.
+pub(crate) fn send(caller: BorrowedFd, message: &[u8]) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", PORT))?;
     let fds = [listener.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -88,11 +66,14 @@ pub(crate) fn send(caller: BorrowedFd) -> Result<()> {
     if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::Error::other("no room for a descriptor").into());
     }
-    sendmsg(
+    let sent = sendmsg(
         caller,
-        &[IoSlice::new(b"l")],
+        &[IoSlice::new(message)],
         &mut ancillary,
         SendFlags::empty(),
     )?;
+    if sent < message.len() {
+        return Err(io::Error::other("no room for a message").into());
+    }
     Ok(())
 }

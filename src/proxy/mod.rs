@@ -37,7 +37,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
-    fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
+    pub(crate) fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
         let shared = Arc::new(Shared {
             guard,
             streams: Mutex::new(Some(Vec::new())),

@@ -17,7 +17,7 @@ use crate::child::Network;
 use crate::error::{Context, Result};
 use crate::proxy::listener;
 use crate::sys;
-use crate::worker::protocol::Setup;
+use crate::worker::protocol::{Message, Setup, send_message};
 
 /// The id inside for a workspace that root owns: never 0.
 const ORDINARY_ID: u32 = 1000;
@@ -57,7 +57,9 @@ pub(crate) fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
         sys::raise_loopback(any.as_fd()).doing("bringing up the loopback interface")?;
     }
     if setup.network == Network::Guarded {
-        listener::send(caller).doing("sending the proxy's listener")?;
+        let mut message = Vec::new();
+        send_message(&mut message, &Message::Listening)?;
+        listener::send(caller, &message).doing("sending the proxy's listener")?;
     }
     keep_needed_capabilities().doing("dropping capabilities")
 }

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{not_found, one_line};
-use crate::worker::protocol::{ExecJob, Header, Job, Setup, Termination};
+use crate::worker::protocol::{ExecJob, Setup, Termination};
 use crate::worker::{Confinement, Workers};
 
 /// The data memory of git, in MiB.
@@ -92,30 +92,27 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         notes: None,
         all_except: None,
         has_scratch: false,
+        count_every_ms: 0,
         named_sockets: false,
         memory_mb: MEMORY_MB,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
     let workers = Workers::new(setup, parts.home.root(), config.tools.exec.sandbox, guard);
     let env = trusted.map(|path| ("GIT_SSL_CAINFO".to_owned(), path.clone()));
-    let job = Job::Exec(ExecJob {
+    let job = ExecJob {
         env: env.into_iter().collect(),
         command,
         working_dir: ".".to_owned(),
         timeout_secs: CLONE_SECS,
         ..ExecJob::default()
-    });
-    let reply = workers
-        .call(&job, &Cancel::new(None))
+    };
+    let output = workers
+        .run(job, &Cancel::new(None), &mut |_| ())
         .doing("cloning the repository")?;
-    let said = one_line(&String::from_utf8_lossy(&reply.body), 500);
-    match reply.header {
-        Header::Exited {
-            end: Termination::Code(0),
-            ..
-        } => Ok(()),
-        Header::Exited { .. } => Err(Error::failed(format!("cloning the repository: {said}"))
-            .hint("git runs in a sandbox that reaches public addresses only, and has no keys")),
-        other => Err(other.into_error()),
+    if output.end == Termination::Code(0) {
+        return Ok(());
     }
+    let said = one_line(&String::from_utf8_lossy(&output.printed), 500);
+    Err(Error::failed(format!("cloning the repository: {said}"))
+        .hint("git runs in a sandbox that reaches public addresses only, and has no keys"))
 }

@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, foreign_name, one_line, size};
 use crate::usage::Budget;
-use crate::worker::protocol::{FileJob, IncomingFile, Job, more_pages};
+use crate::worker::more_pages;
+use crate::worker::protocol::{FileJob, IncomingFile};
 
 /// The most bytes of a text file to show.
 const MAX_TEXT: usize = 64 << 10;
@@ -110,7 +111,7 @@ impl Downloader<'_> {
         let cancel = Cancel::new(Some(SAVE_TIME));
         self.chats
             .workers
-            .call(&Job::File(FileJob::TakeFile(file)), &cancel)?
+            .call(FileJob::TakeFile(file), &cancel)?
             .into_text()
     }
 
@@ -126,7 +127,7 @@ impl Downloader<'_> {
         match (media.kind(), &self.chats.transcribe) {
             (MediaKind::Image, _) => Some(media),
             (MediaKind::Pdf, _) => {
-                let more = self.chats.workers.read_pdf(&mut media, self.cancel);
+                let more = self.chats.workers.add_text(&mut media, self.cancel);
                 media.text.push_str(&more_pages(&more, path));
                 Some(media)
             }

@@ -13,7 +13,8 @@ use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
 use crate::error::Result;
 use crate::text::{clip, one_line, size};
-use crate::worker::protocol::{Dropped, ExecJob, Header, Job, MAX_LINE, Reply, Termination};
+use crate::worker::protocol::{ExecJob, Termination};
+use crate::worker::{CommandOutput, Dropped, MAX_LINE};
 
 /// The longest timeout that a call may ask for, in seconds.
 const MAX_TIMEOUT: u64 = 600;
@@ -78,23 +79,19 @@ fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutp
     let timeout = workshop.config.tools.exec.timeout;
     let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
     let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
-    let job = Job::Exec(ExecJob {
+    let job = ExecJob {
         command: args.command,
         working_dir,
         timeout_secs,
         env: passed(&workshop.config, &workshop.env),
         input: Vec::new(),
-    });
+    };
     let mut printed = |line: &[u8]| {
         let line = one_line(&String::from_utf8_lossy(line), MAX_LINE);
         (turn.events)(Event::ToolOutput(line));
     };
-    let workers = &workshop.workers;
-    let Reply { header, body } = workers.call_watched(&job, turn.cancel, &mut printed)?;
-    let Header::Exited { end, dropped } = header else {
-        return Err(header.into_error());
-    };
-    Ok(describe(&body, end, dropped, timeout_secs))
+    let output = workshop.workers.run(job, turn.cancel, &mut printed)?;
+    Ok(describe(&output, timeout_secs))
 }
 
 /// How a command ended, unless it succeeded.
@@ -111,14 +108,9 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
 }
 
 /// The output, and how the command ended: first if the output comes in pages, last and only if it failed otherwise.
-fn describe(
-    printed: &[u8],
-    end: Termination,
-    dropped: Option<Dropped>,
-    timeout_secs: u64,
-) -> ToolOutput {
-    let mut text = output(printed, dropped);
-    let note = ending(end, timeout_secs);
+fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
+    let mut text = output(&done.printed, done.dropped);
+    let note = ending(done.end, timeout_secs);
     if text.len() > MAX_RESULT {
         text.insert_str(
             0,
@@ -217,7 +209,15 @@ mod tests {
 
     #[test]
     fn a_bad_end_is_told_and_a_good_one_is_not() {
-        let says = |printed: &[u8], end, dropped| describe(printed, end, dropped, 9).text;
+        let says = |printed: &[u8], end, dropped| {
+            let printed = printed.to_vec();
+            let done = CommandOutput {
+                end,
+                printed,
+                dropped,
+            };
+            describe(&done, 9).text
+        };
         assert_eq!(says(b"hi\n", Termination::Code(0), None), "hi\n");
         assert_eq!(says(b"", Termination::Code(0), None), "(no output)");
         assert_eq!(says(b"hi", Termination::Code(3), None), "hi\n[exit code 3]");

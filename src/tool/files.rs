@@ -12,13 +12,16 @@ use super::{
 use crate::access::Grant;
 use crate::bus::Event;
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, one_line, size};
 use crate::usage::Budget;
-use crate::worker::Workers;
-use crate::worker::protocol::{FileJob, Header, Job, Reply};
+use crate::worker::protocol::{FileJob, Header, Reply};
+use crate::worker::{PdfText, Workers};
+
+/// The most bytes of a PDF's text in one result: what stays one page of it.
+const MAX_PDF_TEXT: usize = 28_000;
 
 /// The arguments that summaries show.
 const SHOWN: &[&str] = &["pattern", "path"];
@@ -116,34 +119,52 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
     let reply = if job.changes_files() {
         change_file(workers, job, turn)?
     } else {
-        workers.call(&Job::File(job), turn.cancel)?
+        workers.call(job, turn.cancel)?
     };
     match reply.header {
         Header::Image => show_image(text(args, "path"), &reply.body),
         Header::Recording => heard(workshop, text(args, "path"), turn),
+        Header::Pdf => {
+            let path = text(args, "path");
+            let pages = text(args, "pages");
+            let read = workers.read_pdf(reply.body, pages, MAX_PDF_TEXT, turn.cancel);
+            let PdfText { mut text, more } = read.doing(one_line(path, 200))?;
+            if !more.is_empty() {
+                text.push_str(&format!(
+                    "[there is more: read it again with pages {more}]\n"
+                ));
+            }
+            Ok(text_of_file(path, text, workers))
+        }
         _ => {
             let content = reply.into_text()?;
-            let is_foreign =
-                name == "read_file" && is_in_inbox(text(args, "path"), workers.workspace());
-            Ok(ToolOutput::text(if is_foreign {
-                fenced(&content)
+            Ok(if name == "read_file" {
+                text_of_file(text(args, "path"), content, workers)
             } else {
-                content
-            }))
+                ToolOutput::text(content)
+            })
         }
     }
+}
+
+/// The text of a file. What came from outside is other people's words.
+fn text_of_file(path: &str, text: String, workers: &Workers) -> ToolOutput {
+    ToolOutput::text(if is_in_inbox(path, workers.workspace()) {
+        fenced(&text)
+    } else {
+        text
+    })
 }
 
 /// Does a job that changes a file, and keeps what the file was for `/undo`.
 pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
     let path = plain_path(job.path(), workers.workspace());
-    let job = Job::File(job);
     let Some(versions) = turn.budget.versions() else {
-        return workers.call(&job, turn.cancel);
+        return workers.call(job, turn.cancel);
     };
     let is_known = versions.has(&path);
     let before = (!is_known).then(|| replaced(workers, &path, turn.cancel));
-    let reply = workers.call(&job, turn.cancel)?;
+    let reply = workers.call(job, turn.cancel)?;
     if let Header::Changed { stamp, is_new } = &reply.header {
         let before = match &before {
             _ if *is_new => Old::Absent,
@@ -161,7 +182,7 @@ pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -
 /// Reads a file that would be replaced.
 fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
     let mut content = Vec::new();
-    let read = workers.give_file(path, MOST_KEPT, cancel, &mut |part| {
+    let read = workers.send_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
@@ -210,7 +231,7 @@ fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutp
     };
     let mut bytes = Vec::new();
     let workers = &workshop.workers;
-    workers.give_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
+    workers.send_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
         bytes.extend_from_slice(part);
         Ok(())
     })?;

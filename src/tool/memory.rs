@@ -17,7 +17,7 @@ use crate::json::from_json;
 use crate::session::search::{Found, search_past};
 use crate::text::{clip, fenced, first_lines, one_line};
 use crate::worker::Workers;
-use crate::worker::protocol::{FileJob, Job};
+use crate::worker::protocol::FileJob;
 
 /// The note that is used when none is named.
 const MEMORY: &str = "MEMORY";
@@ -120,7 +120,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutp
         (Action::Delete, Some(_)) => FileJob::RemoveFile { path },
     };
     let reply = match request.action {
-        Action::View | Action::Search => workers.call(&Job::File(job), turn.cancel)?,
+        Action::View | Action::Search => workers.call(job, turn.cancel)?,
         Action::Write | Action::Append | Action::Delete => change_file(workers, job, turn)?,
     };
     Ok(ToolOutput::text(reply.into_text()?))
@@ -215,7 +215,7 @@ fn search(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<ToolOu
 
 /// What the notes say, the newest first.
 fn read_passages(workers: &Workers, cancel: &Cancel) -> Result<Vec<Passage>> {
-    let reply = workers.call(&Job::File(FileJob::Passages), cancel)?;
+    let reply = workers.call(FileJob::Passages, cancel)?;
     let lines = reply.into_text()?;
     Ok(lines
         .lines()

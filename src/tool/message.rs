@@ -122,7 +122,7 @@ impl Sender<'_> {
         let copy = outbox.file(&name);
         let mut copied = 0;
         self.workers
-            .give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
+            .send_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
                 let len = bytes.len() as u64;
                 copied += len;
                 if storage::free(&copy)? < MIN_FREE + len {

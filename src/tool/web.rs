@@ -13,7 +13,7 @@ use crate::http::{self, Client};
 use crate::message::MAX_IMAGE;
 use crate::ssrf::AddressGuard;
 use crate::text::{fenced, foreign, foreign_line, size, whole_words};
-use crate::web::{self, Content, Extent, Page, Search, keys_in};
+use crate::web::{self, Content, Page, Search, keys_in};
 
 /// The most results that a search may be asked for.
 const MAX_RESULTS: u64 = 20;
@@ -46,22 +46,30 @@ fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOu
         .get("max_chars")
         .and_then(Value::as_u64)
         .and_then(|max| max.try_into().ok());
-    let extent = Extent {
-        max_chars: max.unwrap_or(settings.max_chars).min(settings.max_chars),
-        pages: text(args, "pages"),
-    };
-    let page = web::fetch(
+    let max_chars = max.unwrap_or(settings.max_chars).min(settings.max_chars);
+    let mut page = web::fetch(
         &connect,
         &|job, pieces, cancel| workshop.workers.read(job, pieces, cancel),
         text(args, "url"),
-        &extent,
+        max_chars,
         Duration::from_secs(settings.timeout),
         turn.cancel,
     )?;
-    Ok(describe(page))
+    let mut more = String::new();
+    if let Content::Pdf(bytes) = &mut page.content {
+        let bytes = std::mem::take(bytes);
+        let pages = text(args, "pages");
+        let read = workshop
+            .workers
+            .read_pdf(bytes, pages, max_chars, turn.cancel)?;
+        page.content = Content::Text(read.text);
+        more = read.more;
+    }
+    Ok(describe(page, &more))
 }
 
-fn describe(page: Page) -> ToolOutput {
+/// `more`: the pages of a PDF that are not here.
+fn describe(page: Page, more: &str) -> ToolOutput {
     let mut output = ToolOutput {
         failed: !(200..300).contains(&page.status),
         ..ToolOutput::default()
@@ -85,14 +93,15 @@ fn describe(page: Page) -> ToolOutput {
             theirs.push_str(&content);
             let cut = if page.is_cut {
                 format!("\n[cut after {} characters]", content.chars().count())
-            } else if page.more_pages.is_empty() {
+            } else if more.is_empty() {
                 String::new()
             } else {
-                let pages = foreign_line(&page.more_pages, 40);
-                format!("\n[there is more: ask again with pages {pages}]")
+                format!("\n[there is more: ask again with pages {more}]")
             };
             foreign(&head, &theirs) + &cut
         }
+        // It has become a text.
+        Content::Pdf(_) => foreign(&head, &theirs),
         Content::Image(image) => {
             output.images.push(image);
             foreign(&format!("{head} an image"), &theirs)

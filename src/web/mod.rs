@@ -50,14 +50,13 @@ pub(crate) struct Page {
     pub is_cut: bool,
     /// The name of a character encoding that is unknown; mostly empty.
     pub unknown_encoding: String,
-    /// The pages of a PDF that are not here, as `pages` takes them; mostly empty.
-    pub more_pages: String,
 }
 
 #[derive(Debug)]
 pub(crate) enum Content {
     Text(String),
     Image(Media),
+    Pdf(Vec<u8>),
     /// A type that cannot be read as text, and its size in bytes.
     Other(String, usize),
     /// The size in bytes of an image that is larger than what is shown.
@@ -70,19 +69,12 @@ pub(crate) type Connect<'a> = dyn Fn(&str) -> Client + 'a;
 /// Reads another's bytes, as they come, in a process of its own, and gives what it says of them.
 pub(crate) type Read<'a> = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + 'a;
 
-/// As much of a page as a model asks for.
-pub(crate) struct Extent<'a> {
-    pub max_chars: usize,
-    /// The pages of a PDF: `7` or `3-12`, else empty.
-    pub pages: &'a str,
-}
-
 /// Fetches what a model asks for. `connect` guards the connections. Nothing of the body stays in this process.
 pub(crate) fn fetch(
     connect: &Connect,
     read: &Read,
     url: &str,
-    extent: &Extent,
+    max_chars: usize,
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<Page> {
@@ -94,10 +86,12 @@ pub(crate) fn fetch(
     let what = Reading::Page {
         content_type: whole_words(content_type, 1_000).to_owned(),
         address: found.address.clone(),
-        max_chars: extent.max_chars,
-        pages: whole_words(extent.pages, 100).to_owned(),
+        max_chars,
     };
-    let job = ReadingJob::new(what, is_gzip(&found.head));
+    let job = ReadingJob {
+        what,
+        is_gzip: is_gzip(&found.head),
+    };
     let reply = read(job, &mut pieces(&mut found.exchange, until), cancel)?;
     page_of(found, reply)
 }
@@ -112,8 +106,11 @@ fn page_of(found: Found, reply: Reply) -> Result<Page> {
         content: Content::Text(String::new()),
         is_cut: false,
         unknown_encoding: String::new(),
-        more_pages: String::new(),
     };
+    if reply.header == Header::Pdf {
+        page.content = Content::Pdf(reply.body);
+        return Ok(page);
+    }
     if reply.header == Header::Image {
         let image = Media::image(&reply.body);
         page.content = Content::Image(image.ok_or_else(|| Error::failed("it is not an image"))?);
@@ -125,7 +122,6 @@ fn page_of(found: Found, reply: Reply) -> Result<Page> {
     page.title = read.title;
     page.unknown_encoding = read.unknown_encoding;
     page.is_cut = read.is_cut;
-    page.more_pages = whole_words(&read.more_pages, 100).to_owned();
     page.content = if read.is_text {
         Content::Text(text.to_owned())
     } else if read.is_image {

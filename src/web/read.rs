@@ -10,7 +10,7 @@ use crate::inflate::gunzip;
 use crate::json::parse_json;
 use crate::message::{MAX_IMAGE, is_shown};
 use crate::text::{media_type, size, whole_words};
-use crate::worker::protocol::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
+use crate::worker::protocol::{Header, MAX_BODY, Reading, ReadingJob, Reply};
 
 /// The media type of a PDF.
 const PDF: &str = "application/pdf";
@@ -37,53 +37,38 @@ pub(super) struct Found {
     pub size: usize,
     /// It is an image that is too large to be shown.
     pub is_image: bool,
-    /// The pages of a PDF that are not here.
-    pub more_pages: String,
 }
 
-/// Reads so many pages of a PDF, up to so many bytes of text.
-pub(crate) type ReadPdf<'a> = dyn FnMut(Vec<u8>, &str, usize) -> Result<(PdfPart, String)> + 'a;
-
-/// Reads what a job asks for.
-pub(crate) fn perform(mut job: ReadingJob, read_pdf: &mut ReadPdf) -> Result<Reply> {
+/// Reads what a job asks for in these bytes.
+pub(crate) fn perform(job: ReadingJob, mut bytes: Vec<u8>) -> Result<Reply> {
     if job.is_gzip {
-        job.bytes = gunzip(&job.bytes, MAX_UNPACKED + 1)
+        bytes = gunzip(&bytes, MAX_UNPACKED + 1)
             .ok_or_else(|| Error::failed("the answer says that it is gzip, and is not"))?;
     }
-    let kind = crate::message::media_type(&job.bytes);
+    let is_pdf = crate::message::media_type(&bytes) == Some(PDF);
     let body = match job.what {
-        Reading::Page { .. } if is_image(&job.bytes) => {
-            return Ok(Reply {
-                header: Header::Image,
-                body: job.bytes,
-            });
+        Reading::Page { .. } if is_image(&bytes) => {
+            return Reply::new(Header::Image, bytes);
         }
-        Reading::Page {
-            max_chars, pages, ..
-        } if kind == Some(PDF) => {
-            let (part, text) = pdf(job.bytes, &pages, max_chars.min(MAX_TEXT), read_pdf)?;
-            let found = Found {
-                is_text: true,
-                more_pages: part.more,
-                ..Found::default()
-            };
-            format!("{}\n{text}", serde_json::to_string(&found)?)
+        Reading::Page { .. } if is_pdf && bytes.len() > MAX_UNPACKED => {
+            // It was not all fetched, so it is broken, which its reader does not know.
+            let most = size(MAX_UNPACKED as u64);
+            return Err(Error::failed(format!(
+                "it is a PDF of more than {most}: download it to a file and read that"
+            )));
         }
+        Reading::Page { .. } if is_pdf => return Reply::new(Header::Pdf, bytes),
         Reading::Page {
             content_type,
             address,
             max_chars,
             ..
         } => {
-            let (found, text) = read_page(&job.bytes, &content_type, &address, max_chars);
+            let (found, text) = read_page(&bytes, &content_type, &address, max_chars);
             format!("{}\n{text}", serde_json::to_string(&found)?)
         }
-        Reading::Pdf { most } => {
-            let (part, text) = read_pdf(job.bytes, "", most.min(MAX_TEXT))?;
-            format!("{}\n{text}", serde_json::to_string(&part)?)
-        }
         Reading::Hits { names, count } => {
-            let answer = String::from_utf8_lossy(&job.bytes);
+            let answer = String::from_utf8_lossy(&bytes);
             let hits = match names {
                 Some(names) => search::from_json(&answer, &names, count),
                 None => search::from_page(&answer, count),
@@ -91,31 +76,12 @@ pub(crate) fn perform(mut job: ReadingJob, read_pdf: &mut ReadPdf) -> Result<Rep
             serde_json::to_string(&hits)?
         }
     };
-    Ok(Reply {
-        header: Header::Text,
-        body: body.into_bytes(),
-    })
+    Reply::new(Header::Text, body.into_bytes())
 }
 
 /// Whether these bytes are an image that can be shown.
 fn is_image(bytes: &[u8]) -> bool {
     bytes.len() <= MAX_IMAGE && is_shown(bytes)
-}
-
-/// A PDF that was fetched. One that was not all of it fetched is broken, which its reader does not know.
-fn pdf(
-    bytes: Vec<u8>,
-    pages: &str,
-    most: usize,
-    read_pdf: &mut ReadPdf,
-) -> Result<(PdfPart, String)> {
-    if bytes.len() > MAX_UNPACKED {
-        let most = size(MAX_UNPACKED as u64);
-        return Err(Error::failed(format!(
-            "it is a PDF of more than {most}: download it to a file and read that"
-        )));
-    }
-    read_pdf(bytes, pages, most)
 }
 
 fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Found, String) {

@@ -221,7 +221,10 @@ impl Search<'_> {
             names: is_json.then(|| engine.results.map(str::to_owned)),
             count,
         };
-        let job = ReadingJob::new(what, is_gzip(&head));
+        let job = ReadingJob {
+            what,
+            is_gzip: is_gzip(&head),
+        };
         let told = (self.read)(job, &mut pieces(&mut exchange, until), cancel)?;
         let found: Option<Vec<Hit>> = from_json_text(told.into_text()?)?;
         match (head.status, found) {

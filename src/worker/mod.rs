@@ -1,15 +1,15 @@
-//! Runs each file or exec job in a process of its own that holds no secret.
+//! Runs each job in a process of its own that holds no secret.
 //!
-//! Each call is one process: this program re-executed. It confines itself, then reads one job from standard input, does
-//! it, replies and ends everything it started. The caller keeps the job pipe open: its end of file means that nobody
-//! waits for the reply any more.
+//! Each call is one process: this program re-executed. It confines itself, then reads one job from a socket, does it, gives what
+//! it makes on its standard output, says on the socket how it went, and ends everything it started. A hang-up means that nobody
+//! waits any more.
 
+mod client;
 mod denied;
-mod exchange;
 mod exec;
 mod notes;
+mod output;
 mod pdf;
-mod poppler;
 mod process;
 mod processes;
 pub(crate) mod protocol;
@@ -18,24 +18,28 @@ mod serve;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use client::Worker;
+pub(crate) use client::{Served, WorkerProcess};
 use notes::Notes;
+pub(crate) use output::{Dropped, MAX_LINE};
+use output::{LastLine, OutputBuffer};
+pub(crate) use pdf::{PdfText, more_pages};
 
 use crate::access::Grant;
 use crate::cancel::Cancel;
-use crate::child::{self, Network, Sandbox};
+use crate::child::{Network, Sandbox};
 use crate::config;
 use crate::error::{Context, Error, Kind, Result};
-use crate::proxy::{Proxy, listener};
+use crate::message::MAX_FILE;
 use crate::sandbox::readable;
 use crate::ssrf::AddressGuard;
 use crate::sys;
-use crate::text::one_line;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup,
+    ExecJob, FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup,
+    Termination,
 };
 
 /// The argument that makes this program a worker process.
@@ -43,7 +47,7 @@ const ROLE: &str = "worker";
 /// The argument that makes it the second process of a sandbox.
 const INNER_ROLE: &str = "worker-inside";
 /// The variable that holds the [`Setup`]: arguments are for every user to see.
-const SETUP: &str = "BANTAM_HANDS_SETUP";
+const SETUP: &str = "BANTAM_WORKER_SETUP";
 
 /// Whether this program can start worker processes of its own: `main` began with [`worker`], and nobody can look into it.
 static BEGUN: OnceLock<Result<()>> = OnceLock::new();
@@ -95,19 +99,17 @@ pub(crate) struct Workers {
     notes: Option<(Notes, Box<Workers>)>,
 }
 
-/// A process that has confined itself and waits for its job.
-struct Confined {
-    child: Child,
-    confinement: Confinement,
-    /// Serves as long as the process runs.
-    proxy: Option<Proxy>,
+/// How a command ended, and what it printed.
+pub(crate) struct CommandOutput {
+    pub end: Termination,
+    pub printed: Vec<u8>,
+    /// The middle of the output, if there was too much of it.
+    pub dropped: Option<Dropped>,
 }
 
-/// Kills a process, if it has not ended.
-fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
-    child.kill()?;
-    child.wait()
-}
+/// How often the processes of a command are counted, and those of a program that goes on.
+const COUNT_COMMANDS_MS: u64 = 20;
+const COUNT_SERVERS_MS: u64 = 100;
 
 impl Workers {
     /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
@@ -146,46 +148,72 @@ impl Workers {
         }
     }
 
-    /// Does one job in the sandbox, and waits for the end of its process.
-    pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        self.call_watched(job, cancel, &mut |_| ())
+    /// Does a job with files, and waits for the end of its process.
+    pub(crate) fn call(&self, job: FileJob, cancel: &Cancel) -> Result<Reply> {
+        let job = Job::File(job);
+        let (workers, job) = self.of_job(job)?;
+        let mut body = Vec::new();
+        let worker = workers.start(&job, cancel)?;
+        let header = worker.exchange(&job, None, &mut |piece| gather(&mut body, piece), cancel)?;
+        Reply::new(header, body)
     }
 
-    /// The same; `printed` sees from time to time the last line of a command that goes on.
-    pub(crate) fn call_watched(
-        &self,
-        job: &Job,
-        cancel: &Cancel,
-        printed: &mut dyn FnMut(&[u8]),
-    ) -> Result<Reply> {
+    /// Those that do this job, and the job as they have it: jobs about notes are done by others.
+    fn of_job(&self, job: Job) -> Result<(&Self, Job)> {
         if let Some((notes, workers)) = &self.notes {
-            if let Some(job) = notes.job(job) {
+            if let Some(job) = notes.job(&job) {
                 self.check_home()?;
                 notes.prepare(&job)?;
-                return workers.call_watched(&job, cancel, printed);
+                return Ok((workers, job));
             }
         }
-        let confined = self.start(job, cancel)?;
-        finish(confined, job, None, cancel, printed)
+        Ok((self, job))
     }
 
-    /// Starts a program in the sandbox. From then on the child's standard input and output are the program's, which ends when
-    /// its input does.
-    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Child> {
-        let job = Job::Serve(job);
-        let mut confined = self.start(&job, cancel)?;
-        let begun = exchange::begin(&mut confined.child, &job, cancel).and_then(Reply::into_text);
-        match begun {
-            Ok(_) => Ok(confined.child),
-            Err(e) => {
-                drop(end(&mut confined.child));
-                Err(e)
+    /// Runs a command. `on_line` sees from time to time the last line of one that goes on.
+    ///
+    /// # Errors
+    /// It could not be run. That it failed, or was stopped, is no error.
+    pub(crate) fn run(
+        &self,
+        job: ExecJob,
+        cancel: &Cancel,
+        on_line: &mut dyn FnMut(&[u8]),
+    ) -> Result<CommandOutput> {
+        let job = Job::Exec(job);
+        let worker = self.start(&job, cancel)?;
+        let mut output = OutputBuffer::new(MAX_BODY / 2, MAX_BODY / 2);
+        let mut last = LastLine::new();
+        let mut take = |piece: &[u8]| {
+            output.push(piece);
+            last.push(piece);
+            if let Some(line) = last.take() {
+                on_line(line);
             }
-        }
+            Ok(())
+        };
+        let end = match worker.exchange(&job, None, &mut take, cancel) {
+            Ok(Header::Exited(end)) => end,
+            Ok(other) => return Err(other.into_error()),
+            Err(_) if cancel.reason().is_some() => Termination::Cancelled,
+            Err(e) => return Err(e),
+        };
+        let (printed, dropped) = output.into_parts();
+        Ok(CommandOutput {
+            end,
+            printed,
+            dropped,
+        })
+    }
+
+    /// Starts a program in the sandbox. It ends when its input does.
+    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Served> {
+        let job = Job::Serve(job);
+        self.start(&job, cancel)?.serve(&job, cancel)
     }
 
     /// Starts a process for a job in the confinement that all calls have.
-    fn start(&self, job: &Job, cancel: &Cancel) -> Result<Confined> {
+    fn start(&self, job: &Job, cancel: &Cancel) -> Result<Worker> {
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
         }
@@ -199,9 +227,9 @@ impl Workers {
                 sandbox
             }
             _ => match self.start_in_strongest(job, cancel)? {
-                Ok(confined) => {
-                    *chosen = Some(Ok(confined.confinement));
-                    return Ok(confined);
+                Ok(worker) => {
+                    *chosen = Some(Ok(worker.confinement));
+                    return Ok(worker);
                 }
                 Err(refusals) => chosen.insert(Err(refusals)).clone(),
             },
@@ -214,18 +242,18 @@ impl Workers {
     }
 
     /// Tries the sandboxes, the strongest first. The error within says why there is none.
-    fn start_in_strongest(&self, job: &Job, cancel: &Cancel) -> Result<Result<Confined, String>> {
+    fn start_in_strongest(&self, job: &Job, cancel: &Cancel) -> Result<Result<Worker, String>> {
         let mut refusals = Vec::new();
         for sandbox in [Confinement::Namespaces, Confinement::Landlock] {
             match self.try_to_start(sandbox, job, cancel)? {
-                Ok(confined) => return Ok(Ok(confined)),
+                Ok(worker) => return Ok(Ok(worker)),
                 Err(why) => refusals.push(why),
             }
         }
         Ok(Err(refusals.join("; ")))
     }
 
-    fn start_in(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Confined> {
+    fn start_in(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Worker> {
         self.try_to_start(confinement, job, cancel)?
             .map_err(|why| Error::failed(why).doing("entering the sandbox"))
     }
@@ -236,40 +264,26 @@ impl Workers {
         confinement: Confinement,
         job: &Job,
         cancel: &Cancel,
-    ) -> Result<Result<Confined, String>> {
+    ) -> Result<Result<Worker, String>> {
         self.check_home()?;
-        let network = match (job, self.setup.network) {
-            (Job::File(_) | Job::Read(_), _) => Network::None,
-            (_, network) => network,
+        let network = match job {
+            Job::File(_) | Job::Read(_) => Network::None,
+            Job::Exec(_) | Job::Serve(_) => self.setup.network,
         };
-        let is_guarded = confinement == Confinement::Namespaces && network == Network::Guarded;
-        let (receiver, stderr) = if is_guarded {
-            let (ours, theirs) = listener::pair()?;
-            (Some(ours), Stdio::from(theirs))
-        } else {
-            (None, Stdio::null())
+        // The kernel's limit on processes does not bind root.
+        let is_counted = confinement.is_sandboxed() && rustix::process::geteuid().is_root();
+        let count_every_ms = match job {
+            Job::Exec(_) if is_counted => COUNT_COMMANDS_MS,
+            Job::Serve(_) if is_counted => COUNT_SERVERS_MS,
+            _ => 0,
         };
         let setup = Setup {
             confinement,
             network,
+            count_every_ms,
             ..self.setup.clone().for_job(job)
         };
-        let mut child = spawn(&setup, stderr)?;
-        let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard));
-        let told = exchange::confined(&mut child, cancel);
-        let refusal = match (told, proxy.transpose()) {
-            (Ok(Ok(())), Ok(proxy)) => {
-                return Ok(Ok(Confined {
-                    child,
-                    confinement,
-                    proxy: proxy.flatten(),
-                }));
-            }
-            (Ok(Err(why)), _) => Ok(Err(why)),
-            (Err(e), _) | (_, Err(e)) => Err(e),
-        };
-        drop(end(&mut child));
-        refusal
+        client::start(&setup, &self.guard, cancel)
     }
 
     /// Reads another's bytes for their content, as they come, in a process that has little time and memory for it.
@@ -286,12 +300,16 @@ impl Workers {
             })
         };
         let job = Job::Read(job);
-        let confined = self.start(&job, cancel)?;
-        let reply = finish(confined, &job, Some(&mut pieces), cancel, &mut |_| ());
+        let mut body = Vec::new();
+        let worker = self.start(&job, cancel)?;
+        let mut take = |piece: &[u8]| gather(&mut body, piece);
+        let reply = worker
+            .exchange(&job, Some(&mut pieces), &mut take, cancel)
+            .and_then(|header| Reply::new(header, body));
         match (reply, lost) {
             (_, Some(e)) => Err(e),
             (Ok(reply), None) => match reply.header {
-                Header::Text | Header::Image => Ok(reply),
+                Header::Text | Header::Image | Header::Pdf => Ok(reply),
                 other => Err(other.into_error()),
             },
             (Err(e), None) if e.kind == Kind::Failed => {
@@ -301,39 +319,28 @@ impl Workers {
         }
     }
 
-    /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
-    pub(crate) fn give_file(
+    /// Gives a regular file to `take`, piece by piece, at most `most` bytes in all.
+    pub(crate) fn send_file(
         &self,
         path: &str,
         most: u64,
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let (mut offset, mut first_stamp) = (0, String::new());
-        loop {
-            let job = Job::File(FileJob::GiveFile {
-                path: path.to_owned(),
-                offset,
-                most,
-            });
-            let Reply { header, body } = self.call(&job, cancel)?;
-            let Header::Part(stamp) = header else {
-                return Err(header.into_error());
-            };
-            if offset == 0 {
-                first_stamp.clone_from(&stamp);
+        let path = path.to_owned();
+        let (workers, job) = self.of_job(Job::File(FileJob::SendFile { path, most }))?;
+        let worker = workers.start(&job, cancel)?;
+        let mut given = 0;
+        let mut take = |piece: &[u8]| {
+            given += piece.len() as u64;
+            if given > most {
+                return Err(Error::failed("the worker process gave too much"));
             }
-            offset += body.len() as u64;
-            if stamp != first_stamp || offset > most {
-                return Err(Error::failed(format!(
-                    "{} changed while it was read: try again",
-                    one_line(path, 200)
-                )));
-            }
-            take(&body)?;
-            if body.len() < MAX_BODY {
-                return Ok(());
-            }
+            take(piece)
+        };
+        match worker.exchange(&job, None, &mut take, cancel)? {
+            Header::Sent => Ok(()),
+            other => Err(other.into_error()),
         }
     }
 
@@ -370,10 +377,7 @@ impl Workers {
     ) -> Result<Result<(), String>> {
         let job = Job::File(FileJob::Passages);
         match self.try_to_start(confinement, &job, cancel)? {
-            Ok(mut confined) => {
-                end(&mut confined.child)?;
-                Ok(Ok(()))
-            }
+            Ok(_) => Ok(Ok(())),
             Err(why) => Ok(Err(why)),
         }
     }
@@ -391,47 +395,13 @@ impl Workers {
     }
 }
 
-fn spawn(setup: &Setup, stderr: Stdio) -> Result<Child> {
-    let mut command = child::again(ROLE);
-    command
-        .env(SETUP, serde_json::to_string(setup)?)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(stderr);
-    command.spawn().doing("starting the worker process")
-}
-
-/// Has a confined process do its job, and ends it.
-fn finish(
-    confined: Confined,
-    job: &Job,
-    pieces: Option<&mut Pieces>,
-    cancel: &Cancel,
-    printed: &mut dyn FnMut(&[u8]),
-) -> Result<Reply> {
-    let Confined {
-        mut child,
-        confinement,
-        proxy,
-    } = confined;
-    let count_processes = confinement.is_sandboxed()
-        && matches!(
-            job,
-            Job::Exec(_) | Job::Read(_) | Job::File(FileJob::ReadFile { .. })
-        )
-        && rustix::process::geteuid().is_root();
-    let result = exchange::exchange(&mut child, job, pieces, cancel, printed, count_processes);
-    // It has ended by now, or used up its grace.
-    let ended = end(&mut child);
-    drop(proxy);
-    match (result, ended) {
-        (Ok(reply), Ok(_)) => Ok(reply),
-        (Err(e), Ok(status)) if e.kind == Kind::Failed => {
-            Err(e.doing(format_args!("worker process ({status})")))
-        }
-        (Err(e), _) => Err(e),
-        (_, Err(e)) => Err(Error::from(e).doing("ending the worker process")),
+/// Adds a piece to what a job gives, up to the most that any job may.
+fn gather(body: &mut Vec<u8>, piece: &[u8]) -> Result<()> {
+    if body.len() + piece.len() > MAX_FILE {
+        return Err(Error::failed("the worker process gave too much"));
     }
+    body.extend_from_slice(piece);
+    Ok(())
 }
 
 fn no_sandbox(sandbox: Sandbox, job: &Job, refusals: &str) -> Error {

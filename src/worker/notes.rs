@@ -40,7 +40,7 @@ impl Notes {
             FileJob::Grep { path, .. } => path.as_mut()?,
             FileJob::ListDir { path, .. }
             | FileJob::ReadFile { path, .. }
-            | FileJob::GiveFile { path, .. }
+            | FileJob::SendFile { path, .. }
             | FileJob::WriteFile { path, .. }
             | FileJob::AppendFile { path, .. }
             | FileJob::EditFile { path, .. }

@@ -1,26 +1,52 @@
-//! The text of a PDF that came from outside the workspace.
+//! The text of PDFs, by `pdftotext` of Poppler where it is installed. A PDF is a program of a stranger's: what reads it is a
+//! command in the sandbox, without network, with little memory and time.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Workers;
 use crate::cancel::Cancel;
-use crate::error::{Context, Result};
-use crate::json::from_json;
+use crate::child::Network;
+use crate::error::{Error, Result};
 use crate::message::Media;
-use crate::worker::protocol::{PdfPart, Reading, ReadingJob};
+use crate::text::clip;
+use crate::worker::protocol::{ExecJob, Setup, Termination};
 
+/// What reading may take: MiB, and seconds.
+const MEMORY_MB: u64 = 256;
+const MAX_SECONDS: u64 = 15;
+/// The most pages that are read at once.
+const MAX_PAGES: u32 = 50;
 /// The most bytes of text that go with a message.
-const MAX_TEXT: usize = 100 << 10;
+const MAX_ATTACHED: usize = 100 << 10;
+
+/// The text of some pages of a PDF.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PdfText {
+    /// With a line before each page.
+    pub text: String,
+    /// The pages that are left, as `pages` takes them; empty if there are none.
+    pub more: String,
+}
+
+/// How the rest of a PDF in the workspace is read, below its first part; empty if there is no rest.
+pub(crate) fn more_pages(more: &str, path: &str) -> String {
+    match (more, path) {
+        ("", _) => String::new(),
+        (_, "") => format!("\n[the rest is missing here: pages {more}]"),
+        _ => format!("\n[there is more: read_file {path} with pages {more}]"),
+    }
+}
 
 impl Workers {
     /// Adds the text of a PDF to it, or the reason why there is none. Returns the pages that are left, as `read_file` takes
     /// them: empty if there are none.
-    pub(crate) fn read_pdf(&self, pdf: &mut Media, cancel: &Cancel) -> String {
-        match self.text_of(pdf, cancel) {
-            Ok((part, text)) => {
+    pub(crate) fn add_text(&self, pdf: &mut Media, cancel: &Cancel) -> String {
+        let bytes = STANDARD.decode(&pdf.base64).unwrap_or_default();
+        match self.read_pdf(bytes, "", MAX_ATTACHED, cancel) {
+            Ok(PdfText { text, more }) => {
                 text.trim_end().clone_into(&mut pdf.text);
-                part.more
+                more
             }
             Err(e) => {
                 pdf.text = format!("[its text cannot be read: {}]", e.message);
@@ -29,14 +55,209 @@ impl Workers {
         }
     }
 
-    fn text_of(&self, pdf: &Media, cancel: &Cancel) -> Result<(PdfPart, String)> {
-        let mut bytes = STANDARD.decode(&pdf.base64).ok();
-        let job = ReadingJob::new(Reading::Pdf { most: MAX_TEXT }, false);
-        let told = self
-            .read(job, &mut || Ok(bytes.take()), cancel)?
-            .into_text()?;
-        let (part, text) = told.split_once('\n').unwrap_or((&told, ""));
-        let part = from_json(part).doing("reading what was read of the PDF")?;
-        Ok((part, text.to_owned()))
+    /// Reads these pages of a PDF, `7` or `3-12`, from the first if that is empty: as many as fit into `most` bytes of text.
+    ///
+    /// # Errors
+    /// There are no such pages, or it cannot be read here; for the model.
+    pub(crate) fn read_pdf(
+        &self,
+        pdf: Vec<u8>,
+        pages: &str,
+        most: usize,
+        cancel: &Cancel,
+    ) -> Result<PdfText> {
+        let wanted = Wanted::parse(pages)?;
+        let (first, next) = (wanted.first, wanted.last.saturating_add(1));
+        let job = ExecJob {
+            // The page after the last shows that there is one.
+            command: format!(
+                "exec nice -n 5 pdftotext -q -enc UTF-8 -f {first} -l {next} - - 2>/dev/null"
+            ),
+            working_dir: ".".to_owned(),
+            timeout_secs: MAX_SECONDS,
+            input: pdf,
+            ..ExecJob::default()
+        };
+        let setup = Setup {
+            network: Network::None,
+            memory_mb: MEMORY_MB,
+            ..self.setup.clone()
+        };
+        let reader = Self::new(setup, &self.home, self.sandbox, self.guard.clone());
+        let output = reader.run(job, cancel, &mut |_| ())?;
+        let why = match output.end {
+            Termination::Code(0) => {
+                let at = output.dropped.map_or(output.printed.len(), |dropped| dropped.at);
+                let text = String::from_utf8_lossy(&output.printed[..at]);
+                return Ok(laid_out(&text, wanted, most));
+            }
+            Termination::Code(127) => {
+                "it is a PDF, and reading it takes pdftotext, which is not installed (package poppler-utils)".to_owned()
+            }
+            Termination::Code(99) if first > 1 => format!("the PDF has no page {first}"),
+            Termination::Code(1 | 99) => "it is a PDF that is broken or encrypted".to_owned(),
+            _ => "it is a PDF that takes too much time or memory to read".to_owned(),
+        };
+        Err(Error::failed(why))
+    }
+}
+
+/// The pages that are wanted, from 1, at most [`MAX_PAGES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    first: u32,
+    last: u32,
+}
+
+impl Wanted {
+    fn parse(pages: &str) -> Result<Self> {
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|page| *page > 0);
+        let pages = pages.trim();
+        let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
+        let (first, last) = match (pages, last.trim()) {
+            ("", _) => (Some(1), Some(u32::MAX)),
+            (_, "") => (number(first), Some(u32::MAX)),
+            _ => (number(first), number(last)),
+        };
+        match (first, last) {
+            (Some(first), Some(last)) if first <= last => {
+                let last = last.min(first.saturating_add(MAX_PAGES - 1));
+                Ok(Self { first, last })
+            }
+            _ => Err(Error::failed("pages takes a page or a range, 7 or 3-12")),
+        }
+    }
+}
+
+/// The text of the wanted pages with a line before each, and which pages are left.
+fn laid_out(text: &str, wanted: Wanted, most: usize) -> PdfText {
+    // Each page ends with a form feed. The last one has none where its text was too long.
+    let pages: Vec<&str> = text.split_terminator('\u{c}').collect();
+    let heading = |number: u32| format!("[page {number}]\n");
+    let mut out = String::new();
+    let (mut next, mut is_cut) = (wanted.first, false);
+    for page in &pages {
+        let shown = format!("{}{}\n", heading(next), page.trim_end());
+        let fits = out.len() + shown.len() <= most;
+        if next > wanted.last || !fits && !out.is_empty() {
+            break;
+        }
+        if !fits {
+            out.push_str(clip(&shown, most));
+            out.push_str(&format!("\n[page {next} is cut here: it is too long]\n"));
+            next += 1;
+            is_cut = true;
+            break;
+        }
+        out.push_str(&shown);
+        next += 1;
+    }
+    let shown = next - wanted.first;
+    let end = next.saturating_sub(1).max(wanted.first);
+    let is_rest = (shown as usize) < pages.len();
+    let which = match (wanted.first, is_rest, end) {
+        (1, false, 1) => "[a PDF of 1 page".to_owned(),
+        (1, false, end) => format!("[a PDF of {end} pages"),
+        (first, _, end) => format!("[a PDF; here are pages {first} to {end}"),
+    };
+    let is_empty = pages.iter().all(|page| page.trim().is_empty());
+    let text = if is_empty && !is_cut {
+        format!("{which} without text: pictures of pages, perhaps a scan]\n")
+    } else {
+        format!("{which}]\n{out}")
+    };
+    let more = match is_rest {
+        false => String::new(),
+        // All that were wanted are here, and there are others.
+        true if next > wanted.last => format!("{next}-"),
+        true => format!("{next}-{}", wanted.last),
+    };
+    PdfText { text, more }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_given_as_long_as_they_fit_and_the_rest_is_named() {
+        let read = |text: &str, first, last, most| {
+            let read = laid_out(text, Wanted { first, last }, most);
+            (read.more, read.text)
+        };
+        for (text, first, last, most, more, says) in [
+            (
+                "one\u{c}two\u{c}",
+                1,
+                50,
+                100,
+                "",
+                "[a PDF of 2 pages]\n[page 1]\none\n[page 2]\ntwo\n",
+            ),
+            (
+                "one\u{c}two\u{c}three\u{c}",
+                1,
+                50,
+                30,
+                "3-50",
+                "[a PDF; here are pages 1 to 2]\n[page 1]\none\n[page 2]\ntwo\n",
+            ),
+            (
+                "four\u{c}five\u{c}six\u{c}",
+                4,
+                5,
+                100,
+                "6-",
+                "[a PDF; here are pages 4 to 5]\n[page 4]\nfour\n[page 5]\nfive\n",
+            ),
+            (
+                "nine\u{c}",
+                9,
+                58,
+                100,
+                "",
+                "[a PDF; here are pages 9 to 9]\n[page 9]\nnine\n",
+            ),
+            (
+                "a page without an end\u{c}b\u{c}",
+                1,
+                2,
+                16,
+                "2-2",
+                "[a PDF; here are pages 1 to 1]\n[page 1]\na page \n[page 1 is cut here: it is too long]\n",
+            ),
+            (
+                " \u{c}\n\u{c}",
+                1,
+                50,
+                100,
+                "",
+                "[a PDF of 2 pages without text: pictures of pages, perhaps a scan]\n",
+            ),
+        ] {
+            let expected = (more.to_owned(), says.to_owned());
+            assert_eq!(read(text, first, last, most), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_one_of_at_most_fifty_pages() {
+        for (pages, is) in [
+            ("", Some((1, 50))),
+            ("3", Some((3, 3))),
+            (" 3 - 5 ", Some((3, 5))),
+            ("3-", Some((3, 52))),
+            ("8-400", Some((8, 57))),
+            ("0", None),
+            ("5-3", None),
+            ("-1", None),
+            ("a", None),
+            ("1;rm", None),
+            ("4294967296", None),
+        ] {
+            let wanted = Wanted::parse(pages).ok();
+            let is = is.map(|(first, last)| Wanted { first, last });
+            assert_eq!(wanted, is, "{pages}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! A sandbox takes two processes. The outer one makes the namespaces, starts the inner one, and kills what that leaves
 //! behind; nothing in the sandbox can reach it. The inner one finishes the sandbox and does the job.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -12,8 +12,9 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
+use super::processes::Processes;
 use super::reaper::Reaper;
-use super::{INNER_ROLE, ROLE, SETUP, exec, poppler, serve};
+use super::{INNER_ROLE, ROLE, SETUP, exec, serve};
 use crate::access::Dir;
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
@@ -21,19 +22,22 @@ use crate::files::{self, OpenGrants};
 use crate::json::from_json;
 use crate::sandbox;
 use crate::sys;
-use crate::text::one_line;
+use crate::text::clip;
 use crate::web;
-use crate::worker::protocol::{self, Confinement, FileJob, Header, Job, Reply, Setup};
+use crate::worker::protocol::{
+    self, Confinement, FileJob, Header, Job, Message, Reply, Setup, Termination,
+};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
 
-/// What reading a page may take: bytes, and seconds of the processor.
+/// What reading a page may take: bytes, and seconds of the processor; and the most bytes of what is read.
 const MAX_READING_MEMORY: u64 = 256 << 20;
 const MAX_READING_SECONDS: u64 = 10;
+const MAX_READ: usize = 24 << 20;
 
-/// The most bytes of a PDF's text in one result: what stays one page of it.
-const MAX_PDF_TEXT: usize = 28_000;
+/// The most bytes of why something failed.
+const MAX_WHY: usize = 8 << 10;
 
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
@@ -49,7 +53,7 @@ pub(super) fn main(role: &str, setup: &str) -> bool {
         Ok(()) => true,
         // When the caller has gone, nobody needs to know.
         Err(e) => {
-            drop(send(refused(&e)));
+            drop(say(&Message::Done(refused(&e))));
             false
         }
     }
@@ -57,26 +61,37 @@ pub(super) fn main(role: &str, setup: &str) -> bool {
 
 fn refused(e: &Error) -> Header {
     Header::Refused {
-        why: e.message.clone(),
+        why: clip(&e.message, MAX_WHY).to_owned(),
     }
 }
 
-/// Sends a header without a body.
-fn send(header: Header) -> Result<()> {
-    let reply = Reply {
-        header,
-        body: Vec::new(),
-    };
-    protocol::send_reply(&mut io::stdout(), &reply)
+/// The socket that leads to the caller. Not buffered: what follows the job may belong to the program that it starts.
+fn caller() -> Result<fs_err::File> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(fs_err::File::from_parts(
+        socket.into(),
+        "the caller's socket",
+    ))
+}
+
+/// Where a job gives what it makes. Not buffered.
+pub(super) fn output() -> Result<fs_err::File> {
+    let output = io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(fs_err::File::from_parts(output.into(), "the output"))
+}
+
+/// Says something to the caller.
+pub(super) fn say(message: &Message) -> Result<()> {
+    protocol::send_message(&mut caller()?, message)
 }
 
 /// Says why this process cannot confine itself. A grant behind a link is no lack of the system's, so no other
 /// confinement is tried for it.
 fn not_confined(e: &Error) -> Result<()> {
-    send(match e.kind {
-        Kind::Config => refused(e),
-        _ => Header::Unavailable {
-            why: e.message.clone(),
+    say(&match e.kind {
+        Kind::Config => Message::Done(refused(e)),
+        _ => Message::Unavailable {
+            why: clip(&e.message, MAX_WHY).to_owned(),
         },
     })
 }
@@ -96,6 +111,8 @@ fn start(role: &str, setup: &str) -> Result<Setup> {
 }
 
 fn run_outer(setup: &Setup) -> Result<()> {
+    // Before there is a new root.
+    let processes = Processes::open();
     // Every kernel with a usable sandbox has it.
     let mut made = pidfd_open(getpid(), PidfdFlags::empty())
         .doing("opening a pidfd")
@@ -103,7 +120,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
     if setup.confinement == Confinement::Namespaces {
         made = made.and_then(|reaper| {
             sandbox::become_owner(setup)?;
-            sandbox::make_namespaces(setup, io::stderr().as_fd())?;
+            sandbox::make_namespaces(setup, io::stdin().as_fd())?;
             Ok(reaper)
         });
     }
@@ -118,28 +135,48 @@ fn run_outer(setup: &Setup) -> Result<()> {
         .stdout(Stdio::inherit())
         .spawn()
         .doing("starting the inner process")?;
-    wait_for(&mut inner)?;
-    reaper.kill_descendants()
+    let counted = match setup.count_every_ms {
+        0 => None,
+        interval => Some((processes?, Duration::from_millis(interval))),
+    };
+    let is_crowded = wait_for(&mut inner, counted.as_ref())?;
+    reaper.kill_descendants()?;
+    if is_crowded {
+        say(&Message::Done(Header::Exited(
+            Termination::TooManyProcesses,
+        )))?;
+    }
+    Ok(())
 }
 
-/// Waits for the inner process, or kills it some time after the caller has gone.
-fn wait_for(inner: &mut Child) -> Result<()> {
+/// Waits for the inner process; kills it some time after the caller has gone, or when there are too many processes. Returns
+/// whether there were.
+fn wait_for(inner: &mut Child, counted: Option<&(Processes, Duration)>) -> Result<bool> {
     let ended = pidfd_open(Pid::from_child(inner), PidfdFlags::empty()).doing("opening a pidfd")?;
     let caller = io::stdin();
-    // No events: only the end of the pipe matters here, not what the caller sends.
-    sys::poll(
-        &[
-            (ended.as_fd(), PollFlags::IN),
-            (caller.as_fd(), PollFlags::empty()),
-        ],
-        None,
-    )?;
-    sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(INNER_GRACE))?;
+    // No events: what the caller sends is the inner process's; only a hang-up matters here.
+    let watched = [
+        (ended.as_fd(), PollFlags::IN),
+        (caller.as_fd(), PollFlags::empty()),
+    ];
+    let own = std::process::id();
+    let is_crowded = loop {
+        let ready = sys::poll(&watched, counted.map(|(_, interval)| *interval))?;
+        if counted.is_some_and(|(all, _)| all.are_more_below(own, sandbox::MAX_PROCESSES)) {
+            break true;
+        }
+        if ready.contains(&true) {
+            break false;
+        }
+    };
+    if !is_crowded {
+        sys::poll(&watched[..1], Some(INNER_GRACE))?;
+    }
     inner
         .kill()
         .and_then(|()| inner.wait())
-        .map(drop)
-        .doing("ending the inner process")
+        .doing("ending the inner process")?;
+    Ok(is_crowded)
 }
 
 fn do_job(setup: &Setup) -> Result<()> {
@@ -166,58 +203,43 @@ fn do_job(setup: &Setup) -> Result<()> {
     // The working directory, because only root may be able to pass through the directories of its path.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
     let grants = OpenGrants::open(workspace, setup, mount_points)?;
-    send(Header::Ready)?;
+    say(&Message::Ready)?;
 
-    // Not buffered: what follows the job belongs to the program that it starts.
-    let mut input = fs_err::File::from_parts(
-        io::stdin().as_fd().try_clone_to_owned()?.into(),
-        "the job's pipe",
-    );
-    let reply = match protocol::receive_job(&mut input)? {
+    let mut from = caller()?;
+    let done = match protocol::receive_job(&mut from)? {
         Job::Exec(_) | Job::Serve(_) if setup.confinement == Confinement::Unconfined => {
             Err(Error::failed("there is no sandbox for commands here"))
         }
-        Job::Serve(job) => return serve::serve(&grants, setup, &job, input.as_fd()),
-        Job::File(job) => files::perform(&grants, &job, &caller_has_gone)
-            .and_then(|reply| read_pdf(&grants, setup, &job, reply)),
+        Job::Serve(job) => return serve::serve(&grants, setup, &job, io::stdin().as_fd()),
+        Job::Exec(job) => exec::exec(&grants, setup, job, io::stdin().as_fd()).map(Header::Exited),
+        Job::File(FileJob::SendFile { path, most }) => {
+            files::send_file(&grants, &path, most, &mut output()?).map(|()| Header::Sent)
+        }
+        Job::File(job) => files::perform(&grants, &job, &caller_has_gone).and_then(give),
         Job::Read(job) => {
             limit(Resource::Data, MAX_READING_MEMORY)?;
             limit(Resource::Cpu, MAX_READING_SECONDS)?;
             // Whoever waits for an answer comes first.
             rustix::process::nice(10).doing("giving way to others")?;
-            web::perform(job, &mut |pdf, pages, most| {
-                poppler::read(&grants, setup, pdf, pages, most)
-            })
+            protocol::receive_rest(&mut from, MAX_READ)
+                .and_then(|bytes| web::perform(job, bytes))
+                .and_then(give)
         }
-        Job::Exec(job) => exec::exec(&grants, setup, job, io::stdin().as_fd()),
     };
-    match reply {
-        Ok(reply) => protocol::send_reply(&mut io::stdout(), &reply),
-        Err(e) => send(refused(&e)),
-    }
+    say(&Message::Done(done.unwrap_or_else(|e| refused(&e))))
 }
 
-/// The text of a file that is a PDF; any other reply as it is.
-fn read_pdf(grants: &OpenGrants, setup: &Setup, job: &FileJob, reply: Reply) -> Result<Reply> {
-    let (Header::Pdf, FileJob::ReadFile { path, pages, .. }) = (&reply.header, job) else {
-        return Ok(reply);
-    };
-    let pages = pages.as_deref().unwrap_or_default();
-    let (part, text) =
-        poppler::read(grants, setup, reply.body, pages, MAX_PDF_TEXT).doing(one_line(path, 200))?;
-    Ok(Reply {
-        header: Header::Text,
-        body: (text + &poppler::continued(&part)).into_bytes(),
-    })
+/// Gives what a job made.
+fn give(reply: Reply) -> Result<Header> {
+    output()?.write_all(&reply.body)?;
+    Ok(reply.header)
 }
 
-/// The caller sends nothing after the job, so readable input is its end.
+/// Whether the caller has hung up: that it has sent everything is no end.
 fn caller_has_gone() -> bool {
-    sys::poll(
-        &[(io::stdin().as_fd(), PollFlags::IN)],
-        Some(Duration::ZERO),
-    )
-    .is_ok_and(|ready| ready[0])
+    let caller = io::stdin();
+    let watched = [(caller.as_fd(), PollFlags::empty())];
+    sys::poll(&watched, Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
 /// On a small board a greedy command should be killed before the program that serves its owner.

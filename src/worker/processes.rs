@@ -1,56 +1,76 @@
 //! Looks at processes through /proc.
 
 use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
 
-/// The processes that this one may see; none when /proc cannot be read.
-fn all() -> Vec<u32> {
-    let entries = fs_err::read_dir("/proc").into_iter().flatten();
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect()
-}
+use crate::access::{Dir, Links};
+use crate::error::Result;
 
-/// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
-}
+/// The /proc that this process saw when it took this: a new root has another one, or none.
+pub(super) struct Processes(Dir);
 
-/// The processes that `parent` has started or adopted.
-pub(super) fn children_of(parent: u32) -> Vec<u32> {
-    all()
-        .into_iter()
-        .filter(|pid| parent_of(*pid) == Some(parent))
-        .collect()
-}
+impl Processes {
+    pub(super) fn open() -> Result<Self> {
+        Dir::open("/proc".as_ref()).map(Self)
+    }
 
-/// Whether `root` and its descendants are more than `max`: `RLIMIT_NPROC` does not bind root, so the caller counts.
-pub(super) fn are_more_below(root: u32, max: usize) -> bool {
-    let all = all();
-    // Reading the parent of each takes far longer.
-    all.len() > max && below(root, &all) > max
-}
+    /// The processes that this one may see; none when /proc cannot be read.
+    fn all(&self) -> Vec<u32> {
+        let dir = self.0.dir_at(Path::new("."), Links::Refuse).ok();
+        let names = dir.and_then(|dir| dir.names().ok()).unwrap_or_default();
+        names
+            .iter()
+            .filter_map(|name| name.to_str().ok()?.parse().ok())
+            .collect()
+    }
 
-fn below(root: u32, all: &[u32]) -> usize {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for pid in all {
-        if let Some(parent) = parent_of(*pid) {
-            children.entry(parent).or_default().push(*pid);
+    /// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
+    fn parent_of(&self, pid: u32) -> Option<u32> {
+        let path = format!("{pid}/stat");
+        let path = Path::new(&path);
+        let mut stat = Vec::new();
+        let mut file = self.0.read(path, path, Links::Refuse).ok()?;
+        file.read_to_end(&mut stat).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()
+    }
+
+    /// The processes that `parent` has started or adopted.
+    pub(super) fn children_of(&self, parent: u32) -> Vec<u32> {
+        let mut all = self.all();
+        all.retain(|pid| self.parent_of(*pid) == Some(parent));
+        all
+    }
+
+    /// Whether `root` and its descendants are more than `max`: `RLIMIT_NPROC` does not bind root, so they are counted.
+    pub(super) fn are_more_below(&self, root: u32, max: usize) -> bool {
+        let all = self.all();
+        // Reading the parent of each takes far longer.
+        all.len() > max && self.count_below(root, &all) > max
+    }
+
+    fn count_below(&self, root: u32, all: &[u32]) -> usize {
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        for pid in all {
+            if let Some(parent) = self.parent_of(*pid) {
+                children.entry(parent).or_default().push(*pid);
+            }
         }
+        let mut found = vec![root];
+        let mut at = 0;
+        while at < found.len() {
+            // Removed, because a number may be used again meanwhile and close a circle.
+            found.extend(children.remove(&found[at]).into_iter().flatten());
+            at += 1;
+        }
+        found.len()
     }
-    let mut found = vec![root];
-    let mut at = 0;
-    while at < found.len() {
-        // Removed, because a number may be used again meanwhile and close a circle.
-        found.extend(children.remove(&found[at]).into_iter().flatten());
-        at += 1;
-    }
-    found.len()
 }
 
 #[cfg(test)]
@@ -65,11 +85,13 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        while below(shell.id(), &all()) < 2 {
+        let processes = Processes::open().unwrap();
+        let count = |root: u32| processes.count_below(root, &processes.all());
+        while count(shell.id()) < 2 {
             std::thread::yield_now();
         }
-        assert_eq!(below(shell.id(), &all()), 2);
-        assert!(below(me, &all()) >= 3);
+        assert_eq!(count(shell.id()), 2);
+        assert!(count(me) >= 3);
         let sleeper =
             fs_err::read_to_string(format!("/proc/{0}/task/{0}/children", shell.id())).unwrap();
         let sleeper = rustix::process::Pid::from_raw(sleeper.trim().parse().unwrap()).unwrap();

@@ -1,8 +1,9 @@
 //! The messages between this program and its worker processes.
 //!
-//! The setup is an environment variable, because the process confines itself by it before it reads the job. A job and a reply
-//! are each a header, which is JSON, and a body of raw bytes. The reply comes from a process that may have run anything: its
-//! lengths are checked before memory is allocated, and its header has a fixed schema.
+//! The setup is an environment variable, because the process confines itself by it before it reads the job. A message is a
+//! length (`u32`, big-endian) and so many bytes of JSON, over a socket. Behind the job come its bytes, until the caller has sent
+//! them all; all that a job gives is raw bytes on the worker's standard output. What a worker says comes from a process that may
+//! have run anything: its lengths are checked before memory is allocated, and a message has a fixed schema.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -14,18 +15,14 @@ use crate::access::{Access, Grant};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
-use crate::message::MAX_IMAGE;
+use crate::message::{MAX_FILE, MAX_IMAGE};
 
-/// Bytes of a reply's header, and of its body.
-const MAX_HEADER: usize = 16 << 10;
-pub(crate) const MAX_BODY: usize = (1 << 20) - MAX_HEADER;
-/// Bytes of a line that a running command has printed.
-pub(crate) const MAX_LINE: usize = 400;
-/// Bytes of a job's header, and of its body.
+/// Bytes of a message from a worker.
+const MAX_MESSAGE: usize = 64 << 10;
+/// Bytes of a text that a worker gives.
+pub(crate) const MAX_BODY: usize = (1 << 20) - (16 << 10);
+/// Bytes of a job, and of what is sent behind it.
 const MAX_JOB: usize = 64 << 20;
-/// Bytes to be read for their content, in all, and in one piece.
-const MAX_READ: usize = 24 << 20;
-const MAX_PIECE: usize = 1 << 20;
 
 /// What confines a worker process, strongest first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +63,8 @@ pub(crate) struct Setup {
     pub named_sockets: bool,
     /// The data segment of each process, in MiB; 0 for no limit.
     pub memory_mb: u64,
+    /// How often the processes of a call are counted, in milliseconds, where the kernel's limit does not bind root; 0 for never.
+    pub count_every_ms: u64,
 }
 
 impl Setup {
@@ -99,26 +98,13 @@ pub(crate) enum Job {
     Read(ReadingJob),
 }
 
-/// Another's bytes, to be read for their content: they follow the job in pieces, so that nobody else holds all of them.
-/// The reply's body is what [`crate::web`] makes of them.
+/// Another's bytes, to be read for their content: they are sent behind the job as they come, so that nobody else holds all of
+/// them. What it gives is what [`crate::web`] makes of them.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct ReadingJob {
     pub what: Reading,
     /// The bytes are packed.
     pub is_gzip: bool,
-    /// What has come, in the process that reads it.
-    #[serde(skip)]
-    pub bytes: Vec<u8>,
-}
-
-impl ReadingJob {
-    pub(crate) fn new(what: Reading, is_gzip: bool) -> Self {
-        Self {
-            what,
-            is_gzip,
-            bytes: Vec::new(),
-        }
-    }
 }
 
 /// Gives the next bytes to be read; `None` at their end.
@@ -127,14 +113,12 @@ pub(crate) type Pieces<'a> = dyn FnMut() -> Result<Option<Vec<u8>>> + 'a;
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reading {
-    /// A page, as Markdown; an image as it is.
+    /// A page, as Markdown; an image or a PDF as it is.
     Page {
         content_type: String,
         /// Where it came from: what its links start from.
         address: String,
         max_chars: usize,
-        /// The pages of a PDF, as the model wrote them.
-        pages: String,
     },
     /// What a search engine found.
     Hits {
@@ -142,25 +126,6 @@ pub(crate) enum Reading {
         names: Option<[String; 4]>,
         count: usize,
     },
-    /// The text of a PDF: its first pages, up to so many bytes.
-    Pdf { most: usize },
-}
-
-/// What was read of a PDF. Its text follows on the next line.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-#[serde(default)]
-pub(crate) struct PdfPart {
-    /// The pages that are left, as `pages` takes them; empty if there are none.
-    pub more: String,
-}
-
-/// How the rest of a PDF in the workspace is read, below its first part; empty if there is no rest.
-pub(crate) fn more_pages(more: &str, path: &str) -> String {
-    match (more, path) {
-        ("", _) => String::new(),
-        (_, "") => format!("\n[the rest is missing here: pages {more}]"),
-        _ => format!("\n[there is more: read_file {path} with pages {more}]"),
-    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -170,13 +135,13 @@ pub(crate) struct ExecJob {
     pub timeout_secs: u64,
     /// Variables of the user's that the command gets.
     pub env: Vec<(String, String)>,
-    /// Its standard input.
+    /// Its standard input; sent behind the job.
     #[serde(skip)]
     pub input: Vec<u8>,
 }
 
-/// A program that runs for as long as its caller wants. It gets the rest of the job's pipe as its standard input, and its
-/// standard output follows an empty reply.
+/// A program that runs for as long as its caller wants. Its standard input is the socket behind the job, and its standard output
+/// the worker's.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct ServeJob {
     pub program: String,
@@ -185,8 +150,6 @@ pub(crate) struct ServeJob {
     pub working_dir: String,
     /// The program's `HOME`.
     pub home: PathBuf,
-    /// The kernel's limit does not bind root, so its processes are counted.
-    pub counts_processes: bool,
 }
 
 /// The path of the workspace, for tools.
@@ -210,7 +173,7 @@ pub(crate) enum FileJob {
         offset: Option<u64>,
         /// Lines.
         limit: Option<u64>,
-        /// The pages of a PDF: `7` or `3-12`.
+        /// The pages of a PDF, `7` or `3-12`: for the caller, who gets a PDF whole.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pages: Option<String>,
     },
@@ -218,12 +181,9 @@ pub(crate) enum FileJob {
     TakeFile(IncomingFile),
     /// Makes a file what it was before a tool changed it.
     PutBack(OldFile),
-    /// Returns a part of a regular file. Replies are bounded, so a large file takes several.
-    GiveFile {
+    /// Gives a regular file as it is, if it has at most so many bytes.
+    SendFile {
         path: String,
-        /// The first byte, from 0.
-        offset: u64,
-        /// Bytes that the whole file may have.
         most: u64,
     },
     Grep {
@@ -276,7 +236,7 @@ impl FileJob {
         match self {
             Self::ListDir { path, .. }
             | Self::ReadFile { path, .. }
-            | Self::GiveFile { path, .. }
+            | Self::SendFile { path, .. }
             | Self::WriteFile { path, .. }
             | Self::AppendFile { path, .. }
             | Self::EditFile { path, .. }
@@ -338,69 +298,66 @@ impl Job {
     }
 }
 
+/// What a worker says.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// The listener of the sandbox's proxy comes with it.
+    Listening,
+    /// It has confined itself and waits for the job.
+    Ready,
+    /// This confinement is unavailable. Said instead of [`Message::Ready`].
+    Unavailable { why: String },
+    /// The job is over, or has begun if it goes on. Nothing follows but what a program that goes on ends with.
+    Done(Header),
+}
+
+/// How a job ended. What it gives is on the worker's standard output.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Header {
-    /// The process has confined itself and waits for the job. The first thing that it says.
-    Ready,
-    /// The body is the text asked for.
+    /// It gave the text asked for.
     Text,
-    /// A file has changed; the body says so to the model. The stamp changes with the file.
+    /// A file has changed; the text says so to the model. The stamp changes with the file.
     Changed { stamp: String, is_new: bool },
-    /// The body is an image file.
+    /// It gave an image file.
     Image,
     /// The file is a recording, which the caller may fetch.
     Recording,
-    /// The body is a PDF. It never leaves the process, which reads it.
+    /// It gave a PDF.
     Pdf,
-    /// The body is a part of a file, the last one if it is not full. The stamp changes with the file.
-    Part(String),
+    /// It gave a file as it is.
+    Sent,
+    /// The program has started.
+    Started,
+    /// A command has ended.
+    Exited(Termination),
     /// The job failed; the reason is for the model.
     Refused { why: String },
-    /// This confinement is unavailable. Said instead of [`Header::Ready`].
-    Unavailable { why: String },
-    /// A command goes on; the body is the last line that it has printed.
-    Printed,
-    /// A command has ended; the body is its output.
-    Exited {
-        end: Termination,
-        /// The middle of the output, if it did not fit the body.
-        dropped: Option<Dropped>,
-    },
-}
-
-/// What is missing of a command's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Dropped {
-    /// Where in the body it was: both sides may end in the middle of a word.
-    pub(crate) at: usize,
-    pub(crate) bytes: u64,
 }
 
 impl Header {
-    /// The most bytes of the body behind it.
+    /// The most bytes that a job of this kind gives.
     fn most(&self) -> usize {
         match self {
             Self::Image => MAX_IMAGE,
-            Self::Printed => MAX_LINE,
+            Self::Pdf => MAX_FILE,
             _ => MAX_BODY,
         }
     }
 
-    /// The error for a caller that expected another header.
+    /// The error for a caller that expected another end.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Refused { why } => Error::failed(why),
-            Self::Ready
-            | Self::Unavailable { .. }
-            | Self::Text
+            Self::Text
             | Self::Changed { .. }
             | Self::Image
             | Self::Recording
             | Self::Pdf
-            | Self::Part(_)
-            | Self::Printed
-            | Self::Exited { .. } => Error::failed("unexpected reply from the worker process"),
+            | Self::Sent
+            | Self::Started
+            | Self::Exited(_) => Error::failed("unexpected reply from the worker process"),
         }
     }
 }
@@ -419,6 +376,7 @@ pub(crate) enum Termination {
     Cancelled,
 }
 
+/// How a job ended, and what it gave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reply {
     pub header: Header,
@@ -426,6 +384,15 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    /// # Errors
+    /// The job gave more than one of its kind may.
+    pub(crate) fn new(header: Header, body: Vec<u8>) -> Result<Self> {
+        if body.len() > header.most() {
+            return Err(Error::failed("the worker process gave too much"));
+        }
+        Ok(Self { header, body })
+    }
+
     /// The text asked for, or why there is none.
     pub(crate) fn into_text(self) -> Result<String> {
         match self.header {
@@ -437,99 +404,67 @@ impl Reply {
     }
 }
 
-/// The beginning of a message: the length of the header (`u32`, big-endian), and the header with the body's length as JSON. The
-/// body follows as it is.
-fn encode(header: &impl Serialize, body: &[u8], max: usize, max_body: usize) -> Result<Vec<u8>> {
-    let json = serde_json::to_vec(&(header, body.len()))?;
+fn send(to: &mut dyn Write, value: &impl Serialize, most: usize) -> Result<()> {
+    let json = serde_json::to_vec(value)?;
     match u32::try_from(json.len()) {
-        Ok(len) if json.len() <= max && body.len() <= max_body => {
-            Ok([&len.to_be_bytes()[..], &json].concat())
+        Ok(len) if json.len() <= most => {
+            to.write_all(&[&len.to_be_bytes()[..], &json].concat())?;
+            Ok(())
         }
         _ => Err(Error::failed("the message is too large")),
     }
 }
 
-/// A header of at most `max` bytes, and a body of at most what `max_body` allows behind it.
-fn receive<T: DeserializeOwned>(
-    from: &mut dyn Read,
-    max: usize,
-    max_body: impl Fn(&T) -> usize,
-) -> Result<(T, Vec<u8>)> {
-    let too_long = || Error::failed("the message is too long");
+fn receive<T: DeserializeOwned>(from: &mut dyn Read, most: usize) -> Result<T> {
     let mut len = [0; 4];
     from.read_exact(&mut len)?;
     let len = u32::from_be_bytes(len) as usize;
-    let mut json = vec![0; Some(len).filter(|len| *len <= max).ok_or_else(too_long)?];
+    if len > most {
+        return Err(Error::failed("the message is too long"));
+    }
+    let mut json = vec![0; len];
     from.read_exact(&mut json)?;
-    let (header, len) = from_json::<(T, usize)>(&json)?;
-    let mut body = vec![
-        0;
-        Some(len)
-            .filter(|len| *len <= max_body(&header))
-            .ok_or_else(too_long)?
-    ];
-    from.read_exact(&mut body)?;
-    Ok((header, body))
+    Ok(from_json(&json)?)
 }
 
-/// The message's beginning. [`Job::body`] follows.
-pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
-    encode(job, job.body(), MAX_JOB, MAX_JOB).doing("sending the arguments")
+/// Sends a job, but not what is sent behind it.
+///
+/// # Errors
+/// It is too large, or the worker has gone.
+pub(crate) fn send_job(to: &mut dyn Write, job: &Job) -> Result<()> {
+    send(to, job, MAX_JOB).doing("sending the arguments")
 }
 
+/// Receives a job with what is sent behind it; behind a job that reads or serves that is for later.
 pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
-    let (mut job, body) = receive(from, MAX_JOB, |_| MAX_JOB).doing("reading the job")?;
+    let mut job = receive(from, MAX_JOB).doing("reading the job")?;
     match &mut job {
-        Job::Exec(job) => job.input = body,
-        Job::Read(job) => job.bytes = receive_pieces(from).doing("reading the job")?,
-        Job::File(FileJob::TakeFile(file)) => file.content = body,
-        Job::File(FileJob::PutBack(file)) => file.content = body,
-        Job::File(_) | Job::Serve(_) => {}
+        Job::Exec(job) => job.input = receive_rest(from, MAX_JOB)?,
+        Job::File(FileJob::TakeFile(file)) => file.content = receive_rest(from, MAX_JOB)?,
+        Job::File(FileJob::PutBack(file)) => file.content = receive_rest(from, MAX_JOB)?,
+        Job::File(_) | Job::Serve(_) | Job::Read(_) => {}
     }
     Ok(job)
 }
 
-/// One of the pieces behind a reading job, as it is sent. None has no bytes: that is their end.
-pub(crate) fn encode_piece(piece: &[u8]) -> Vec<u8> {
-    let pieces = piece.chunks(MAX_PIECE);
-    let lengths = pieces.map(|piece| {
-        // A piece is at most a megabyte.
-        let len = u32::try_from(piece.len()).unwrap_or_default();
-        [&len.to_be_bytes()[..], piece].concat()
-    });
-    lengths.collect::<Vec<_>>().concat()
-}
-
-/// What stands behind the last piece.
-pub(crate) const END_OF_PIECES: [u8; 4] = [0; 4];
-
-fn receive_pieces(from: &mut dyn Read) -> Result<Vec<u8>> {
+/// Receives what is sent behind a job, at most so many bytes.
+pub(crate) fn receive_rest(from: &mut dyn Read, most: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    loop {
-        let mut len = [0; 4];
-        from.read_exact(&mut len)?;
-        let (len, start) = (u32::from_be_bytes(len) as usize, bytes.len());
-        if len == 0 {
-            return Ok(bytes);
-        }
-        if len > MAX_PIECE || start + len > MAX_READ {
-            return Err(Error::failed("there is too much to read"));
-        }
-        bytes.resize(start + len, 0);
-        from.read_exact(&mut bytes[start..])?;
+    from.take(most as u64 + 1)
+        .read_to_end(&mut bytes)
+        .doing("reading the job")?;
+    if bytes.len() > most {
+        return Err(Error::failed("there is too much to read"));
     }
+    Ok(bytes)
 }
 
-pub(crate) fn send_reply(to: &mut dyn Write, reply: &Reply) -> Result<()> {
-    let most = reply.header.most();
-    to.write_all(&encode(&reply.header, &reply.body, MAX_HEADER, most)?)?;
-    to.write_all(&reply.body)?;
-    Ok(to.flush()?)
+pub(crate) fn send_message(to: &mut dyn Write, message: &Message) -> Result<()> {
+    send(to, message, MAX_MESSAGE)
 }
 
-pub(crate) fn receive_reply(from: &mut dyn Read) -> Result<Reply> {
-    let (header, body) = receive(from, MAX_HEADER, Header::most).doing("reading the reply")?;
-    Ok(Reply { header, body })
+pub(crate) fn receive_message(from: &mut dyn Read) -> Result<Message> {
+    receive(from, MAX_MESSAGE).doing("reading the reply")
 }
 
 #[cfg(test)]
@@ -545,11 +480,10 @@ mod tests {
             env: vec![("A".into(), "b".into())],
             input: vec![0, 255],
         });
-        let content = b"\xff".to_vec();
         let file = FileJob::TakeFile(IncomingFile {
             dir: "inbox".into(),
             name: "a".into(),
-            content,
+            content: b"\xff".to_vec(),
         });
         let grep = FileJob::Grep {
             pattern: "a".into(),
@@ -557,62 +491,51 @@ mod tests {
             glob: None,
             max: Some(3),
         };
-        let what = Reading::Hits {
-            names: None,
-            count: 1,
-        };
-        let pieces = [vec![1], vec![2; MAX_PIECE + 1], Vec::new(), vec![3]];
-        let read = Job::Read(ReadingJob {
-            what,
-            is_gzip: true,
-            bytes: pieces.concat(),
-        });
-        for job in [exec, Job::File(file), Job::File(grep), read] {
-            let mut bytes = [&encode_job(&job).unwrap(), job.body()].concat();
-            if matches!(job, Job::Read(_)) {
-                bytes.extend(pieces.iter().flat_map(|piece| encode_piece(piece)));
-                bytes.extend(END_OF_PIECES);
-            }
+        for job in [exec, Job::File(file), Job::File(grep)] {
+            let mut bytes = Vec::new();
+            send_job(&mut bytes, &job).unwrap();
+            bytes.extend_from_slice(job.body());
             assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
         }
     }
 
     #[test]
-    fn a_reply_arrives_as_it_was_sent() {
-        let reply = Reply {
-            header: Header::Exited {
-                end: Termination::Signal(9),
-                dropped: Some(Dropped { at: 1, bytes: 3 }),
-            },
-            body: vec![0, 255, 10],
-        };
+    fn what_a_program_that_goes_on_is_sent_stays_in_the_socket() {
+        let job = Job::Serve(ServeJob {
+            program: "server".into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            working_dir: ".".into(),
+            home: PathBuf::new(),
+        });
         let mut bytes = Vec::new();
-        send_reply(&mut bytes, &reply).unwrap();
-        assert_eq!(receive_reply(&mut bytes.as_slice()).unwrap(), reply);
+        send_job(&mut bytes, &job).unwrap();
+        bytes.extend_from_slice(b"its input");
+        let mut left = bytes.as_slice();
+        assert_eq!(receive_job(&mut left).unwrap(), job);
+        assert_eq!(left, b"its input");
     }
 
     #[test]
-    fn hostile_replies_are_refused_before_memory_is_set_aside_for_them() {
-        let refusal = |bytes: &[u8]| receive_reply(&mut &*bytes).unwrap_err().message;
-        let header = |json: &str| {
-            [
-                &u32::try_from(json.len()).unwrap().to_be_bytes()[..],
-                json.as_bytes(),
-            ]
-            .concat()
+    fn hostile_messages_are_refused_before_memory_is_set_aside_for_them() {
+        let refusal = |bytes: &[u8]| receive_message(&mut &*bytes).unwrap_err().message;
+        let message = |json: &str| {
+            let len = u32::try_from(json.len()).unwrap().to_be_bytes();
+            [&len[..], json.as_bytes()].concat()
         };
         assert!(refusal(&u32::MAX.to_be_bytes()).contains("too long"));
-        assert!(refusal(&header(r#"["text",1048577]"#)).contains("too long"));
-        assert!(refusal(&header(r#"["image",5242881]"#)).contains("too long"));
-        for json in ["{]", r#"["text",-1]"#, r#"["text"]"#, r#"[{"grant":{}},0]"#] {
+        assert!(refusal(&65_537_u32.to_be_bytes()).contains("too long"));
+        for json in ["{]", r#""granted""#, r#"{"done":{"grant":{}}}"#] {
             assert!(
-                refusal(&header(json)).contains("reading the reply"),
+                refusal(&message(json)).contains("reading the reply"),
                 "{json}"
             );
         }
-        assert!(
-            refusal(&header(r#"["text",1]"#)).contains("fill whole buffer")
-                && !refusal(b"\0\0").is_empty()
-        );
+        assert!(refusal(&message(r#""ready""#)[..8]).contains("fill whole buffer"));
+        assert!(!refusal(b"\0\0").is_empty());
+        let done = Message::Done(Header::Exited(Termination::Signal(9)));
+        let mut bytes = Vec::new();
+        send_message(&mut bytes, &done).unwrap();
+        assert_eq!(receive_message(&mut bytes.as_slice()).unwrap(), done);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
 
-use super::processes;
+use super::processes::Processes;
 use crate::error::{Context, Error, Result};
 use crate::sandbox;
 use crate::sys;
@@ -25,6 +25,7 @@ pub(super) struct Reaper {
     alone_in_reach: bool,
     /// The kernel's list of this thread's children. Kernels without `CONFIG_PROC_CHILDREN` have none.
     list: Option<fs_err::File>,
+    processes: Option<Processes>,
 }
 
 impl Reaper {
@@ -36,6 +37,7 @@ impl Reaper {
             confinement,
             alone_in_reach,
             list: fs_err::File::open("/proc/thread-self/children").ok(),
+            processes: Processes::open().ok(),
         })
     }
 
@@ -101,7 +103,11 @@ impl Reaper {
                     .filter_map(|n| n.parse().ok())
                     .collect()
             }
-            None => processes::children_of(std::process::id()),
+            None => {
+                let processes = self.processes.iter();
+                let own = std::process::id();
+                processes.flat_map(|all| all.children_of(own)).collect()
+            }
         };
         Ok(numbers
             .into_iter()

@@ -1,24 +1,28 @@
 //! Runs a program in a sandbox for as long as its caller wants it, its standard input and output connected to the caller.
 
+use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::Builder;
 use std::time::Duration;
 
-use super::exec::{Disk, Limits, OutputBuffer, enter, watch};
-use super::process::INNER_GRACE;
+use super::exec::{Disk, Limits, enter, watch};
+use super::output::OutputBuffer;
+use super::process::{INNER_GRACE, say};
 use super::reaper::Reaper;
 use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::files::OpenGrants;
 use crate::sandbox;
 use crate::text::foreign_line;
-use crate::worker::protocol::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
+use crate::worker::protocol::{Confinement, Header, Message, ServeJob, Setup, Termination};
 
 /// How often free space is measured.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often processes are counted.
-const COUNT_INTERVAL: Duration = Duration::from_millis(100);
+/// How long to wait for the rest of what an ended program said.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How much is kept of the end of a program's standard error, in bytes, and how many lines are told of it.
 const MAX_READ: usize = 4 << 10;
 const MAX_LINES: usize = 10;
@@ -35,13 +39,7 @@ pub(super) fn serve(
 ) -> Result<()> {
     enter(grants, &job.working_dir)?;
     let mut reaper = Reaper::new(setup.confinement)?;
-    protocol::send_reply(
-        &mut std::io::stdout(),
-        &Reply {
-            header: Header::Text,
-            body: Vec::new(),
-        },
-    )?;
+    say(&Message::Done(Header::Started))?;
     let mut command = child::command(Path::new(&job.program));
     sandbox::confine(&mut command, setup)?;
     let mut child = command
@@ -57,26 +55,54 @@ pub(super) fn serve(
     let limits = Limits {
         timeout: None,
         disks: grants.writable().filter_map(Disk::measure).collect(),
-        interval: if job.counts_processes {
-            COUNT_INTERVAL
-        } else {
-            CHECK_INTERVAL
-        },
-        counts_processes: job.counts_processes,
+        interval: CHECK_INTERVAL,
         grace: INNER_GRACE / 2,
     };
     let pipe = child
         .stderr
         .take()
         .ok_or_else(|| Error::failed("the program has no standard error"))?;
-    let mut errors = OutputBuffer::new(pipe.into(), 0, MAX_READ)?;
-    let end = watch(&child, caller, &limits, Some(&mut errors));
+    let errors = Errors::collect(pipe)?;
+    let end = watch(&child, caller, &limits);
     reaper.kill_descendants()?;
-    errors.drain()?;
-    let (said, _) = errors.into_parts();
+    let said = errors.take();
     match last_lines(&String::from_utf8_lossy(&said)) {
         said if said.is_empty() || end? == Termination::Cancelled => Ok(()),
         said => Err(Error::failed(format!("it ended and said:\n{said}"))),
+    }
+}
+
+/// What a program says on its standard error, read by a thread of its own: only the end of it is kept.
+struct Errors {
+    kept: Arc<Mutex<OutputBuffer>>,
+    is_read: mpsc::Receiver<()>,
+}
+
+impl Errors {
+    fn collect(mut pipe: impl Read + Send + 'static) -> Result<Self> {
+        let kept = Arc::new(Mutex::new(OutputBuffer::new(0, MAX_READ)));
+        let (read, is_read) = mpsc::channel();
+        let keeper = kept.clone();
+        let collect = move || {
+            let mut piece = [0; MAX_READ];
+            while let Ok(len @ 1..) = pipe.read(&mut piece) {
+                let mut kept = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.push(&piece[..len]);
+            }
+            // Nobody may wait any more.
+            read.send(()).ok();
+        };
+        Builder::new().spawn(collect).doing("starting a thread")?;
+        Ok(Self { kept, is_read })
+    }
+
+    /// The end of what was said. What holds the pipe open without an end is not waited for.
+    fn take(&self) -> Vec<u8> {
+        self.is_read.recv_timeout(LAST_WORDS).ok();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *kept, OutputBuffer::new(0, 0))
+            .into_parts()
+            .0
     }
 }
 

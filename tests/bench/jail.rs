@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -40,54 +43,50 @@ fn bare_spawn() -> Duration {
     started.elapsed()
 }
 
-/// The header at the beginning of a reply.
-fn header_of(reply: &[u8]) -> Value {
-    let mut values = serde_json::Deserializer::from_slice(reply).into_iter();
-    values.next().unwrap().unwrap()
+/// What the worker says next: a length of four bytes, and JSON.
+fn message(socket: &mut UnixStream) -> Value {
+    let mut length = [0; 4];
+    socket.read_exact(&mut length).unwrap();
+    let mut json = vec![0; u32::from_be_bytes(length) as usize];
+    socket.read_exact(&mut json).unwrap();
+    serde_json::from_slice(&json).unwrap()
 }
 
 /// The time of one call, or why this confinement is unavailable.
 fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
     let setup = json!({
-        "confinement": confinement, "network": "none", "trees": [], "all_except": null, "named_sockets": true,
-        "memory_mb": 512,
-        "workspace": { "path": workspace, "real": workspace, "access": "write", "id": null },
+        "confinement": confinement, "network": "none", "grants": [], "all_except": null, "has_scratch": true,
+        "named_sockets": true, "memory_mb": 512, "count_every_ms": 0,
+        "workspace": { "path": workspace, "real": workspace, "access": "write" },
     });
     let job =
-        json!([{ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }, 0]).to_string();
+        json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }).to_string();
     let started = Instant::now();
-    let mut process = bare(bantam)
+    let (mut socket, theirs) = UnixStream::pair().unwrap();
+    let mut command = bare(bantam);
+    command
         .arg("worker")
-        .env("BANTAM_HANDS_SETUP", setup.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = process.stdin.take().unwrap();
-    let length = u32::try_from(job.len()).unwrap().to_be_bytes();
-    // A process that cannot confine itself replies without reading the job.
-    drop(input.write_all(&[&length, job.as_bytes()].concat()));
-    let mut reply = Vec::new();
-    process
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_end(&mut reply)
-        .unwrap();
-    process.wait().unwrap();
-    drop(input);
-    let took = started.elapsed();
-    // Each reply is a length of four bytes, the header with the body's length, and the body. The first one says whether the
-    // process has confined itself, and has no body.
-    let (length, rest) = reply.split_at(4);
-    let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
-    let mut header = header_of(rest);
-    if header[0] == "ready" {
-        header = header_of(&rest[length + 4..]);
+        .env("BANTAM_WORKER_SETUP", setup.to_string())
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    drop(command);
+    let mut said = message(&mut socket);
+    if said == "ready" {
+        let length = u32::try_from(job.len()).unwrap().to_be_bytes();
+        socket
+            .write_all(&[&length, job.as_bytes()].concat())
+            .unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        said = message(&mut socket);
     }
-    match &header[0]["exited"]["end"]["code"] {
+    let mut output = process.stdout.take().unwrap();
+    output.read_to_end(&mut Vec::new()).unwrap();
+    process.wait().unwrap();
+    let took = started.elapsed();
+    match &said["done"]["exited"]["code"] {
         Value::Number(code) if code.as_i64() == Some(0) => Ok(took),
-        _ => Err(header.to_string()),
+        _ => Err(said.to_string()),
     }
 }
 

@@ -1,0 +1,456 @@
+//! The caller's side of one call: starts a process and waits until it has confined itself, sends the job, takes what it gives,
+//! and passes on a stop or a deadline by hanging up.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{ROLE, SETUP};
+use crate::cancel::{Cancel, CancelReason, Hook};
+use crate::child;
+use crate::error::{Context, Error, Kind, Result};
+use crate::proxy::{Proxy, listener};
+use crate::ssrf::AddressGuard;
+use crate::sys;
+use crate::worker::protocol::{
+    Confinement, Header, Job, Message, Pieces, Setup, receive_message, send_job,
+};
+
+/// How long a process may take beyond its job's own time, and to clean up when told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long it may take to confine itself.
+const CONFINING: Duration = Duration::from_secs(60);
+/// How often `take` is called where nothing comes: it may have something to tell.
+const TICK: Duration = Duration::from_millis(500);
+/// How much is read at once of what it gives.
+const PIECE: usize = 64 << 10;
+
+/// A worker process, which is killed when this is dropped.
+pub(crate) struct WorkerProcess(Child);
+
+impl WorkerProcess {
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Kills it, if it has not ended.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        self.0.kill()?;
+        self.0.wait()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+/// A worker that has confined itself and waits for its job.
+pub(super) struct Worker {
+    process: WorkerProcess,
+    socket: UnixStream,
+    output: ChildStdout,
+    pub confinement: Confinement,
+    /// Serves as long as the worker does.
+    _proxy: Option<Proxy>,
+}
+
+/// A program that a worker has started. The socket is its standard input: it ends when that is shut down.
+pub(crate) struct Served {
+    pub process: WorkerProcess,
+    pub socket: UnixStream,
+    pub output: ChildStdout,
+}
+
+/// Starts a process and waits until it has confined itself. The error within is why it cannot.
+///
+/// Nothing of the job has reached the process by then, so what it says of the sandbox is nobody else's word.
+pub(super) fn start(
+    setup: &Setup,
+    guard: &AddressGuard,
+    cancel: &Cancel,
+) -> Result<Result<Worker, String>> {
+    let (socket, theirs) = UnixStream::pair().doing("making a socket pair")?;
+    let mut command = child::again(ROLE);
+    command
+        .env(SETUP, serde_json::to_string(setup)?)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().doing("starting the worker process")?;
+    // It holds the other end of the socket.
+    drop(command);
+    let output = child.stdout.take();
+    let process = WorkerProcess(child);
+    let Some(output) = output else {
+        return Err(Error::failed("the worker process has no output"));
+    };
+    let mut wait = Wait::new(cancel, CONFINING)?;
+    let proxy = match confined(&socket, guard, &mut wait) {
+        Ok(Ok(proxy)) => proxy,
+        Ok(Err(why)) => return Ok(Err(why)),
+        Err(e) => return Err(explain(e, cancel)),
+    };
+    Ok(Ok(Worker {
+        process,
+        socket,
+        output,
+        confinement: setup.confinement,
+        _proxy: proxy,
+    }))
+}
+
+/// Waits for the word that a worker has confined itself, and serves the listener that comes before it.
+fn confined(
+    socket: &UnixStream,
+    guard: &AddressGuard,
+    wait: &mut Wait,
+) -> Result<Result<Option<Proxy>, String>> {
+    let mut proxy = None;
+    loop {
+        let mut from = FromWorker {
+            socket,
+            wait,
+            listener: None,
+        };
+        match receive_message(&mut from)? {
+            Message::Listening if proxy.is_none() => {
+                let listener = from.listener.take();
+                let listener =
+                    listener.ok_or_else(|| Error::failed("the sandbox sent no listener"))?;
+                proxy = Some(Proxy::start(listener.into(), guard.clone())?);
+            }
+            Message::Ready => return Ok(Ok(proxy)),
+            Message::Unavailable { why } => return Ok(Err(why)),
+            Message::Done(header) => return Err(header.into_error()),
+            Message::Listening => return Err(Error::failed("the sandbox sent two listeners")),
+        }
+    }
+}
+
+impl Worker {
+    /// Has the worker do a job, gives what it gives to `take`, and waits for its end. `pieces` follow a job that reads.
+    ///
+    /// # Errors
+    /// The turn has ended, or its time is up; the worker did not answer in time, or ended without a word; or that of `take` or
+    /// `pieces`.
+    pub(super) fn exchange(
+        mut self,
+        job: &Job,
+        pieces: Option<&mut Pieces>,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+        cancel: &Cancel,
+    ) -> Result<Header> {
+        let time = Duration::from_secs(job.seconds()) + GRACE;
+        let mut wait = Wait::new(cancel, time)?;
+        self.send(job, pieces, time)?;
+        // What comes from elsewhere had a time of its own.
+        wait.deadline = Instant::now() + cancel.remaining(time);
+        let told = self.take_all(take, &mut wait)?;
+        let status = self.process.end().doing("ending the worker process")?;
+        told.map_err(|e| {
+            let e = explain(e, cancel);
+            if e.kind == Kind::Failed && !wait.is_over {
+                e.doing(format_args!("worker process ({status})"))
+            } else {
+                e
+            }
+        })
+    }
+
+    /// Sends a job and its bytes. A worker that has ended takes none, and has said why.
+    fn send(&mut self, job: &Job, pieces: Option<&mut Pieces>, time: Duration) -> Result<()> {
+        self.socket.set_write_timeout(Some(time))?;
+        let mut json = Vec::new();
+        send_job(&mut json, job)?;
+        let mut is_taken =
+            self.socket.write_all(&json).is_ok() && self.socket.write_all(job.body()).is_ok();
+        if let Some(pieces) = pieces {
+            while let (true, Some(piece)) = (is_taken, pieces()?) {
+                is_taken = self.socket.write_all(&piece).is_ok();
+            }
+        }
+        // The worker may have ended.
+        drop(self.socket.shutdown(Shutdown::Write));
+        Ok(())
+    }
+
+    /// Gives what comes on the output to `take` until it ends, nothing at times, and returns what the worker said: the error
+    /// within is the worker's.
+    fn take_all(
+        &mut self,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+        wait: &mut Wait,
+    ) -> Result<Result<Header>> {
+        let silence = || Err(Error::failed("it does not answer"));
+        let mut told = None;
+        let mut is_open = true;
+        let mut piece = vec![0; PIECE];
+        while is_open || told.is_none() {
+            let (output, socket) = (self.output.as_fd(), self.socket.as_fd());
+            let watched: &[BorrowedFd] = match (is_open, &told) {
+                (true, None) => &[output, socket],
+                (true, Some(_)) => &[output],
+                (false, _) => &[socket],
+            };
+            let ready = match wait.ready(watched) {
+                Ok(ready) => ready,
+                // The rest of the output is of no use without the end of the job.
+                Err(_) if told.is_some() && wait.is_late() => break,
+                Err(e) if wait.is_over => return Err(e.into()),
+                Err(_) => {
+                    wait.end();
+                    // It hears that, and ends what it started; then its output ends.
+                    drop(self.socket.shutdown(Shutdown::Both));
+                    told.get_or_insert_with(silence);
+                    continue;
+                }
+            };
+            let (gives, says) = match (is_open, &told) {
+                (true, None) => (ready[0], ready[1]),
+                (true, Some(_)) => (ready[0], false),
+                (false, _) => (false, ready[0]),
+            };
+            let len = if gives {
+                self.output.read(&mut piece)?
+            } else {
+                0
+            };
+            take(&piece[..len])?;
+            is_open &= !gives || len > 0;
+            if says {
+                told = Some(self.listen(wait));
+                wait.deadline = Instant::now() + GRACE;
+            }
+        }
+        Ok(told.unwrap_or_else(silence))
+    }
+
+    fn listen(&self, wait: &mut Wait) -> Result<Header> {
+        let mut from = FromWorker {
+            socket: &self.socket,
+            wait,
+            listener: None,
+        };
+        match receive_message(&mut from)? {
+            Message::Done(header) => Ok(header),
+            _ => Err(Error::failed("unexpected reply from the worker process")),
+        }
+    }
+
+    /// Has the worker start a program, which goes on.
+    pub(super) fn serve(mut self, job: &Job, cancel: &Cancel) -> Result<Served> {
+        let time = Duration::from_secs(job.seconds());
+        let mut wait = Wait::new(cancel, time)?;
+        self.socket.set_write_timeout(Some(time))?;
+        send_job(&mut self.socket, job)?;
+        match self.listen(&mut wait) {
+            Ok(Header::Started) => {}
+            Ok(other) => return Err(other.into_error()),
+            Err(e) => return Err(explain(e, cancel)),
+        }
+        self.socket.set_write_timeout(None)?;
+        let Self {
+            process,
+            socket,
+            output,
+            ..
+        } = self;
+        Ok(Served {
+            process,
+            socket,
+            output,
+        })
+    }
+}
+
+/// How long to wait for a worker, and whether its turn has ended.
+struct Wait {
+    /// Reads end of file when the turn is stopped.
+    stopped: OwnedFd,
+    _hook: Hook,
+    deadline: Instant,
+    /// The worker has been told to stop.
+    is_over: bool,
+}
+
+impl Wait {
+    /// For so long, and no longer than the turn has.
+    fn new(cancel: &Cancel, time: Duration) -> Result<Self> {
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
+        let hook = cancel.on_stop(move || drop(stop));
+        Ok(Self {
+            stopped,
+            _hook: hook,
+            deadline: Instant::now() + cancel.remaining(time),
+            is_over: false,
+        })
+    }
+
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// From now on a stop changes nothing.
+    fn end(&mut self) {
+        self.is_over = true;
+        self.deadline = Instant::now() + GRACE;
+    }
+
+    /// Waits until one of these can be read, for [`TICK`] at most, and tells which can.
+    ///
+    /// # Errors
+    /// The time is up, or the turn was stopped.
+    fn ready(&self, watched: &[BorrowedFd]) -> io::Result<Vec<bool>> {
+        let mut all: Vec<_> = watched.iter().map(|fd| (*fd, PollFlags::IN)).collect();
+        if !self.is_over {
+            all.push((self.stopped.as_fd(), PollFlags::IN));
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "it does not answer"));
+        }
+        let ready = sys::poll(&all, Some(left.min(TICK)))?;
+        if ready.get(watched.len()) == Some(&true) {
+            return Err(io::Error::other("stopped"));
+        }
+        Ok(ready)
+    }
+}
+
+/// What an error means for the turn, if that has ended.
+fn explain(e: Error, cancel: &Cancel) -> Error {
+    match cancel.reason() {
+        Some(CancelReason::Deadline) => cancel.timed_out(),
+        Some(CancelReason::Stopped) => Error::new(Kind::Interrupted, "stopped"),
+        None => e,
+    }
+}
+
+/// Reads a worker's messages, and takes the listener that comes with one.
+struct FromWorker<'a> {
+    socket: &'a UnixStream,
+    wait: &'a mut Wait,
+    listener: Option<OwnedFd>,
+}
+
+impl Read for FromWorker<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while !self.wait.ready(&[self.socket.as_fd()])?[0] {}
+        listener::receive(self.socket, buf, &mut self.listener)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::worker::protocol::{FileJob, send_message};
+
+    /// A worker that has said these things on its socket. It ends when its caller hangs up.
+    fn saying(messages: &[Message]) -> (Worker, UnixStream) {
+        let (socket, mut theirs) = UnixStream::pair().unwrap();
+        for message in messages {
+            send_message(&mut theirs, message).unwrap();
+        }
+        let stdin = OwnedFd::from(theirs.try_clone().unwrap());
+        let mut child = child::command(Path::new("/bin/cat"))
+            .stdin(Stdio::from(stdin))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let worker = Worker {
+            process: WorkerProcess(child),
+            socket,
+            output,
+            confinement: Confinement::Disabled,
+            _proxy: None,
+        };
+        (worker, theirs)
+    }
+
+    fn job() -> Job {
+        Job::File(FileJob::Passages)
+    }
+
+    #[test]
+    fn a_job_too_large_to_be_sent_is_refused_at_once() {
+        let (worker, _theirs) = saying(&[]);
+        let job = Job::File(FileJob::WriteFile {
+            path: "x".into(),
+            content: "x".repeat(65 << 20),
+            shown: None,
+        });
+        let cancel = Cancel::new(Some(Duration::from_secs(2)));
+        let error = worker.exchange(&job, None, &mut |_| Ok(()), &cancel);
+        assert!(error.unwrap_err().message.contains("too large"));
+    }
+
+    #[test]
+    fn a_process_that_has_its_job_cannot_say_that_there_is_no_sandbox() {
+        let cancel = Cancel::new(Some(Duration::from_secs(60)));
+        let unavailable = Message::Unavailable { why: "so".into() };
+        let guard = AddressGuard::new(false);
+        let told = |messages: &[Message]| {
+            let (worker, _theirs) = saying(messages);
+            let mut wait = Wait::new(&cancel, CONFINING).unwrap();
+            confined(&worker.socket, &guard, &mut wait).map(Result::err)
+        };
+        assert_eq!(
+            told(std::slice::from_ref(&unavailable)).unwrap(),
+            Some("so".to_owned())
+        );
+        assert_eq!(told(&[Message::Ready]).unwrap(), None);
+        let early = told(&[Message::Done(Header::Text)]).unwrap_err();
+        assert!(early.message.contains("unexpected reply"), "{early}");
+
+        let (worker, theirs) = saying(&[unavailable]);
+        drop(theirs);
+        let forged = worker.exchange(&job(), None, &mut |_| Ok(()), &cancel);
+        assert!(forged.unwrap_err().message.contains("unexpected reply"));
+    }
+
+    #[test]
+    fn what_a_worker_gives_is_taken_to_its_end_whenever_it_says_how_it_ended() {
+        let cancel = Cancel::new(Some(Duration::from_secs(60)));
+        let (worker, theirs) = saying(&[Message::Done(Header::Text)]);
+        drop(theirs);
+        let mut given = Vec::new();
+        let mut take = |piece: &[u8]| {
+            given.extend_from_slice(piece);
+            Ok(())
+        };
+        let header = worker.exchange(&job(), None, &mut take, &cancel).unwrap();
+        assert_eq!(header, Header::Text);
+        // The process gives back the job.
+        assert!(
+            given.ends_with(b"\"passages\"}") || given.ends_with(br#""passages"}"#),
+            "{given:?}"
+        );
+    }
+
+    #[test]
+    fn a_stop_hangs_up_and_is_told_as_one() {
+        let cancel = Cancel::new(None);
+        let (worker, theirs) = saying(&[]);
+        let stop = cancel.clone();
+        let stopper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            stop.stop();
+            drop(theirs);
+        });
+        let started = Instant::now();
+        let error = worker.exchange(&job(), None, &mut |_| Ok(()), &cancel);
+        assert_eq!(error.unwrap_err().kind, Kind::Interrupted);
+        assert!(started.elapsed() < GRACE);
+        stopper.join().unwrap();
+    }
+}
