@@ -53,7 +53,7 @@
 // | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `resolver`), and says what failed (`errors`) |
 // | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`), what it may not run (`launch`) |
 // | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a worker process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `page`) |
-// | 1 | `worker` | runs one job in a process without secrets: the caller (`mod`, `client`, `output`), the process (`process`), its commands (`exec`, `denied`), what they leave behind (`reaper`, `processes`), a server that outlives calls (`serve`), the text of a `pdf`, the `notes` |
+// | 1 | `worker` | runs one job in a process without secrets: the caller (`mod`, `client`, `output`), the process (`process`), its commands (`exec`, `denylist`), what they leave behind (`reaper`, `processes`), a server that outlives calls (`serve`), the text of a `pdf`, the `notes` |
 // | 1 | `sandbox` | confines a worker process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 // | 1 | `files` | the file tools, inside a worker process: open grants and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, encodings (`text`), the agent's `notes`, `incoming` files; how a file changes safely (`atomic`) |
 // | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the sandbox (`listener`) |

@@ -11,7 +11,7 @@ use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, mkdirat};
 use rustix::process::{Pid, PidfdFlags, Resource, WaitStatus, pidfd_open};
 
-use super::denied;
+use super::denylist;
 use super::process::{limit, output};
 use super::reaper::Reaper;
 use crate::access::{self, Access, Links};
@@ -100,7 +100,7 @@ fn check(job: &ExecJob) -> Result<()> {
         }
         _ => {}
     }
-    if let Some(what) = denied::why(&job.command) {
+    if let Some(what) = denylist::refusal_of(&job.command) {
         return Err(Error::failed(format!(
             "{what} is refused: ask the user to do it"
         )));

@@ -5,7 +5,7 @@
 //! waits any more.
 
 mod client;
-mod denied;
+mod denylist;
 mod exec;
 mod notes;
 mod output;

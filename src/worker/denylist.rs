@@ -8,17 +8,17 @@ const BEFORE_NAME: [&str; 20] = [
 ];
 
 /// Why this command is refused, if it is.
-pub(super) fn why(command: &str) -> Option<&'static str> {
+pub(super) fn refusal_of(command: &str) -> Option<&'static str> {
     if is_fork_bomb(command) {
         return Some("a fork bomb");
     }
     let unquoted = command.replace(['\'', '"'], "");
     unquoted
         .split([';', '&', '|', '(', ')', '`', '\n'])
-        .find_map(why_simple)
+        .find_map(refusal_of_simple)
 }
 
-fn why_simple(command: &str) -> Option<&'static str> {
+fn refusal_of_simple(command: &str) -> Option<&'static str> {
     let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = command.split_whitespace();
     let program = words
@@ -120,7 +120,7 @@ mod tests {
             ":(){ :|:& };:",
             "bomb() { bomb | bomb & }; bomb",
         ] {
-            assert!(why(command).is_some(), "{command}");
+            assert!(refusal_of(command).is_some(), "{command}");
         }
         for command in [
             "rm -rf build /tmp/x ./home",
@@ -136,7 +136,7 @@ mod tests {
             "find / -name '*.pyc' -delete",
             "find / -name rm",
         ] {
-            assert_eq!(why(command), None, "{command}");
+            assert_eq!(refusal_of(command), None, "{command}");
         }
     }
 }
