@@ -14,6 +14,7 @@ mod serving;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
@@ -256,6 +257,9 @@ fn history(config: &Config) -> History {
 /// Runs the file and exec jobs of all tools.
 pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     let config = parts.config;
+    // Under Landlock alone a command may have taken away the mode that finding files in them needs.
+    make_searchable(&parts.home.agent());
+    make_searchable(&parts.home.notes());
     let (grants, exec) = (grants(parts)?, &config.tools.exec);
     let mut opened = grants.beside_workspace(&grants::tools_grants(parts)?)?;
     let restricted = config.agents.defaults.restrict_to_workspace;
@@ -278,6 +282,20 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     let is_own_workspace = workspace(parts)? == parts.home.workspace();
     let kept = parts.home.notes_copy();
     Ok(workers.with_notes(grants.notes(Access::Write), kept, is_own_workspace))
+}
+
+/// Lets the owner of a directory find files in it. What cannot be changed is reported by whoever needs it.
+fn make_searchable(dir: &Path) {
+    let Ok(meta) = std::fs::symlink_metadata(dir) else {
+        return;
+    };
+    let mode = meta.permissions().mode();
+    if meta.is_dir() && mode & 0o500 != 0o500 {
+        drop(std::fs::set_permissions(
+            dir,
+            std::fs::Permissions::from_mode(mode | 0o700),
+        ));
+    }
 }
 
 /// The skills of a home.

@@ -27,9 +27,8 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_CHROOT)
     .union(CapabilitySet::SETPCAP);
 
-/// Makes the namespaces; the next process started is process 1 in them. `caller` receives the proxy's listener if the
-/// network is guarded.
-pub(crate) fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
+/// Makes the namespaces; the next process started is process 1 in them.
+pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let mut flags = UnshareFlags::NEWUSER
         | UnshareFlags::NEWNS
@@ -56,12 +55,18 @@ pub(crate) fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         sys::raise_loopback(any.as_fd()).doing("bringing up the loopback interface")?;
     }
-    if setup.network == Network::Guarded {
-        let mut message = Vec::new();
-        send_message(&mut message, &Message::Listening)?;
-        listener::send(caller, &message).doing("sending the proxy's listener")?;
-    }
     keep_needed_capabilities().doing("dropping capabilities")
+}
+
+/// Gives `caller` the listener of the sandbox's proxy, if the network is guarded. That it fails says nothing of the system: a
+/// command can use up what it takes.
+pub(crate) fn send_listener(setup: &Setup, caller: BorrowedFd) -> Result<()> {
+    if setup.network != Network::Guarded {
+        return Ok(());
+    }
+    let mut message = Vec::new();
+    send_message(&mut message, &Message::Listening)?;
+    listener::send(caller, &message).doing("sending the proxy's listener")
 }
 
 /// An ordinary id loses its capabilities when it executes a program, unless they are ambient.

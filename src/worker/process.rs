@@ -120,7 +120,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
     if setup.confinement == Confinement::Namespaces {
         made = made.and_then(|reaper| {
             sandbox::become_owner(setup)?;
-            sandbox::make_namespaces(setup, io::stdin().as_fd())?;
+            sandbox::make_namespaces(setup)?;
             Ok(reaper)
         });
     }
@@ -128,6 +128,9 @@ fn run_outer(setup: &Setup) -> Result<()> {
         Ok(reaper) => reaper,
         Err(e) => return not_confined(&e),
     };
+    if setup.confinement == Confinement::Namespaces {
+        sandbox::send_listener(setup, io::stdin().as_fd())?;
+    }
     sys::deny_inspection().doing("denying inspection by other processes")?;
     let mut inner = child::again(INNER_ROLE)
         .env(SETUP, serde_json::to_string(setup)?)

@@ -1,6 +1,7 @@
 //! `exec`: what a command sees, and that nothing of it outlives its result.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged, until};
 use crate::marker::Marker;
-use crate::model::{Model, Reply};
-use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
+use crate::model::{Model, Reply, call};
+use crate::without_syscall::{DESCRIPTORS, LANDLOCK, NAMESPACES, Withheld};
 
 /// A home on this model in which commands may run without a sandbox, with `extra` among the exec settings.
 fn unsandboxed(model: &Model, extra: &Value) -> Home {
@@ -440,4 +441,48 @@ fn a_running_command_shows_its_last_line_at_a_terminal_and_nothing_in_a_pipe() {
     run.wait_for_next_stdout("Over.");
     run.finish().exits(0);
     home.agent(["-m", "run it"]).exits(0).is_quiet();
+}
+
+/// A command that uses up what another call's sandbox takes must not leave that call with a weaker one.
+#[test]
+fn a_sandbox_that_cannot_be_finished_is_an_error_and_no_weaker_one_follows() {
+    let model = Model::scripted([
+        Reply::calls([
+            call("c", "exec", &json!({ "command": "echo ran" })),
+            call("d", "exec", &json!({ "command": "echo ran again" })),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let guarded = json!({ "tools": { "exec": { "network": "guarded" } } });
+    let home = Home::with(&merged(model.config(), &guarded));
+    home.bantam()
+        .args(["agent", "-m", "go"])
+        .on_a_system_without(&[DESCRIPTORS])
+        .run()
+        .exits(0);
+    for told in model.request(1).texts("tool") {
+        assert!(told.contains("listener") && !told.contains("ran"), "{told}");
+    }
+}
+
+/// Under Landlock alone a command of the home's owner can do this.
+#[test]
+fn directories_that_a_command_closed_are_opened_at_the_next_start() {
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let home = Home::with(&model.config());
+    home.write("agent/AGENT.md", "Be kind.\n");
+    home.write("memory/USER.md", "Ann\n");
+    for dir in ["agent", "memory"] {
+        fs::set_permissions(home.path(dir), fs::Permissions::from_mode(0o400)).unwrap();
+    }
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
+    let system = model.request(0).last("system");
+    assert!(
+        system.contains("Be kind.") && system.contains("Ann"),
+        "{system}"
+    );
+    for dir in ["agent", "memory"] {
+        let mode = fs::metadata(home.path(dir)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o700, 0o700, "{dir}");
+    }
 }

@@ -20,6 +20,8 @@ pub const NAMESPACES: Withheld = (libc::SYS_unshare, libc::EPERM);
 pub const LANDLOCK: Withheld = (libc::SYS_landlock_create_ruleset, libc::ENOSYS);
 /// Shells die of SIGSYS, as a 32-bit one does under a filter for 64-bit programs. bantam does not ask for its group.
 pub const SHELLS: Withheld = (libc::SYS_getgid, DEADLY);
+/// No descriptor can be sent: as many of this user's are on their way as may be, and a command can do that.
+pub const DESCRIPTORS: Withheld = (libc::SYS_sendmsg, libc::ETOOMANYREFS);
 /// Every step into the sandbox reports success, and none has an effect.
 pub const ANYTHING_THAT_HOLDS: &[Withheld] = &[
     NAMESPACES,
