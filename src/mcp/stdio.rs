@@ -19,8 +19,10 @@ use crate::text::foreign_line;
 use crate::worker::protocol::{Header, Message, Termination, receive_message};
 use crate::worker::{Served, WorkerProcess};
 
-/// How long a server may take to end after its input is closed.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long a server and its worker may take to end. Longer than a worker takes that has lost its caller.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a server may take to read its last messages.
+const LAST_INPUT: Duration = Duration::from_millis(500);
 /// Maximum size of a message that is skipped, in bytes.
 const MAX_SKIPPED: usize = 64 << 20;
 /// Pause after each read while no request waits: a server that writes without end must not cost a processor.
@@ -33,6 +35,7 @@ const QUEUE: usize = 64;
 /// Runs in a worker. Two threads read and write, because a pipe holds 64 KB and a server may not read.
 pub(crate) struct Stdio {
     process: WorkerProcess,
+    socket: UnixStream,
     shared: Arc<Shared>,
 }
 
@@ -66,7 +69,8 @@ impl Stdio {
             socket,
             output,
         } = served;
-        let mut input = socket.try_clone().doing("opening the server's input")?;
+        let clone = || socket.try_clone().doing("opening the server's input");
+        let (mut input, last_words) = (clone()?, clone()?);
         let (sender, messages) = sync_channel::<String>(QUEUE);
         let state = State {
             input: Some(sender),
@@ -78,7 +82,7 @@ impl Stdio {
         });
         let reader = shared.clone();
         let read = move || {
-            let reason = reader.read_all(output, &socket);
+            let reason = reader.read_all(output, &last_words);
             reader.lock().ended = Some(reason.clone());
             reader.fail_all(&reason);
         };
@@ -93,7 +97,11 @@ impl Stdio {
         };
         start_thread(Box::new(read))?;
         start_thread(Box::new(write))?;
-        Ok(Self { process, shared })
+        Ok(Self {
+            process,
+            socket,
+            shared,
+        })
     }
 }
 
@@ -271,8 +279,14 @@ impl Drop for Stdio {
     fn drop(&mut self) {
         // The end of its input ends the server, and the worker around it ends what remains.
         self.shared.lock().input = None;
-        let deadline = Instant::now() + GRACE;
-        while !self.process.has_ended() && Instant::now() < deadline {
+        let started = Instant::now();
+        let mut is_cut = false;
+        while !self.process.has_ended() && started.elapsed() < GRACE {
+            if !is_cut && started.elapsed() >= LAST_INPUT {
+                // Also where the server does not read, and the last message is still being written.
+                drop(self.socket.shutdown(Shutdown::Both));
+                is_cut = true;
+            }
             thread::sleep(Duration::from_millis(10));
         }
     }
