@@ -208,10 +208,19 @@ impl Grants {
         }
         // Where everything beside the home is open, only the home is shut.
         let is_shut = !self.open_beside || file.real.starts_with(self.home());
-        match file.links.iter().find_map(|link| self.changing(link)) {
-            Some((link, _)) if is_shut => Err(Error::failed(format!(
-                "the link {link}, which tools can change, leads out of their directories"
-            ))),
+        if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
+            if is_shut {
+                return Err(Error::failed(format!(
+                    "the link {link}, which tools can change, leads out of their directories"
+                )));
+            }
+        }
+        let is_of_kernel = path.starts_with("/dev") || path.starts_with("/proc");
+        match (file.real.parent(), file.real.file_name()) {
+            // A link that comes into its place is not followed.
+            (Some(parent), Some(name)) if self.open_beside && !is_of_kernel => {
+                Ok(Some((Dir::from(open_straight(parent)?), name.into())))
+            }
             _ => Ok(None),
         }
     }
