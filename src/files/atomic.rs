@@ -12,6 +12,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fs_err::File;
 use rustix::fs::{
@@ -24,6 +26,10 @@ use super::Target;
 use super::read::stamp;
 use crate::access::{self, Dir, Links};
 use crate::error::{Error, Result};
+
+/// How long to wait for another change in the directory, and how long between two looks.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// What new content is called for a moment.
 const NEW: &str = ".bantam-new";
@@ -199,10 +205,16 @@ impl<'a> LockedEntry<'a> {
     }
 }
 
-/// Whether the directory is locked.
+/// Whether the directory is locked. A change takes milliseconds: who keeps the lock longer is no file tool, and is not waited for.
 fn lock(dir: &Dir) -> Result<bool, Errno> {
-    match flock(dir, FlockOperation::LockExclusive) {
-        Err(Errno::INTR) => lock(dir),
+    let deadline = Instant::now() + LOCK_WAIT;
+    let mut locked = flock(dir, FlockOperation::NonBlockingLockExclusive);
+    while matches!(locked, Err(Errno::AGAIN | Errno::INTR)) && Instant::now() < deadline {
+        thread::sleep(LOCK_PAUSE);
+        locked = flock(dir, FlockOperation::NonBlockingLockExclusive);
+    }
+    match locked {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(false),
         // Some network file systems cannot lock directories. A rename is atomic there too; only the order of two
         // simultaneous changes is lost.
         Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
@@ -218,10 +230,12 @@ fn link_of(file: &impl AsRawFd) -> String {
 
 /// A name that nothing has. Random, not the process id: every process may be number 1 of its namespace.
 pub(super) fn temporary_name() -> String {
-    format!(
-        ".bantam-{:016x}",
-        RandomState::new().build_hasher().finish()
-    )
+    format!(".bantam{}", random_name())
+}
+
+/// The end of a name that nobody can know before.
+pub(crate) fn random_name() -> String {
+    format!("-{:016x}", RandomState::new().build_hasher().finish())
 }
 
 fn copy_owner_and_mode(to: &OwnedFd, from: &Stat) -> Result<(), Errno> {

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+pub(crate) use atomic::random_name;
+
 use crate::access::{self, Access, Dir, Grant, Links, Scope};
 use crate::error::{Error, Result};
 use crate::worker::protocol::{FileJob, Header, Reply, Setup};

@@ -70,6 +70,24 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
+#[test]
+fn who_keeps_a_directory_locked_does_not_hold_up_changes_in_it() {
+    let root = std::env::temp_dir().join(format!("bantam-locked-{}", std::process::id()));
+    std::fs::create_dir_all(&root).unwrap();
+    let keeper = std::fs::File::open(&root).unwrap();
+    rustix::fs::flock(&keeper, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let dir = Dir::open(&root).unwrap();
+    let path = Path::new("new");
+    let target = Target {
+        dir: &dir,
+        path,
+        asked: path,
+    };
+    edit::write_file(target, "content", None).unwrap();
+    assert_eq!(std::fs::read(root.join("new")).unwrap(), b"content");
+    std::fs::remove_dir_all(root).unwrap();
+}
+
 /// Calls of each of the two ways to open a path.
 const TRIES: usize = 20_000;
 

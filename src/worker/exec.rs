@@ -17,7 +17,7 @@ use super::reaper::Reaper;
 use crate::access::{self, Access, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
-use crate::files::{OpenGrants, Target};
+use crate::files::{OpenGrants, Target, random_name};
 use crate::proxy::listener;
 use crate::sandbox;
 use crate::sys;
@@ -47,11 +47,10 @@ pub(super) fn exec(
         limit(Resource::Fsize, MAX_FILE)?;
     }
     let mut reaper = Reaper::new(setup.confinement)?;
-    // For temporary files, where `/tmp` is the host's and closed. No other call has this name; one that was killed may have left it.
-    let scratch = (setup.confinement == Confinement::Landlock)
-        .then(|| format!(".tmp-{}", std::process::id()));
+    // For temporary files, where `/tmp` is the host's and closed. A name that no command knows before.
+    let scratch =
+        (setup.confinement == Confinement::Landlock).then(|| format!(".tmp{}", random_name()));
     if let Some(name) = &scratch {
-        drop(fs_err::remove_dir_all(name));
         mkdirat(grants.workspace(), name, Mode::RWXU)
             .doing("making a directory for temporary files")?;
     }
