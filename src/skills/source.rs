@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::access::{Access, Grant};
+use crate::access::{Access, Grant, Resolved};
 use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::Parts;
@@ -82,12 +82,12 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         .filter(|path| path.starts_with('/'));
     let grants = trusted
         .iter()
-        .map(|path| Grant::at(PathBuf::from(path), Access::Read));
+        .map(|path| Grant::at(Resolved::of(Path::new(path)).real, Access::Read));
     let config = parts.config;
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: Network::Guarded,
-        workspace: Grant::at(into.to_owned(), Access::Write),
+        workspace: Grant::at(Resolved::of(into).real, Access::Write),
         grants: grants.collect(),
         notes: None,
         all_except: None,
@@ -97,7 +97,8 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         memory_mb: MEMORY_MB,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-    let workers = Workers::new(setup, parts.home.root(), config.tools.exec.sandbox, guard);
+    let home = Resolved::of(parts.home.root()).real;
+    let workers = Workers::new(setup, &home, config.tools.exec.sandbox, guard);
     let env = trusted.map(|path| ("GIT_SSL_CAINFO".to_owned(), path.clone()));
     let job = ExecJob {
         env: env.into_iter().collect(),

@@ -253,8 +253,10 @@ fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
         .strip_prefix(&workspace.path)
         .or_else(|_| path.strip_prefix(&workspace.real))
         .unwrap_or(path);
-    let first = below.components().find(|part| *part != Component::CurDir);
-    first == Some(Component::Normal("inbox".as_ref()))
+    let mut parts = below.components().filter(|part| *part != Component::CurDir);
+    // A path with `..` may lead there.
+    let is_winding = parts.clone().any(|part| part == Component::ParentDir);
+    is_winding || parts.next() == Some(Component::Normal("inbox".as_ref()))
 }
 
 #[cfg(test)]
@@ -304,5 +306,20 @@ mod tests {
         let schema: Value = serde_json::from_str(&SPECS[0].schema).unwrap();
         assert_eq!(schema["required"], json!([]));
         assert_eq!(schema["properties"]["depth"]["type"], "integer");
+    }
+
+    #[test]
+    fn files_from_outside_are_known_by_any_path() {
+        let workspace = Grant::at("/w".into(), crate::access::Access::Write);
+        for (path, is) in [
+            ("inbox/a", true),
+            ("./inbox/a", true),
+            ("/w/inbox/a", true),
+            ("b/../inbox/a", true),
+            ("a", false),
+            ("b/inbox/a", false),
+        ] {
+            assert_eq!(is_in_inbox(path, &workspace), is, "{path}");
+        }
     }
 }

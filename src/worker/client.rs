@@ -238,7 +238,8 @@ impl Worker {
             wait,
             listener: None,
         };
-        match receive_message(&mut from)? {
+        let message = receive_message(&mut from);
+        match message.map_err(|_| Error::failed("it ended without a reply"))? {
             Message::Done(header) => Ok(header),
             _ => Err(Error::failed("unexpected reply from the worker process")),
         }

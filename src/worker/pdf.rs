@@ -80,6 +80,9 @@ impl Workers {
         };
         let setup = Setup {
             network: Network::None,
+            grants: Vec::new(),
+            notes: None,
+            all_except: None,
             memory_mb: MEMORY_MB,
             ..self.setup.clone()
         };
