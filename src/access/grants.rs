@@ -8,6 +8,7 @@ use rustix::fs::stat;
 
 use super::beneath::{Dir, open_straight};
 use super::grant::{Access, Grant, Resolved};
+use super::mounts::other_paths;
 use crate::error::{Error, Result};
 use crate::paths::Home;
 
@@ -109,6 +110,19 @@ impl Grants {
                 ))
                 .hint("bantam obeys what is there: keep it, and the links that lead there, away from the tools"));
             }
+        }
+        let elsewhere = if open_beside {
+            other_paths(grants.home())
+        } else {
+            Vec::new()
+        };
+        if let Some(path) = elsewhere.first() {
+            return Err(Error::config(format!(
+                "agents.defaults.restrict_to_workspace: {} can also be reached by {}, which would be open to tools",
+                grants.home().display(),
+                path.display()
+            ))
+            .hint("open single directories with tools.read_paths and tools.write_paths instead"));
         }
         if grants.home().starts_with(grants.notes.real()) {
             return Err(
@@ -252,13 +266,20 @@ impl Grants {
         Ok(())
     }
 
-    /// Whether a bind mount gives the home, something above it, `agent/` or the notes another name. The workspace in the home is
-    /// not looked at so closely.
+    /// Whether a bind mount shows the home or a part of it in this place, or this place is the home, something above it, `agent/` or
+    /// the notes by another name. The workspace in the home is not looked at so closely.
     fn is_own_by_another_name(&self, real: &Path) -> bool {
         let root = self.home();
         let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
         if real.starts_with(root) {
             return false;
+        }
+        let elsewhere = other_paths(root);
+        if elsewhere
+            .iter()
+            .any(|path| path.starts_with(real) || real.starts_with(path))
+        {
+            return true;
         }
         let parts = [self.agent.real(), self.notes.real()];
         let mut own = root.ancestors().chain(parts);

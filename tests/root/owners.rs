@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::Home;
+use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply};
 
 /// A user that is not on this machine.
@@ -75,4 +76,30 @@ fn notes_are_kept_where_another_user_owns_the_workspace() {
     let text = fs::read_to_string(home.path("memory/USER.md")).unwrap();
     assert_eq!(text, "Ann\n");
     assert!(!home.path("workspace/USER.md").exists());
+}
+
+/// What is in the home must not be open by another path of its disk.
+#[test]
+fn a_bind_mount_of_the_homes_disk_opens_no_way_into_the_home() {
+    let place = Home::empty();
+    let (disk, shown) = (place.dir("disk"), place.dir("shown"));
+    place.dir("disk/u");
+    let all = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
+    let some = json!({ "tools": { "read_paths": [disk] } });
+    for (open, by) in [(all, "restrict_to_workspace"), (some, "tools.read_paths")] {
+        let config = merged(config_for("http://127.0.0.1:9/v1"), &open);
+        place.write("disk/u/config.json", config.to_string());
+        let (from, to) = (disk.display(), shown.display());
+        let script = format!(
+            "mount --bind '{from}' '{to}' && BANTAM_HOME='{to}/u' exec '{}' agent -m hi",
+            env!("CARGO_BIN_EXE_bantam")
+        );
+        let run = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(3), "{said}");
+        assert!(said.contains(by) && said.contains("shown/u"), "{said}");
+    }
 }

@@ -1,0 +1,93 @@
+//! Where else a directory is: a bind mount gives it, or a part of it, another path.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::stat;
+
+/// A line of `/proc/self/mountinfo`, as `proc_pid_mountinfo(5)` has it.
+struct Mount {
+    /// Major and minor number of the file system.
+    device: String,
+    /// The directory of the file system that is mounted.
+    root: PathBuf,
+    at: PathBuf,
+}
+
+impl Mount {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ').skip(2);
+        // The kernel escapes white space.
+        let path = |field: &str| PathBuf::from(field.replace(r"\040", " "));
+        Some(Self {
+            device: fields.next()?.to_owned(),
+            root: path(fields.next()?),
+            at: path(fields.next()?),
+        })
+    }
+}
+
+/// The other paths by which bantam's home, or a part of it but the workspace, can be reached. `dir` has no links. None are known
+/// where /proc cannot be read.
+pub(super) fn other_paths(dir: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    let mut found = paths_in(&table, dir);
+    found.retain(|(_, below)| !below.starts_with("workspace"));
+    // A mount may be covered by another one.
+    found.retain(|(path, below)| id(path).is_some_and(|found| id(&dir.join(below)) == Some(found)));
+    found.into_iter().map(|(path, _)| path).collect()
+}
+
+/// Such paths, each with the part of `dir` that is there.
+fn paths_in(table: &str, dir: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let mounts: Vec<Mount> = table.lines().filter_map(Mount::parse).collect();
+    let holding = mounts.iter().filter(|mount| dir.starts_with(&mount.at));
+    let Some(own) = holding.max_by_key(|mount| mount.at.components().count()) else {
+        return Vec::new();
+    };
+    let below = dir.strip_prefix(&own.at).unwrap_or(dir);
+    let inside = own.root.join(below);
+    let mut found = Vec::new();
+    for mount in mounts.iter().filter(|mount| mount.device == own.device) {
+        let (path, part) = match (
+            inside.strip_prefix(&mount.root),
+            mount.root.strip_prefix(&inside),
+        ) {
+            (Ok(rest), _) => (mount.at.join(rest), PathBuf::new()),
+            (_, Ok(part)) => (mount.at.clone(), part.to_owned()),
+            _ => continue,
+        };
+        if path != dir.join(&part) {
+            found.push((path, part));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bind_mount_shows_a_directory_or_a_part_of_it_elsewhere() {
+        let table = "\
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+23 22 8:2 / /data rw shared:1 - ext4 /dev/sda2 rw
+24 22 8:2 /home /home rw - ext4 /dev/sda2 rw
+25 22 8:1 /srv /mnt/with\\040space rw - ext4 /dev/sda1 rw
+26 22 8:2 /home/u/.bantam/sessions /var/spool/s rw - ext4 /dev/sda2 rw
+27 24 8:2 /home/u/.bantam /home/u/.bantam rw - ext4 /dev/sda2 rw
+28 22 8:3 /home /other rw - ext4 /dev/sda3 rw
+";
+        let found = |dir: &str| -> Vec<String> {
+            let paths = paths_in(table, Path::new(dir)).into_iter();
+            paths.map(|(path, _)| path.display().to_string()).collect()
+        };
+        assert_eq!(
+            found("/home/u/.bantam"),
+            ["/data/home/u/.bantam", "/var/spool/s"]
+        );
+        assert_eq!(found("/srv/.bantam"), ["/mnt/with space/.bantam"]);
+        assert_eq!(found("/root/.bantam"), [""; 0]);
+    }
+}
