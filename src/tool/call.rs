@@ -208,9 +208,10 @@ impl Call<'_> {
 
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
         let strike = |text| self.redactor.redact_output(text, said);
-        let mut content = pages::bounded(output.text, strike);
-        // Some servers refuse it.
-        content.retain(|c| c != '\0');
+        let content = pages::bounded(output.text, strike);
+        // Some servers refuse NUL. Replaced, not removed: what it keeps apart, a fence or a key, must not come together after the
+        // text was fenced and redacted.
+        let content = content.replace('\0', "\u{fffd}");
         ToolResult {
             call_id: self.raw.id.clone(),
             content,

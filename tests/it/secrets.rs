@@ -245,3 +245,18 @@ fn a_value_that_the_user_wrote_is_shown_and_a_setting_removes_less() {
         assert_eq!(found, shown, "{redact}, {question}: {told}");
     }
 }
+
+/// The text is fenced and redacted before NUL, which hosts refuse, is taken out of it.
+#[test]
+fn a_nul_in_a_key_or_a_fence_does_not_bring_its_parts_together() {
+    let command = format!("printf '{}\\0{}\n'", &CANARY[..12], &CANARY[12..]);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "go"]).exits(0);
+    let told = model.request(1).last("tool");
+    assert!(!told.contains(CANARY) && !told.contains('\0'), "{told:?}");
+    assert!(told.contains(&CANARY[12..]), "{told:?}");
+}
