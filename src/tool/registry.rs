@@ -446,7 +446,7 @@ mod tests {
             ),
             (
                 "{\"text\": \"a\\u0000b hunter2-hunter2\"}",
-                "ab [secret removed]",
+                "a\u{fffd}b [secret removed]",
             ),
         ] {
             let result = dispatch("echo", arguments);
