@@ -69,7 +69,7 @@
 // | 0 | `redact` | removes secrets from text: configured keys, known shapes, values of telling names |
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `worker/protocol` | the messages between bantam and a worker process |
-// | 0 | `access` | whether a path may be touched: what the configuration opens (`grants`), a `grant` of the host, found again where it was, and files below a held directory (`beneath`) |
+// | 0 | `access` | whether a path may be touched: what the configuration opens (`grants`), a `grant` of the host, found again where it was, other paths of the home (`mounts`), and files below a held directory (`beneath`) |
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), what is not done with (`queue`), locks (`lock`) |
 // | 0 | `json` | reads JSON that others wrote, within bounds |

@@ -31,6 +31,7 @@ const MAX_FILE: u64 = 256 << 20;
 const MIN_FREE: u64 = 200 << 20;
 /// How often the free space is measured.
 const DISK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Runs the command with `/bin/sh`, and both outputs into the worker's own.
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.

@@ -49,7 +49,7 @@ const INNER_ROLE: &str = "worker-inside";
 /// The variable that holds the [`Setup`]: arguments are for every user to see.
 const SETUP: &str = "BANTAM_WORKER_SETUP";
 
-/// Whether this program can start worker processes of its own: `main` began with [`worker`], and nobody can look into it.
+/// Whether this program can start worker processes of its own: `main` began with [`init`], and nobody can look into it.
 static BEGUN: OnceLock<Result<()>> = OnceLock::new();
 
 /// Lets this program run the built-in tools, each call in a process of its own: **the first line of `main`**.
@@ -69,7 +69,7 @@ pub fn init() {
     BEGUN.get_or_init(|| sys::deny_inspection().doing("closing itself to other processes"));
 }
 
-/// Fails unless `main` began with [`worker`].
+/// Fails unless `main` began with [`init`].
 pub(crate) fn begun() -> Result<()> {
     match BEGUN.get() {
         Some(result) => result.clone(),
