@@ -136,4 +136,29 @@ mod tests {
         });
         remove(&path).unwrap();
     }
+
+    /// The sender removes files that nobody fills, and may look at one between its creation and its lock.
+    #[test]
+    fn a_new_file_is_begun_again_when_another_process_removed_it() {
+        let path =
+            std::env::temp_dir().join(format!("bantam-disk-{}-new.lock", std::process::id()));
+        let remover = Lock::acquire(&path, Duration::ZERO, &Cancel::new(None)).unwrap();
+        std::thread::scope(|scope| {
+            let begun = scope.spawn(|| crate::storage::NewFile::begin(&path));
+            let opened = || {
+                let open = fs_err::read_dir("/proc/self/fd").unwrap().flatten();
+                open.filter(|fd| fs_err::read_link(fd.path()).is_ok_and(|target| target == path))
+                    .count()
+            };
+            while opened() < 2 && !begun.is_finished() {
+                std::thread::yield_now();
+            }
+            remove(&path).unwrap();
+            drop(remover);
+            let mut file = begun.join().unwrap().unwrap();
+            file.push(b"content").unwrap();
+            assert_eq!(fs_err::read(&path).unwrap(), b"content");
+        });
+        assert!(!path.exists());
+    }
 }

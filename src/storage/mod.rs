@@ -153,6 +153,9 @@ pub(crate) fn free(path: &Path) -> Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// How long to wait for a new file that somebody takes for a leftover.
+const NEW_FILE_WAIT: Duration = Duration::from_secs(10);
+
 /// A new file that is written in pieces, readable by the owner alone. Dropping it removes the file, unless [`NewFile::keep`] was
 /// called. It is locked while it is written, so that others can tell it from what a crash left behind.
 pub(crate) struct NewFile {
@@ -164,7 +167,8 @@ pub(crate) struct NewFile {
 impl NewFile {
     /// Creates the file and the directories above it.
     pub(crate) fn begin(path: &Path) -> Result<Self> {
-        let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
+        // Whoever removes leftovers may look at it before it is locked, and keeps it locked until it is removed.
+        let lock = Lock::acquire(path, NEW_FILE_WAIT, &Cancel::new(None))?;
         Ok(Self {
             path: path.to_owned(),
             lock,
