@@ -165,10 +165,12 @@ impl OpenGrants {
     }
 }
 
-/// Does one job. `hung_up` says whether the caller has gone, which ends a long read early.
+/// Does one job. A file that is asked for as it is goes to `output`, because it may be large. `hung_up` says whether the caller
+/// has gone, which ends a long read early.
 pub(crate) fn perform(
     grants: &OpenGrants,
     job: &FileJob,
+    output: &mut dyn Write,
     hung_up: &dyn Fn() -> bool,
 ) -> Result<Reply> {
     match job {
@@ -188,7 +190,9 @@ pub(crate) fn perform(
         ),
         FileJob::TakeFile(file) => incoming::take_file(grants, file),
         FileJob::PutBack(file) => edit::put_back(grants.find(&file.path, Access::Write)?, file),
-        FileJob::SendFile { .. } => Err(Error::failed("a file is sent as it is read")),
+        FileJob::SendFile { path, most } => {
+            read::send_file(grants.find(path, Access::Read)?, *most, output)
+        }
         FileJob::Grep {
             pattern,
             path,
@@ -220,16 +224,6 @@ pub(crate) fn perform(
         FileJob::RemoveFile { path } => edit::remove_file(grants.find(path, Access::Write)?),
         FileJob::Passages => notes::passages(grants.workspace()),
     }
-}
-
-/// Gives a regular file as it is, if it has at most so many bytes.
-pub(crate) fn send_file(
-    grants: &OpenGrants,
-    path: &str,
-    most: u64,
-    output: &mut impl Write,
-) -> Result<()> {
-    read::send_file(grants.find(path, Access::Read)?, most, output)
 }
 
 fn text_reply(text: impl Into<Vec<u8>>) -> Reply {

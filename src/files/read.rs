@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// It has more than `most` bytes, or changed meanwhile.
-pub(super) fn send_file(target: Target, most: u64, output: &mut impl Write) -> Result<()> {
+pub(super) fn send_file(target: Target, most: u64, output: &mut dyn Write) -> Result<Reply> {
     let mut file = target.open(Links::Follow)?;
     let stat = fstat(&file)?;
     let len = u64::try_from(stat.st_size).unwrap_or(0);
@@ -46,7 +46,10 @@ pub(super) fn send_file(target: Target, most: u64, output: &mut impl Write) -> R
             "{name} changed while it was read: try again"
         )));
     }
-    Ok(())
+    Ok(Reply {
+        header: Header::Sent,
+        body: Vec::new(),
+    })
 }
 
 /// What changes with a file.

@@ -158,6 +158,7 @@ fn nothing_escapes(racy: &RacyWorkspace) {
         let reply = perform(
             &OpenGrants::open(Dir::open(&workspace).unwrap(), &setup, Vec::new()).unwrap(),
             &job(n),
+            &mut std::io::sink(),
             &|| false,
         );
         let said = match reply {

@@ -24,9 +24,7 @@ use crate::sandbox;
 use crate::sys;
 use crate::text::clip;
 use crate::web;
-use crate::worker::protocol::{
-    self, Confinement, FileJob, Header, Job, Message, Reply, Setup, Termination,
-};
+use crate::worker::protocol::{self, Confinement, Header, Job, Message, Reply, Setup, Termination};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
@@ -215,10 +213,9 @@ fn do_job(setup: &Setup) -> Result<()> {
         }
         Job::Serve(job) => return serve::serve(&grants, setup, &job, io::stdin().as_fd()),
         Job::Exec(job) => exec::exec(&grants, setup, job, io::stdin().as_fd()).map(Header::Exited),
-        Job::File(FileJob::SendFile { path, most }) => {
-            files::send_file(&grants, &path, most, &mut output()?).map(|()| Header::Sent)
+        Job::File(job) => {
+            files::perform(&grants, &job, &mut output()?, &caller_has_gone).and_then(give)
         }
-        Job::File(job) => files::perform(&grants, &job, &caller_has_gone).and_then(give),
         Job::Read(job) => {
             limit(Resource::Data, MAX_READING_MEMORY)?;
             limit(Resource::Cpu, MAX_READING_SECONDS)?;
