@@ -179,7 +179,7 @@ impl AgentFactory {
                 let was_there = content.is_some();
                 let file = OldFile {
                     path: path.clone(),
-                    stamp: version.stamp,
+                    left: version.left,
                     was_there,
                     content: content.unwrap_or_default(),
                 };

@@ -57,29 +57,11 @@ impl Existing {
 }
 
 impl<'a> LockedEntry<'a> {
-    /// Creates missing parent directories.
+    /// Locks the directory of a file. It must exist.
     pub(super) fn lock(target: Target<'a>) -> Result<Self> {
         let Target { dir, path, asked } = target;
-        let last = asked
-            .as_os_str()
-            .as_encoded_bytes()
-            .rsplit(|b| *b == b'/')
-            .next();
-        if matches!(last, None | Some(b"" | b"." | b"..")) {
-            return Err(Error::failed(format!(
-                "{} names a directory, not a file",
-                asked.display()
-            )));
-        }
-        let found = match dir.locate(path) {
-            Err(Errno::NOENT) => {
-                let parents = path.parent().unwrap_or(path);
-                let made = dir.make_dirs(parents, Mode::from_raw_mode(0o777), Links::Follow);
-                made.and_then(|()| dir.locate(path))
-            }
-            found => found,
-        };
-        let (dir, name) = found.map_err(|e| target.error(e))?;
+        names_a_file(asked)?;
+        let (dir, name) = dir.locate(path).map_err(|e| target.error(e))?;
         let is_locked = lock(&dir).map_err(|e| target.error(e))?;
         // What is no file was not left by a write. Without the lock somebody else may be writing under the same name.
         let is_free = match statat(&dir, NEW, AtFlags::SYMLINK_NOFOLLOW) {
@@ -99,8 +81,27 @@ impl<'a> LockedEntry<'a> {
         })
     }
 
+    /// Creates missing parent directories, and locks the last of them.
+    pub(super) fn make_and_lock(target: Target<'a>) -> Result<Self> {
+        names_a_file(target.asked)?;
+        if let Err(Errno::NOENT) = target.dir.locate(target.path) {
+            let parents = target.path.parent().unwrap_or(target.path);
+            let mode = Mode::from_raw_mode(0o777);
+            let made = target.dir.make_dirs(parents, mode, Links::Follow);
+            made.map_err(|e| target.error(e))?;
+        }
+        Self::lock(target)
+    }
+
     pub(super) fn error(&self, e: Errno) -> Error {
         access::explain(e, self.asked)
+    }
+
+    /// Identifies the entry by its directory's inode and its name, because one file can be reached by several paths.
+    pub(super) fn place(&self) -> Result<String> {
+        let dir = fstat(&self.dir)?;
+        let name = self.name.to_string_lossy();
+        Ok(format!("{}-{}/{name}", dir.st_dev, dir.st_ino))
     }
 
     /// Opens the file, if it exists. Never follows a link or waits for a pipe.
@@ -203,6 +204,21 @@ impl<'a> LockedEntry<'a> {
     pub(super) fn remove(&self) -> Result<(), Errno> {
         unlinkat(&self.dir, &self.name, AtFlags::empty())
     }
+}
+
+fn names_a_file(path: &Path) -> Result<()> {
+    let name = path
+        .as_os_str()
+        .as_encoded_bytes()
+        .rsplit(|b| *b == b'/')
+        .next();
+    if matches!(name, None | Some(b"" | b"." | b"..")) {
+        return Err(Error::failed(format!(
+            "{} names a directory, not a file",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Whether the directory is locked. A change takes milliseconds: who keeps the lock longer is no file tool, and is not waited for.

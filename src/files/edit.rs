@@ -12,14 +12,14 @@ use super::text::{Encoding, SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::worker::protocol::{Header, OldFile, Reply, Shown};
+use crate::worker::protocol::{Header, Left, OldFile, Reply, Shown};
 
 /// Files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
 
 /// Creates or replaces a file, unless it is another one than the user was shown.
 pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
-    let entry = LockedEntry::lock(target)?;
+    let entry = LockedEntry::make_and_lock(target)?;
     if shown.is_some_and(|shown| !is_still(shown, &entry)) {
         return Err(Error::failed(format!(
             "{} has changed since the user was asked: ask again",
@@ -69,19 +69,28 @@ fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
 
 /// Tells of a change.
 fn changed(entry: &LockedEntry, is_new: bool, text: String) -> Reply {
-    // A file that has gone already has changed since.
-    let stamp = entry.stamp().unwrap_or_default();
     Reply {
-        header: Header::Changed { stamp, is_new },
+        header: Header::Changed {
+            left: left_in(entry),
+            is_new,
+        },
         body: text.into(),
     }
 }
 
-/// Makes a file what it was, unless somebody has changed it since.
+/// Identifies a file and its state. Without a file the stamp is empty.
+fn left_in(entry: &LockedEntry) -> Left {
+    Left {
+        place: entry.place().unwrap_or_default(),
+        stamp: entry.stamp().unwrap_or_default(),
+    }
+}
+
+/// Restores a file, unless its directory is another one now, or the file has changed since.
 pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
-    if now.is_some() && entry.stamp()? != file.stamp {
+    if left_in(&entry) != file.left {
         return Err(Error::failed("it has changed since"));
     }
     match now {
@@ -94,7 +103,7 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
 
 /// Appends to a file, or creates it.
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
-    let (entry, name) = (LockedEntry::lock(target)?, target.asked.display());
+    let (entry, name) = (LockedEntry::make_and_lock(target)?, target.asked.display());
     let added = size(content.len() as u64);
     let Some(old) = entry.open(OFlags::RDWR | OFlags::APPEND)? else {
         entry.write(None, content.as_bytes())?;

@@ -11,6 +11,7 @@ use crate::error::{Context, Result};
 use crate::json::from_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
+use crate::worker::protocol::Left;
 
 /// The most bytes that are kept of a turn.
 pub(crate) const MOST_KEPT: u64 = 20 << 20;
@@ -20,11 +21,11 @@ const INDEX: &str = "index.json";
 /// A file as it was before a turn changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
-    /// As tools name it.
+    /// Path by which a tool changed it first.
     pub path: String,
     pub before: Before,
-    /// The stamp of what the tool left; it changes with the file.
-    pub stamp: String,
+    /// State in which the last change left it.
+    pub left: Left,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,15 +91,17 @@ impl Versions {
         self.lock().iter().any(|version| version.path == path)
     }
 
-    /// Records that a tool has changed a file. `before` is what it was. Only the first counts.
-    pub(crate) fn changed(&self, path: &str, before: Old, stamp: String) -> Result<()> {
+    /// Records that a tool has changed a file, and its content before. Only the first content of a file counts, whichever path
+    /// leads to it.
+    pub(crate) fn changed(&self, path: &str, before: Old, left: Left) -> Result<()> {
         let mut known = self.lock();
         if known.is_empty() {
             // Of the turn before.
             storage::remove(&self.dir)?;
         }
-        if let Some(version) = known.iter_mut().find(|version| version.path == path) {
-            version.stamp = stamp;
+        let mut versions = known.iter_mut();
+        if let Some(version) = versions.find(|version| version.left.place == left.place) {
+            version.left = left;
         } else {
             let number = known.len();
             let before = match before {
@@ -113,7 +116,7 @@ impl Versions {
             known.push(Version {
                 path: path.to_owned(),
                 before,
-                stamp,
+                left,
             });
         }
         let index = Index {
@@ -166,16 +169,23 @@ mod tests {
         let home = std::env::temp_dir().join(format!("bantam-versions-{}", std::process::id()));
         let turn = |place| Versions::of(home.clone(), place);
         let first = turn(3);
-        for (path, before, stamp) in [
-            ("a", Old::Content(b"one"), "s1"),
-            ("a", Old::Content(b"two"), "s2"),
-            ("b", Old::Absent, "s3"),
-            ("c", Old::Unknown, "s4"),
+        let left = |place: &str, stamp: &str| Left {
+            place: place.into(),
+            stamp: stamp.into(),
+        };
+        for (path, before, left) in [
+            ("a", Old::Content(b"one"), left("1/a", "s1")),
+            ("sub/../a", Old::Content(b"two"), left("1/a", "s2")),
+            ("b", Old::Absent, left("1/b", "s3")),
+            ("c", Old::Unknown, left("1/c", "s4")),
         ] {
-            first.changed(path, before, stamp.into()).unwrap();
+            first.changed(path, before, left).unwrap();
         }
         let read = turn(3).read().unwrap();
-        let before: Vec<_> = read.iter().map(|v| (v.before, v.stamp.as_str())).collect();
+        let before: Vec<_> = read
+            .iter()
+            .map(|v| (v.before, v.left.stamp.as_str()))
+            .collect();
         assert_eq!(
             before,
             [
@@ -191,8 +201,10 @@ mod tests {
         let large = vec![0; 15_000_000];
         let next = turn(9);
         assert!(next.read().unwrap().is_empty());
-        next.changed("d", Old::Content(&large), "s".into()).unwrap();
-        next.changed("e", Old::Content(&large), "s".into()).unwrap();
+        for name in ["d", "e"] {
+            next.changed(name, Old::Content(&large), left(name, "s"))
+                .unwrap();
+        }
         assert!(turn(3).read().unwrap().is_empty());
         let read = turn(9).read().unwrap();
         assert_eq!(

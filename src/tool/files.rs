@@ -1,7 +1,7 @@
 //! The tools that work on files. Each is one job for the workers, and the arguments of a call are the fields of that job.
 //! All of them come from the model; a tool that needs a setting is a file of its own.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -158,20 +158,20 @@ fn text_of_file(path: &str, text: String, workers: &Workers) -> ToolOutput {
 
 /// Does a job that changes a file, and keeps what the file was for `/undo`.
 pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
-    let path = plain_path(job.path(), workers.workspace());
+    let path = job.path().to_owned();
     let Some(versions) = turn.budget.versions() else {
         return workers.call(job, turn.cancel);
     };
     let is_known = versions.has(&path);
     let before = (!is_known).then(|| replaced(workers, &path, turn.cancel));
     let reply = workers.call(job, turn.cancel)?;
-    if let Header::Changed { stamp, is_new } = &reply.header {
+    if let Header::Changed { left, is_new } = &reply.header {
         let before = match &before {
             _ if *is_new => Old::Absent,
             Some(Replaced::Content(content)) => Old::Content(content),
             _ => Old::Unknown,
         };
-        if let Err(e) = versions.changed(&path, before, stamp.clone()) {
+        if let Err(e) = versions.changed(&path, before, left.clone()) {
             let what = format!("/undo will not take {path} back: {}", e.message);
             (turn.events)(Event::Notice(what));
         }
@@ -191,17 +191,6 @@ fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
         Err(e) if e.message.ends_with("does not exist") => Replaced::Absent,
         Err(e) => Replaced::Unseen(e.message),
     }
-}
-
-/// One name for a file of the workspace, however the model writes its path.
-fn plain_path(path: &str, workspace: &Grant) -> String {
-    let path = Path::new(path);
-    let below = path
-        .strip_prefix(&workspace.path)
-        .or_else(|_| path.strip_prefix(&workspace.real))
-        .unwrap_or(path);
-    let parts = below.components().filter(|part| *part != Component::CurDir);
-    parts.collect::<PathBuf>().display().to_string()
 }
 
 /// An image that a call read, which a request carries behind the results.

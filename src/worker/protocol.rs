@@ -266,11 +266,20 @@ pub(crate) struct IncomingFile {
     pub content: Vec<u8>,
 }
 
+/// State in which a job left a file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Identifies the file among all: it can be reached by several paths, and one path can lead to several files.
+    pub place: String,
+    /// Changes with the file; empty if there is none.
+    pub stamp: String,
+}
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct OldFile {
     pub path: String,
-    /// What the tool left; with another one, somebody has changed it since.
-    pub stamp: String,
+    /// State in which the tool left it.
+    pub left: Left,
     /// There was a file, with this content.
     pub was_there: bool,
     #[serde(skip)]
@@ -318,8 +327,8 @@ pub(crate) enum Message {
 pub(crate) enum Header {
     /// It gave the text asked for.
     Text,
-    /// A file has changed; the text says so to the model. The stamp changes with the file.
-    Changed { stamp: String, is_new: bool },
+    /// A file has changed; the text says so to the model.
+    Changed { left: Left, is_new: bool },
     /// It gave an image file.
     Image,
     /// The file is a recording, which the caller may fetch.

@@ -111,6 +111,77 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     assert!(!home.path("state/undo/cli_work").exists());
 }
 
+#[test]
+fn undo_restores_the_first_content_of_a_file_with_two_paths() {
+    let write = |id: &str, path: &str| {
+        call(
+            id,
+            "write_file",
+            &json!({"path": path, "content": format!("by {path}")}),
+        )
+    };
+    let model = Model::scripted([
+        Reply::calls([
+            write("a", "a.txt"),
+            write("b", "sub/../a.txt"),
+            write("c", "link.txt"),
+            write("d", "gone.txt"),
+            write("e", "new/inner.txt"),
+            call("x", "exec", &json!({"command": "rm -r gone.txt new"})),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    home.write("workspace/a.txt", "as it was");
+    home.write("workspace/gone.txt", "as it was");
+    fs::create_dir(home.path("workspace/sub")).unwrap();
+    std::os::unix::fs::symlink("a.txt", home.path("workspace/link.txt")).unwrap();
+    let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}"))).ok();
+    let mut talk = talk(&home);
+    talk.types("change them\r");
+    talk.wait_for_stdout("Done.\r\n\r\n\u{1b}[?2004h");
+    assert_eq!(file("a.txt").unwrap(), "by link.txt");
+    talk.types("/undo\r");
+    for line in [
+        "bantam: new/inner.txt stays as it is",
+        "bantam: gone.txt stays as it is: it has changed since",
+        "bantam: restored a.txt",
+    ] {
+        talk.wait_for_next_stdout(line);
+    }
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    assert_eq!(file("a.txt").unwrap(), "as it was");
+    assert_eq!(file("gone.txt"), None);
+    assert!(!home.path("workspace/new").exists());
+}
+
+#[test]
+fn undo_leaves_the_files_of_another_workspace_alone() {
+    let model = writing();
+    let home = Home::with(&model.config());
+    let other = home.path("../other");
+    fs::create_dir(&other).unwrap();
+    home.write("workspace/notes.txt", "mine");
+    let mut first = talk(&home);
+    first.types("write notes=one\r");
+    first.wait_for_stdout("Done 1.\r\n\r\n\u{1b}[?2004h");
+    first.types("/quit\r");
+    first.finish().exits(0);
+    let mut second = home
+        .bantam()
+        .args(["agent", "-s", "work", "--workspace"])
+        .arg(&other)
+        .silent_stdin()
+        .on_a_clever_terminal(200)
+        .spawn();
+    second.types("/undo\r");
+    second.wait_for_stdout("bantam: notes.txt stays as it is");
+    second.types("/quit\r");
+    second.finish().exits(0);
+    assert!(!other.join("notes.txt").exists());
+}
+
 /// A model that writes what the last word of a question says, "notes=two", and then answers "Done NUMBER.".
 fn writing() -> Model {
     Model::answering(|request, _| {
