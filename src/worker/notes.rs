@@ -1,21 +1,24 @@
 //! The user's notes: which jobs are about them, who owns them, and a copy of them from before the first change of a day, where
 //! no tool reaches: a model may write nonsense over them.
 
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::access::Grant;
-use crate::error::{Context, Result};
-use crate::storage::{self, Durability, segments};
+use crate::access::{Dir, Grant, Links};
+use crate::error::{Context, Error, Result};
+use crate::storage::{self, Durability};
 use crate::template;
 use crate::worker::protocol::{FileJob, Job};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// A note has no more bytes.
-const MAX_NOTE: u64 = 64 << 10;
-/// The most notes that are copied.
-const MAX_NOTES: usize = 1000;
+/// Limits of the copy: bytes, files, and levels of directories.
+const MAX_BYTES: u64 = 32 << 20;
+const MAX_FILES: usize = 10_000;
+const MAX_DEPTH: usize = 8;
 
 /// The user's notes.
 pub(super) struct Notes {
@@ -107,7 +110,10 @@ impl Notes {
         std::os::unix::fs::lchown(notes, uid, gid)
     }
 
-    /// Copies all notes, unless there is a copy of the last day. It is written beside the old one and takes its place whole.
+    /// Copies all notes, unless the last copy was made within a day. The new copy replaces the old one only when it is complete.
+    ///
+    /// # Errors
+    /// The notes exceed the limits of a copy, or cannot be read or written.
     fn keep_copy(&self, now: SystemTime) -> Result<()> {
         let made = std::fs::metadata(&self.kept).and_then(|meta| meta.modified());
         let age = made.ok().and_then(|made| now.duration_since(made).ok());
@@ -116,20 +122,48 @@ impl Notes {
         }
         let new = self.kept.with_extension("new");
         drop(fs_err::remove_dir_all(&new));
-        storage::make_dir(&new)?;
-        for (name, path) in segments::entries(&self.grant.real)?
-            .into_iter()
-            .take(MAX_NOTES)
-        {
-            // Links are no notes.
-            let meta = fs_err::symlink_metadata(&path)?;
-            if meta.is_file() && meta.len() <= MAX_NOTE {
-                storage::replace(&new.join(name), &fs_err::read(&path)?, Durability::Later)?;
-            }
+        let mut left = Left {
+            bytes: MAX_BYTES,
+            files: MAX_FILES,
+        };
+        let notes = Dir::open(&self.grant.real)?.dir_at(".".as_ref(), Links::Refuse)?;
+        let copied = copy_notes(&notes, &new, MAX_DEPTH, &mut left);
+        if let Err(e) = copied {
+            drop(fs_err::remove_dir_all(&new));
+            return Err(e);
         }
         drop(fs_err::remove_dir_all(&self.kept));
         Ok(fs_err::rename(&new, &self.kept)?)
     }
+}
+
+/// How much may still be copied.
+struct Left {
+    bytes: u64,
+    files: usize,
+}
+
+/// Copies the files of a directory and of those in it to a new directory. Links, pipes and hidden files are skipped.
+fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()> {
+    let too_much = || Error::failed("the notes are too large to be copied");
+    storage::make_dir(to)?;
+    for name in from.some_names(MAX_FILES + 1)? {
+        if name.to_bytes().starts_with(b".") {
+            continue;
+        }
+        left.files = left.files.checked_sub(1).ok_or_else(too_much)?;
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        if let Some(inner) = from.subdir(&name) {
+            let depth = depth.checked_sub(1).ok_or_else(too_much)?;
+            copy_notes(&inner, &to.join(path), depth, left)?;
+        } else if let Ok(file) = from.read(path, path, Links::Refuse) {
+            let mut content = Vec::new();
+            let read = file.take(left.bytes + 1).read_to_end(&mut content)?;
+            left.bytes = left.bytes.checked_sub(read as u64).ok_or_else(too_much)?;
+            storage::replace(&to.join(path), &content, Durability::Later)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -160,6 +194,18 @@ mod tests {
             copy.keep_copy(at).unwrap();
             assert_eq!(text(), then, "{written}");
         }
+        // All of them are copied, or the last copy remains.
+        fs_err::create_dir(notes.join("garden")).unwrap();
+        fs_err::write(notes.join("garden/long.md"), vec![b'a'; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", notes.join("link.md")).unwrap();
+        copy.keep_copy(now + DAY * 4).unwrap();
+        let long = copy.kept.join("garden/long.md");
+        assert_eq!(fs_err::metadata(&long).unwrap().len(), 1 << 20);
+        assert!(!copy.kept.join("link.md").exists());
+        let huge = fs_err::File::create(notes.join("huge.md")).unwrap();
+        huge.set_len(MAX_BYTES).unwrap();
+        assert!(copy.keep_copy(now + DAY * 6).is_err());
+        assert!(long.exists() && !copy.kept.with_extension("new").exists());
         fs_err::remove_dir_all(dir).unwrap();
     }
 
