@@ -30,7 +30,10 @@ pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -
         return strike(text);
     }
     let fence = fence_of(&text).to_owned();
-    text.truncate(clip(&text, MAX_RAW).len());
+    let raw = clip(&text, MAX_RAW);
+    // Between words, because half a secret is not recognized.
+    let end = raw.rfind(char::is_whitespace);
+    text.truncate(end.filter(|end| *end > MAX_TEXT).unwrap_or(raw.len()));
     let mut text = strike(text);
     text.truncate(clip(&text, MAX_TEXT).len());
     let close = if fence.is_empty() { "" } else { "\n" };
@@ -239,6 +242,14 @@ mod tests {
             "{}",
             &cut[cut.len() - 60..]
         );
+    }
+
+    #[test]
+    fn no_part_of_a_secret_remains_at_the_cut_however_much_is_removed() {
+        let key = format!("sk-{}", "k".repeat(500));
+        let text = format!("{key} ").repeat(3000);
+        let cut = bounded(text, |text| text.replace(&key, "[secret removed]"));
+        assert!(cut.contains("[secret removed]") && !cut.contains("sk-k"));
     }
 
     /// The pages of `text` without the lines that say which they are.
