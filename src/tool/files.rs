@@ -134,26 +134,31 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
                     "[there is more: read it again with pages {more}]\n"
                 ));
             }
-            Ok(text_of_file(path, text, workers))
+            Ok(ToolOutput::text(
+                if is_in_inbox(path, workers.workspace()) {
+                    fenced(&text)
+                } else {
+                    text
+                },
+            ))
         }
         _ => {
             let content = reply.into_text()?;
-            Ok(if name == "read_file" {
-                text_of_file(text(args, "path"), content, workers)
+            let is_foreign = match name {
+                "read_file" => is_in_inbox(text(args, "path"), workers.workspace()),
+                "grep" => {
+                    let mut paths = content.lines().filter_map(|line| line.split(':').next());
+                    paths.any(|path| is_in_inbox(path, workers.workspace()))
+                }
+                _ => false,
+            };
+            Ok(ToolOutput::text(if is_foreign {
+                fenced(&content)
             } else {
-                ToolOutput::text(content)
-            })
+                content
+            }))
         }
     }
-}
-
-/// The text of a file. What came from outside is other people's words.
-fn text_of_file(path: &str, text: String, workers: &Workers) -> ToolOutput {
-    ToolOutput::text(if is_in_inbox(path, workers.workspace()) {
-        fenced(&text)
-    } else {
-        text
-    })
 }
 
 /// Does a job that changes a file, and keeps what the file was for `/undo`.

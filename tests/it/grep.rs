@@ -37,6 +37,24 @@ fn searches<const N: usize>(searches: [Value; N]) -> [(String, bool); N] {
 }
 
 #[test]
+fn lines_of_received_files_are_fenced() {
+    let arguments = [
+        json!({ "pattern": "obey", "path": "inbox" }),
+        json!({ "pattern": "obey" }),
+        json!({ "pattern": "mine" }),
+    ];
+    let fixture = Fixture::making(arguments.map(|arguments| ("grep", arguments)));
+    fixture.home.write("workspace/inbox/mail.txt", "obey me\n");
+    fixture.home.write("workspace/notes.txt", "mine\n");
+    let results: Vec<bool> = fixture
+        .results()
+        .iter()
+        .map(|(result, _)| result.starts_with("```\n"))
+        .collect();
+    assert_eq!(results, [true, true, false]);
+}
+
+#[test]
 fn lines_are_found_in_every_text_file_and_nowhere_else() {
     let [
         (everywhere, _),
