@@ -12,6 +12,10 @@ use super::mounts::other_paths;
 use crate::error::{Error, Result};
 use crate::paths::Home;
 
+/// Directories that remain closed when everything except the home is open: those that the sandbox has in their place, and those with
+/// sockets of services that act for their clients.
+pub(crate) const NEVER_OPEN: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+
 /// A path that a setting opens to tools; absolute.
 #[derive(Clone)]
 pub(crate) struct Asked {
@@ -124,12 +128,7 @@ impl Grants {
             ))
             .hint("open single directories with tools.read_paths and tools.write_paths instead"));
         }
-        if grants.home().starts_with(grants.notes.real()) {
-            return Err(
-                Error::config(format!("{} holds bantam's own files", grants.notes))
-                    .hint("make it a directory for notes alone"),
-            );
-        }
+        grants.check_notes(&home.notes())?;
         Ok(grants)
     }
 
@@ -220,23 +219,32 @@ impl Grants {
                 return Ok(Some((dir, below.to_owned())));
             }
         }
-        // Where everything beside the home is open, only the home is shut.
-        let is_shut = !self.open_beside || file.real.starts_with(self.home());
-        if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
-            if is_shut {
+        let is_open = self.is_open_beside(&file.real);
+        // Where root runs the tools as another user, that user may make links to files that only root can read.
+        if !is_open || rustix::process::geteuid().is_root() {
+            if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
                 return Err(Error::failed(format!(
                     "the link {link}, which tools can change, leads out of their directories"
-                )));
+                ))
+                .hint(format!("name the file itself: {}", file.real.display())));
             }
         }
-        let is_of_kernel = path.starts_with("/dev") || path.starts_with("/proc");
         match (file.real.parent(), file.real.file_name()) {
             // A link that comes into its place is not followed.
-            (Some(parent), Some(name)) if self.open_beside && !is_of_kernel => {
+            (Some(parent), Some(name)) if is_open => {
                 Ok(Some((Dir::from(open_straight(parent)?), name.into())))
             }
             _ => Ok(None),
         }
+    }
+
+    /// Whether tools can change this place because everything except the home is open to them.
+    fn is_open_beside(&self, real: &Path) -> bool {
+        let home = self.home();
+        // A home in one of these directories opens the entries beside the way to it.
+        let mut closed = NEVER_OPEN.iter().filter(|closed| !home.starts_with(closed));
+        let is_closed = closed.any(|closed| real.starts_with(closed));
+        self.open_beside && !is_closed && !real.starts_with(home)
     }
 
     /// Keeps tools away from the keys, the conversations and what the agent obeys: none of their grants may contain the home
@@ -262,6 +270,20 @@ impl Grants {
                 "{place} goes through the link {entry}, which tools can change ({by})"
             ))
             .hint(format!("write the path without links in {setting}")));
+        }
+        Ok(())
+    }
+
+    /// Refuses notes whose directory is a link to the home, to a part of it, or to a directory that contains it: tools write notes.
+    fn check_notes(&self, notes: &Path) -> Result<()> {
+        let (root, real) = (self.home(), self.notes.real());
+        let is_in_its_place =
+            notes.file_name().map(|name| root.join(name)).as_deref() == Some(real);
+        if !is_in_its_place && (real.starts_with(root) || root.starts_with(real)) {
+            return Err(
+                Error::config(format!("{} leads to bantam's own files", self.notes))
+                    .hint("make it a directory for notes alone"),
+            );
         }
         Ok(())
     }
@@ -295,7 +317,7 @@ impl Grants {
         let leads_down = entry
             .parent()
             .is_none_or(|dir| self.home().starts_with(dir));
-        let is_open = self.open_beside && !leads_down && !entry.starts_with(self.home());
+        let is_open = !leads_down && self.is_open_beside(entry);
         let by = "agents.defaults.restrict_to_workspace";
         is_open.then(|| (entry.display(), by.to_owned()))
     }
@@ -412,6 +434,18 @@ mod tests {
                 _ => false,
             };
             assert!(is_right, "{workspace}, {tools:?}, {open_beside}: {got:?}");
+        }
+        for target in ["state", "agent", ".", "..", "memory", "../notes"] {
+            for dir in ["home/state", "notes"] {
+                std::fs::create_dir_all(at(dir)).unwrap();
+            }
+            drop(std::fs::remove_file(at("home/memory")));
+            if target != "memory" {
+                symlink(target, at("home/memory")).unwrap();
+            }
+            let is_refused = refusal(own, &[], false).is_some();
+            let is_apart = matches!(target, "memory" | "../notes");
+            assert_eq!(is_refused, !is_apart, "{target}");
         }
         std::fs::remove_dir_all(root).unwrap();
     }

@@ -14,4 +14,4 @@ pub(crate) use beneath::{
     Dir, Links, MAX_UNTRUSTED, Scope, explain, is_regular, open_straight, read_untrusted,
 };
 pub(crate) use grant::{Access, Grant, Resolved};
-pub(crate) use grants::{Asked, Grants};
+pub(crate) use grants::{Asked, Grants, NEVER_OPEN};

@@ -5,7 +5,7 @@ use crate::access::Links;
 use crate::app::media::Attachment;
 use crate::app::{self, Parts};
 use crate::config::Env;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::paths::of_user;
@@ -78,7 +78,10 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
             }
             _ => wrong(Error::from(e).message),
         })?,
-        Err(e) => return Err(wrong(e.message)),
+        Err(mut e) => {
+            e.kind = Kind::Usage;
+            return Err(e.doing(format_args!("attaching {shown}")));
+        }
     };
     let bytes = input::read(&format!("the file {shown}"), &mut file, MAX_FILE, deadline)?;
     if let Some(media) = Media::of(&bytes) {

@@ -5,8 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The sandbox's own directories, and those with sockets of services that act for their clients.
-pub(super) const EXCLUDED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+use crate::access::NEVER_OPEN;
 
 /// The entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree` is
 /// absolute and free of links. Directories that cannot be listed have no entries.
@@ -22,7 +21,7 @@ pub(super) fn list(denied_tree: &Path) -> Vec<PathBuf> {
     let is_open = |path: &PathBuf| {
         !leads_there(path)
             && !path.canonicalize().is_ok_and(|real| leads_there(&real))
-            && !EXCLUDED.iter().any(|excluded| path == Path::new(excluded))
+            && !NEVER_OPEN.iter().any(|closed| path == Path::new(closed))
     };
     denied_tree
         .ancestors()

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, geteuid, getpid, getppid, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::access::{Access, Resolved, open_straight};
+use crate::access::{Access, NEVER_OPEN, Resolved, open_straight};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
@@ -222,9 +222,8 @@ pub(crate) fn mount_points() -> Vec<String> {
         .filter_map(|line| Some(line.split(' ').nth(4)?.replace(r"\040", " ")));
     points
         .filter(|point| {
-            !all_except::EXCLUDED
-                .iter()
-                .any(|excluded| Path::new(point).starts_with(excluded))
+            let mut closed = NEVER_OPEN.iter();
+            !closed.any(|closed| Path::new(point).starts_with(closed))
         })
         .collect()
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -172,6 +173,41 @@ fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
     attach(format!("{}/pipes/pipe", through.display()))
         .exits(2)
         .says("not a regular file");
+}
+
+#[test]
+fn without_the_restriction_a_link_leads_only_where_tools_could_look_themselves() {
+    let model = Model::scripted([Reply::text("A line.")]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "agents": { "defaults": { "restrict_to_workspace": false } } }),
+    ));
+    let tmp = PathBuf::from(format!("/tmp/bantam-attach-{}", std::process::id()));
+    fs::create_dir_all(&tmp).unwrap();
+    fs::write(tmp.join("there.txt"), "not for tools\n").unwrap();
+    let pipe = tmp.join("pipe");
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .unwrap();
+    home.dir("workspace");
+    symlink(tmp.join("there.txt"), home.path("workspace/notes.txt")).unwrap();
+    let attach = |path: &Path| {
+        home.bantam()
+            .args(["agent", "-n", "-m", "what?", "-a"])
+            .arg(path)
+    };
+    attach(&home.path("workspace/notes.txt"))
+        .run()
+        .exits(2)
+        .says("which tools can change");
+    let asking = attach(&pipe).spawn();
+    fs::write(&pipe, "a line in a pipe\n").unwrap();
+    asking.finish().exits(0);
+    assert!(model.request(0).last("user").contains("a line in a pipe"));
+    fs::remove_dir_all(tmp).unwrap();
 }
 
 #[test]
