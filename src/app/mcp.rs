@@ -24,8 +24,8 @@ use crate::storage;
 use crate::text::{one_line, size as human_size};
 use crate::tool::Registry;
 use crate::tool::mcp::mcp_tools;
-use crate::worker::protocol::{ServeJob, Setup};
-use crate::worker::{Confinement, Workers};
+use crate::worker::Workers;
+use crate::worker::protocol::{Policy, ServeJob};
 
 /// Adds the tools of all servers to `tools`, and a notice for each that is missing or left out. Together they are limited to
 /// `tools.mcp_kb` a request.
@@ -223,8 +223,7 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
     if sees_workspace {
         opened.push(grants.workspace());
     }
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
+    let policy = Policy {
         network: if entry.network {
             Network::Full
         } else {
@@ -235,12 +234,10 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         grants: opened,
         notes: None,
         all_except: None,
-        has_scratch: false,
-        count_every_ms: 0,
         memory_mb: entry.memory_mb,
     };
     let sandbox = parts.config.tools.exec.sandbox;
-    let workers = Workers::new(setup, grants.home(), sandbox, AddressGuard::new(false));
+    let workers = Workers::new(policy, grants.home(), sandbox, AddressGuard::new(false));
     let name = name.to_owned();
     Ok(Box::new(move |list, cancel| {
         make_own_directory(&job.home, &workspace)?;

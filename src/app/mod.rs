@@ -40,8 +40,8 @@ use crate::text::{LocalTime, nearest, one_line};
 use crate::timezone::Zone;
 use crate::tool::names;
 use crate::usage::Ledger;
-use crate::worker::protocol::Setup;
-use crate::worker::{Confinement, Workers};
+use crate::worker::Workers;
+use crate::worker::protocol::Policy;
 pub(crate) use checks::check_command;
 pub(crate) use grants::{grants, workspace, write_paths};
 pub use home::Home;
@@ -265,20 +265,17 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     let restricted = config.agents.defaults.restrict_to_workspace;
     let named_sockets = exec.network == Network::Full || restricted && opened.is_empty();
     opened.extend(grants.always_readable(grants::zones(parts.env)));
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
+    let policy = Policy {
         network: exec.network,
         workspace: grants.workspace(),
         grants: opened,
         notes: Some(grants.notes(Access::Read)),
         all_except: (!restricted).then(|| grants.home().to_owned()),
-        has_scratch: false,
-        count_every_ms: 0,
         named_sockets,
         memory_mb: exec.memory_mb,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-    let workers = Workers::new(setup, grants.home(), exec.sandbox, guard);
+    let workers = Workers::new(policy, grants.home(), exec.sandbox, guard);
     let is_own_workspace = workspace(parts)? == parts.home.workspace();
     let kept = parts.home.notes_copy();
     Ok(workers.with_notes(grants.notes(Access::Write), kept, is_own_workspace))

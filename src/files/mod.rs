@@ -78,15 +78,15 @@ impl OpenGrants {
             }
         };
         // Where no sandbox hides the home, everything but the grants stays shut.
-        let is_anywhere = setup.all_except.is_some() && setup.confinement.is_sandboxed();
+        let is_anywhere = setup.policy.all_except.is_some() && setup.confinement.is_sandboxed();
         let (workspace, root) = if is_anywhere {
             let root = Dir::open("/".as_ref())?.with_scope(Scope::Anywhere);
             (workspace.with_scope(Scope::Anywhere), Some(root))
         } else {
             (workspace, None)
         };
-        let mut grants = vec![held(&setup.workspace, workspace)];
-        for grant in &setup.grants {
+        let mut grants = vec![held(&setup.policy.workspace, workspace)];
+        for grant in &setup.policy.grants {
             grants.extend(grant.open()?.map(|fd| held(grant, fd.into())));
         }
         Ok(Self {

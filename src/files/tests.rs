@@ -4,11 +4,19 @@ use std::fs;
 
 use super::*;
 use crate::child::Network;
-use crate::worker::protocol::Confinement;
+use crate::worker::protocol::{Confinement, Job, Policy};
 use race::{INSIDE, OUTSIDE, RacyWorkspace};
 
 #[path = "../../tests/support/race.rs"]
 mod race;
+
+fn unconfined(policy: &Policy) -> Setup {
+    Setup::new(
+        policy,
+        Confinement::Unconfined,
+        &Job::File(FileJob::Passages),
+    )
+}
 
 #[test]
 fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
@@ -18,8 +26,7 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
     }
     let at = |below: &str| root.join(below);
     let grant = |below: &str, access| Grant::at(at(below), access);
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
+    let policy = Policy {
         network: Network::None,
         workspace: Grant {
             path: at("named"),
@@ -32,13 +39,12 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
         ],
         notes: None,
         all_except: None,
-        has_scratch: false,
-        count_every_ms: 0,
         named_sockets: true,
         memory_mb: 0,
     };
+    let setup = unconfined(&policy);
     let grants = OpenGrants::open(
-        Dir::open(&setup.workspace.real).unwrap(),
+        Dir::open(&setup.policy.workspace.real).unwrap(),
         &setup,
         Vec::new(),
     )
@@ -140,18 +146,16 @@ fn job(n: usize) -> FileJob {
 #[track_caller]
 fn nothing_escapes(racy: &RacyWorkspace) {
     let workspace = racy.workspace.clone();
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
+    let policy = Policy {
         network: Network::None,
         workspace: Grant::at(workspace.clone(), Access::Write),
         grants: Vec::new(),
         notes: None,
         all_except: None,
-        has_scratch: false,
-        count_every_ms: 0,
         named_sockets: true,
         memory_mb: 0,
     };
+    let setup = unconfined(&policy);
     let (mut done, mut refused) = (0, 0);
     for n in 0..TRIES {
         // As every call does: the handle of the root is new each time.

@@ -46,9 +46,9 @@ pub(crate) fn readable(path: &Path) -> Option<&'static str> {
 }
 
 pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
-    let path = setup.workspace.path.display();
+    let path = setup.policy.workspace.path.display();
     let entering = format!("entering the workspace {path}");
-    let Some(dir) = setup.workspace.open().doing(&entering)? else {
+    let Some(dir) = setup.policy.workspace.open().doing(&entering)? else {
         return Err(Error::config(format!("there is no workspace {path}")));
     };
     rustix::process::fchdir(dir).doing(entering)
@@ -88,9 +88,9 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     }
     die_with_parent()?;
     drop_capabilities()?;
-    let host_network = setup.network == Network::Full;
+    let host_network = setup.policy.network == Network::Full;
     // A link among them that leads elsewhere could open anything, bantam's home for one. A new root does not follow it, either.
-    let system = paths::system(setup.network)
+    let system = paths::system(setup.policy.network)
         .filter(|path| readable(path).is_none() || readable(&Resolved::of(path).real).is_some());
     let readable = landlock::held(system)
         .chain(grants(setup, Access::Read)?)
@@ -98,6 +98,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     // By the working directory, because only root may be able to pass through the directories of its path.
     let own = paths::DEVICES.iter().map(Path::new).chain([".".as_ref()]);
     let open = setup
+        .policy
         .all_except
         .as_deref()
         .map(all_except::list)
@@ -114,6 +115,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
 /// The grants with this access, held.
 fn grants(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
     setup
+        .policy
         .grants_to(access)
         .filter_map(|grant| grant.open().transpose())
         .collect()
@@ -141,10 +143,10 @@ fn drop_capabilities() -> Result<()> {
 
 fn filter_context(setup: &Setup) -> Result<FilterContext> {
     let landlock_alone = setup.confinement == Confinement::Landlock;
-    let families = match setup.network {
+    let families = match setup.policy.network {
         Network::None | Network::Guarded if landlock_alone => &[],
         // Landlock restricts connections to sockets with a path from Linux 7.1 only.
-        _ if landlock_alone || !setup.named_sockets => seccomp::INTERNET,
+        _ if landlock_alone || !setup.policy.named_sockets => seccomp::INTERNET,
         _ => seccomp::ALL_FAMILIES,
     };
     let signals_confined = !landlock_alone || confines_signals()?;

@@ -36,7 +36,7 @@ pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
-    if setup.network != Network::Full {
+    if setup.policy.network != Network::Full {
         flags |= UnshareFlags::NEWNET;
     }
     sys::unshare(flags).doing("making namespaces")?;
@@ -51,7 +51,7 @@ pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
     )
     .doing("making mounts private")?;
     rustix::system::sethostname(b"bantam").doing("setting the host name")?;
-    if setup.network != Network::Full {
+    if setup.policy.network != Network::Full {
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         sys::raise_loopback(any.as_fd()).doing("bringing up the loopback interface")?;
     }
@@ -61,7 +61,7 @@ pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
 /// Gives `caller` the listener of the sandbox's proxy, if the network is guarded. That it fails says nothing of the system: a
 /// command can use up what it takes.
 pub(crate) fn send_listener(setup: &Setup, caller: BorrowedFd) -> Result<()> {
-    if setup.network != Network::Guarded {
+    if setup.policy.network != Network::Guarded {
         return Ok(());
     }
     let mut message = Vec::new();
@@ -101,6 +101,7 @@ fn write_proc(name: &str, text: &str) -> Result<()> {
 pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     let open_trees = setup
+        .policy
         .all_except
         .as_deref()
         .map(all_except::list)
@@ -133,7 +134,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
 /// Files to make in the new `/etc`: name and text.
 fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let workspace = setup.workspace.path.display();
+    let workspace = setup.policy.workspace.path.display();
     let mut files = vec![
         (
             "passwd",
@@ -143,7 +144,7 @@ fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
         ("gitconfig", "[safe]\n\tdirectory = *\n".to_owned()),
     ];
     // With the host's network they are the host's.
-    if setup.network != Network::Full {
+    if setup.policy.network != Network::Full {
         files.push((
             "hosts",
             "127.0.0.1 localhost bantam\n::1 localhost\n".to_owned(),

@@ -89,7 +89,7 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
     let mount_point =
         open_straight(Path::new(mount_point)).doing("finding a place for the new root")?;
     move_mount(&root, "", &mount_point, "", BY_DESCRIPTORS).doing("attaching the new root")?;
-    if setup.has_scratch {
+    if setup.has_scratch() {
         make_scratch(&root)?;
     }
     fill(&root, etc, &links)?;
@@ -120,7 +120,7 @@ fn take_trees<'a>(
     links: &mut Vec<(&'a Path, PathBuf)>,
 ) -> Result<Vec<Mount<'a>>> {
     let mut mounts = Vec::new();
-    for path in paths::system(setup.network) {
+    for path in paths::system(setup.policy.network) {
         match fs_err::symlink_metadata(path) {
             Ok(meta) if meta.is_symlink() => links.push((path, fs_err::read_link(path)?)),
             Ok(_) => mounts.push(take(CWD, path, path, GUARDED_READ_ONLY)?),
@@ -136,12 +136,17 @@ fn take_trees<'a>(
             .map(|held| take(held, Path::new(""), &grant.real, attributes))
             .transpose()
     };
-    for grant in setup.grants_to(Access::Read) {
+    for grant in setup.policy.grants_to(Access::Read) {
         mounts.extend(take_held(grant, GUARDED_READ_ONLY)?);
     }
     // By the working directory, because only root may be able to pass through the directories of its path.
-    mounts.push(take(CWD, Path::new("."), &setup.workspace.real, GUARDED)?);
-    for grant in setup.grants_to(Access::Write) {
+    mounts.push(take(
+        CWD,
+        Path::new("."),
+        &setup.policy.workspace.real,
+        GUARDED,
+    )?);
+    for grant in setup.policy.grants_to(Access::Write) {
         mounts.extend(take_held(grant, GUARDED)?);
     }
     for path in open_trees {
@@ -161,7 +166,7 @@ fn take_trees<'a>(
         }
     }
     // What the user calls a grant leads there inside, too.
-    let grants = setup.others().chain([&setup.workspace]);
+    let grants = setup.policy.others().chain([&setup.policy.workspace]);
     links.extend(
         grants
             .filter(|grant| grant.path != grant.real)

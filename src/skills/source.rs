@@ -10,8 +10,8 @@ use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{not_found, one_line};
-use crate::worker::protocol::{ExecJob, Setup, Termination};
-use crate::worker::{Confinement, Workers};
+use crate::worker::Workers;
+use crate::worker::protocol::{ExecJob, Policy, Termination};
 
 /// The data memory of git, in MiB.
 const MEMORY_MB: u64 = 512;
@@ -84,21 +84,18 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         .iter()
         .map(|path| Grant::at(Resolved::of(Path::new(path)).real, Access::Read));
     let config = parts.config;
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
+    let policy = Policy {
         network: Network::Guarded,
         workspace: Grant::at(Resolved::of(into).real, Access::Write),
         grants: grants.collect(),
         notes: None,
         all_except: None,
-        has_scratch: false,
-        count_every_ms: 0,
         named_sockets: false,
         memory_mb: MEMORY_MB,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
     let home = Resolved::of(parts.home.root()).real;
-    let workers = Workers::new(setup, &home, config.tools.exec.sandbox, guard);
+    let workers = Workers::new(policy, &home, config.tools.exec.sandbox, guard);
     let env = trusted.map(|path| ("GIT_SSL_CAINFO".to_owned(), path.clone()));
     let job = ExecJob {
         env: env.into_iter().collect(),

@@ -56,7 +56,9 @@ pub(super) fn exec(
             .doing("making a directory for temporary files")?;
     }
     enter(grants, &job.working_dir)?;
-    let tmp = scratch.as_ref().map(|name| setup.workspace.real.join(name));
+    let tmp = scratch
+        .as_ref()
+        .map(|name| setup.policy.workspace.real.join(name));
     let mut child = shell(setup, &job, tmp)?
         .stdin(if job.input.is_empty() {
             Stdio::null()
@@ -110,7 +112,8 @@ fn check(job: &ExecJob) -> Result<()> {
 
 /// The shell with the command, confined, and its environment; `tmp` is for temporary files.
 fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> {
-    let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
+    let guarded =
+        setup.confinement == Confinement::Namespaces && setup.policy.network == Network::Guarded;
     let mut command = child::command(Path::new(child::SHELL));
     sandbox::confine(&mut command, setup)?;
     command
@@ -121,7 +124,7 @@ fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> 
             Vec::new()
         })
         .envs(job.env.iter().map(|(name, value)| (name, value)))
-        .env("HOME", &setup.workspace.path)
+        .env("HOME", &setup.policy.workspace.path)
         .env("TERM", "dumb")
         .envs(tmp.map(|tmp| ("TMPDIR", tmp)));
     Ok(command)

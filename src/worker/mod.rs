@@ -38,7 +38,7 @@ use crate::ssrf::AddressGuard;
 use crate::sys;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    ExecJob, FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup,
+    ExecJob, FileJob, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply, ServeJob, Setup,
     Termination,
 };
 
@@ -90,7 +90,7 @@ fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
 
 /// Runs jobs, one process each.
 pub(crate) struct Workers {
-    setup: Setup,
+    policy: Policy,
     /// Holds the keys: no sandbox may show it.
     home: PathBuf,
     sandbox: Sandbox,
@@ -107,15 +107,11 @@ pub(crate) struct CommandOutput {
     pub dropped: Option<Dropped>,
 }
 
-/// How often the processes of a command are counted, and those of a program that goes on.
-const COUNT_COMMANDS_MS: u64 = 20;
-const COUNT_SERVERS_MS: u64 = 100;
-
 impl Workers {
-    /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
-    pub(crate) fn new(setup: Setup, home: &Path, sandbox: Sandbox, guard: AddressGuard) -> Self {
+    /// Runs jobs with the access of `policy`, confined as the sandbox setting and the system allow.
+    pub(crate) fn new(policy: Policy, home: &Path, sandbox: Sandbox, guard: AddressGuard) -> Self {
         Self {
-            setup,
+            policy,
             home: home.to_owned(),
             sandbox,
             guard,
@@ -128,20 +124,20 @@ impl Workers {
         let about_notes = Notes {
             grant: notes.clone(),
             kept,
-            workspace: self.setup.workspace.clone(),
+            workspace: self.policy.workspace.clone(),
             is_own_workspace,
         };
-        let setup = Setup {
+        let policy = Policy {
             network: Network::None,
             workspace: notes,
             grants: Vec::new(),
             notes: None,
             all_except: None,
             named_sockets: false,
-            ..self.setup.clone()
+            ..self.policy.clone()
         };
         let guard = AddressGuard::new(false);
-        let workers = Self::new(setup, &self.home, self.sandbox, guard);
+        let workers = Self::new(policy, &self.home, self.sandbox, guard);
         Self {
             notes: Some((about_notes, Box::new(workers))),
             ..self
@@ -266,23 +262,7 @@ impl Workers {
         cancel: &Cancel,
     ) -> Result<Result<Worker, String>> {
         self.check_home()?;
-        let network = match job {
-            Job::File(_) | Job::Read(_) => Network::None,
-            Job::Exec(_) | Job::Serve(_) => self.setup.network,
-        };
-        // The kernel's limit on processes does not bind root.
-        let is_counted = confinement.is_sandboxed() && rustix::process::geteuid().is_root();
-        let count_every_ms = match job {
-            Job::Exec(_) if is_counted => COUNT_COMMANDS_MS,
-            Job::Serve(_) if is_counted => COUNT_SERVERS_MS,
-            _ => 0,
-        };
-        let setup = Setup {
-            confinement,
-            network,
-            count_every_ms,
-            ..self.setup.clone().for_job(job)
-        };
+        let setup = Setup::new(&self.policy, confinement, job);
         client::start(&setup, &self.guard, cancel)
     }
 
@@ -355,7 +335,7 @@ impl Workers {
 
     /// The directory that jobs work in.
     pub(crate) fn workspace(&self) -> &Grant {
-        &self.setup.workspace
+        &self.policy.workspace
     }
 
     /// The user's notes.

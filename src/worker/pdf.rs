@@ -10,7 +10,7 @@ use crate::child::Network;
 use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::text::clip;
-use crate::worker::protocol::{ExecJob, Setup, Termination};
+use crate::worker::protocol::{ExecJob, Policy, Termination};
 
 /// What reading may take: MiB, and seconds.
 const MEMORY_MB: u64 = 256;
@@ -78,15 +78,15 @@ impl Workers {
             input: pdf,
             ..ExecJob::default()
         };
-        let setup = Setup {
+        let policy = Policy {
             network: Network::None,
             grants: Vec::new(),
             notes: None,
             all_except: None,
             memory_mb: MEMORY_MB,
-            ..self.setup.clone()
+            ..self.policy.clone()
         };
-        let reader = Self::new(setup, &self.home, self.sandbox, self.guard.clone());
+        let reader = Self::new(policy, &self.home, self.sandbox, self.guard.clone());
         let output = reader.run(job, cancel, &mut |_| ())?;
         let why = match output.end {
             Termination::Code(0) => {

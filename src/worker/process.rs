@@ -24,10 +24,16 @@ use crate::sandbox;
 use crate::sys;
 use crate::text::clip;
 use crate::web;
-use crate::worker::protocol::{self, Confinement, Header, Job, Message, Reply, Setup, Termination};
+use crate::worker::protocol::{
+    self, Confinement, Header, Job, Message, Programs, Reply, Setup, Termination,
+};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
+
+/// How often the processes of a command are counted, and those of a server.
+const COUNT_COMMANDS: Duration = Duration::from_millis(20);
+const COUNT_SERVERS: Duration = Duration::from_millis(100);
 
 /// What reading a page may take: bytes, and seconds of the processor; and the most bytes of what is read.
 const MAX_READING_MEMORY: u64 = 256 << 20;
@@ -109,6 +115,8 @@ fn start(role: &str, setup: &str) -> Result<Setup> {
 }
 
 fn run_outer(setup: &Setup) -> Result<()> {
+    // The kernel's limit on processes does not bind root.
+    let is_root = rustix::process::geteuid().is_root();
     // Before there is a new root.
     let processes = Processes::open();
     // Every kernel with a usable sandbox has it.
@@ -136,9 +144,10 @@ fn run_outer(setup: &Setup) -> Result<()> {
         .stdout(Stdio::inherit())
         .spawn()
         .doing("starting the inner process")?;
-    let counted = match setup.count_every_ms {
-        0 => None,
-        interval => Some((processes?, Duration::from_millis(interval))),
+    let counted = match setup.programs {
+        Programs::Command if is_root => Some((processes?, COUNT_COMMANDS)),
+        Programs::Server if is_root => Some((processes?, COUNT_SERVERS)),
+        _ => None,
     };
     let is_crowded = wait_for(&mut inner, counted.as_ref())?;
     reaper.kill_descendants()?;
@@ -251,9 +260,12 @@ fn prefer_for_the_oom_killer() {
 fn set_limits(setup: &Setup, max_processes: Option<u64>) -> Result<()> {
     limit(Resource::Core, 0)?;
     limit(Resource::Nofile, MAX_OPEN_FILES)?;
-    if setup.memory_mb > 0 {
+    if setup.policy.memory_mb > 0 {
         // The data segment, because node and java reserve far more address space than they use.
-        limit(Resource::Data, setup.memory_mb.saturating_mul(1 << 20))?;
+        limit(
+            Resource::Data,
+            setup.policy.memory_mb.saturating_mul(1 << 20),
+        )?;
     }
     max_processes.map_or(Ok(()), |most| limit(Resource::Nproc, most))
 }

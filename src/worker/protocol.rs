@@ -44,47 +44,79 @@ impl Confinement {
     }
 }
 
-/// How a worker process confines itself. Paths are absolute.
+/// Access of one kind of call. Paths are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-pub(crate) struct Setup {
-    pub confinement: Confinement,
+pub(crate) struct Policy {
+    /// Of commands and servers. Other jobs have no network.
     pub network: Network,
-    /// The directory it works in.
+    /// Working directory.
     pub workspace: Grant,
-    /// What it may reach besides; where one does not exist, there is none.
+    /// Other grants. A missing one is left out.
     pub grants: Vec<Grant>,
-    /// The user's notes, which commands read.
+    /// User's notes, which only commands read.
     pub notes: Option<Grant>,
     /// Allows everything its user may access except this directory, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
-    /// There is a `/tmp` in memory. File jobs have none: what they wrote there would be lost with the call.
-    pub has_scratch: bool,
     /// Sockets can have names, and be connected to by them. Not where a grant may hold those of services.
     pub named_sockets: bool,
-    /// The data segment of each process, in MiB; 0 for no limit.
+    /// Limit on the data segment of each process, in MiB; 0 for no limit.
     pub memory_mb: u64,
-    /// How often the processes of a call are counted, in milliseconds, where the kernel's limit does not bind root; 0 for never.
-    pub count_every_ms: u64,
 }
 
-impl Setup {
-    /// The setup of one job: only commands see the notes.
-    pub(crate) fn for_job(mut self, job: &Job) -> Self {
-        self.has_scratch = matches!(job, Job::Exec(_) | Job::Serve(_));
-        if !matches!(job, Job::Exec(_)) {
-            self.notes = None;
-        }
-        self
-    }
-
-    /// The grants besides the workspace.
+impl Policy {
+    /// Grants other than the workspace.
     pub(crate) fn others(&self) -> impl Iterator<Item = &Grant> {
         self.grants.iter().chain(&self.notes)
     }
 
-    /// The grants with this access, but the workspace.
+    /// Grants with this access, other than the workspace.
     pub(crate) fn grants_to(&self, access: Access) -> impl Iterator<Item = &Grant> {
         self.others().filter(move |grant| grant.access == access)
+    }
+}
+
+/// Programs that a job starts.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Programs {
+    None,
+    Command,
+    Server,
+}
+
+/// How a worker process confines itself for one job.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Setup {
+    #[serde(flatten)]
+    pub policy: Policy,
+    pub confinement: Confinement,
+    pub programs: Programs,
+}
+
+impl Setup {
+    pub(crate) fn new(policy: &Policy, confinement: Confinement, job: &Job) -> Self {
+        let mut policy = policy.clone();
+        let programs = match job {
+            Job::File(_) | Job::Read(_) => Programs::None,
+            Job::Exec(_) => Programs::Command,
+            Job::Serve(_) => Programs::Server,
+        };
+        if programs == Programs::None {
+            policy.network = Network::None;
+        }
+        if programs != Programs::Command {
+            policy.notes = None;
+        }
+        Self {
+            policy,
+            confinement,
+            programs,
+        }
+    }
+
+    /// Whether there is a `/tmp` in memory. File jobs have none, because files written there would be lost with the call.
+    pub(crate) fn has_scratch(&self) -> bool {
+        self.programs != Programs::None
     }
 }
 

@@ -55,8 +55,8 @@ fn message(socket: &mut UnixStream) -> Value {
 /// The time of one call, or why this confinement is unavailable.
 fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
     let setup = json!({
-        "confinement": confinement, "network": "none", "grants": [], "all_except": null, "has_scratch": true,
-        "named_sockets": true, "memory_mb": 512, "count_every_ms": 0,
+        "confinement": confinement, "network": "none", "grants": [], "notes": null, "all_except": null,
+        "named_sockets": true, "memory_mb": 512, "programs": "command",
         "workspace": { "path": workspace, "real": workspace, "access": "write" },
     });
     let job =
