@@ -1,9 +1,8 @@
 //! Anthropic's Messages API, version 2023-06-01.
 //!
-//! It differs from the rest of the world in three ways: a message is a list of blocks, tool results are blocks of the user's
-//! next message, and the client marks what may be cached. Of the four marks that are allowed, up to three are set: at the end
-//! of the stable part of the system prompt, at the end of the conversation so far, which the next request begins with, and
-//! before the notes that go with the newest message only.
+//! Differences from other APIs: a message is a list of blocks, tool results are blocks of the user's next message, and the
+//! client sets cache breakpoints. Of the four that the API allows, up to three are set: after the stable part of the system
+//! prompt, after the conversation so far, which is a prefix of the next request, and before the notes of the newest message.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,15 +17,15 @@ use super::reply::{CallPiece, Counts, EventError, Progress, ReplyBuilder, THOUGH
 use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
-/// The endpoint for chats, below a base.
+/// Endpoint for chats, relative to the base.
 pub(super) const CHAT: &str = "/messages";
-/// The version of the API, as a header.
+/// Version of the API, as a header.
 pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
-/// The smallest budget of tokens that the API accepts.
+/// Minimum token budget for thinking that the API accepts.
 const LEAST_THINKING: u64 = 1024;
 
-/// The body of a request.
+/// Body of a request.
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +98,7 @@ impl<'a> Body<'a> {
             stream: out.streams().then_some(true),
             messages: Some(messages),
             system: Some(system).filter(|blocks| !blocks.is_empty()),
-            // Thinking excludes a temperature.
+            // The API rejects a temperature together with thinking.
             temperature: out.temperature().filter(|_| thinking.is_none()),
             thinking,
             output_config: effort.map(|effort| OutputConfig { effort }),
@@ -137,8 +136,8 @@ impl<'a> Outline<'a> for Body<'a> {
     }
 }
 
-/// The tools to declare, and whether none may be called. The API refuses a conversation with calls unless tools are declared,
-/// even where none may be called.
+/// Returns the tools to declare, and whether to forbid calls. The API rejects a conversation that contains calls unless tools
+/// are declared, even if calls are forbidden.
 fn tools<'a>(out: &Outgoing<'a>) -> (Vec<Tool<'a>>, bool) {
     let offered = out.tools();
     if !offered.is_empty() {
@@ -160,7 +159,7 @@ fn tools<'a>(out: &Outgoing<'a>) -> (Vec<Tool<'a>>, bool) {
     (called, is_withheld)
 }
 
-/// How the model is asked to think before its answer. Newer models have an effort in place of a budget.
+/// Returns the thinking mode of the request. Newer models have an effort in place of a budget.
 fn thinking(out: &Outgoing) -> Option<Thinking> {
     let budget = thinking_budget(out);
     if !out.facts.demands("adaptive") {
@@ -171,12 +170,12 @@ fn thinking(out: &Outgoing) -> Option<Thinking> {
         .map(|_| Thinking::Adaptive)
 }
 
-/// The budget that the entry's `extra_body` sets.
+/// Returns the budget that the entry's `extra_body` sets.
 fn wanted_budget(out: &Outgoing) -> Option<u64> {
     out.model.entry.extra_body.get("thinking")?["budget_tokens"].as_u64()
 }
 
-/// The effort for a budget.
+/// Converts a budget to an effort.
 fn effort(out: &Outgoing) -> Option<&'static str> {
     let budget = wanted_budget(out).or_else(|| thinking_budget(out))?;
     Some(match budget {
@@ -186,7 +185,7 @@ fn effort(out: &Outgoing) -> Option<&'static str> {
     })
 }
 
-/// The tokens of a reply that are for thinking, as many as the entry wants. A turn whose calls were made without it goes on without.
+/// Returns the thinking budget of the entry's effort, in tokens; `None` if the last reply has no thoughts to send back.
 fn thinking_budget(out: &Outgoing) -> Option<u64> {
     let most = out.max_tokens();
     let budget = match out.model.entry.reasoning_effort.as_str() {
@@ -202,7 +201,7 @@ fn thinking_budget(out: &Outgoing) -> Option<u64> {
     (most > LEAST_THINKING && !is_thoughtless).then_some(budget.max(LEAST_THINKING))
 }
 
-/// The address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
+/// Returns the address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
 pub(super) fn api_url(base: &str, endpoint: &str) -> String {
     let base = base
         .trim()
@@ -212,7 +211,7 @@ pub(super) fn api_url(base: &str, endpoint: &str) -> String {
     format!("{base}/v1{endpoint}")
 }
 
-/// The tools that the conversation calls.
+/// Names of the tools called in the conversation.
 fn called_tools(messages: &[Message]) -> BTreeSet<&str> {
     let replies = messages.iter().filter_map(|message| match message {
         Message::Assistant(reply) => Some(&reply.calls),
@@ -281,7 +280,7 @@ impl<'a> From<What<'a>> for Block<'a> {
     }
 }
 
-/// The API refuses an empty text.
+/// Replaces empty text, which the API rejects.
 fn text<'a>(text: impl Into<Pieces<'a>>) -> What<'a> {
     let text = text.into();
     What::Text {
@@ -293,7 +292,7 @@ fn text<'a>(text: impl Into<Pieces<'a>>) -> What<'a> {
     }
 }
 
-/// The system prompt and the conversation: the user first, roles in turn, the results of a step in one message.
+/// Returns the system prompt and the conversation: user first, alternating roles, all results of a step in one message.
 fn conversation<'a>(out: &Outgoing<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
     let (system, ids) = (out.request.system, out.ids());
     let mut changing = Cow::Borrowed(system.changing);
@@ -310,7 +309,7 @@ fn conversation<'a>(out: &Outgoing<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
         };
         match turns.last_mut() {
             Some(last) if last.role == role => last.content.extend(content),
-            // The API refuses a message without blocks.
+            // The API rejects a message without blocks.
             _ if content.is_empty() => {}
             _ => turns.push(Turn { role, content }),
         }
@@ -353,7 +352,7 @@ fn blocks_of_user<'a>(user: &'a User, out: &Outgoing<'a>) -> Vec<Block<'a>> {
             .map(Block::from),
     );
     if !user.notes.is_empty() {
-        // The next turn's request is the same up to here, and lacks the notes.
+        // The next turn's request is identical up to here, but lacks the notes.
         mark_last(&mut blocks);
         blocks.push(text(user.notes.as_str()).into());
     }
@@ -362,7 +361,7 @@ fn blocks_of_user<'a>(user: &'a User, out: &Outgoing<'a>) -> Vec<Block<'a>> {
 
 fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block> = Vec::new();
-    // Thinking alone is not a message.
+    // The API rejects a message that only has thoughts.
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
         return blocks;
     }
@@ -372,7 +371,7 @@ fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> V
         blocks.extend(thoughts.map(|thought| Block::from(What::Thought(thought))));
     }
     if !reply.text.trim().is_empty() {
-        // The API refuses white space at the end of a reply.
+        // The API rejects white space at the end of a reply.
         blocks.push(text(reply.text.trim_end()).into());
     }
     let calls = reply.calls.iter().map(|call: &ToolCall| What::ToolUse {
@@ -396,7 +395,7 @@ fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) ->
     }
 }
 
-/// The line that names a file, and the file.
+/// Returns the line that names a file, followed by the file.
 fn media_blocks(media: &Media) -> impl Iterator<Item = What<'_>> {
     media
         .label()
@@ -420,7 +419,7 @@ fn media_block(media: &Media) -> What<'_> {
     }
 }
 
-/// The API accepts only letters, digits, `_` and `-` in an id; those of other hosts may hold more.
+/// Replaces characters other than letters, digits, `_` and `-`, which the API rejects. Ids of other hosts may contain them.
 fn wire_id(id: Cow<'_, str>) -> Cow<'_, str> {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if id.chars().all(is_taken) {
@@ -443,7 +442,7 @@ struct Event<'a> {
     delta: Lossy<Piece<'a>>,
     usage: Lossy<Counts>,
     error: Option<Value>,
-    /// The blocks of a whole body.
+    /// Blocks of a whole body.
     #[serde(borrow)]
     content: Lossy<Vec<Lossy<Piece<'a>>>>,
     stop_reason: Lossy<String>,
@@ -456,7 +455,7 @@ struct Start {
     usage: Lossy<Counts>,
 }
 
-/// A block or a piece of one, or the end of a reply.
+/// A block, a delta of a block, or the end of a reply.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Piece<'a> {
@@ -481,7 +480,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
     if let Some(event) = read_all(event) {
         return take(event, into);
     }
-    // A name twice, half of a UTF-16 pair, or a value of the wrong kind.
+    // Typical reasons: a duplicate name, an unpaired UTF-16 surrogate, or a value of the wrong type.
     let value = parse_json(event).map_err(|_| EventError::NotJson)?;
     let mended = value.to_string();
     let event = read_some(&mended).map_err(|_| EventError::NotJson)?;
@@ -541,7 +540,7 @@ fn take_piece(piece: Piece, index: Option<u64>, is_whole: bool, into: &mut Reply
             into.detail(THOUGHTS, json!([block]));
         }
         "tool_use" | "input_json_delta" => {
-            // The arguments of a streamed call arrive as pieces of JSON text.
+            // The arguments of a streamed call arrive as fragments of JSON text.
             let is_filled =
                 |input: &Value| input.as_object().is_some_and(|input| !input.is_empty());
             let arguments = piece.input.filter(is_filled);

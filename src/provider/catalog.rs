@@ -1,4 +1,4 @@
-//! Lists of models: what the configured hosts offer, and the rule that picks a host's default model from its list.
+//! Lists the models of the configured hosts, and picks a host's default model from its list.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,35 +17,35 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::text::rfc3339;
 
-/// How long a host may take to list its models; less where a user waits at a prompt.
+/// Time limit for a host to list its models; shorter at a prompt, where a user waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PROMPT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A model as its host describes it.
+/// A model as described by its host.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Offer {
     pub id: String,
-    /// By which it can be chosen; empty if there is none.
+    /// Name for choosing the model; empty if it has none.
     pub name: String,
-    /// In tokens.
+    /// Context window, in tokens.
     pub window: Option<u64>,
     pub tools: Option<bool>,
     pub images: Option<bool>,
     pub price: Option<Price>,
-    /// When it was made, in seconds since 1970, as far as its host tells.
+    /// Creation time in seconds since 1970; 0 if the host does not report it.
     pub created: u64,
-    /// Its host says that it does not chat, or no longer.
+    /// Whether the host reports that the model cannot chat or is retired.
     pub is_denied: bool,
 }
 
 impl Offer {
-    /// Whether it answers questions, as far as its name tells.
+    /// Whether the model can chat, judging by its name and its host's data.
     pub(crate) fn is_chat(&self) -> bool {
         let id = self.id.to_lowercase();
         !self.is_denied && !NO_CHAT.iter().any(|word| id.contains(word))
     }
 
-    /// What it can do, as far as its host tells.
+    /// Describes the abilities that the host reports.
     pub(crate) fn abilities(&self) -> String {
         let able = [(self.tools, "tools"), (self.images, "images")];
         let able = able
@@ -61,7 +61,7 @@ impl Offer {
     }
 }
 
-/// The models of the host of a vendor or an entry, for somebody who waits.
+/// Lists the models of a vendor's or an entry's host, with the short time limit for a waiting user.
 pub(crate) fn of(parts: Parts, name: &str) -> Result<HostOffers> {
     Ok(of_host(
         &any_of(parts.config, name, parts.env)?,
@@ -76,7 +76,7 @@ pub(crate) struct HostOffers {
     pub models: Result<Vec<Offer>>,
 }
 
-/// Asks the hosts of all configured models and of all vendors with a key, or only that of a vendor or an entry.
+/// Lists the models of all configured hosts and of all vendors with a key, or only of the `wanted` vendor or entry.
 pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>> {
     let models = match wanted {
         Some(name) => vec![any_of(parts.config, name, parts.env)?],
@@ -97,7 +97,7 @@ pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>
         .collect())
 }
 
-/// The names of the models that all hosts offer, for somebody who waits. A host that does not answer has none.
+/// Names of the models of all hosts, with the short time limit for a waiting user. Failing hosts are skipped.
 pub(crate) fn names(parts: Parts) -> Vec<String> {
     let hosts = configured(parts.config, parts.env)
         .into_iter()
@@ -109,16 +109,16 @@ pub(crate) fn names(parts: Parts) -> Vec<String> {
         .collect()
 }
 
-/// Stands for any model of a host.
+/// Placeholder for any model of a host.
 pub(crate) const ANY_MODEL: &str = "-";
 
-/// A model of a vendor or an entry; which one does not matter.
+/// Returns any model of a vendor or an entry.
 fn any_of(config: &Config, name: &str, env: &Env) -> Result<Model> {
     let any = || config.named(&format!("{name}/{ANY_MODEL}"), env);
     config.named(name, env).or_else(|e| any().map_err(|_| e))
 }
 
-/// Gives a model that the user did not name the id of its host's default, and remembers it.
+/// Fills in the host's default model if the user named only a host, and stores its id.
 pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
     if !model.id.is_empty() {
         return Ok(model);
@@ -143,12 +143,12 @@ pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
     Ok(model)
 }
 
-/// The default of a host as it was found before.
+/// Returns the stored default of a host.
 pub(crate) fn known_default(model: &Model, home: &Home) -> Option<String> {
     host_facts::default_id(home, &model.base)
 }
 
-/// A default model in place of one that its host no longer has.
+/// Returns a replacement for a default model that its host has retired.
 pub(super) fn replaced(host: &Host, home: Option<&Home>) -> Result<Model> {
     let mut model = host.model.clone();
     let id = find_default(&model, Some(host), &[&model.id])?;
@@ -166,14 +166,14 @@ fn set_id(model: &mut Model, id: String) {
     model.id = id;
 }
 
-/// Finds the default of a host by its list, or by the vendor's preferences.
+/// Finds the default of a host in its list, or among the vendor's preferences.
 fn find_default(model: &Model, host: Option<&Host>, retired: &[&String]) -> Result<String> {
     let vendor = model.name.split('/').next().unwrap_or_default();
     let prefer = vendors::find(vendor).map_or(&[][..], |vendor| vendor.prefer);
     let is_retired = |id: &str| retired.iter().any(|retired| *retired == id);
     let (mut offers, why) = match host.map(|host| list_of(host, PATIENCE)) {
         Some(Ok(offers)) => (offers, String::new()),
-        // A host that refuses the key refuses the question, too.
+        // A host that rejects the key will also reject the question.
         Some(Err(e)) if e.kind == Kind::Auth => return Err(e),
         Some(Err(e)) => (Vec::new(), format!(" ({})", e.message)),
         None => (Vec::new(), String::new()),
@@ -191,7 +191,7 @@ fn find_default(model: &Model, host: Option<&Host>, retired: &[&String]) -> Resu
         })
 }
 
-/// Parts of ids that are no chat models.
+/// Parts of ids of models that cannot chat.
 const NO_CHAT: [&str; 14] = [
     "embed",
     "rerank",
@@ -208,18 +208,18 @@ const NO_CHAT: [&str; 14] = [
     "video",
     "ocr",
 ];
-/// Words of ids that come after their plain kin.
+/// Words of special-purpose models, which rank after the plain models.
 const SPECIAL: [&str; 10] = [
     "live", "vision", "search", "research", "codex", "coder", "instruct", "base", "preview", "exp",
 ];
-/// Without a match, the rule chooses among up to this many models.
+/// Maximum length of a list that the rule chooses from without a matching preference.
 const MAX_UNKNOWN: usize = 20;
 
-/// The default model of a list: the best one of the first preference with a match, else the best one of a short list.
+/// Picks the default of a list: the best match of the first preference with a match, else the best model of a short list.
 pub(crate) fn pick<'a>(offers: &'a [Offer], prefer: &[&str]) -> Option<&'a Offer> {
     let offers: Vec<&Offer> = offers.iter().filter(|offer| offer.is_chat()).collect();
     let best = |offers: Vec<&'a Offer>| {
-        // Of equals, the first of the list.
+        // The first model of the list wins a tie.
         let rank = |offer: &&Offer| {
             let parts = IdParts::of(&offer.id);
             (!parts.is_special, offer.created, parts.version)
@@ -241,13 +241,13 @@ pub(crate) fn pick<'a>(offers: &'a [Offer], prefer: &[&str]) -> Option<&'a Offer
     best(offers)
 }
 
-/// The parts of a model's id that the rule for defaults looks at.
+/// Parts of a model's id that the rule for defaults compares.
 struct IdParts {
     /// The id without its date and special words.
     plain: String,
-    /// Whether it has a date or a special word.
+    /// Whether the id has a date or a special word.
     is_special: bool,
-    /// All numbers but those of the date.
+    /// All numbers except the date.
     version: Vec<u64>,
 }
 
@@ -283,7 +283,7 @@ impl IdParts {
     }
 }
 
-/// Where a version at the beginning of an id may end.
+/// Returns the possible ends of a version number at the start of an id.
 fn version_ends(id: &str) -> Vec<usize> {
     let bytes = id.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -300,7 +300,7 @@ fn version_ends(id: &str) -> Vec<usize> {
     }
 }
 
-/// Whether a pattern of a vendor fits an id: `#` is digits with `.` or `-` between them, `*` anything.
+/// Whether an id matches a vendor's pattern: `#` is digits with `.` or `-` between them, `*` is any text.
 fn matches(pattern: &str, id: &str) -> bool {
     let Some(first) = pattern.chars().next() else {
         return id.is_empty();
@@ -319,7 +319,7 @@ fn matches(pattern: &str, id: &str) -> bool {
     }
 }
 
-/// One model for each address and key.
+/// Returns one model per address and key.
 fn configured(config: &Config, env: &Env) -> Vec<Model> {
     let entries = config
         .model_list
@@ -359,7 +359,7 @@ fn of_host(model: &Model, parts: Parts, within: Duration) -> HostOffers {
     }
 }
 
-/// The name that leads to a model of this host.
+/// Returns the name that selects a model of this host.
 fn name(id: &str, host: &Model, parts: Parts) -> Option<String> {
     let of_vendor = match &*host.id {
         "" => format!("{}/", host.name),
@@ -397,7 +397,7 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
     list_of(&host, within)
 }
 
-/// The models of a host, in its order.
+/// Returns the models of a host, in the host's order.
 fn list_of(host: &Host, within: Duration) -> Result<Vec<Offer>> {
     let model = &host.model;
     let cancel = Cancel::new(Some(within));
@@ -425,7 +425,7 @@ fn list_of(host: &Host, within: Duration) -> Result<Vec<Offer>> {
     Ok(offers)
 }
 
-/// Reads what hosts tell of a model: each has its own names.
+/// Parses a model of a host's list; field names differ between hosts.
 fn offer(value: &Value) -> Option<Offer> {
     let id = ["id", "name", "model"]
         .iter()
@@ -473,7 +473,7 @@ fn offer(value: &Value) -> Option<Offer> {
     })
 }
 
-/// The price in a list: for a token (OpenRouter) or for a million (Together).
+/// Reads the price in a list: per token (OpenRouter) or per million tokens (Together).
 fn price(value: &Value) -> Option<Price> {
     let pricing = &value["pricing"];
     let number = |name: &str, scale: f64| {
@@ -497,7 +497,7 @@ fn price(value: &Value) -> Option<Price> {
     Some(price)
 }
 
-/// Whether the fields of a model say that it does not chat, or no longer.
+/// Whether the host's data reports that the model cannot chat or is retired.
 fn is_denied(value: &Value) -> bool {
     const CHAT_TYPES: [&str; 6] = ["model", "chat", "llm", "vlm", "language", "text"];
     let today = rfc3339(SystemTime::now());
@@ -522,7 +522,7 @@ fn is_denied(value: &Value) -> bool {
             .any(has_passed)
 }
 
-/// Stores the window and the price of a model that is configured.
+/// Stores the window and the price of a configured model.
 fn keep(offer: &Offer, host: &Model, parts: Parts) {
     let entries = parts
         .config
@@ -547,8 +547,8 @@ fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
     }
 }
 
-/// Asks a server of the user's own, once in a while, how much its model reads at once: Ollama cuts longer requests without a
-/// word. Returns what the user should know.
+/// Asks the user's own server for its context window, unless it is known, because Ollama truncates longer requests silently.
+/// Returns a warning for the user if the window is small.
 pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let vendor = vendors::find(model.name.split('/').next().unwrap_or_default())?;
     if !vendor.is_local || model.entry.context_window > 0 {

@@ -1,7 +1,7 @@
-//! Decides which model and key to ask, and when to ask again: the only place that retries.
+//! Decides which model and key to ask, and when to retry. No other module retries.
 //!
-//! A failure leads, in this order, to another key of the same model if the key was refused, to the same request after a wait if
-//! the failure may be temporary, and to the next model. Once part of a reply was shown, the failure is final.
+//! A failure leads, in this order, to another key of the same model if the key was rejected, to a retry after a wait if the
+//! failure may be temporary, and to the next model. After part of a reply was shown, a failure is final.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,85 +13,85 @@ use crate::message::{Price, Reply};
 use crate::redact::Redactor;
 use crate::secret::Secret;
 
-/// How often and how soon to retry.
+/// Number and timing of retries.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
-    /// Tries after the first.
+    /// Number of tries after the first.
     pub max: u32,
-    /// The longest wait before the first retry; it doubles with each further one.
+    /// Maximum wait before the first retry; it doubles with each further retry.
     pub first_wait: Duration,
-    /// Retry even after part of the reply has arrived, because it was shown to nobody.
+    /// Whether to retry after part of the reply has arrived, because it was not shown to the user.
     pub partial: bool,
 }
 
-/// What happens before there is a reply.
+/// An event before the reply is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// A temporary failure: a retry, or a key that is rested.
+    /// A temporary failure: a retry, or a key that is paused.
     Notice(String),
-    /// What the user should know or fix: a refused key, a failing model.
+    /// A problem that the user may need to fix, such as a rejected key or a failing model.
     Warning(String),
-    /// Discard what has arrived of the reply: it is requested again.
+    /// Discard the partial reply, because it is requested again.
     Void,
 }
 
-/// The longest wait that a host can demand.
+/// Maximum wait that a host can demand.
 const LONGEST_WAIT: Duration = Duration::from_secs(65);
-/// How long to wait between requests to a server that loads its model.
+/// Wait between requests to a server that loads its model.
 const LOADING_WAIT: Duration = Duration::from_secs(2);
-/// How long a rate-limited key rests, unless the host says.
+/// Pause of a rate-limited key, unless the host demands another.
 const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
-/// How long a key rests that was refused or could not be read.
+/// Pause of a key that was rejected or is unreadable.
 const REFUSED_REST: Duration = Duration::from_secs(300);
-/// How long a key rests whose account is used up.
+/// Pause of a key whose account has no credit.
 const QUOTA_REST: Duration = Duration::from_secs(3600);
-/// How long a model that failed is asked after the others.
+/// Time for which a failed model is asked after the others.
 const MODEL_REST: Duration = Duration::from_secs(60);
 
-/// The models that may answer, in order of preference. Each is asked when those before it have failed.
+/// Models in order of preference. Each one is asked after the previous ones have failed.
 ///
-/// A model that has just failed is asked after the others for a minute, and a key that is refused or used up rests longer.
+/// A model that has just failed is asked after the others for a minute; a key that is rejected or out of credit pauses longer.
 #[derive(Default)]
 pub struct Chain {
     models: Vec<Model>,
-    /// The first so many models are equivalent and share the turns.
+    /// Number of leading models that are equivalent and share the turns.
     alike: usize,
-    /// What the first one reads at once, in tokens, if it is known; 0 for the demo, which has no limit.
+    /// Context window of the first model in tokens, if known; 0 for the demo, which has no limit.
     window: Option<u64>,
 }
 
 /// A model and its credentials.
 struct Model {
-    /// The same model once for each key.
+    /// One provider per key.
     keys: Vec<Box<dyn Provider>>,
     health: Mutex<Health>,
 }
 
 struct Health {
-    /// When each key can be used again.
+    /// Time from which each key is usable again.
     keys: Vec<Instant>,
-    /// Ask the other models first until then.
+    /// Time until which the other models are asked first.
     down_until: Option<Instant>,
 }
 
-/// A request on its way along the chain.
+/// State of a request while the chain handles it.
 struct Attempt<'a> {
     request: &'a Request<'a>,
     retry: Retry,
     on_delta: &'a mut dyn FnMut(&str),
     note: &'a mut dyn FnMut(Note),
-    /// Part of a reply has arrived.
+    /// Whether part of a reply has arrived.
     begun: bool,
 }
 
 impl Chain {
-    /// Adds a model that is asked when those before it fail.
+    /// Adds a model that is asked after the previous ones fail.
     pub fn then(mut self, model: impl Provider + 'static) -> Self {
         self.push(vec![Box::new(model)]);
         self
     }
 
-    /// Adds a model with several keys: the same model once for each. A key that is refused, rate-limited or used up is
+    /// Adds a model with several keys, as one provider per key. A key that is rejected, rate-limited or out of credit is
     /// replaced by the next.
     pub fn then_keys<P: Provider + 'static>(mut self, keys: impl IntoIterator<Item = P>) -> Self {
         let boxed = keys
@@ -101,7 +101,7 @@ impl Chain {
         self
     }
 
-    /// The same, once `redactor` removes the secrets of its models.
+    /// Registers the secrets of all models with `redactor`.
     pub(crate) fn known_to(self, redactor: &Redactor) -> Self {
         let keys = self.models.iter().flat_map(|model| &model.keys);
         keys.flat_map(|key| key.secrets())
@@ -109,13 +109,13 @@ impl Chain {
         self
     }
 
-    /// Whether one of the models has this name.
+    /// Whether the chain has a model of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut models = self.models.iter().map(Model::provider);
         models.any(|model| model.model() == name)
     }
 
-    /// Adds a model that is asked when those before it fail. `keys` holds the same model once for each key.
+    /// Adds a model that is asked after the previous ones fail. `keys` has one provider per key.
     fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
             let health = Health {
@@ -134,7 +134,7 @@ impl Chain {
         Self { alike, ..self }
     }
 
-    /// With what its first model reads at once, in tokens.
+    /// Sets the context window of the first model, in tokens.
     pub(crate) fn with_window(self, window: u64) -> Self {
         Self {
             window: Some(window),
@@ -146,17 +146,17 @@ impl Chain {
         self.window
     }
 
-    /// The first choice.
+    /// Returns the first choice.
     pub(crate) fn first(&self) -> Option<&dyn Provider> {
         self.models.first().map(Model::provider)
     }
 
-    /// The name of the first choice; empty if there is none.
+    /// Name of the first choice; empty if the chain is empty.
     pub(crate) fn first_name(&self) -> &str {
         self.first().map_or("", Provider::model)
     }
 
-    /// The names of the models without a price.
+    /// Names of the models without a price.
     pub(crate) fn unpriced(&self) -> impl Iterator<Item = &str> {
         let models = self.models.iter().map(Model::provider);
         models
@@ -164,8 +164,8 @@ impl Chain {
             .map(Provider::model)
     }
 
-    /// Asks one model after the other until one answers, `wanted` first if there is one of that name. The result comes with the
-    /// model that it is from: if none answers, it is the first one's error.
+    /// Asks one model after another until one answers, starting with the model named `wanted` if it exists. Also returns the
+    /// answering model; if all fail, returns the first model and its error.
     pub(crate) fn ask_chain(
         &self,
         request: &Request,
@@ -217,8 +217,8 @@ impl Chain {
         first_error.unwrap_or((Err(rejected("no model is configured")), &Demo))
     }
 
-    /// The models in the order in which to ask them: those that have just failed come last. Those that share the load take
-    /// turns, each of them whole turns, for the sake of prompt caches.
+    /// Returns the models in the order to ask them, with recently failed models last. Models that share the load alternate by
+    /// turn instead of by request, so that prompt caches are effective.
     fn in_order(&self, wanted: &str, turn: usize, now: Instant) -> Vec<&Model> {
         let mut models: Vec<&Model> = self.models.iter().collect();
         let alike = self.alike.clamp(1, models.len().max(1));
@@ -231,7 +231,7 @@ impl Chain {
     }
 }
 
-/// A number for the turn of a request: the same for each of its steps.
+/// Number that identifies the turn of a request; all its steps have the same number.
 fn turn(request: &Request) -> usize {
     static START: OnceLock<usize> = OnceLock::new();
     let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
@@ -251,7 +251,7 @@ fn random() -> u64 {
 }
 
 impl Model {
-    /// Whether it has just failed.
+    /// Whether the model has just failed.
     fn is_down(&self, now: Instant) -> bool {
         self.health().down_until.is_some_and(|until| until > now)
     }
@@ -264,7 +264,7 @@ impl Model {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first key that is ready, else the one that will be ready first.
+    /// Returns the first key that is ready, else the key that will be ready first.
     fn pick_key(&self, now: Instant) -> usize {
         let keys = &self.health().keys;
         (0..keys.len())
@@ -272,7 +272,7 @@ impl Model {
             .unwrap_or_default()
     }
 
-    /// Lets a key rest after an error that concerns it; true if another key is ready.
+    /// Pauses a key after an error that concerns it; returns whether another key is ready.
     fn rest_key(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
         let rest = match error {
             ProviderError::AuthFailed { .. } | ProviderError::NotSent(_) => REFUSED_REST,
@@ -287,7 +287,7 @@ impl Model {
         keys.iter().any(|ready| *ready <= now)
     }
 
-    /// Asks with one key after the other, and again after a wait if the fault may pass.
+    /// Asks with one key after another, and retries after a wait if the failure may be temporary.
     fn ask_model(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
         let mut tries = 0;
         let (mut rate_limit, mut is_loading) = (None, false);
@@ -321,7 +321,7 @@ impl Model {
                 rate_limit = Some(error).filter(ProviderError::may_pass).or(rate_limit);
                 continue;
             }
-            // Waiting for a rate-limited key helps more than asking a refused one again.
+            // Waiting for a rate-limited key helps more than another try with a rejected key.
             let error = if error.may_pass() {
                 error
             } else {
@@ -342,7 +342,7 @@ impl Model {
 }
 
 impl Attempt<'_> {
-    /// Whether part of a reply was shown, so that it cannot be requested again.
+    /// Whether part of a reply was shown, which rules out a retry.
     fn is_shown(&self) -> bool {
         self.begun && !self.retry.partial
     }
@@ -360,7 +360,7 @@ impl Attempt<'_> {
         result.unwrap_or_else(|e| Err(rejected(e.message)))
     }
 
-    /// Whether the turn has less time left.
+    /// Whether the turn has less time left than `wait`.
     fn is_too_late(&self, wait: Duration) -> bool {
         self.request.cancel.remaining(wait) < wait
     }
@@ -370,7 +370,7 @@ impl Attempt<'_> {
         slept.map_err(ProviderError::Cancelled)
     }
 
-    /// How long to wait before the next try; `None` if there is none.
+    /// Returns the wait before the next try; `None` if there are no more tries.
     fn wait_before_retry(&self, error: &ProviderError, tries: u32) -> Option<Duration> {
         if !error.may_pass() || tries >= self.retry.max {
             return None;
@@ -388,7 +388,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Full jitter, from zero to `most`, so that clients that failed together do not retry together.
+/// Full jitter from zero to `most`, so that clients that failed together do not retry together.
 fn jitter(most: Duration) -> Duration {
     let thousandths = u32::try_from(random() % 1001).unwrap_or(1000);
     most * thousandths / 1000

@@ -1,4 +1,4 @@
-//! Models that a program defines in its code: the address of an API, a key, and the model's name.
+//! Models that a program defines in code: the address of an API, a key, and the model's name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crate::error::{Error, Result};
 use crate::message::{Price, Reply};
 use crate::secret::Secret;
 
-/// Options for requests to a model. The default is what `bantam` does without a configuration.
+/// Options for requests to a model. The defaults match `bantam` without a configuration.
 #[derive(Clone)]
 pub struct Options {
-    /// `vendor/model`, as users see it; empty: the model's name at its host.
+    /// Name for users, as `vendor/model`; if empty, the model's name at its host.
     pub name: String,
-    /// Sent with every request. They override the API's own headers.
+    /// Headers of every request. They override the API's headers.
     pub headers: BTreeMap<String, String>,
-    /// Fields that are added to every request. They override the API's own fields.
+    /// Additional fields of every request. They override the API's fields.
     pub extra_body: Map<String, Value>,
-    /// The longest reply, in tokens; sent with every request. Default: 8192.
+    /// Maximum length of a reply in tokens, sent with every request. Default: 8192.
     pub max_tokens: u64,
-    /// Randomness of the answer; `None`: the host's default.
+    /// Randomness of the answer; `None` is the host's default.
     pub temperature: Option<f64>,
-    /// How much the model thinks: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`; empty: the host decides.
+    /// Thinking effort: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`; if empty, the host decides.
     pub reasoning_effort: String,
-    /// Give up after this long without content, rounded up to whole seconds. Zero: after 90 seconds; on this machine or a
-    /// private network the first content may take the turn's whole time.
+    /// Timeout without content, rounded up to whole seconds. Zero is 90 seconds, except that on this machine or a private
+    /// network the first content may take the turn's whole time.
     pub silence: Duration,
-    /// `http://HOST:PORT`; empty: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide.
+    /// `http://HOST:PORT`; if empty, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` apply.
     pub proxy: String,
-    /// What a million tokens cost.
+    /// Price per million tokens.
     pub price: Price,
 }
 
@@ -55,13 +55,13 @@ impl Default for Options {
     }
 }
 
-/// Rounded up: zero has a meaning of its own.
+/// Rounds up, because zero means the default.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs()
         .saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// A model behind OpenAI's chat completions API, which nearly all hosts and local servers speak.
+/// A model with OpenAI's chat completions API, which nearly all hosts and local servers support.
 ///
 /// ```no_run
 /// use bantam::{Agent, OpenAi};
@@ -74,36 +74,36 @@ fn whole_seconds(time: Duration) -> u64 {
 pub struct OpenAi(Named);
 
 impl OpenAi {
-    /// `api_base` is the address up to `/chat/completions`, `key` is empty if none is needed, and `model` is the model's name at
-    /// its host. Values that cannot be used, such as `http://` to a public host, fail at the first request.
+    /// Creates a model. `api_base` is the address up to `/chat/completions`, `key` is empty if the host requires none, and
+    /// `model` is the name at the host. Unusable values, such as `http://` to a public host, fail at the first request.
     pub fn new(api_base: &str, key: &str, model: &str) -> Self {
         Self::with(api_base, key, model, Options::default())
     }
 
-    /// The same, asked in this way.
+    /// Creates a model with custom options. See [`OpenAi::new`].
     pub fn with(api_base: &str, key: &str, model: &str, options: Options) -> Self {
         let protocol = Protocol::OpenAi;
         Self(Named::new(protocol, api_base, key, model, options))
     }
 }
 
-/// A model behind Anthropic's Messages API.
+/// A model with Anthropic's Messages API.
 pub struct Anthropic(Named);
 
 impl Anthropic {
-    /// `api_base` is `https://api.anthropic.com`, or the address of another server with this API. See [`OpenAi::new`].
+    /// Creates a model. `api_base` is `https://api.anthropic.com`, or another server with this API. See [`OpenAi::new`].
     pub fn new(api_base: &str, key: &str, model: &str) -> Self {
         Self::with(api_base, key, model, Options::default())
     }
 
-    /// The same, asked in this way.
+    /// Creates a model with custom options. See [`OpenAi::new`].
     pub fn with(api_base: &str, key: &str, model: &str, options: Options) -> Self {
         let protocol = Protocol::Anthropic;
         Self(Named::new(protocol, api_base, key, model, options))
     }
 }
 
-/// A model that the code names, or why it cannot be asked.
+/// A model defined in code, and the error for its unusable values.
 struct Named {
     host: Host,
     refused: Option<Error>,
@@ -164,7 +164,7 @@ impl Named {
     }
 }
 
-/// Both are asked through their host.
+/// Both types delegate to their host.
 macro_rules! provider {
     ($name:ident) => {
         impl Provider for $name {

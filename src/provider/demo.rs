@@ -1,6 +1,6 @@
-//! The compiled-in demo model: a few plain verbs, to try bantam without a key and without a network.
+//! The compiled-in demo model: a few plain verbs, to try bantam without a key and a network.
 //!
-//! It runs through the real loop with the real tools, like any other model, and says what it is.
+//! It uses the real loop and the real tools, like any other model, and introduces itself as a demo.
 
 use serde_json::json;
 
@@ -8,8 +8,8 @@ use super::{Provider, ProviderError, Request, ToolOffer};
 use crate::message::{Message, Reply, ToolCall, User};
 use crate::text::one_line;
 
-/// The demo model. It understands `time`, and calls a tool of `bantam` for `list files`, `list files in DIR`, `read FILE`,
-/// `write TEXT to FILE` and `run COMMAND`; it repeats the result. To anything else it says what it is.
+/// The demo model. It answers `time`, calls a tool of `bantam` for `list files`, `list files in DIR`, `read FILE`, `write TEXT
+/// to FILE` and `run COMMAND`, and repeats the result. Its answer to anything else is a help text.
 #[derive(Default)]
 pub struct Demo;
 
@@ -49,7 +49,7 @@ fn say(text: &str) -> Reply {
 }
 
 fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
-    // Only the first line is a command; text from a pipe follows below it.
+    // Only the first line is a command; piped text follows it.
     let line = user
         .content
         .trim()
@@ -58,7 +58,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
         .unwrap_or_default()
         .trim();
     let lower = line.to_ascii_lowercase();
-    // ASCII lower case keeps offsets, so that one found in `lower` fits `line`.
+    // ASCII lower case preserves offsets, so an offset in `lower` is valid in `line`.
     let after = |verb: &str| {
         lower
             .starts_with(verb)

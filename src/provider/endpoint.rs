@@ -1,4 +1,4 @@
-//! Other endpoints than chat, as OpenAI has them: `/audio/transcriptions` and `/embeddings`.
+//! OpenAI endpoints other than chat: `/audio/transcriptions` and `/embeddings`.
 
 use std::io::Cursor;
 
@@ -15,18 +15,18 @@ use crate::http::Body;
 use crate::message::{Media, Usage};
 use crate::usage::{Budget, Spend};
 
-/// A second of speech has some 2,000 bytes, and hosts that count tokens count about 20.
+/// Bytes of audio per token. A second of speech has about 2,000 bytes, and hosts that count tokens count about 20.
 const BYTES_OF_A_TOKEN: u64 = 100;
 
-/// A model that does something else than chat.
+/// A model for an endpoint other than chat.
 pub(crate) struct Endpoint {
-    /// Where the configuration names it.
+    /// Configuration setting that names the model.
     pub setting: &'static str,
     pub host: Host,
 }
 
 impl Endpoint {
-    /// What is said in a recording.
+    /// Transcribes a recording.
     pub(crate) fn transcribe(
         &self,
         recording: &Media,
@@ -40,7 +40,7 @@ impl Endpoint {
         let bytes = STANDARD
             .decode(&recording.base64)
             .map_err(|_| Error::failed("the recording is not base64"))?;
-        // Hosts go by the ending of the name.
+        // Hosts detect the format by the file extension.
         let name = format!(
             "recording.{}",
             recording.mime.rsplit('/').next().unwrap_or_default()
@@ -56,7 +56,7 @@ impl Endpoint {
         Ok(transcript.text.trim().to_owned())
     }
 
-    /// A vector for each text.
+    /// Returns one vector per text.
     pub(crate) fn embed(
         &self,
         texts: &[&str],
@@ -87,7 +87,7 @@ impl Endpoint {
         Ok(rows.into_iter().map(|row| row.embedding).collect())
     }
 
-    /// Asks the host, if the budget has room for about so many tokens.
+    /// Sends a request if the budget allows `expected` tokens.
     fn post<T: DeserializeOwned>(
         &self,
         endpoint: &str,
@@ -113,7 +113,7 @@ impl Endpoint {
     }
 }
 
-/// The tokens of a request as its host counts them: hosts have two names for each.
+/// Reads the token counts of a response; hosts have two names for each count.
 fn counted(usage: &Value) -> Usage {
     let tokens = |names: [&str; 2]| {
         let mut found = names.iter().filter_map(|name| usage.get(*name)?.as_u64());

@@ -1,4 +1,4 @@
-//! One model at one host: makes the requests, and adapts them to what the host refuses.
+//! One model at one host: sends requests, and adapts them to the host's refusals.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,34 +26,34 @@ use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::ssrf;
 
-/// How long a host may be silent unless its entry says otherwise.
+/// Maximum silence of a host, unless its entry sets another limit.
 const SILENCE: Duration = Duration::from_secs(90);
-/// How long an answer from another endpoint than the chat may take.
+/// Time limit for endpoints other than chat.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Maximum number of changes that are tried in one request.
+/// Maximum number of changes to one request.
 const MAX_CHANGES: usize = 8;
 
-/// A kind of media, and its name for the user.
+/// Kinds of media, and their names for the user.
 const MEDIA: [(MediaKind, &str); 3] = [
     (MediaKind::Image, "images"),
     (MediaKind::Pdf, "PDF files"),
     (MediaKind::Audio, "recordings"),
 ];
 
-/// A model, with one of its keys.
+/// A model with one of its keys.
 pub(crate) struct Host {
     pub model: Model,
     key: Option<ApiKey>,
     client: Client,
     url: String,
     facts: Mutex<HostFacts>,
-    /// Where the facts are stored; `None` forgets them.
+    /// Home directory that stores the facts; `None` discards them.
     home: Option<Home>,
-    /// The model that took the place of a default that its host no longer has.
+    /// Replacement for a default model that its host has retired.
     replacement: OnceLock<Model>,
 }
 
-/// Why a request failed, and the changes that the host asks for.
+/// Error of a request, and the changes that the host asks for.
 struct Failure {
     error: ProviderError,
     changes: Vec<Change>,
@@ -69,7 +69,7 @@ impl From<ProviderError> for Failure {
 }
 
 impl Host {
-    /// `env` names the proxy, if the model's entry does not.
+    /// `env` provides the proxy unless the model's entry sets one.
     pub(crate) fn new(model: Model, key: Option<ApiKey>, facts: HostFacts, env: &Env) -> Self {
         let settings = http_settings(&model.base, &model.entry.proxy, env);
         Self {
@@ -83,7 +83,7 @@ impl Host {
         }
     }
 
-    /// The host of a configured model with one of its keys, and what is known of it; `None` for the demo.
+    /// Returns the host of a configured model with one of its keys and its known facts; `None` for the demo.
     pub(crate) fn configured(
         model: &Model,
         key: Option<&Secret>,
@@ -114,7 +114,7 @@ impl Host {
         self.replacement.get().unwrap_or(&self.model)
     }
 
-    /// Whether another default takes the place of one that the host no longer has. Tells the user.
+    /// Replaces a default model that its host has retired, with a notice to the user. Returns whether it did.
     fn replaces_default(&self, request: &Request) -> bool {
         if !self.model.is_default || self.replacement.get().is_some() {
             return false;
@@ -130,7 +130,7 @@ impl Host {
         self.replacement.set(model).is_ok()
     }
 
-    /// The body of a request, as it is sent.
+    /// Serializes the body of a request.
     fn body(&self, request: &Request, facts: &HostFacts) -> String {
         let model = self.model();
         let out = Outgoing {
@@ -156,7 +156,7 @@ impl Host {
         self.fetch(url, None, cancel)
     }
 
-    /// Asks another endpoint of the API than the chat.
+    /// Posts to an endpoint other than chat.
     pub(super) fn post(
         &self,
         endpoint: &str,
@@ -186,14 +186,14 @@ impl Host {
         }
     }
 
-    /// Reads an error response. Its own keys are removed before anything is cut off.
+    /// Parses an error response. This host's keys are redacted before the text is truncated.
     fn read_refusal(&self, head: &Head, body: &[u8]) -> Refusal {
         let redactor = Redactor::new(self.secrets().into_iter().map(Secret::new));
         let body = redactor.redact_known(String::from_utf8_lossy(body).into_owned());
         Refusal::read(head.status, Some(head), &body, SystemTime::now())
     }
 
-    /// Whether a request has a key, or a header of the user's in its place.
+    /// Whether requests have a key, or a custom authentication header in its place.
     fn has_key(&self) -> bool {
         let (auth, _) = auth(self.model.protocol, "");
         let is_auth = |name: &String| {
@@ -206,7 +206,7 @@ impl Host {
         ssrf::is_private(&proxy::host(&self.url))
     }
 
-    /// What a refusal of a request means.
+    /// Classifies a refusal of a request.
     fn failure(&self, refusal: &Refusal, request: &Request) -> Failure {
         let facts = self.facts().clone();
         let model = self.model();
@@ -230,7 +230,7 @@ impl Host {
         Failure { error, changes }
     }
 
-    /// The user's headers override ours.
+    /// Returns the headers of a request; the user's headers override the defaults.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
         let mut headers = BTreeMap::from([
             ("accept".to_owned(), Secret::new("application/json")),
@@ -252,8 +252,8 @@ impl Host {
         Ok(headers.into_iter().collect())
     }
 
-    /// How long the first content may take, and the next. A model on this machine or a private network may read its prompt
-    /// for minutes, and asking again would make it start over; so there the turn's time is the limit, unless one is set.
+    /// Timeouts for the first and for further content. A model on this machine or a private network may read its prompt for
+    /// minutes, and a retry would start over, so the turn's time is the limit there, unless the entry sets one.
     fn patience(&self) -> (Duration, Duration) {
         match self.model.entry.request_timeout {
             0 if self.is_private() => (Duration::MAX, SILENCE),
@@ -262,7 +262,7 @@ impl Host {
         }
     }
 
-    /// Sends a request, and waits until the response begins.
+    /// Sends a request, and waits for the start of the response.
     fn begin(
         &self,
         url: String,
@@ -289,7 +289,7 @@ impl Host {
             self.begin(self.url.clone(), body, self.patience(), request.cancel)
         };
         let (mut response, head) = match begin() {
-            // Once more with the certificates of this system.
+            // Retries once with the certificates of this system.
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
@@ -326,7 +326,7 @@ impl Host {
         })
     }
 
-    /// The longest reply that a request asks for, in tokens.
+    /// Returns the maximum length of the requested reply, in tokens.
     fn limit(&self, request: &Request) -> u64 {
         let out = Outgoing {
             model: self.model(),
@@ -336,7 +336,7 @@ impl Host {
         out.max_tokens()
     }
 
-    /// Takes over the likeliest change that was not `tried` and makes the request another one.
+    /// Applies the first change that was not `tried` and changes the request. Returns whether there was one.
     fn adapt(&self, changes: Vec<Change>, request: &Request, tried: &mut Vec<Change>) -> bool {
         let before = self.facts().clone();
         let sent = self.body(request, &before);
@@ -355,7 +355,7 @@ impl Host {
         false
     }
 
-    /// Stores the facts that made the difference, and tells the user which tools the model does not get.
+    /// Stores the facts that made the difference, and reports withheld tools to the user.
     fn keep(&self, before: &HostFacts, request: &Request) {
         let facts = self.facts().lasting();
         if facts != *before {
@@ -379,7 +379,7 @@ impl Host {
         *self.facts() = facts;
     }
 
-    /// Tells which of the user's new files the model has not seen.
+    /// Reports the user's new files that were left out.
     fn tell_left_out(&self, request: &Request) {
         let facts = self.facts();
         let left_out = MEDIA
@@ -394,10 +394,10 @@ impl Host {
     }
 }
 
-/// Why no reply could be read.
+/// Reason for a reply that could not be read.
 pub(super) enum ReadError {
     Provider(ProviderError),
-    /// The body of an error in place of a reply.
+    /// Body of an error in place of a reply.
     Refusal(String),
 }
 
@@ -407,7 +407,7 @@ impl From<ProviderError> for ReadError {
     }
 }
 
-/// The endpoint for chats.
+/// Endpoint for chats.
 fn chat(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Anthropic => anthropic::CHAT,
@@ -415,7 +415,7 @@ fn chat(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The address of an endpoint.
+/// Address of an endpoint.
 fn url(model: &Model, endpoint: &str) -> String {
     match model.protocol {
         Protocol::Anthropic => anthropic::api_url(&model.base, endpoint),
@@ -423,7 +423,7 @@ fn url(model: &Model, endpoint: &str) -> String {
     }
 }
 
-/// The header that carries a key.
+/// Header with the key.
 fn auth(protocol: Protocol, key: &str) -> (&'static str, String) {
     match protocol {
         Protocol::Anthropic => ("x-api-key", key.to_owned()),
@@ -437,7 +437,7 @@ impl Provider for Host {
         &self.model().name
     }
 
-    /// The entry's, else that of the host's list.
+    /// The entry's price takes precedence over the price in the host's list.
     fn price(&self) -> Price {
         match self.model.entry.price {
             price if price == Price::default() => self.facts().price.unwrap_or_default(),
@@ -455,7 +455,7 @@ impl Provider for Host {
         parse_json(self.body(request, &self.facts())).unwrap_or_default()
     }
 
-    /// Asks once more for each change that a refusal asks for. A change that does not help is forgotten, but for limits that
+    /// Sends the request again for each change that a refusal asks for. Discards changes that did not help, except limits that
     /// the host states.
     fn chat(
         &self,
@@ -463,7 +463,7 @@ impl Provider for Host {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let (before, mut tried) = (self.facts().clone(), Vec::new());
-        // What an account can pay for now says nothing about later.
+        // Current credit is no lasting limit of the model.
         let mut is_short_of_credit = false;
         loop {
             let mut begun = false;
@@ -476,7 +476,7 @@ impl Provider for Host {
                     if is_short_of_credit {
                         self.facts().max_tokens = before.max_tokens;
                     }
-                    // A host that lets the model call withheld tools gets none to withhold.
+                    // The host lets the model call withheld tools, so later requests omit the tools instead.
                     if request.withheld && !reply.calls.is_empty() {
                         self.facts().without.insert("tool_choice".to_owned());
                     }
@@ -510,7 +510,7 @@ impl Provider for Host {
     }
 }
 
-/// Whether there are media of this kind in what came after the model's last reply.
+/// Whether the messages after the model's last reply have media of this kind.
 fn has_new(request: &Request, kind: MediaKind) -> bool {
     let new = request
         .messages
@@ -519,7 +519,7 @@ fn has_new(request: &Request, kind: MediaKind) -> bool {
         .unwrap_or_default();
     new.iter()
         .flat_map(Message::media)
-        // The text of a PDF stands in for it.
+        // The extracted text of a PDF replaces it.
         .any(|media| media.kind() == kind && media.text.is_empty())
 }
 

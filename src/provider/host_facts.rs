@@ -1,6 +1,6 @@
-//! Facts about models at their hosts, kept in `state/hosts.json`, so that no run pays for the same refusal again: what a host
-//! does not take or demands, its limits, and the default model of each host. All of it can be found again, so an unreadable file
-//! counts as empty, and a failed write is ignored.
+//! Facts about models at their hosts, stored in `state/hosts.json` to avoid repeated refusals: unsupported and required
+//! features, limits, and the default model of each host. All of it can be found again, so an unreadable file counts as empty,
+//! and a failed write is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,13 +22,13 @@ use crate::message::{MediaKind, Price};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
 
-/// In seconds. A host may be upgraded, so old facts are found out again.
+/// Lifetime of facts, in seconds. A host may be upgraded, so old facts are discarded.
 const LIFE: u64 = 30 * 86_400;
-/// Other writers hold the lock for less.
+/// Lock timeout; other writers release the lock sooner.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const FILE: &str = "hosts.json";
 
-/// What is known of one model at one host.
+/// Known facts about one model at one host.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct HostFacts {
@@ -40,32 +40,32 @@ pub(crate) struct HostFacts {
     pub max_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tools: Option<usize>,
-    /// Fields and parts that are left out.
+    /// Omitted fields and parts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without: BTreeSet<String>,
-    /// Parts that are demanded.
+    /// Required parts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub with: BTreeSet<String>,
-    /// Fields with the value that is demanded.
+    /// Map from a field to its required value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, Value>,
-    /// Map from a tool that is refused to the checksum of its schema.
+    /// Map from a rejected tool to the checksum of its schema.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub without_tools: BTreeMap<String, u32>,
     /// The price in the host's list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
-    /// When it was found out, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub at: u64,
 }
 
-/// One model at one host, in the file.
+/// One model at one host, as stored in the file.
 #[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Row {
-    /// With its port, if it is written with one.
+    /// Host name, with its port if the address includes one.
     pub host: String,
-    /// As the host calls it.
+    /// Id of the model at the host.
     pub model: String,
     /// See [`fingerprint`].
     entry: u64,
@@ -81,7 +81,7 @@ struct Store {
     defaults: BTreeMap<String, String>,
 }
 
-/// The file; removing it makes everything be found out again.
+/// Path of the file; deleting it resets all facts.
 pub(crate) fn path(home: &Home) -> PathBuf {
     home.state().join(FILE)
 }
@@ -95,7 +95,7 @@ fn read(home: &Home) -> Store {
     store
 }
 
-/// All models that something is known of.
+/// Returns all models with known facts.
 pub(crate) fn rows(home: &Home) -> Vec<Row> {
     read(home).models
 }
@@ -105,12 +105,12 @@ fn now() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// The default model of the host with this address.
+/// Returns the default model of the host with this address.
 pub(super) fn default_id(home: &Home, base: &str) -> Option<String> {
     read(home).defaults.remove(base)
 }
 
-/// Remembers the default model of a host.
+/// Stores the default model of a host.
 pub(super) fn keep_default(home: &Home, base: &str, id: &str) {
     let change = |store: &mut Store| {
         store.defaults.insert(base.to_owned(), id.to_owned());
@@ -125,7 +125,7 @@ fn update(home: &Home, change: impl FnOnce(&mut Store)) -> Result<()> {
     storage::replace(&path(home), &serde_json::to_vec(&store)?, Durability::Later)
 }
 
-/// Changes when the model's entry changes, so that refused things are tried again. Limits do not count.
+/// Hash that changes with the model's entry, so that rejected features are tried again. Limits are excluded.
 fn fingerprint(model: &Model) -> u64 {
     let mut hasher = DefaultHasher::new();
     let entry = &model.entry;
@@ -135,7 +135,7 @@ fn fingerprint(model: &Model) -> u64 {
     hasher.finish()
 }
 
-/// The facts of a model among those that [`rows`] has returned.
+/// Returns the facts of a model from rows that [`rows`] has returned.
 pub(crate) fn among(rows: &[Row], model: &Model) -> HostFacts {
     let row = rows.iter().find(|row| is_of(row, model));
     row.map_or_else(HostFacts::default, |row| row.facts.clone())
@@ -145,7 +145,7 @@ pub(crate) fn of(home: &Home, model: &Model) -> HostFacts {
     among(&rows(home), model)
 }
 
-/// Whether anything was found out about a model, if only that its host tells nothing.
+/// Whether the host was asked about a model, even if it reported no facts.
 pub(super) fn is_known(home: &Home, model: &Model) -> bool {
     rows(home).iter().any(|row| is_of(row, model))
 }
@@ -154,7 +154,7 @@ fn is_of(row: &Row, model: &Model) -> bool {
     row.host == authority(&model.base) && row.model == model.id && row.entry == fingerprint(model)
 }
 
-/// Stores the facts of a model; `change` makes them of those in the file.
+/// Stores the facts of a model; `change` updates the stored facts.
 pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFacts)) {
     let change = |store: &mut Store| {
         let known = store.models.iter().position(|row| is_of(row, model));
@@ -186,7 +186,7 @@ impl HostFacts {
         self.with.contains(part)
     }
 
-    /// Whether media of this kind are replaced by a text.
+    /// Whether media of this kind are replaced by text.
     pub(super) fn refuses(&self, kind: MediaKind) -> bool {
         self.lacks(match kind {
             MediaKind::Image => "images",
@@ -195,7 +195,7 @@ impl HostFacts {
         })
     }
 
-    /// The name under which a field is sent; `None` if it is left out.
+    /// Returns the name under which to send a field; `None` if it is omitted.
     pub(super) fn field<'a>(&self, name: &'a str) -> Option<&'a str> {
         let is_refused = match name {
             "max_tokens" | "max_completion_tokens" => {
@@ -213,7 +213,7 @@ impl HostFacts {
         (!is_refused).then_some(name)
     }
 
-    /// The tools that are offered.
+    /// Returns the tools to offer.
     pub(super) fn tools<'a>(&self, tools: &'a [ToolOffer]) -> Vec<&'a ToolOffer> {
         if self.lacks("tools") {
             return Vec::new();
@@ -226,11 +226,11 @@ impl HostFacts {
         taken.take(self.max_tools.unwrap_or(usize::MAX)).collect()
     }
 
-    /// Takes a change over.
+    /// Applies a change.
     pub(super) fn apply(&mut self, change: &Change, tools: &[ToolOffer]) {
         const OPPOSITES: [&str; 1] = ["reasoning"];
         match change {
-            // Its other name is refused, so this one is taken again.
+            // The host rejects the newer name, so the older name is used again.
             Change::Without(part) if part == "max_completion_tokens" => {
                 self.without.remove("max_tokens");
             }
@@ -258,14 +258,14 @@ impl HostFacts {
         }
     }
 
-    /// Facts that hold for further requests.
+    /// Returns the facts that apply to further requests.
     pub(super) fn lasting(&self) -> Self {
         let mut facts = self.clone();
         facts.without.remove(STALE_REASONING);
         facts
     }
 
-    /// What the host does, for people: "takes no images".
+    /// Describes the host's behavior for people, such as "takes no images".
     pub(crate) fn words(&self) -> Vec<String> {
         let without = self.without.iter().map(|part| match part.as_str() {
             "max_tokens" => "takes max_completion_tokens in place of max_tokens".to_owned(),

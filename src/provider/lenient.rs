@@ -1,4 +1,4 @@
-//! What hosts send where the API says something else: a text in parts, a number as text, a value of the wrong kind.
+//! Reads responses that deviate from the API: a text in parts, a number as text, a value of the wrong type.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -9,14 +9,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How a [`Lossy`] reads a value of the wrong kind.
+/// How a [`Lossy`] reads a value of the wrong type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// It is an error, which is quicker to find.
+    /// As an error, which is faster.
     Strict,
-    /// It counts as absent.
+    /// As absent.
     Lenient,
-    /// As before, and broken JSON (half of a UTF-16 pair, say), an object or a list was dropped.
+    /// As absent, after broken JSON (such as an unpaired UTF-16 surrogate), an object or a list was dropped.
     Lost,
 }
 
@@ -24,7 +24,7 @@ thread_local! {
     static READING: Cell<Reading> = const { Cell::new(Reading::Strict) };
 }
 
-/// Reads JSON text, if all of it can be read.
+/// Reads JSON text; `None` unless the whole text is readable.
 pub(super) fn read_all<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
     if let Ok(read) = serde_json::from_str(json) {
         return Some(read);
@@ -33,20 +33,20 @@ pub(super) fn read_all<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
     read.ok().filter(|_| !has_lost)
 }
 
-/// Reads what can be read of JSON text.
+/// Reads JSON text and skips its unreadable parts.
 pub(super) fn read_some<'a, T: Deserialize<'a>>(json: &'a str) -> serde_json::Result<T> {
     read_leniently(json).0
 }
 
-/// Returns also whether broken JSON, an object or a list was dropped.
+/// Also returns whether broken JSON, an object or a list was dropped.
 fn read_leniently<'a, T: Deserialize<'a>>(json: &'a str) -> (serde_json::Result<T>, bool) {
     READING.set(Reading::Lenient);
     let read = serde_json::from_str(json);
     (read, READING.replace(Reading::Strict) == Reading::Lost)
 }
 
-/// A value; one of the wrong kind counts as absent. Then it is read as text first, so that each type has one reader: visitors for
-/// every kind of JSON made the binary 90 KB larger.
+/// A value that counts as absent if it has the wrong type. In lenient mode it is first read as raw text, so that each type has
+/// one reader: visitors for every JSON type made the binary 90 KB larger.
 #[derive(Debug)]
 pub(super) struct Lossy<T>(pub Option<T>);
 
@@ -71,14 +71,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Lossy<T> {
     }
 }
 
-/// A text: a string, parts of one, or nothing. Some parts are thoughts.
+/// A text: a string, a list of parts, or empty. Some parts are thoughts.
 #[derive(Debug, Default)]
 pub(super) struct Text<'a> {
     pub text: Cow<'a, str>,
     pub thought: String,
 }
 
-/// A part of a text; the text of one may have parts again.
+/// A part of a text; its text may consist of parts again.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Part<'a> {
@@ -162,7 +162,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A count, written as a number of either kind or as text. A negative one is 0.
+/// A count, written as an integer, a float or a text. A negative count is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count(pub Option<u64>);
 
@@ -176,7 +176,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// An amount, written likewise.
+/// An amount, written as an integer, a float or a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Amount(pub Option<f64>);
 

@@ -1,8 +1,8 @@
-//! Models: [`OpenAi`] and [`Anthropic`] by their APIs, the [`demo`], a [`Chain`] of several, and the trait [`Provider`] for your own.
+//! Models: [`OpenAi`] and [`Anthropic`], the [`demo`], a [`Chain`] of models, and the trait [`Provider`] for custom models.
 
-// A request goes down this way: `chain` chooses a model and a key, `host` asks one of them, and its protocol (`openai`,
-// `anthropic`) makes the body of what is `outgoing`. The response comes back up: `response` reads bytes, `reply` builds a reply
-// from what the protocol reads of its events (`lenient`, `thoughts`, `text_calls`). A `refusal` asks for changes, which `host_facts` remembers.
+// Request: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`) serializes the
+// `outgoing` content. Response: `response` reads bytes, and `reply` builds a reply from the protocol's events (`lenient`,
+// `thoughts`, `text_calls`). A `refusal` leads to changed requests, and `host_facts` stores the changes.
 
 pub(crate) mod anthropic;
 pub(crate) mod catalog;
@@ -37,23 +37,23 @@ pub use chain::{Chain, Retry};
 pub use code::{Anthropic, OpenAi, Options};
 pub(crate) use refusal::rejected;
 
-/// A tool as the model sees it.
+/// A tool as offered to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOffer {
-    /// The name of the tool.
+    /// Name of the tool.
     pub name: Cow<'static, str>,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: Cow<'static, str>,
-    /// JSON Schema of the arguments, as JSON text, which requests carry as it is.
+    /// JSON Schema of the arguments, as JSON text, which requests include unchanged.
     pub schema: Cow<'static, str>,
 }
 
-/// The system prompt: `stable` stays the same from turn to turn, so that hosts can cache it; `changing` follows it.
+/// The system prompt. `stable` is identical in every turn, so that hosts can cache it; `changing` follows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System<'a> {
-    /// The part that is the same from turn to turn.
+    /// The part that is identical in every turn.
     pub stable: &'a str,
-    /// The part that differs.
+    /// The part that differs between turns.
     pub changing: &'a str,
 }
 
@@ -64,44 +64,44 @@ impl<'a> System<'a> {
         Self { stable, changing }
     }
 
-    /// All of it.
+    /// Returns the whole prompt.
     pub fn text(&self) -> String {
         [self.stable, self.changing].concat()
     }
 }
 
-/// Overrides the model's own settings for one request.
+/// Overrides of the model's settings for one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
-    /// Randomness of the answer; 0 is the least.
+    /// Randomness of the answer; 0 is the minimum.
     pub temperature: Option<f64>,
-    /// The longest reply, in tokens.
+    /// Maximum length of the reply, in tokens.
     pub max_tokens: Option<u64>,
-    /// Further fields of the request's body; they override all others.
+    /// Additional fields of the request's body; they override all others.
     pub extra_body: Map<String, Value>,
 }
 
 /// One request to a model.
 pub struct Request<'a> {
-    /// The instructions.
+    /// Instructions for the model.
     pub system: System<'a>,
     /// The conversation, oldest first.
     pub messages: &'a [Message],
-    /// Empty: the model must answer in text.
+    /// Tools on offer; if empty, the model must answer in text.
     pub tools: &'a [ToolOffer],
-    /// The tools are declared, so that the request begins like those before it, but the model must answer in text.
+    /// The tools are declared, so that the request starts like the previous ones, but the model must answer in text.
     pub withheld: bool,
-    /// Whether to ask for the reply piece by piece.
+    /// Whether to stream the reply.
     pub stream: bool,
     /// Overrides for this request.
     pub sampling: &'a Sampling,
-    /// Gets the model's thoughts as they arrive.
+    /// Receives the model's thoughts as they arrive.
     pub on_thought: &'a dyn Fn(&str),
-    /// Gets details that `-v` shows.
+    /// Receives details for `-v`.
     pub on_trace: &'a dyn Fn(&str),
-    /// Gets what the user should know about the request: what was left out of it, or which model took its place.
+    /// Receives notices for the user, such as files left out of the request or a replaced model.
     pub on_notice: &'a dyn Fn(&str),
-    /// About how many tokens the request has, without the reply; 0: unknown.
+    /// Estimated size of the request in tokens, without the reply; 0 is unknown.
     pub input_tokens: u64,
     /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
@@ -109,30 +109,30 @@ pub struct Request<'a> {
 
 /// A model that answers requests.
 pub trait Provider: Send + Sync {
-    /// `vendor/model`, as users see it.
+    /// Name for users, as `vendor/model`.
     fn model(&self) -> &str;
 
-    /// The price, as far as it is known.
+    /// Known price, with `None` for unknown parts.
     fn price(&self) -> Price {
         Price::default()
     }
 
-    /// What must not appear in tool results, errors or logs: the key, if there is one.
+    /// Secrets to remove from tool results, errors and logs, such as the key.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Asks once. Calls `on_delta` with the reply's text as it arrives; together the pieces are the reply's text.
+    /// Asks once. Calls `on_delta` with the reply's text as it arrives; the pieces add up to the reply's text.
     ///
     /// # Errors
-    /// See [`ProviderError`]. Text that arrived before a fault has gone to `on_delta`.
+    /// See [`ProviderError`]. Text that arrived before the error was passed to `on_delta`.
     fn chat(
         &self,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError>;
 
-    /// The body that [`Provider::chat`] would send, without keys.
+    /// Returns the body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {
         let messages = request
             .messages
@@ -148,67 +148,67 @@ pub trait Provider: Send + Sync {
     }
 }
 
-/// Why there is no reply. The texts are for a person and hold no key.
+/// Reason for a failed request. The messages are for people and contain no key.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// The host refuses the key, or wants one.
+    /// The host rejects the key, or requires one.
     AuthFailed {
-        /// What the host said.
+        /// The host's message.
         message: String,
         /// The request had no key.
         no_key: bool,
     },
     /// The account has no credit left; a retry does not help.
     Quota(String),
-    /// There is no such model at the host, or no API at this address.
+    /// The host does not have this model, or the address has no API.
     NotFound(String),
-    /// The host will never accept this request, whatever the user says.
+    /// The host rejects this request regardless of the user's message.
     Rejected {
-        /// What the host said.
+        /// The host's message.
         message: String,
-        /// What to do about it.
+        /// Advice for the user.
         hint: &'static str,
     },
-    /// The host will never accept the user's message, its text or its images.
+    /// The host rejects the text or the images of the user's message.
     MessageRefused(String),
-    /// Too many requests; `retry_after` if the host says when to come back.
+    /// Too many requests; `retry_after` is the host's requested delay.
     RateLimited {
-        /// What the host said.
+        /// The host's message.
         message: String,
-        /// How long the host asks to wait.
+        /// The host's requested delay.
         retry_after: Option<Duration>,
     },
-    /// A temporary failure: no connection, silence, a reply that broke off, a server error.
+    /// A temporary failure: no connection, silence, an interrupted reply or a server error.
     Transient {
-        /// What went wrong.
+        /// Description of the failure.
         message: String,
-        /// How long the host asks to wait.
+        /// The host's requested delay.
         retry_after: Option<Duration>,
     },
     /// A server on this machine or a private network is still loading its model.
     Loading(String),
-    /// The request is longer than the model can read.
+    /// The request exceeds the model's context window.
     TooLong {
-        /// What the host said.
+        /// The host's message.
         message: String,
-        /// What the model can read, in tokens, if the host says.
+        /// The model's context window in tokens, if the host reports it.
         limit: Option<u64>,
     },
-    /// No request was made: the key, the proxy or the certificates cannot be used.
+    /// No request was made, because the key, the proxy or the certificates are unusable.
     NotSent(Error),
     /// The turn was stopped, or its time ran out.
     Cancelled(CancelReason),
 }
 
-/// Whether a text in lower case says one of these: `a & b | c` is `a` and `b`, or `c`.
+/// Whether a lower-case text matches a pattern: `a & b | c` requires `a` and `b`, or `c`.
 fn says(text: &str, any: &str) -> bool {
     any.split(" | ")
         .any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
 impl ProviderError {
-    /// The error for the user.
+    /// Converts this error to the user's error message.
     pub(crate) fn into_error(self, model: &str) -> Error {
         let (kind, hint) = match &self {
             Self::NotSent(e) => return e.clone().doing(format!("asking {model}")),
@@ -263,7 +263,7 @@ impl ProviderError {
         )
     }
 
-    /// How long the host asks to wait.
+    /// Returns the host's requested delay before a retry.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after, .. } | Self::Transient { retry_after, .. } => {
@@ -273,7 +273,7 @@ impl ProviderError {
         }
     }
 
-    /// What went wrong, without a hint.
+    /// Returns the description of the failure, without a hint.
     pub fn text(&self) -> &str {
         match self {
             Self::AuthFailed { message: m, .. }

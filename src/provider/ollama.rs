@@ -1,4 +1,4 @@
-//! What an Ollama says of its models: which can use tools, and how much they read at once.
+//! Queries an Ollama server about its models: support for tools, and context windows.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,28 @@ use crate::config::{Env, vendors};
 use crate::http::{Body, Client, Outgoing, Settings, left};
 use crate::json::parse_json;
 
-/// One without anything in memory reads these from its disk. Where none listens, the answer comes at once.
+/// Time limit of a request. Ollama may read the data from disk; without a server, the connection fails immediately.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The largest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// In tokens: what it reads at once unless told otherwise. It cuts the rest off without a word.
+/// Ollama's default context window, in tokens. It truncates longer requests silently.
 const DEFAULT_WINDOW: u64 = 4096;
 
-/// The address where one is expected that nobody configured.
+/// Address of an Ollama server that is not configured.
 pub(crate) fn usual_base(env: &Env) -> String {
     vendors::find("ollama")
         .map(|vendor| vendors::base(vendor, env))
         .unwrap_or_default()
 }
 
-/// Whether one answers there.
+/// Whether an Ollama server answers at the usual address.
 pub(crate) fn is_there(env: &Env) -> bool {
     ask(&usual_base(env), "version", None).is_some()
 }
 
-/// Its first model that can use tools, else the first.
+/// Returns the first model that can use tools, else the first model.
 pub(crate) fn pick_model(env: &Env) -> Option<String> {
     let base = &usual_base(env);
     let tags = ask(base, "tags", None)?;
@@ -49,10 +49,10 @@ pub(crate) fn pick_model(env: &Env) -> Option<String> {
         .map(|name| (*name).to_owned())
 }
 
-/// What it tells of a model. The window is that of the model as it is loaded, else by its own parameters.
+/// Describes a model. The window is the loaded model's, else the model's `num_ctx` parameter, else the default.
 pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
     let loaded = ask(base, "ps", None).unwrap_or_default();
-    // A name without a tag means the latest.
+    // A name without a tag means `:latest`.
     let plain = |name: &str| name.trim_end_matches(":latest").to_owned();
     let is_it = |entry: &&Value| {
         entry["name"]
@@ -83,14 +83,14 @@ fn show(base: &str, model: &str) -> Option<Value> {
     ask(base, "show", Some(&json!({"model": model})))
 }
 
-/// `None` if it does not tell.
+/// Whether a model has a capability; `None` if the server does not report capabilities.
 fn can(shown: &Value, what: &str) -> Option<bool> {
     shown["capabilities"]
         .as_array()
         .map(|all| all.iter().any(|name| name == what))
 }
 
-/// Calls Ollama's own API, which stands beside the OpenAI-compatible one at `base`.
+/// Calls Ollama's native API, next to the OpenAI-compatible API at `base`.
 fn ask(base: &str, path: &str, body: Option<&Value>) -> Option<Value> {
     let url = format!(
         "{}/api/{path}",

@@ -1,4 +1,4 @@
-//! The OpenAI chat completions API, which most of the world speaks.
+//! The OpenAI chat completions API, which most hosts support.
 
 use std::borrow::Cow;
 
@@ -16,12 +16,12 @@ use crate::config::vendors::Protocol;
 use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
 
-/// The endpoint for chats, below a base.
+/// Endpoint for chats, relative to the base.
 pub(super) const CHAT: &str = "/chat/completions";
-/// The version of Azure's API that has this shape.
+/// Version of Azure's API with this format.
 const AZURE_VERSION: &str = "2024-10-21";
 
-/// The body of a request.
+/// Body of a request.
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ impl<'a> Outline<'a> for Body<'a> {
     }
 }
 
-/// The address of an endpoint for a model.
+/// Address of an endpoint for a model.
 pub(super) fn url(model: &Model, endpoint: &str) -> String {
     match model.protocol {
         Protocol::Azure => azure_url(&model.base, &model.id, endpoint),
@@ -124,7 +124,7 @@ pub(super) fn url(model: &Model, endpoint: &str) -> String {
     }
 }
 
-/// The address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
+/// Address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
 fn api_url(base: &str, endpoint: &str) -> String {
     let base = base.trim().trim_end_matches('/').trim_end_matches(CHAT);
     let path = base
@@ -139,8 +139,8 @@ fn api_url(base: &str, endpoint: &str) -> String {
     }
 }
 
-/// The address of an Azure deployment. The base may be the resource's, a deployment's, or that of the newer API, which has
-/// the model's name in the body; a query in it (`?api-version=...`) stays.
+/// Address of an Azure deployment. The base may be the resource, a deployment, or the newer API, whose body has the model's
+/// name. A query in the base (`?api-version=...`) is preserved.
 fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
     let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
     let base = base
@@ -161,7 +161,7 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
     format!("{base}{path}{endpoint}{query}")
 }
 
-/// A message as the API wants it.
+/// A message in the API's format.
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 enum Turn<'a> {
@@ -178,7 +178,7 @@ enum Turn<'a> {
     },
 }
 
-/// The content of a user's message: not every host reads parts, so text alone is sent as a plain string.
+/// Content of a user's message. Some hosts do not support parts, so a lone text is sent as a plain string.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'a> {
@@ -191,7 +191,7 @@ enum Content<'a> {
 enum Part<'a> {
     Text { text: Pieces<'a> },
     ImageUrl { image_url: Url<'a> },
-    // The API refuses a file without a name.
+    // The API rejects a file without a name.
     File { file: File<'a> },
     InputAudio { input_audio: Audio<'a> },
 }
@@ -245,8 +245,8 @@ struct Function<'a> {
     thought_signature: Option<&'a Value>,
 }
 
-/// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
-/// its result. Results are text; the images of a step follow all its results, as a user message.
+/// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
+/// by its result. Results are text; the images of a step follow all its results, as a user message.
 fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
     let ids = out.ids();
     let mut system = out.request.system.text();
@@ -266,7 +266,7 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
                 say(&mut turns, [Part::Text { text }]);
                 say(&mut turns, out.taken(&user.media).flat_map(media_parts));
             }
-            // Hosts refuse a reply that says nothing.
+            // Hosts reject an empty reply.
             Message::Assistant(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
             Message::Assistant(reply) => turns.push(Turn::Assistant(said(reply, out, &ids))),
             Message::ToolResult(result) => {
@@ -296,7 +296,7 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
 }
 
 impl<'a> Content<'a> {
-    /// Adds a part at the end, or at the beginning. Texts are joined while there is nothing else.
+    /// Adds a part at the end, or at the beginning. Texts are joined as long as all parts are text.
     fn add(&mut self, part: Part<'a>, is_first: bool) {
         match (&mut *self, part) {
             (Self::Text(text), Part::Text { text: mut new }) => {
@@ -322,7 +322,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Adds parts to the user message at the end, or to a new one.
+/// Adds parts to the last message if it is a user message, else to a new one.
 fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>) {
     for part in parts {
         match (turns.last_mut(), part) {
@@ -350,7 +350,7 @@ fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) ->
     let mut content = Pieces::from(result.content.as_str());
     content.push(out.replacements(&result.images));
     if content.is_empty() {
-        // Some hosts refuse an empty result.
+        // Some hosts reject an empty result.
         content.push("(empty)");
     }
     Turn::Tool {
@@ -359,7 +359,7 @@ fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) ->
     }
 }
 
-/// The line that names a file, and the file.
+/// Returns the line that names a file, followed by the file.
 fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
     let label = media.label().map(|label| Part::Text { text: label.into() });
     label.into_iter().chain([media_part(media)])
@@ -405,7 +405,7 @@ fn said<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Said<'a> {
     let echoes = out.echoes(reply);
     let calls = reply.calls.iter().enumerate();
     let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, out, ids));
-    // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
+    // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
     let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
     let field = field.filter(|_| echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty());
     let thoughts = |name: &str| Some(reply.reasoning.as_str()).filter(|_| field == Some(name));
@@ -435,7 +435,7 @@ fn call_of<'a>(
         .filter(|(name, _)| *name != SIGNATURE)
         .map(|(name, value)| (name.as_str(), Cow::Borrowed(value)))
         .collect();
-    // Marks a call as another model's. Of several in one reply, only the first is signed.
+    // Marks a call as another model's. Only the first call of a reply is signed.
     if is_first && out.facts.demands("signatures") && !extra.contains_key("extra_content") {
         let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
         extra.insert("extra_content", Cow::Owned(mark));
@@ -478,13 +478,13 @@ struct Choice<'a> {
     message: Lossy<Box<Delta<'a>>>,
     finish_reason: Lossy<String>,
     error: Option<Box<Value>>,
-    /// Moonshot's streams have it here.
+    /// Moonshot's streams report the usage here.
     usage: Lossy<Box<Counts>>,
     stop_details: Option<Box<Value>>,
     content_filter_results: Option<Box<Value>>,
 }
 
-/// A message, or a piece of one.
+/// A message, or a delta of a message.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Delta<'a> {
@@ -496,7 +496,7 @@ struct Delta<'a> {
     reasoning: Text<'a>,
     refusal: Lossy<String>,
     tool_calls: Lossy<Vec<Lossy<Box<CallPiece>>>>,
-    /// The legacy form of a call.
+    /// The legacy format of a call.
     function_call: Lossy<Box<CallPiece>>,
     reasoning_details: Option<Box<Value>>,
     thinking_blocks: Option<Box<Value>>,
@@ -508,7 +508,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
     if let Some(event) = read_all(event) {
         return take(event, into);
     }
-    // A name twice, half of a UTF-16 pair, or a value of the wrong kind.
+    // Typical reasons: a duplicate name, an unpaired UTF-16 surrogate, or a value of the wrong type.
     let value = parse_json(event).map_err(|_| EventError::NotJson)?;
     let mended = value.to_string();
     let event = read_some(&mended).map_err(|_| EventError::NotJson)?;
@@ -543,7 +543,7 @@ fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
         into.text(&event.output_text.text);
         into.text(&event.content.text);
     }
-    // Claude behind a gateway: text in the first choice, calls in the second.
+    // Gateways to Claude may send the text in the first choice and the calls in the second.
     for choice in choices {
         let is_whole = choice.delta.0.is_none();
         let why = || {
@@ -575,7 +575,7 @@ fn take_delta(delta: Delta, is_whole: bool, into: &mut ReplyBuilder) {
     calls.for_each(|call| into.call(*call, is_whole));
 }
 
-/// Why a host refused a reply, in its own words as far as it gives any.
+/// Returns the host's reason for refusing a reply; empty if it gives no reason.
 fn refusal_in(details: Option<&Value>, filters: Option<&Value>) -> String {
     let explanation = details.and_then(|details| details["explanation"].as_str());
     if let Some(explanation) = explanation.filter(|text| !text.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! A request as it is written for one model: what both protocols share.
+//! A request for one model: the parts that both protocols share.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,38 +16,38 @@ use crate::config::Model;
 use crate::json::write_text;
 use crate::message::{Media, Message, Reply, ToolCall, User};
 
-/// The least reply that is asked for, in tokens.
+/// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
-/// The longest reply unless the user sets one; at most a quarter of the window.
+/// Default maximum length of a reply, in tokens; limited to a quarter of the window.
 const DEFAULT_REPLY: u64 = 8192;
 
-/// The name in [`Reply::extra`] of the model that a stored reply is by.
+/// Field of [`Reply::extra`] that names the model of a stored reply.
 const BY: &str = "by";
 
-/// A request, the model that it is for, and what is known of that model.
+/// A request, its model, and the known facts about the model.
 pub(crate) struct Outgoing<'a> {
     pub model: &'a Model,
     pub request: &'a Request<'a>,
     pub facts: &'a HostFacts,
 }
 
-/// Fields that are added to a body as they are, by name.
+/// Additional fields of a body, by name.
 pub(super) type Extra<'a> = BTreeMap<&'a str, Cow<'a, Value>>;
 
-/// A body whose fields can be left out.
+/// A body with optional fields.
 pub(super) trait Body<'a>: Serialize {
-    /// Leaves an optional field out.
+    /// Removes an optional field.
     fn clear(&mut self, field: &str);
     fn extra(&mut self) -> &mut Extra<'a>;
 
-    /// Whether the host demands this field as it is.
+    /// Whether the host requires this field's value.
     fn is_fixed(&self, _field: &str) -> bool {
         false
     }
 }
 
 impl<'a> Outgoing<'a> {
-    /// The text of a body: `extra_body` overrides its fields, and the host's demands override both.
+    /// Serializes a body. `extra_body` overrides its fields, and the host's requirements override both.
     pub(super) fn text(&self, mut body: impl Body<'a>) -> String {
         let own = &self.request.sampling.extra_body;
         let of_model = &self.model.entry.extra_body;
@@ -78,7 +78,7 @@ impl<'a> Outgoing<'a> {
         serde_json::to_string(&body).unwrap_or_default()
     }
 
-    /// The longest reply to ask for, in tokens: what the user wants, as far as the host and the window allow.
+    /// Returns the maximum length of the reply in tokens: the user's setting, limited by the host and the window.
     pub(super) fn max_tokens(&self) -> u64 {
         let sampling = self.request.sampling.max_tokens;
         let wanted = sampling.unwrap_or(self.model.entry.max_tokens);
@@ -94,7 +94,7 @@ impl<'a> Outgoing<'a> {
         wanted.min(limit).min(share).min(left.max(MIN_REPLY))
     }
 
-    /// What the model reads and writes at once, as far as it is known.
+    /// Returns the known context window for the request and the reply together.
     fn window(&self) -> Option<u64> {
         let configured = Some(self.model.entry.context_window).filter(|window| *window > 0);
         let known = self.facts.window.into_iter().chain(configured);
@@ -110,8 +110,8 @@ impl<'a> Outgoing<'a> {
         self.request.stream && !self.facts.lacks("stream")
     }
 
-    /// The tools to declare. Where the host does not take `tool_choice`, withheld ones are left out: some hosts refuse an
-    /// empty list as well.
+    /// Returns the tools to declare. If the host does not support `tool_choice`, withheld tools are omitted. An empty list is
+    /// omitted by the caller, because some hosts reject it.
     pub(super) fn tools(&self) -> Vec<&'a ToolOffer> {
         let request = self.request;
         if request.withheld && self.facts.field("tool_choice").is_none() {
@@ -125,14 +125,14 @@ impl<'a> Outgoing<'a> {
         reply.extra.get(BY).is_none_or(|by| *by == *self.model.name)
     }
 
-    /// Whether the vendor fields of a reply go back to this model.
+    /// Whether a reply's vendor fields are sent back to this model.
     pub(super) fn echoes(&self, reply: &Reply) -> bool {
         let facts = self.facts;
         let takes = !facts.lacks("reasoning") && !facts.lacks(STALE_REASONING);
         takes && self.is_own(reply)
     }
 
-    /// The media that are sent.
+    /// Returns the media that the host accepts.
     pub(super) fn taken(&self, media: &'a [Media]) -> impl Iterator<Item = &'a Media> {
         let facts = self.facts;
         media
@@ -140,7 +140,7 @@ impl<'a> Outgoing<'a> {
             .filter(move |media| !facts.refuses(media.kind()))
     }
 
-    /// The texts in place of media that the host does not take, each on a line below the message.
+    /// Returns placeholders for the media that the host rejects, each on a line after the message.
     pub(super) fn replacements(&self, media: &[Media]) -> String {
         let refused = media
             .iter()
@@ -149,7 +149,7 @@ impl<'a> Outgoing<'a> {
         lines.fold(String::new(), |text, line| text + "\n" + &line)
     }
 
-    /// The text of a user's message, without its notes.
+    /// Returns the text of a user's message, without its notes.
     pub(super) fn user_text(&self, user: &'a User) -> Pieces<'a> {
         let mut pieces = Pieces::default();
         let time = user.shown_time();
@@ -161,7 +161,7 @@ impl<'a> Outgoing<'a> {
         pieces
     }
 
-    /// The ids of the conversation as they are sent: unchanged to the model that made them, hashed to another one.
+    /// Returns the ids to send: unchanged to the model that created them, hashed to any other model.
     pub(super) fn ids(&self) -> Ids<'a> {
         let mut changed = BTreeMap::new();
         for message in self.request.messages {
@@ -177,7 +177,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Map from ids of another model's calls to the ids that are sent.
+/// Map from ids of another model's calls to the ids to send.
 pub(super) struct Ids<'a>(BTreeMap<&'a str, Cow<'a, str>>);
 
 impl<'a> Ids<'a> {
@@ -186,15 +186,14 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// Remembers which model a reply is by, if only that model understands a part of it.
+/// Stores the model of a reply, if only that model understands a part of the reply.
 pub(super) fn sign(reply: &mut Reply, model: &str) {
     if !reply.extra.is_empty() || !reply.calls.is_empty() {
         reply.extra.insert(BY.to_owned(), model.into());
     }
 }
 
-/// Nine letters and digits for an id, which every host takes; the same for the same id, so that calls and results still belong
-/// together.
+/// Shortens an id to nine letters and digits, which every host accepts. Deterministic, so that calls and results still match.
 fn shorten(id: &str) -> Cow<'_, str> {
     const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -208,7 +207,7 @@ fn shorten(id: &str) -> Cow<'_, str> {
     (0..9).map(digit).collect::<String>().into()
 }
 
-/// One text made of pieces, which are joined only as they are written.
+/// Text made of pieces, which are joined during serialization.
 #[derive(Default)]
 pub(super) struct Pieces<'a>(Vec<Cow<'a, str>>);
 
@@ -254,13 +253,13 @@ impl Serialize for Pieces<'_> {
     }
 }
 
-/// A JSON text as it is sent; an empty object for a broken one.
+/// Returns JSON text unchanged, or an empty object if it is broken.
 pub(super) fn raw(json: &str) -> Cow<'_, RawValue> {
     let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
     serde_json::from_str(json).map_or_else(|_| Cow::Owned(empty()), Cow::Borrowed)
 }
 
-/// The arguments of a call as an object.
+/// Returns the arguments of a call as an object.
 pub(super) fn arguments(call: &ToolCall) -> Cow<'_, RawValue> {
     match call.object() {
         Cow::Borrowed(text) => raw(text),

@@ -1,6 +1,6 @@
-//! Reads an error response once, and says what it means: the error for the user, and the changes of the request that it asks for.
+//! Classifies an error response: the error for the user, and the changes of the request that it asks for.
 //!
-//! Hosts agree on little but the status, so the body is read in every shape it comes in, and judged by its words.
+//! Hosts agree only on the status, so the body is parsed in all known formats, and matched by its words.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,39 +14,39 @@ use crate::http::Head;
 use crate::json::{from_json, parse_json};
 use crate::text::one_line;
 
-/// An error response, or an error inside a successful one.
+/// An error response, or an error inside a successful response.
 #[derive(Debug, Default)]
 pub(super) struct Refusal {
     pub status: u16,
-    /// Messages first, then types and codes.
+    /// Error texts: messages first, then types and codes.
     pub texts: Vec<String>,
-    /// The field or place that the host names as wrong.
+    /// Field or location that the host reports as wrong.
     pub param: String,
-    /// The body is a web page, or there is a redirect in its place.
+    /// Whether the body is a web page, or the response is a redirect.
     pub is_page: bool,
     pub retry_after: Option<Duration>,
-    /// `x-should-retry: true`.
+    /// Whether the response has `x-should-retry: true`.
     pub should_retry: bool,
 }
 
-/// What a refused request held, as far as a refusal may name it.
+/// Contents of a rejected request that the error may refer to.
 #[derive(Default)]
 pub(super) struct Sent<'a> {
-    /// Names of the fields at the top of the body.
+    /// Names of the top-level fields of the body.
     pub fields: &'a [String],
     pub tools: &'a [&'a ToolOffer],
     pub max_tokens: u64,
     /// Number of messages.
     pub messages: usize,
     pub has_key: bool,
-    /// The host is on this machine or a private network.
+    /// Whether the host is on this machine or a private network.
     pub is_private: bool,
 }
 
-/// A difference of the request that a refusal asks for.
+/// A change of the request that a refusal asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change {
-    /// Leave out a field or a part.
+    /// Omit a field or a part.
     Without(String),
     /// Add a part.
     With(String),
@@ -62,13 +62,13 @@ pub(super) enum Change {
     WithoutTool(String),
 }
 
-/// Leaves the thoughts out of one request; never stored.
+/// Omits the thoughts from one request; never stored.
 pub(super) const STALE_REASONING: &str = "stale reasoning";
 
-/// A conversation for which this many messages can be too many.
+/// Minimum length of a conversation for which an unexplained refusal counts as too long.
 const SEVERAL_TURNS: usize = 3;
 
-/// Anthropic's names of errors and the status of each. An error inside a stream has only the name.
+/// Anthropic's error types and their status codes. An error inside a stream has only the type.
 const STATUS_OF_TYPE: [(&str, u16); 8] = [
     ("invalid_request_error", 400),
     ("authentication_error", 401),
@@ -87,7 +87,7 @@ const NO_MODEL: &str = "model_not_found | not a valid model | invalid model name
     model & not exist | model & not found | model & retired | model & deprecated | model & decommissioned | \
     model & no longer";
 
-/// Parts that some models do not take, and the words of their refusals (see [`says`]).
+/// Parts that some models reject, and patterns of the errors (see [`says`]).
 const WITHOUT: [(&str, &str); 8] = [
     (
         "files",
@@ -98,7 +98,7 @@ const WITHOUT: [(&str, &str); 8] = [
         "audio",
         "input_audio | audio input | support & audio | unsupported content[].type | content blocks are expected",
     ),
-    // The refusal of one bad image names its format, size or encoding.
+    // The error for a single bad image mentions its format, size or encoding.
     (
         "images",
         "support image input | image input is not | unknown variant & image_url | image_url is only supported | \
@@ -123,7 +123,7 @@ const WITHOUT: [(&str, &str); 8] = [
         "content & null | content & nil | content & none | content & string | content & required",
     ),
 ];
-/// Parts that some models demand.
+/// Parts that some models require.
 const WITH: [(&str, &str); 3] = [
     ("adaptive", "thinking & adaptive"),
     (
@@ -133,7 +133,7 @@ const WITH: [(&str, &str); 3] = [
     ("signatures", "thought_signature"),
 ];
 
-/// Fields that no host can do without, or that have rules of their own.
+/// Fields that are always required, or that have separate rules.
 const NEEDED: [&str; 7] = [
     "model",
     "messages",
@@ -143,25 +143,25 @@ const NEEDED: [&str; 7] = [
     "tools",
     "system",
 ];
-/// Fields that a host may refuse for their value: a refusal need only name them.
+/// Fields that a host may reject because of their value; the error need only name them.
 const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
-/// Words of the refusal of a field.
+/// Patterns of errors about a field.
 const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
     not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
 
-/// What a long request exceeds.
+/// Subjects of errors about length.
 const SUBJECTS: &str = "token | context | prompt | input | length | messages | n_ctx";
 const EXCESS: &str = "exceed | too long | too large | too many | longer | larger | greater | maximum | max length | limit | \
     less than | at most | <= | range | reduce | shorter | overflow";
-/// Sentences about something else.
+/// Words of sentences about other limits.
 const NOT_LENGTH: &str =
     "byte | mb | pixel | timeout | timed out | per minute | per min | per day | rate limit | quota";
-/// After these words stands a limit.
+/// Words that precede a limit.
 const LIMIT_WORDS: &str =
     "context length|window|size|limit|maximum|max|allowed|only|less than|at most|n_ctx";
-/// A smaller limit is none.
+/// Minimum plausible limit.
 const MIN_LIMIT: u64 = 256;
-/// A smaller limit must be in tokens.
+/// Minimum plausible limit in a sentence that does not mention tokens.
 const MIN_PLAIN_LIMIT: u64 = 4096;
 
 impl Refusal {
@@ -194,12 +194,12 @@ impl Refusal {
         }
     }
 
-    /// All texts, in lower case.
+    /// Returns all texts in lower case, joined.
     fn said(&self) -> String {
         self.texts.join("; ").to_lowercase()
     }
 
-    /// The message for the user.
+    /// Returns the message for the user.
     fn message(&self) -> String {
         let (status, said) = (self.status, one_line(&self.texts.join("; "), 300));
         match status {
@@ -213,7 +213,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it points into the conversation.
+    /// Whether the error refers to a message of the conversation.
     fn names_message(&self) -> bool {
         is_match(
             r"\bmessages?[\[.]\d",
@@ -226,7 +226,7 @@ fn is_match(pattern: &str, text: &str) -> bool {
     Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
 }
 
-/// The error, and the changes that the refusal asks for, the likeliest first. The first rule that fits decides the error.
+/// Returns the error and the requested changes, the most likely one first. The first matching rule determines the error.
 pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Change>) {
     let (status, said, message) = (refusal.status, refusal.said(), refusal.message());
     if let Some(refused) = account_error(refusal, &said, sent) {
@@ -263,7 +263,7 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Ch
     (error, changes)
 }
 
-/// A refusal of the key or for want of credit. What the credit covers limits the reply.
+/// Detects a rejected key or a lack of credit. The remaining credit limits the reply.
 fn account_error(
     refusal: &Refusal,
     said: &str,
@@ -289,7 +289,7 @@ fn account_error(
     is_refused.then(|| (ProviderError::AuthFailed { message, no_key }, Vec::new()))
 }
 
-/// An error that is neither about the account nor about the conversation.
+/// Classifies errors that concern neither the account nor the conversation.
 fn other_error(refusal: &Refusal, said: &str, sent: &Sent, is_plain: bool) -> ProviderError {
     let (status, message, retry_after) = (refusal.status, refusal.message(), refusal.retry_after);
     let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(said, NO_MODEL);
@@ -333,7 +333,7 @@ fn wrong_address(message: String) -> ProviderError {
     }
 }
 
-/// Whether a refusal is about the conversation: it points into a message, or names nothing that the request holds.
+/// Whether a refusal is about the conversation: it refers to a message, or to no field of the request.
 fn is_of_message(refusal: &Refusal, said: &str, sent: &Sent) -> bool {
     if refusal.names_message() {
         return true;
@@ -346,20 +346,20 @@ fn is_of_message(refusal: &Refusal, said: &str, sent: &Sent) -> bool {
     refusal.param.is_empty() && !sent.fields.iter().any(|field| is_named(&field))
 }
 
-/// Where a text, in lower case, has a name as a word.
+/// Finds a name as a whole word in a lower-case text.
 fn place_of(name: &str, text: &str) -> Option<usize> {
     let word = Regex::new(&format!(r"\b{}\b", escape(&name.to_lowercase()))).ok()?;
     word.find(text).map(|found| found.start())
 }
 
-/// A refusal of one tool or of their number.
+/// Detects a refusal of one tool or of the number of tools.
 fn tool_change(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
     if sent.tools.is_empty() || matches!(refusal.status, 404 | 429) {
         return None;
     }
     let named = format!("{} {said}", refusal.param.to_lowercase());
     let place = Regex::new(r"(function_declarations|tools)[\[.](?<at>\d+)").ok()?;
-    // Gemini's places have the function within the tools.
+    // Gemini's locations include the function within the tools.
     let place = place
         .captures_iter(&named)
         .max_by_key(|found| found[1].len());
@@ -390,7 +390,7 @@ fn tool_change(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
     usize::try_from(below).ok().map(Change::MaxTools)
 }
 
-/// A field that wants another value or another name.
+/// Detects a field that requires another value or another name.
 fn value_change(said: &str) -> Option<Change> {
     let set = Regex::new(r#"set `?'?"?(?<name>[a-z_]+)[`'"]? to ['"`](?<value>[a-z0-9_.-]+)['"`]"#)
         .ok()?;
@@ -408,14 +408,14 @@ fn value_change(said: &str) -> Option<Change> {
     is_unknown.then(|| Change::Without("max_completion_tokens".to_owned()))
 }
 
-/// A limit of the reply that is lower than ours.
+/// Returns a limit of the reply that is lower than the requested length.
 fn reply_limit(said: &str, sent: &Sent) -> Option<u64> {
     let tied = Regex::new(
         r"max_(completion_|output_)?tokens\W{0,3}(must|should|cannot|can't|may not|has to|needs to|is limited|<=|at most)[^0-9.;]{0,60}(?<limit>[0-9][0-9,_]*)",
     )
     .ok()?;
     let is_lower = |limit: &u64| *limit > 0 && *limit < sent.max_tokens;
-    // "must be at least 1" is no upper end.
+    // "must be at least 1" is not an upper limit.
     let tied = tied
         .captures(said)
         .filter(|found| !found[0].contains("at least"));
@@ -430,15 +430,15 @@ fn reply_limit(said: &str, sent: &Sent) -> Option<u64> {
     in_range(said, sent)
 }
 
-/// The highest number of a text below our limit.
+/// Returns the highest number of a text below the requested length.
 fn in_range(said: &str, sent: &Sent) -> Option<u64> {
     numbers(said)
         .filter(|number| *number > 1 && *number < sent.max_tokens)
         .max()
 }
 
-/// Whether the request was too long, and the limit if it is stated.
-#[allow(clippy::option_option)] // the outer one says whether the rule applies
+/// Whether the request was too long, and the limit if the error states it.
+#[allow(clippy::option_option)] // the outer option is whether the rule applies
 fn length(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Option<u64>> {
     if matches!(refusal.status, 401..=404) || refusal.is_page {
         return None;
@@ -467,7 +467,7 @@ fn length(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Option<u64>> {
     if long.is_empty() {
         return None;
     }
-    // A limit that is called one, in any sentence, counts before a mere number.
+    // A limit that any sentence states explicitly takes precedence over a plain number.
     let mut named = sentences.iter().filter(|sentence| says(sentence, SUBJECTS));
     let mere = || long.iter().find_map(|sentence| mere_limit(sentence));
     let limit = named.find_map(|sentence| stated_limit(sentence));
@@ -481,7 +481,7 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
     text.split(['\n', ';']).flat_map(|line| line.split(". "))
 }
 
-/// A sentence without names like `max_tokens`, unless the name itself says that something is too long.
+/// Removes names such as `max_tokens` from a sentence, except names that mean an excess.
 fn without_names(sentence: &str) -> String {
     let words = sentence.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_');
     let is_kept = |word: &&str| {
@@ -493,13 +493,13 @@ fn without_names(sentence: &str) -> String {
     words.filter(is_kept).collect()
 }
 
-/// Whether a text has one of these as a word, or as its beginning.
+/// Whether a text contains one of the alternatives as a word or its plural.
 fn has_word(text: &str, any: &str) -> bool {
     let words = any.replace(" | ", "|");
     is_match(&format!(r"\b({words})s?\b"), text)
 }
 
-/// A sentence without the number after "by", which is the excess.
+/// Removes the number after "by", which is the excess.
 fn without_excess(sentence: &str) -> String {
     let pattern = Regex::new(r"\bby (about )?[0-9][0-9,_]*");
     pattern.map_or_else(
@@ -508,7 +508,7 @@ fn without_excess(sentence: &str) -> String {
     )
 }
 
-/// The limit that a sentence calls one: the upper end of a range, else after a sign, else after a word.
+/// Returns a limit that a sentence states explicitly: the upper end of a range, else after a sign, else after a word.
 fn stated_limit(sentence: &str) -> Option<u64> {
     let sentence = &without_excess(sentence);
     let range = Regex::new(r"\[\s*[0-9]+\s*,\s*(?<limit>[0-9]+)\s*\]").ok()?;
@@ -529,7 +529,7 @@ fn stated_limit(sentence: &str) -> Option<u64> {
     limit.filter(|limit| is_in_tokens(*limit, sentence))
 }
 
-/// The smaller of two numbers in a sentence, or the only one.
+/// Returns the smaller of two numbers in a sentence, or the only number.
 fn mere_limit(sentence: &str) -> Option<u64> {
     let sentence = &without_excess(sentence);
     let found: Vec<u64> = numbers(sentence).filter(|number| *number > 0).collect();
@@ -541,13 +541,13 @@ fn mere_limit(sentence: &str) -> Option<u64> {
     is_in_tokens(limit, sentence).then_some(limit)
 }
 
-/// Whether a number can be a limit in tokens. A code or a count of something else may be small.
+/// Whether a number can be a limit in tokens. Codes and other counts may be small.
 fn is_in_tokens(limit: u64, sentence: &str) -> bool {
     let names_tokens = sentence.contains("token") || sentence.contains("n_ctx");
     !(MIN_LIMIT..MIN_PLAIN_LIMIT).contains(&limit) || names_tokens
 }
 
-/// The number at this place, unless it is a part of a name, a date or a decimal.
+/// Parses the number at this position, unless it is a part of a name, a date or a decimal.
 fn plain_number(text: &str, start: usize, end: usize) -> Option<u64> {
     let before = text[..start].chars().next_back();
     let mut after = text[end..].chars();
@@ -558,7 +558,7 @@ fn plain_number(text: &str, start: usize, end: usize) -> Option<u64> {
     number(&text[start..end]).filter(|_| !is_name)
 }
 
-/// The whole numbers of a text, as far as they stand alone.
+/// Returns the separate integers of a text.
 fn numbers(text: &str) -> impl Iterator<Item = u64> {
     let pattern = Regex::new("[0-9][0-9,_]*").ok();
     let found: Vec<(usize, usize)> = pattern.map_or_else(Vec::new, |pattern| {
@@ -579,7 +579,7 @@ fn number_after(word: &str, text: &str) -> Option<u64> {
     numbers(rest).next()
 }
 
-/// Parts and fields that the host does not take, or demands.
+/// Returns the parts and fields that the host rejects or requires.
 fn part_changes(refusal: &Refusal, said: &str, sent: &Sent) -> Vec<Change> {
     let with = WITH.iter().filter(|(_, words)| says(said, words));
     let mut changes: Vec<Change> = with
@@ -602,7 +602,7 @@ fn part_changes(refusal: &Refusal, said: &str, sent: &Sent) -> Vec<Change> {
     changes
 }
 
-/// The field at the top of the body that a refusal names, the first of several.
+/// Returns the first top-level field of the body that a refusal mentions.
 fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
     let is_refusing = says(said, REFUSING);
     let names = sent
@@ -617,15 +617,15 @@ fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
         .map(|(_, name)| name.clone())
 }
 
-/// What an error body says.
+/// Contents of an error body.
 #[derive(Default)]
 struct Details {
-    /// Messages first, then types and codes.
+    /// Error texts: messages first, then types and codes.
     texts: Vec<String>,
-    /// The status that the body itself names.
+    /// Status in the body.
     status: Option<u16>,
     param: String,
-    /// Headers of another host that a gateway passes on.
+    /// Headers of another host that a gateway forwards.
     headers: Vec<(String, String)>,
 }
 
@@ -633,9 +633,9 @@ impl Details {
     fn collect(&mut self, value: &Value) {
         match value {
             Value::String(text) => match parse_json(text) {
-                // OpenRouter puts the host's own answer into `metadata.raw`.
+                // OpenRouter stores the host's answer in `metadata.raw`.
                 Ok(inner @ Value::Object(_)) => self.collect(&inner),
-                // A code in digits is none of the numbers that a message states.
+                // A numeric code must not be mistaken for a number in a message.
                 _ if text.trim().bytes().all(|b| b.is_ascii_digit()) => {}
                 _ if self.texts.contains(text) => {}
                 _ => self.texts.push(text.trim().to_owned()),
@@ -663,7 +663,7 @@ impl Details {
                         .into_iter()
                         .for_each(|field| self.collect(field));
                 }
-                // FastAPI's place of a fault, and llama.cpp's window.
+                // FastAPI's error location, and llama.cpp's window.
                 let place = fields
                     .get("loc")
                     .and_then(Value::as_array)
@@ -692,7 +692,7 @@ impl Details {
     }
 }
 
-/// The status that an error object names by number or by type.
+/// Returns the status of an error object, by number or by type.
 fn status_in(error: &Value) -> Option<u16> {
     let number = |name| {
         error

@@ -1,5 +1,5 @@
-//! Builds a reply from what a protocol reads of its events: texts, thoughts, pieces of calls, details and counts. Decides what may
-//! be shown: no thoughts before the answer, nothing that may yet turn out to be a call, and no special token at the end.
+//! Builds a reply from a protocol's events: texts, thoughts, deltas of calls, details and counts. Decides which text may be
+//! shown: never thoughts before the answer, potential calls, or special tokens at the end.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,16 +11,16 @@ use super::{ProviderError, ToolOffer};
 use crate::json::{parse_json, refuse_more_values};
 use crate::message::{Reply, Stop, ToolCall, Usage};
 
-/// The name in [`Reply::extra`] of the field that held the reasoning.
+/// Field of [`Reply::extra`] with the original name of the reasoning field.
 pub(super) const REASONING_FIELD: &str = "reasoning_field";
 /// Thoughts of Anthropic's models, some of them signed.
 pub(super) const THOUGHTS: &str = "thinking_blocks";
-/// Fields of a reply that go back to the vendor unchanged.
+/// Fields of a reply that are returned to the vendor unchanged.
 pub(super) const ECHOED: [&str; 2] = ["reasoning_details", THOUGHTS];
-/// Fields of a detail that arrive in pieces; the others keep the first value.
+/// Fields of a detail that arrive in pieces; other fields are set once.
 const JOINED: [&str; 4] = ["text", "summary", "data", "thinking"];
 
-/// What an event was.
+/// Effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Progress {
     /// A sign of life.
@@ -28,17 +28,17 @@ pub(crate) enum Progress {
     Content,
 }
 
-/// Why an event was not read.
+/// Reason for an unreadable event.
 #[derive(Debug, PartialEq)]
 pub(crate) enum EventError {
     NotJson,
-    /// It has more values than any that a host sends; each may take a hundred times its bytes.
+    /// The event has more values than any host sends; each value may take a hundred times its size.
     TooLarge(String),
     /// An error object in place of a reply.
     Refused(Value),
 }
 
-/// Maximum number of values of an event.
+/// Maximum number of values in an event.
 const MAX_VALUES: usize = 500_000;
 
 impl EventError {
@@ -52,14 +52,14 @@ impl EventError {
 /// Reads an event of a stream, or a whole body.
 pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<Progress, EventError>;
 
-/// What may be shown of a reply, and was not before.
+/// New visible parts of a reply.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Visible {
     pub text: String,
     pub thought: String,
 }
 
-/// A piece of a call, or a whole one. Its name and arguments stand in `function` or at the top; some hosts say `parameters`.
+/// A delta of a call, or a whole call. Name and arguments are in `function` or at the top; some hosts send `parameters`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CallPiece {
@@ -114,7 +114,7 @@ impl From<CallPiece> for ToolCall {
     }
 }
 
-/// What a host counts, by any of its names.
+/// Token counts of a host, by all known names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Counts {
@@ -136,31 +136,31 @@ struct Details {
     cached_tokens: Count,
 }
 
-/// A reply in the making.
+/// An incomplete reply.
 pub(crate) struct ReplyBuilder<'a> {
-    /// The tools that calls in the text may name.
+    /// Tools that calls in the text may name.
     offers: &'a [ToolOffer],
     reply: Reply,
     refusal: String,
-    /// For each call, the `index` it was sent under.
+    /// The `index` of each call, as sent by the host.
     slots: Vec<Option<u64>>,
-    /// Bytes of the text that were shown, or are never shown.
+    /// Number of bytes of the text that were shown, or are never shown.
     shown: usize,
-    /// Bytes of the thoughts that were shown.
+    /// Number of bytes of the thoughts that were shown.
     shown_thoughts: usize,
-    /// The reply is past the thinking that can begin its text.
+    /// Whether the reply is past the thinking that can start its text.
     past_thinking: bool,
-    /// The text can no longer turn out to be calls.
+    /// Whether the text can no longer turn out to be calls.
     past_calls: bool,
     has_news: bool,
     stage: Stage,
 }
 
-/// How far a reply has come.
+/// Progress of a reply.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
     Begun,
-    /// The host has given a reason to finish.
+    /// The host has sent a finish reason.
     Finished,
     /// The stream has ended.
     Ended,
@@ -187,8 +187,8 @@ impl<'a> ReplyBuilder<'a> {
         self.has_news |= !text.is_empty();
     }
 
-    /// Takes a thought from this field. Some hosts send the same thought in two fields, and some want it back under the name
-    /// they used.
+    /// Adds a thought from this field. Some hosts send each thought in two fields, and some require its original field name
+    /// back.
     pub(super) fn thought(&mut self, field: &str, text: &str) {
         if text.is_empty() {
             return;
@@ -208,7 +208,7 @@ impl<'a> ReplyBuilder<'a> {
     pub(super) fn usage(&mut self, counts: &Counts) {
         let usage = &mut self.reply.usage;
         let prompt = counts.prompt_tokens.0.or_else(|| {
-            // Anthropic's leave out what was read from the cache or written to it; ours counts all.
+            // Anthropic excludes tokens read from or written to the cache; `prompt_tokens` includes them.
             let apart = [
                 counts.cache_read_input_tokens.0,
                 counts.cache_creation_input_tokens.0,
@@ -231,8 +231,8 @@ impl<'a> ReplyBuilder<'a> {
         self.reply.cost = counts.cost.0.or(self.reply.cost);
     }
 
-    /// The host has given a reason to finish, and perhaps why. Vendors have some twenty reasons; it matters only whether calls
-    /// may run.
+    /// Records the host's finish reason, and its explanation if it gives one. Vendors have about twenty reasons; the only
+    /// difference that matters is whether calls may run.
     pub(super) fn stop(&mut self, reason: &str, why: impl FnOnce() -> String) {
         if reason.is_empty() {
             return;
@@ -252,7 +252,7 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// The stream has ended.
+    /// Marks the end of the stream.
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Ended;
     }
@@ -261,12 +261,12 @@ impl<'a> ReplyBuilder<'a> {
         self.stage == Stage::Ended
     }
 
-    /// Whether the host has said that the reply is complete.
+    /// Whether the host has reported that the reply is complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.stage != Stage::Begun
     }
 
-    /// Whether content has come since the last time.
+    /// Whether content has arrived since the last call.
     pub(super) fn progress(&mut self) -> Progress {
         if std::mem::take(&mut self.has_news) {
             Progress::Content
@@ -275,7 +275,7 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// Takes a vendor's field, whose entries may come in pieces: those of the same type and index are one.
+    /// Adds a vendor's field. Its entries may arrive in pieces with equal type and index.
     pub(super) fn detail(&mut self, name: &str, value: Value) {
         if value.is_null() {
             return;
@@ -300,9 +300,9 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// Takes a piece of a call. It continues an earlier call when it carries the same index and neither a new id nor a new
-    /// name: some hosts leave the index out, others send every call under 0. A piece without a name begins no call, and a
-    /// whole call continues none.
+    /// Adds a delta of a call. It continues an earlier call if it has the same index and neither a new id nor a new name,
+    /// because some hosts omit the index and others send every call with index 0. A delta without a name starts no call, and a
+    /// whole call continues no other call.
     pub(super) fn call(&mut self, piece: CallPiece, is_whole: bool) {
         self.has_news = true;
         let index = piece.index.0;
@@ -310,7 +310,7 @@ impl<'a> ReplyBuilder<'a> {
         let at = match index {
             _ if is_whole => None,
             Some(_) => self.slots.iter().rposition(|slot| *slot == index),
-            // Without an index: the call of that id; without an id, the last call.
+            // Without an index, a delta belongs to the call with its id; without an id, to the last call.
             None if new.id.is_empty() => self.slots.len().checked_sub(1),
             None => self.reply.calls.iter().rposition(|c| c.id == new.id),
         };
@@ -338,7 +338,7 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// The text and the thoughts that may be shown now and were not before.
+    /// Returns the text and the thoughts that have become visible.
     pub(crate) fn take_visible(&mut self) -> Visible {
         let thought = self.reply.reasoning[self.shown_thoughts..].to_owned();
         self.shown_thoughts = self.reply.reasoning.len();
@@ -373,7 +373,7 @@ impl<'a> ReplyBuilder<'a> {
         new
     }
 
-    /// The reply, and what of it was not shown yet.
+    /// Returns the reply and its parts that were not shown yet.
     pub(crate) fn finish(mut self) -> Result<(Reply, Visible), ProviderError> {
         let mut reply = self.reply;
         let (start, inner) = thoughts::split(&reply.text);
@@ -405,7 +405,7 @@ impl<'a> ReplyBuilder<'a> {
         for call in &mut reply.calls {
             call.name = text_calls::plain_name(&call.name).to_owned();
         }
-        // They would poison the conversation.
+        // Hosts would reject every further request of the conversation.
         reply.calls.retain(|call| !call.name.is_empty());
         finish_thoughts(&mut reply.extra);
         let mut visible = Visible::default();
@@ -419,7 +419,7 @@ impl<'a> ReplyBuilder<'a> {
     }
 }
 
-/// Adds a piece of a detail to the entry of the same type and index, or as a new one.
+/// Appends a piece to the entry with the same type and index, or adds an entry.
 fn join(have: &mut Vec<Value>, piece: Value) {
     let index = piece.get("index").filter(|index| !index.is_null());
     let kind = piece.get("type").filter(|kind| !kind.is_null());
@@ -427,7 +427,7 @@ fn join(have: &mut Vec<Value>, piece: Value) {
         let is_kind = kind.is_none_or(|kind| entry.get("type") == Some(kind));
         match index {
             Some(index) => is_kind && entry.get("index") == Some(index),
-            // Thoughts without an index belong together up to their signature.
+            // Thoughts without an index form one entry, which ends with a signature.
             None => is_kind && piece.get("thinking").is_some() && !has_text(entry, "signature"),
         }
     };
@@ -456,7 +456,7 @@ fn has_text(value: &Value, name: &str) -> bool {
     value[name].as_str().is_some_and(|text| !text.is_empty())
 }
 
-/// Leaves out thoughts without a signature, which their vendor refuses.
+/// Removes thoughts without a signature, which the vendor rejects.
 fn finish_thoughts(extra: &mut Map<String, Value>) {
     let Some(Value::Array(blocks)) = extra.get_mut(THOUGHTS) else {
         return;
@@ -470,7 +470,7 @@ fn finish_thoughts(extra: &mut Map<String, Value>) {
     }
 }
 
-/// Whether a piece can belong to a call. Another id, or a name after complete arguments, begins the next call.
+/// Whether a delta can belong to a call. Another id, or a name after complete arguments, starts the next call.
 fn continues(call: &ToolCall, piece: &ToolCall) -> bool {
     if !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id {
         return false;

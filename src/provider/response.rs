@@ -1,4 +1,4 @@
-//! Reads a host's response as it arrives, streamed or whole, and notices when the host falls silent.
+//! Reads a host's response as it arrives, streamed or whole, and detects a silent host.
 
 use std::time::{Duration, Instant};
 
@@ -14,24 +14,23 @@ use crate::message::Reply;
 use crate::sse;
 use crate::text::foreign_line;
 
-/// The most decoded bytes that are read of an error, of a whole answer, which becomes values many times its size, and of a
-/// streamed one.
+/// Size limits in decoded bytes: for an error, for a whole answer, whose values take many times its size, and for a streamed
+/// answer.
 const MOST_ERROR: usize = 256 << 10;
 const MOST_WHOLE: usize = 8 << 20;
 const MOST_STREAMED: usize = 16 << 20;
 
-/// A response under way.
+/// A response that is being read.
 pub(super) struct Response<'a> {
     host: &'a str,
     exchange: Exchange,
-    /// The longest time before the first content, and without content after it. Bytes do not count: a stream of pings is
-    /// silent.
+    /// Time limits before the first content, and between contents. Other bytes do not count, so a stream of pings is silent.
     patience: (Duration, Duration),
-    /// When content last arrived, or a piece of the request left.
+    /// Time when content last arrived, or a piece of the request was sent.
     last_progress: Instant,
-    /// The body is packed, though none of that was asked for: `gzip`, or an encoding that is not known here.
+    /// Unrequested content encoding of the body, such as `gzip`; other encodings fail.
     encoding: String,
-    /// A packed body was read to its end.
+    /// Whether a compressed body was read to its end.
     is_unpacked: bool,
 }
 
@@ -55,7 +54,7 @@ impl<'a> Response<'a> {
         Ok(head)
     }
 
-    /// Waits for what `next` reads, up to the limit on silence.
+    /// Waits for the result of `next`, up to the limit on silence.
     fn wait<T>(
         &mut self,
         next: fn(&mut Exchange, Duration) -> Result<T, Fault>,
@@ -79,7 +78,7 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Reads the next piece, after `read` bytes of at most `most`.
+    /// Reads the next piece, adds its size to `read`, and fails if the sum exceeds `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
         if self.is_unpacked {
             return Ok(None);
@@ -104,7 +103,7 @@ impl<'a> Response<'a> {
         Ok(piece)
     }
 
-    /// The whole body of a packed answer.
+    /// Returns the whole decompressed body of a gzip answer.
     fn unpacked(&mut self, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
         let mut packed = Vec::new();
         while let Some(piece) = self.wait(Exchange::body)? {
@@ -119,7 +118,7 @@ impl<'a> Response<'a> {
         unpacked.map(Some).ok_or_else(broken)
     }
 
-    /// The body of an error. A fault ends it: half an error message is better than none.
+    /// Returns the body of an error. A fault ends it, because half an error message is better than none.
     pub(super) fn error_body(&mut self) -> Vec<u8> {
         let (mut body, mut read) = (Vec::new(), 0);
         while let Ok(Some(piece)) = self.piece(&mut read, MOST_ERROR) {
@@ -128,7 +127,7 @@ impl<'a> Response<'a> {
         body
     }
 
-    /// The body of a whole answer.
+    /// Returns the body of a whole answer.
     pub(super) fn body(&mut self) -> Result<Vec<u8>, ProviderError> {
         let (mut body, mut read) = (Vec::new(), 0);
         while let Some(piece) = self.piece(&mut read, MOST_WHOLE)? {
@@ -137,7 +136,7 @@ impl<'a> Response<'a> {
         Ok(body)
     }
 
-    /// The reply in a successful answer. A host that cannot stream answers whole, whatever it was asked for.
+    /// Returns the reply in a successful answer. A host without streaming support sends a whole answer.
     pub(super) fn reply(
         &mut self,
         (mut reply, read): (ReplyBuilder, Read),
@@ -158,10 +157,9 @@ impl<'a> Response<'a> {
             let piece = match self.piece(&mut received, most) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
-                // Once the reply is complete, it does not matter how the connection ends.
+                // The end of the connection does not matter after a complete reply.
                 Err(ProviderError::Transient { .. }) if reply.is_complete() => break,
-                // The user keeps everything that arrived, including text that was held back because it could have become a
-                // call.
+                // The user sees everything that arrived, including text that was withheld because it could have become a call.
                 Err(e @ ProviderError::Cancelled(_)) => {
                     let left = reply.finish().map(|(_, left)| left);
                     show(&Visible {
@@ -172,7 +170,7 @@ impl<'a> Response<'a> {
                 }
                 Err(e) => return Err(e.into()),
             };
-            // Some hosts stream under the wrong content type.
+            // Some hosts stream with the wrong content type.
             is_stream |=
                 body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
             let mut has_content = false;
@@ -185,7 +183,7 @@ impl<'a> Response<'a> {
                     }
                 }
             } else {
-                // Hosts send white space to keep a connection alive while the model thinks.
+                // Hosts send white space to maintain a connection while the model thinks.
                 has_content = piece.iter().any(|b| !b.is_ascii_whitespace());
                 body.extend(piece);
             }
@@ -206,7 +204,7 @@ impl<'a> Response<'a> {
                 "{n} events of the stream were not JSON, and are lost"
             )),
         }
-        // The end of the connection is not the end of the reply.
+        // A closed connection does not mean a complete reply.
         if !reply.is_complete() {
             return Err(transient("the answer broke off").into());
         }
@@ -219,12 +217,12 @@ impl<'a> Response<'a> {
 /// The events of a stream.
 struct Events {
     read: Read,
-    /// Events that are not JSON.
+    /// Number of events that are not JSON.
     unreadable: u32,
 }
 
 impl Events {
-    /// Takes the data of an event; true if it has content.
+    /// Handles the data of an event; returns whether it has content.
     fn take(
         &mut self,
         data: &str,
@@ -253,7 +251,7 @@ impl Events {
     }
 }
 
-/// The reply in a whole body.
+/// Returns the reply in a whole body.
 fn whole(
     (mut reply, read): (ReplyBuilder, Read),
     body: &[u8],
@@ -285,7 +283,7 @@ fn transient(message: impl Into<String>) -> ProviderError {
     transient_for(message, None)
 }
 
-/// An error object in an answer whose status promised a reply.
+/// Wraps an error object from a response with a successful status.
 fn error_in_answer(error: &Value) -> ReadError {
     ReadError::Refusal(json!({ "error": error }).to_string())
 }

@@ -1,4 +1,4 @@
-//! What the tests of this module share.
+//! Shared code of this module's tests.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::config::vendors::Protocol;
 use crate::config::{Config, Env};
 use crate::message::Message;
 
-/// The body of a request for a conversation.
+/// Returns the body of a request for a conversation.
 pub(super) fn wire(protocol: Protocol, system: &str, messages: &[Message]) -> Value {
     let list = r#"{"model_list":[{"model":"x/y","api_base":"http://h"}]}"#;
     let config = Config::load(Some(("c", list)), &Env::new(), Vec::new());

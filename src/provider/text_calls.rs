@@ -1,7 +1,7 @@
-//! Calls that a model has written into its text, as small local models do when their server does not parse them.
+//! Calls in the text of an answer, as small local models write them when their server does not parse them.
 //!
-//! A text is read as calls only if all of it is calls in one of the common forms, and each names an offered tool: an answer may
-//! well be about calls. A text that begins with another mark of a call is an error, because nobody wants to read it.
+//! A text is read as calls only if it consists of calls in common formats and each names an offered tool, because an answer may
+//! be about calls. A text that starts with another mark of a call is an error, because it is unreadable for people.
 
 use serde_json::{Map, Value};
 
@@ -14,9 +14,9 @@ use crate::message::ToolCall;
 const TOOL_CALL: &str = "<tool_call>";
 const FUNCTION: &str = "<function=";
 const FENCE: &str = "```";
-/// The words after a fence that may hold calls.
+/// Language tags of code blocks that may contain calls.
 const LANGUAGES: [&str; 5] = ["", "json", "tool_code", "tool_call", "tool_calls"];
-/// The first fields of an object that is a call.
+/// First fields of an object that is a call.
 const FIELDS: [&str; 8] = [
     "name",
     "arguments",
@@ -27,9 +27,9 @@ const FIELDS: [&str; 8] = [
     "tool_name",
     "tool_calls",
 ];
-/// What models write before the name of a tool.
+/// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
-/// Words of a mark that begins a call.
+/// Words of a mark that starts a call.
 const CALL_WORDS: [&str; 7] = [
     "tool",
     "tools",
@@ -39,21 +39,21 @@ const CALL_WORDS: [&str; 7] = [
     "functions",
     "invoke",
 ];
-/// The same in special tokens, of which `<|python_tag|>` is Llama's.
+/// Words in special tokens that start a call; `<|python_tag|>` is Llama's.
 const TOKEN_WORDS: [&str; 5] = ["tool", "call", "function", "invoke", "python_tag"];
 /// Maximum length of a mark, in bytes.
 const MAX_MARK: usize = 60;
 
-/// What a text turned out to be.
+/// Classification of a text.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     Text,
     Calls(Vec<ToolCall>),
-    /// A call in a form that the server should have parsed.
+    /// A call in a format that the server should have parsed.
     Unparsed,
 }
 
-/// Reads the text of an answer to a request with these tools.
+/// Classifies the text of an answer to a request with these tools.
 pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
     let text = without_end(text.trim());
     if offers.is_empty() {
@@ -66,7 +66,7 @@ pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
     }
 }
 
-/// Whether a text that begins like this may yet turn out to be calls, or begins with a mark of one.
+/// Whether a text with this start may turn out to be calls, or starts with a mark of a call.
 pub(super) fn may_begin(text: &str) -> bool {
     let text = text.trim_start();
     if let Some(fenced) = text.strip_prefix(FENCE) {
@@ -83,7 +83,7 @@ pub(super) fn may_begin(text: &str) -> bool {
     if FENCE.starts_with(text) || may_begin_json(text) || opens_call(text) {
         return true;
     }
-    // A mark whose end has not arrived.
+    // The end of the mark may not have arrived yet.
     let is_open = mark(text).is_none() && text.len() <= MAX_MARK && !text.contains('\n');
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
@@ -109,7 +109,7 @@ pub(super) fn without_end(text: &str) -> &str {
     text
 }
 
-/// The name of a tool without what models write around it: a namespace, a number, a special token.
+/// Strips a tool's name of a namespace, a number or a special token that the model added.
 pub(super) fn plain_name(name: &str) -> &str {
     let name = name.split("<|").next().unwrap_or_default().trim();
     let name = NAMESPACES
@@ -122,7 +122,7 @@ pub(super) fn plain_name(name: &str) -> &str {
     }
 }
 
-/// How many bytes at the end of a text may become a special token that ends it.
+/// Number of bytes at the end of a text that may become a special token.
 pub(super) fn open_token(text: &str) -> usize {
     let Some(at) = text.rfind('<') else {
         return 0;
@@ -138,7 +138,7 @@ pub(super) fn open_token(text: &str) -> usize {
     }
 }
 
-/// The calls that a text consists of; `None` if it is anything else.
+/// Returns the calls of a text that consists of calls only.
 fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     let mut rest = text;
@@ -153,7 +153,7 @@ fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
     (!calls.is_empty()).then_some(calls)
 }
 
-/// Whether a text begins with a mark of a call.
+/// Whether a text starts with a mark of a call.
 fn opens_call(text: &str) -> bool {
     if let Some(fenced) = text.strip_prefix(FENCE) {
         let language = fenced.lines().next().unwrap_or_default().trim();
@@ -176,7 +176,7 @@ fn opens_call(text: &str) -> bool {
             .any(|word| CALL_WORDS.contains(&word))
 }
 
-/// The inside of the `<...>` or `[...]` that a text begins with.
+/// Returns the inside of the leading `<...>` or `[...]`.
 fn mark(text: &str) -> Option<&str> {
     let close = match text.chars().next()? {
         '<' => '>',
@@ -192,9 +192,9 @@ fn says_call(token: &str) -> bool {
     TOKEN_WORDS.iter().any(|word| token.contains(word))
 }
 
-/// Whether a special token outside code marks a call.
+/// Whether a text has a special token of a call outside code.
 fn has_call_token(text: &str) -> bool {
-    // Every second piece is in a block or a span of code.
+    // Every second piece is in a code block or a code span.
     let prose = text.split(FENCE).step_by(2);
     let prose = prose.flat_map(|prose| prose.split('`').step_by(2));
     let tokens = prose.flat_map(|prose| prose.split('<').skip(1));
@@ -204,7 +204,7 @@ fn has_call_token(text: &str) -> bool {
         .any(|token| token.len() <= MAX_MARK && says_call(token))
 }
 
-/// The text before the special token at its end, and the inside of the token.
+/// Splits a special token off the end of a text; returns the text and the inside of the token.
 fn last_token(text: &str) -> Option<(&str, &str)> {
     let inner = text.trim_end().strip_suffix('>')?;
     let inner = inner.strip_suffix(['|', '｜'])?;
@@ -214,7 +214,7 @@ fn last_token(text: &str) -> Option<(&str, &str)> {
         .then(|| (&text[..open], token))
 }
 
-/// Whether a text may begin with a call as JSON.
+/// Whether a text may start with a call as JSON.
 fn may_begin_json(text: &str) -> bool {
     let text = text.trim_start();
     let text = text.strip_prefix('[').unwrap_or(text).trim_start();
@@ -235,7 +235,7 @@ fn read_call(call: &Value) -> ToolCall {
     call.map_or_else(|_| ToolCall::default(), ToolCall::from)
 }
 
-/// Reads the calls at the beginning, and returns the text after them.
+/// Reads the leading calls, and returns the text after them.
 fn group<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     if let Some(text) = text.strip_prefix(TOOL_CALL) {
         let (inner, rest) = until(text, "</tool_call>");
@@ -262,12 +262,12 @@ fn group<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     json(text, calls)
 }
 
-/// The text before a mark and after it; a missing mark counts as the end.
+/// Splits a text at a mark; a missing mark counts as the end.
 fn until<'a>(text: &'a str, mark: &str) -> (&'a str, &'a str) {
     text.split_once(mark).unwrap_or((text, ""))
 }
 
-/// `{"name":..,"arguments":{..}}`, or a list of such.
+/// Reads `{"name":..,"arguments":{..}}`, or a list of such objects.
 fn json<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     let (value, rest) = value(text)?;
     let list = match value {
@@ -284,7 +284,7 @@ fn json<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
         let has_arguments = ["arguments", "parameters"]
             .iter()
             .any(|name| function.get(name).is_some());
-        // The description of a tool, which somebody has asked for.
+        // The user may have asked for the definition of a tool.
         let is_definition = function.get("description").is_some()
             || function
                 .get("parameters")
@@ -301,7 +301,7 @@ fn json<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     Some(rest)
 }
 
-/// The JSON value at the beginning of a text, and the text after it.
+/// Reads a leading JSON value, and returns it with the text after it.
 fn value(text: &str) -> Option<(Value, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;
@@ -309,7 +309,7 @@ fn value(text: &str) -> Option<(Value, &str)> {
     Some((value, &text[end..]))
 }
 
-/// `<function=NAME>{..}</function>` of Llama, `<function=NAME><parameter=P>..</parameter></function>` of Qwen3-Coder.
+/// Reads `<function=NAME>{..}</function>` (Llama) or `<function=NAME><parameter=P>..</parameter></function>` (Qwen3-Coder).
 fn function<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     let (name, text) = text.strip_prefix(FUNCTION)?.split_once('>')?;
     let call = |arguments: &Value| ToolCall {
@@ -349,7 +349,7 @@ mod tests {
         vec![offer("read_file"), offer("list_dir")]
     }
 
-    /// The names and arguments of the calls; `None` for text.
+    /// Names and arguments of the calls; `None` for text.
     fn calls(text: &str) -> Option<String> {
         match read(text, &offers()) {
             Found::Text => None,
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// The forms that models write; every file of the corpus is one of them.
+    /// Formats that models write; one per file of the corpus.
     const FORMS: [&str; 7] = [
         include_str!("../../tests/corpus/calls/tool-call.txt"),
         include_str!("../../tests/corpus/calls/fenced.txt"),
@@ -373,7 +373,7 @@ mod tests {
         include_str!("../../tests/corpus/calls/parameters.txt"),
     ];
 
-    /// Calls that only the server's own parser reads.
+    /// Calls that require the server's parser.
     const UNPARSED: [&str; 19] = [
         "[TOOL_CALLS] [{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
         "[TOOL_CALLS]read_file[ARGS]{\"path\": \"a.txt\"}",

@@ -1,28 +1,28 @@
-//! Thoughts that a model has written before its answer.
+//! Detects thoughts before a model's answer.
 
-/// Tags around thoughts: how each opens and closes.
+/// Tags around thoughts, as opening and closing bracket.
 const TAGS: [(char, char); 3] = [('<', '>'), ('[', ']'), ('◁', '▷')];
 /// Words in the name of a tag around thoughts.
 const WORDS: [&str; 3] = ["think", "thought", "reason"];
 /// Maximum length of a tag's name, in bytes.
 const MAX_NAME: usize = 40;
-/// Channels of thoughts: how each begins and ends.
+/// Channels of thoughts, as start and end.
 const CHANNELS: [(&str, &str); 2] = [
     ("<|channel|>analysis", FINAL),
     ("<|channel>thought", "<channel|>"),
 ];
-/// Begins an answer after thoughts, or without any.
+/// Start of an answer, with or without thoughts before it.
 const FINAL: &str = "<|channel|>final<|message|>";
 const MESSAGE: &str = "<|message|>";
 const LONE_END: &str = "</think>";
 
-/// What a text begins with.
+/// Classification of the start of a text.
 #[derive(Debug, PartialEq)]
 pub(super) enum Opening<'a> {
     Answer,
     /// More text decides.
     Undecided,
-    /// Thoughts, and where the answer after them begins, if they have ended.
+    /// Thoughts, and the start of the answer if the thoughts have ended.
     Thoughts {
         text: &'a str,
         end: Option<usize>,
@@ -74,7 +74,7 @@ fn is_thought(name: &str) -> bool {
     WORDS.iter().any(|word| name.contains(word))
 }
 
-/// The thoughts at the beginning of `inner`, which ends the text, up to their end.
+/// Returns the thoughts at the start of `inner`, which is the end of `text`.
 fn thoughts<'a>(text: &'a str, inner: &'a str, close: &str) -> Opening<'a> {
     let inner = inner.strip_prefix(MESSAGE).unwrap_or(inner);
     match inner.split_once(close) {
@@ -89,8 +89,8 @@ fn thoughts<'a>(text: &'a str, inner: &'a str, close: &str) -> Opening<'a> {
     }
 }
 
-/// Where the answer of a whole text begins, and the thoughts before it. Thoughts without an end are all of it; a lone closing
-/// tag ends thoughts, because some servers cut the opening tag off.
+/// Returns the start of the answer in a whole text, and the thoughts before it. Unfinished thoughts extend to the end. A lone
+/// closing tag ends thoughts, because some servers cut off the opening tag.
 pub(super) fn split(text: &str) -> (usize, &str) {
     match opening(text) {
         Opening::Thoughts { text: inner, end } => (end.unwrap_or(text.len()), inner),

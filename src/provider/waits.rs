@@ -1,4 +1,4 @@
-//! How long a host asks to wait: by headers, by words, and as times.
+//! Parses the delay that a host asks for, from headers and messages.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use crate::json::from_json;
 use crate::timezone;
 
-/// How long the server asks to wait. `x-should-retry: false` means for ever.
+/// Returns the delay that the server asks for. `x-should-retry: false` means never to retry.
 pub(super) fn retry_after(headers: &[&(String, String)], now: SystemTime) -> Option<Duration> {
     let header = |wanted: &str| {
         let found = headers.iter().find(|(name, _)| name == wanted);
@@ -17,7 +17,7 @@ pub(super) fn retry_after(headers: &[&(String, String)], now: SystemTime) -> Opt
         return Some(Duration::MAX);
     }
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The server's own clock, by which it writes times.
+    // The server's clock, on which its times are based.
     let now = header("date").and_then(http_date).unwrap_or(now);
     if let Some(ms) = header("retry-after-ms").and_then(number) {
         return seconds(ms / 1000.0);
@@ -33,7 +33,7 @@ pub(super) fn retry_after(headers: &[&(String, String)], now: SystemTime) -> Opt
         .find_map(|form| reset(header(&format!("x-ratelimit-reset{form}"))?, now))
 }
 
-/// The time until a reset, which is a duration, or a time since 1970 in seconds or milliseconds.
+/// Parses the time until a reset: a duration, or a time since 1970 in seconds or milliseconds.
 fn reset(text: &str, now: Duration) -> Option<Duration> {
     let Some(n) = number(text) else {
         return length(text);
@@ -46,17 +46,17 @@ fn reset(text: &str, now: Duration) -> Option<Duration> {
     }
 }
 
-/// `12` or `12.5`, read by the JSON parser: the standard library's costs 15 KB more.
+/// Parses `12` or `12.5` with the JSON parser, because the standard library's parser costs 15 KB more.
 fn number(text: &str) -> Option<f64> {
     from_json(text.trim()).ok()
 }
 
-/// `None` for negative and absurd numbers.
+/// Returns `None` for negative and huge numbers.
 fn seconds(n: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(n).ok()
 }
 
-/// `1m2.5s`, `120ms`, `6s`: as OpenAI and Groq write it.
+/// Parses durations in the format of OpenAI and Groq: `1m2.5s`, `120ms`, `6s`.
 fn length(text: &str) -> Option<Duration> {
     let whole = Regex::new(r"^(([0-9.]+)h)?(([0-9.]+)m)?(([0-9.]+)s)?(([0-9.]+)ms)?$")
         .ok()?
@@ -74,7 +74,7 @@ fn length(text: &str) -> Option<Duration> {
     seconds(total.iter().sum()).filter(|_| !total.is_empty())
 }
 
-/// "Please try again in 12.3s", "Please retry in 26s", `"retryDelay": "26s"`; in lower case.
+/// Finds a delay in a lower-case message: "please try again in 12.3s", "please retry in 26s", `"retrydelay": "26s"`.
 pub(super) fn spoken_wait(said: &str) -> Option<Duration> {
     const WAIT: &str = r#"(try again in |retry in |retrydelay)["\\: ]*(?<wait>[0-9]([0-9a-z.]*[0-9a-z])?( s(econds?)?\b)?)"#;
     let wait = Regex::new(WAIT).ok()?;
@@ -82,7 +82,7 @@ pub(super) fn spoken_wait(said: &str) -> Option<Duration> {
     length(&wait.replace(" second", "s").replace(' ', ""))
 }
 
-/// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7; no API sends the obsolete forms).
+/// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7; no API sends the obsolete formats).
 fn http_date(text: &str) -> Option<Duration> {
     let [_, day, month, year, clock, "GMT"] = text.split(' ').collect::<Vec<_>>()[..] else {
         return None;

@@ -1,4 +1,4 @@
-//! Lists of models in the words of their hosts, and the default of each.
+//! Model lists in the formats of the hosts, and the default of each list.
 
 use super::*;
 use serde_json::json;
@@ -66,7 +66,7 @@ fn a_model_is_described_in_every_hosts_own_words() {
     assert_eq!(offer(&json!({"object": "model"})), None);
 }
 
-/// The default of a list of ids, some with a time.
+/// Returns the default of a list of ids and creation times.
 fn picked(vendor: &str, list: &[(&str, u64)]) -> Option<String> {
     let row = |(id, created): &(&str, u64)| offer(&json!({"id": id, "created": created}));
     let offers: Vec<Offer> = list.iter().filter_map(row).collect();
@@ -76,7 +76,7 @@ fn picked(vendor: &str, list: &[(&str, u64)]) -> Option<String> {
 
 type List = &'static [(&'static str, u64)];
 
-/// The default of each list.
+/// Vendor, expected default, and list.
 const LISTS: [(&str, &str, List); 20] = [
     (
         "openai",

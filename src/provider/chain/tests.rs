@@ -1,10 +1,10 @@
-//! The tests of the chain.
+//! Tests of the chain.
 
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::{Sampling, System};
 
-/// Retries of a turn whose text is not shown as it arrives.
+/// Number of retries for a turn whose text is not shown as it arrives.
 const NOT_SHOWN: u32 = 7;
 
 type Answer = (&'static str, Result<Reply, ProviderError>);
@@ -66,10 +66,10 @@ fn refused() -> Answer {
     )
 }
 
-/// The answer and who gave it, or the error and whose it is.
+/// The answer and its model, or the error and its model.
 type ChainResult = Result<(String, String), (ProviderError, String)>;
 
-/// What came of it, and what was noted on the way.
+/// Returns the result and the notes.
 fn run(chain: &Chain, max: u32) -> (ChainResult, Vec<Note>) {
     let cancel = Cancel::new(Some(Duration::from_secs(5)));
     let request = Request {
@@ -148,7 +148,7 @@ fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
         vec![script("m/y", vec![good("a")])],
     ]);
     assert_eq!(run(&two, 3).0, Err((transient(None), "m/x".into())));
-    // But if nobody saw it, it is.
+    // A partial reply that was not shown is requested again.
     let two = chain(vec![
         vec![script("m/x", vec![half(), ("", Err(refused))])],
         vec![script("m/y", vec![good("a")])],
@@ -189,7 +189,7 @@ fn a_key_in_trouble_makes_room_for_the_next_at_once() {
         .map(|note| matches!(note, Note::Warning(_)))
         .collect();
     assert_eq!(mended, [true, false, true], "{notes:?}");
-    // And is remembered.
+    // The chain remembers which key works.
     assert_eq!(run(&chain, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
 }
 

@@ -1,4 +1,4 @@
-//! Conversations as the API wants them.
+//! Conversations in the API's format.
 
 use super::*;
 use crate::message::User;

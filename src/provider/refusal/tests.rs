@@ -1,4 +1,4 @@
-//! Refusals in the published words of hosts, and what each means.
+//! Published refusals of hosts, and their classification.
 
 use std::time::UNIX_EPOCH;
 
@@ -14,7 +14,7 @@ fn offer(name: &'static str) -> ToolOffer {
     }
 }
 
-/// What a refusal of a request with these fields and three tools means.
+/// Classifies a refusal of a request with these fields and three tools.
 fn refused(status: u16, body: &str) -> (ProviderError, Vec<Change>) {
     let fields = [
         "model",
@@ -50,7 +50,7 @@ fn kind(error: &ProviderError) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// Ways to say that a request is too long, and the limit that each states.
+/// Errors about length, and the limit that each states.
 const TOO_LONG: [(u16, &str, Option<u64>); 47] = [
     (
         400,

@@ -1,4 +1,4 @@
-//! Replies in pieces and in odd shapes.
+//! Replies in pieces and in unusual formats.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ fn delta(delta: &Value) -> String {
     json!({"choices": [{"delta": delta}]}).to_string()
 }
 
-/// The reply in these deltas, with the text that was shown.
+/// Returns the reply in these deltas, and the shown text.
 fn streamed(deltas: &[Value]) -> (Reply, String) {
     let mut builder = ReplyBuilder::new(&[]);
     let mut shown = String::new();
