@@ -12,26 +12,26 @@ use crate::bus::{Event, Outbound};
 use crate::cancel::Cancel;
 use crate::text::clip;
 
-/// How often to send the typing action, which Telegram shows for five seconds.
+/// Interval of the typing action, which Telegram shows for five seconds.
 const TYPING: Duration = Duration::from_millis(4500);
-/// The least time between two drafts of an answer.
+/// Minimum interval between two drafts of an answer.
 const DRAFTS: Duration = Duration::from_millis(1500);
-/// The most bytes of a draft: a message holds 4096 UTF-16 units, and a text has no more of these than bytes.
+/// Maximum size of a draft, in bytes. A message is limited to 4096 UTF-16 units, and a text has no more units than bytes.
 const MAX_DRAFT: usize = 2000;
 
-/// The answer that is being written in a chat.
+/// An answer in progress.
 struct ActiveTurn {
-    /// The id of its drafts.
+    /// Id of the answer's drafts.
     id: u64,
     draft: String,
-    /// The bytes of the draft that are shown.
+    /// Number of shown bytes of the draft.
     shown: usize,
-    /// When to show the next draft, and the typing action, at the earliest.
+    /// Earliest times of the next draft and the next typing action.
     next_draft: Instant,
     next_typing: Instant,
 }
 
-/// The turns by chat.
+/// Running turns by chat.
 #[derive(Clone, Default)]
 pub(super) struct Turns(Arc<Mutex<BTreeMap<String, ActiveTurn>>>);
 
@@ -40,7 +40,7 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns once nothing more is shown for a turn in this chat: a draft would stay below the answer.
+    /// Ends a turn; after it returns, the chat shows no more of the turn. A later draft would appear after the answer.
     pub(super) fn end(&self, chat: &str) {
         self.lock().remove(chat);
     }
@@ -54,7 +54,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Shows the turns in chats of Telegram.
+    /// Shows the running turns of Telegram chats.
     pub(super) fn run(mut self, events: &Receiver<Outbound>) {
         for id in 1.. {
             let received = match self.show() {
@@ -70,7 +70,7 @@ impl Activity {
         }
     }
 
-    /// `id` is for the drafts of a turn that begins.
+    /// Handles an event. `id` is the draft id of a turn that starts with it.
     fn update(&self, Outbound { origin, event }: Outbound, id: u64) {
         let mut turns = self.turns.lock();
         let turn = turns.get_mut(&origin.chat);
@@ -98,7 +98,7 @@ impl Activity {
         }
     }
 
-    /// Shows what is due of all turns, and returns when something is due again.
+    /// Shows all due updates, and returns the time of the next one.
     fn show(&mut self) -> Option<Instant> {
         let turns = self.turns.clone();
         let mut turns = turns.lock();
@@ -110,7 +110,7 @@ impl Activity {
 
     fn show_turn(&mut self, chat: &str, turn: &mut ActiveTurn) -> Instant {
         let (now, draft, mut params) = (Instant::now(), turn.draft.trim(), chat_params(chat));
-        // There are no drafts in groups, whose ids are negative.
+        // Groups, whose ids are negative, do not support drafts.
         let has_more = self.drafts && draft.len() > turn.shown && !chat.contains(['-', '_']);
         let method = if has_more && turn.next_draft <= now {
             (turn.next_draft, turn.shown) = (now + DRAFTS, draft.len());
@@ -128,11 +128,11 @@ impl Activity {
             };
         };
         match self.api.call(method, &params, Duration::ZERO, &self.cancel) {
-            // Time for which the server wants to hear no more.
+            // The server asked for a pause.
             Err(Failure::TooMany(wait)) => {
                 (turn.next_draft, turn.next_typing) = (now + wait, now + wait);
             }
-            // This server has no drafts, or not here.
+            // The server, or this chat, does not support drafts.
             Err(Failure::Refused(..) | Failure::Unauthorized(_))
                 if method == "sendMessageDraft" =>
             {

@@ -1,4 +1,4 @@
-//! Letting a stranger in: the owner presses a button, is asked once more, and the user's id goes into `allow_from`.
+//! Admits a stranger: the owner presses a button and confirms it, and the user's id is added to `allow_from`.
 
 use super::CHANNEL;
 use super::chats::Chats;
@@ -6,7 +6,7 @@ use super::update::Press;
 use crate::error::Result;
 use crate::outbox::{Button, Item};
 
-/// What presses begin with: a wish to let in, the confirmation, and no.
+/// Prefixes of the button data: request to admit, confirmation, and rejection.
 const LET_IN: &str = "let:";
 const CONFIRM: &str = "letin:";
 const IGNORE: &str = "ignore:";
@@ -18,9 +18,9 @@ pub(crate) type Admit = dyn Fn(i64) -> Result<()> + Send + Sync;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stranger {
     pub id: i64,
-    /// Without the `@`; empty if the user has none.
+    /// User name without the `@`; empty if the user has none.
     pub username: String,
-    /// As the user writes it, sanitized.
+    /// Display name, sanitized.
     pub name: String,
 }
 
@@ -32,7 +32,7 @@ fn button(text: &str, data: &str, user: i64) -> Button {
 }
 
 impl Chats {
-    /// Tells the owner of a stranger who wrote, with the buttons to let them in or not.
+    /// Notifies the owner of a stranger who wrote, with buttons to admit or ignore them.
     pub(super) fn announce(&self, stranger: &Stranger) {
         let Some(owner) = self.sender.owner else {
             return;
@@ -54,14 +54,14 @@ impl Chats {
         self.sender.post(item, &[], None);
     }
 
-    /// Acts on a press of these buttons, and returns what to show. `None`: it is a press of others.
+    /// Handles a press of these buttons, and returns the text to show; `None` for other buttons.
     pub(super) fn press_admission(&self, press: &Press) -> Option<String> {
         let (data, user) = press.data.split_once(':')?;
         let data = [LET_IN, CONFIRM, IGNORE]
             .into_iter()
             .find(|known| known.trim_end_matches(':') == data)?;
         let user: i64 = user.parse().ok()?;
-        // In the owner's private chat alone: its number is the owner's.
+        // Only in the owner's private chat, whose id equals the owner's.
         if Some(press.from) != self.sender.owner || press.chat != press.from.to_string() {
             return Some("Only the owner of this bot can answer.".to_owned());
         }
@@ -88,7 +88,7 @@ impl Chats {
         Some(String::new())
     }
 
-    /// Lets a user in, and returns what the owner reads.
+    /// Admits a user, and returns the result for the owner.
     fn admit(&self, user: i64) -> String {
         let admitted = self.admission.get().map(|admit| admit(user));
         match admitted {

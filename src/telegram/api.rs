@@ -1,4 +1,4 @@
-//! The Bot API (core.telegram.org/bots/api): one call, its answer, and what can go wrong.
+//! Client of the Bot API (core.telegram.org/bots/api): calls, answers and failures.
 
 use std::time::Duration;
 
@@ -14,41 +14,41 @@ use crate::secret::Secret;
 /// Telegram's own server.
 pub(crate) const BASE: &str = "https://api.telegram.org";
 
-/// How long an answer may take beyond the long poll's time.
+/// Time limit of an answer, in addition to the time of a long poll.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The most bytes of an answer: a hundred updates with replies and entities take less.
+/// Maximum size of an answer, in bytes. A hundred updates with replies and entities are smaller.
 const MAX_ANSWER: usize = 16 << 20;
-/// The most bytes of a file that bots can download.
+/// Maximum size of a file that bots can download, in bytes.
 pub(crate) const MAX_FILE: usize = 20 << 20;
 
-/// The most bytes that the kernel buffers for a connection (`tcp_wmem`).
+/// Maximum size of the kernel's send buffer (`tcp_wmem`), in bytes.
 const MAX_BUFFERED: u64 = 4 << 20;
-/// The slowest line, in bytes a second.
+/// Minimum expected upload rate, in bytes per second.
 const MIN_RATE: u64 = 16 << 10;
 
 pub(crate) struct Api {
     client: Client,
-    /// The address with the token.
+    /// Base address, including the token.
     base: Secret,
     files: Secret,
 }
 
-/// Why a call failed. The texts hold no token.
+/// Reason for a failed call. The texts do not contain the token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
-    /// The token is refused.
+    /// The server rejects the token.
     Unauthorized(String),
-    /// Too many calls; `retry_after`.
+    /// Too many calls, with `retry_after`.
     TooMany(Duration),
-    /// The group has this id now.
+    /// The group has moved to this id.
     Migrated(i64),
-    /// The server will never accept this call; its code, 409 if another program polls with this token.
+    /// The server rejects this call permanently, with this code; 409 means that another program polls with the token.
     Refused(u64, String),
-    /// A fault that may pass, of the network, the server or this call.
+    /// A failure of the network, the server or this call that may be temporary.
     Failing(String),
-    /// The answer was lost: the server may have acted on the call.
+    /// The answer was lost, so the server may have executed the call.
     Lost(String),
-    /// The caller's cancel.
+    /// The caller cancelled the call.
     Stopped,
 }
 
@@ -70,7 +70,7 @@ impl Failure {
 }
 
 impl Api {
-    /// `base` is the server's address; empty means [`BASE`].
+    /// Creates a client. `base` is the server's address; empty means [`BASE`].
     pub(crate) fn new(settings: Settings, base: &str, token: &Secret) -> Self {
         let base = if base.is_empty() {
             BASE
@@ -85,7 +85,7 @@ impl Api {
         }
     }
 
-    /// Calls a method. `within` is how long the server may hold back its answer, for a long poll.
+    /// Calls a method. `within` is the time for which the server may delay its answer in a long poll.
     pub(crate) fn call(
         &self,
         method: &str,
@@ -96,7 +96,7 @@ impl Api {
         self.ask(method, Body::json(params), within, cancel)
     }
 
-    /// Calls a method with a file as the parameter `field`, shown as `name`.
+    /// Uploads a file named `name` as the parameter `field` of a method.
     pub(crate) fn upload(
         &self,
         method: &str,
@@ -108,7 +108,7 @@ impl Api {
             .metadata()
             .map_err(|e| Failure::Failing(e.to_string()))?
             .len();
-        // Sent bytes may wait in the kernel for minutes.
+        // Sent bytes may remain in the kernel's buffer for minutes.
         let within = Duration::from_secs(len.min(MAX_BUFFERED) / MIN_RATE);
         self.ask(
             method,
@@ -154,13 +154,13 @@ impl Api {
                     Failure::Refused(413, "too large for the server".to_owned())
                 }
                 (401, _) if is_answer => Failure::Unauthorized(why),
-                // The server answers so to an unknown token, and to an unknown method.
+                // The server's answer to both an unknown token and an unknown method.
                 (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => {
                     Failure::Unauthorized(why)
                 }
                 (400, Some(chat)) => Failure::Migrated(chat),
                 (code @ 400..=499, _) if is_answer => Failure::Refused(code, why),
-                // Also the page of a proxy or a captive portal, which is not an answer of the server.
+                // Includes pages of proxies and captive portals, which are not answers of the server.
                 (code, _) => Failure::Failing(format!("{code}: {why}")),
             },
         )
@@ -185,7 +185,7 @@ impl Api {
         }
     }
 
-    /// The status and the body of an answer.
+    /// Returns the status and the body of an answer.
     fn receive(
         &self,
         url: String,
@@ -232,7 +232,7 @@ impl Api {
     }
 }
 
-/// Sends a text as the parameter `field`, as plain text where the server cannot parse its HTML.
+/// Sends a text as the parameter `field`, or as plain text if the server cannot parse its HTML.
 pub(super) fn send_styled(
     field: &str,
     piece: Option<&Piece>,

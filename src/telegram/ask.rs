@@ -1,7 +1,7 @@
-//! Questions to the owner about calls that wait for their word: a message with buttons in the owner's private chat.
+//! Asks the owner to confirm calls: a message with buttons in the owner's private chat.
 //!
-//! A question is an item of the home's queue until it is settled, with the answer once there is one, so that it outlives the
-//! program. What answers it is a press by the owner, in that chat, of a button of that very question, within [`ANSWER_TIME`].
+//! A question, and later its answer, is an item of the home's queue until it is settled, so that it survives a restart. Only
+//! the owner can answer, with a button of that message in that chat, within [`ANSWER_TIME`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,23 +18,23 @@ use crate::outbox::{Button, Item, fresh_id};
 use crate::storage::{Entry, Queue};
 use crate::test_speed::paced;
 
-/// How long a question waits. After that the answer is no.
+/// Time limit for an answer; afterwards the call is not allowed.
 const ANSWER_TIME: Duration = Duration::from_secs(3600);
-/// Which items of the queue are questions.
+/// Kind of the queue's items that are questions.
 const KIND: &str = "ask";
 
-/// What the owner says to a question.
+/// The owner's answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Answer {
     Yes,
     Always,
     No,
-    /// Nothing, or nobody could be asked.
+    /// No answer, or the question could not be sent.
     None,
 }
 
-/// The buttons: what they show, what their presses begin with, and what that means.
+/// The buttons: label, prefix of the button data, and answer.
 const BUTTONS: [(&str, &str, Answer); 3] = [
     ("Yes", "y", Answer::Yes),
     ("No", "n", Answer::No),
@@ -44,19 +44,19 @@ const BUTTONS: [(&str, &str, Answer); 3] = [
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Question {
-    /// The messages whose turn asks, and the call that it asks about.
+    /// Ids of the messages whose turn asks, and the call to confirm.
     ids: Vec<String>,
     call: String,
     /// Markdown.
     text: String,
-    /// The user who may answer. The number of their private chat is the same.
+    /// Id of the user who may answer, and of their private chat.
     owner: i64,
-    /// It does not show the whole call, so that there is nothing to say but no.
+    /// Whether "No" is the only answer, because the question does not show the whole call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) only_no: bool,
-    /// In milliseconds since 1970.
+    /// Time of the question, in milliseconds since 1970.
     asked: u64,
-    /// The id of the message with the buttons; 0 until it is sent.
+    /// Id of the message with the buttons; 0 until it is sent.
     message: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<Answer>,
@@ -97,7 +97,7 @@ impl Question {
         answer == Answer::No || !self.only_no
     }
 
-    /// The time that is left for an answer.
+    /// Returns the remaining time for an answer.
     fn left(&self) -> Duration {
         let now = UNIX_EPOCH.elapsed().unwrap_or_default();
         (Duration::from_millis(self.asked) + paced(ANSWER_TIME)).saturating_sub(now)
@@ -107,10 +107,10 @@ impl Question {
 /// The questions of a home.
 pub(super) struct Questions {
     queue: Arc<Queue>,
-    /// Held while a question is changed, and from the look at it that decides it until it is settled.
+    /// Lock for changing a question, and for settling it without a change in between.
     changes: Mutex<()>,
     changed: Condvar,
-    /// The questions of this process that were answered: their messages show that, and may be confirmed later.
+    /// Answered questions of this process. Their messages show the answer, and may be confirmed later.
     answered: Mutex<BTreeSet<String>>,
 }
 
@@ -128,7 +128,7 @@ impl Questions {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has those who wait look again.
+    /// Wakes the waiting threads to check their questions.
     fn wake(&self) {
         drop(self.lock());
         self.changed.notify_all();
@@ -150,7 +150,8 @@ impl Questions {
             .map(Entry::read))
     }
 
-    /// Changes a question, if it is not settled; `change` says whether it has. On disk when this returns whether that is so.
+    /// Applies `change`, which returns whether it changed the question, unless the question is settled. Writes to disk before
+    /// returning.
     fn change(&self, id: &str, change: impl FnOnce(&mut Question) -> bool) -> Result<bool> {
         let changes = self.lock();
         let Some(mut question) = self.find(id)? else {
@@ -165,7 +166,7 @@ impl Questions {
         Ok(is_changed)
     }
 
-    /// Records that the message of a question was sent. Returns whether its end is shown there, or will be.
+    /// Stores the message of a question. Returns whether the message shows the answer now or later.
     pub(super) fn record_message(&self, id: &str, message: i64) -> Result<bool> {
         let is_open = self.change(id, |question| {
             question.message = message;
@@ -178,7 +179,7 @@ impl Questions {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The message of a question will never be sent.
+    /// Records that the message of a question will never be sent.
     pub(super) fn fails(&self, id: &str) -> Result<()> {
         self.change(id, |question| {
             question.answer.get_or_insert(Answer::None);
@@ -187,7 +188,7 @@ impl Questions {
         .map(drop)
     }
 
-    /// Waits until a question is decided, and has `settle` end it before anything else can change it.
+    /// Waits for the decision on a question, and calls `settle` before any other change.
     fn decide(
         &self,
         id: &str,
@@ -227,7 +228,7 @@ impl Questions {
         }
     }
 
-    /// A button was pressed. Returns what to show to whoever pressed it. On disk when this returns.
+    /// Handles a press of a button, and returns the text for the user. Writes to disk before returning.
     pub(super) fn press(&self, press: &Press) -> Result<&'static str> {
         const OVER: &str = "This question is closed.";
         let parts = press.data.split_once(':');
@@ -242,7 +243,7 @@ impl Questions {
         if press.from != question.owner {
             return Ok("Only the owner of this bot can answer.");
         }
-        // A crash may have sent the message twice, and each has the question's buttons.
+        // After a crash the message may exist twice, both copies with buttons.
         if press.chat != question.owner.to_string() || !question.takes(*answer) {
             return Ok(OVER);
         }
@@ -267,7 +268,7 @@ impl Questions {
 }
 
 impl Chats {
-    /// Asks the owner and waits for the answer. A turn that is resumed waits for the answer to the question that it asked before.
+    /// Asks the owner and waits for the answer. A resumed turn waits for its earlier question.
     pub(crate) fn ask(&self, question: Question, cancel: &Cancel) -> Answer {
         let begun = self.begin_question(question);
         self.sender.is_ok("asking the owner", &begun);
@@ -282,7 +283,7 @@ impl Chats {
         decided.unwrap_or(Answer::None)
     }
 
-    /// Keeps a question and posts it, unless it was asked before. Returns its id.
+    /// Stores and posts a question, unless it was asked before. Returns its id.
     fn begin_question(&self, question: Question) -> Result<String> {
         let questions = &self.sender.questions;
         let (known, others): (Vec<_>, Vec<_>) = questions
@@ -294,7 +295,7 @@ impl Chats {
                     && known.call == question.call
             })
             .partition(|(_, known)| known.text == question.text);
-        // What was answered there was said of something else.
+        // Earlier answers for this call refer to other arguments.
         for (id, other) in others {
             self.settle_now(&id, &other, "❌ Not allowed: another call replaced it.");
         }
@@ -312,7 +313,7 @@ impl Chats {
         Ok(id)
     }
 
-    /// The message of a question, if it is not sent yet.
+    /// Returns the queued item of a question that is not sent yet.
     fn waiting_item(&self, id: &str) -> Result<Option<String>> {
         let pending = self.sender.outbox.pending()?;
         let own = pending
@@ -326,10 +327,10 @@ impl Chats {
         self.settle(id, question, decided);
     }
 
-    /// Ends a question, and says in its message what was decided. Nothing else changes it meanwhile.
+    /// Ends a question, and adds the decision to its message. The caller locks out other changes.
     fn settle(&self, id: &str, question: &Question, decided: &str) {
         let ended = if question.message == 0 {
-            // Nobody has seen it.
+            // The message was not sent yet, so it is dropped.
             self.waiting_item(id).and_then(|item| {
                 let ids: Vec<String> = item.into_iter().chain([id.to_owned()]).collect();
                 self.sender.outbox.queue().done(&ids)
@@ -348,7 +349,7 @@ impl Chats {
         self.sender.wake();
     }
 
-    /// Ends the questions of turns that no program will go on with.
+    /// Settles questions whose messages have been finished or dropped.
     pub(super) fn settle_orphans(&self) {
         let all = self.sender.questions.all();
         self.sender.is_ok("reading the questions", &all);
@@ -398,7 +399,7 @@ mod tests {
                 tell.send(()).ok();
                 shown
             }));
-            // A press that waits is not seen; one that does not is there by now.
+            // The press waits for the lock; without locking it would be recorded by now.
             told.recv_timeout(Duration::from_secs(1)).ok();
             queue.done(&["ask-1".to_owned()]).unwrap();
         });

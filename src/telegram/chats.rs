@@ -1,4 +1,4 @@
-//! What the gateway does in the bot's chats: it fetches the files of messages, and keeps what is said there.
+//! The gateway's access to the bot's chats: downloads the files of messages, and posts answers.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,23 +18,23 @@ use crate::text::LocalTime;
 use crate::usage::Budget;
 use crate::worker::Workers;
 
-/// The most time to fetch the files of one message.
+/// Time limit for downloading the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
 pub(crate) struct Chats {
     pub sender: Arc<MessageSender>,
     pub store: MessageStore,
     pub(super) strangers: Strangers,
-    /// The number of the bot.
+    /// Id of the bot.
     pub bot: i64,
-    /// Stores incoming files.
+    /// Workers that store incoming files.
     pub workers: Workers,
-    /// Names the folder of the day.
+    /// Clock for the name of the day's directory.
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
     pub(super) turns: Turns,
     pub(super) lists: ModelLists,
-    /// Set by the gateway, which may change config.json.
+    /// Set by the gateway, which can change config.json.
     pub admission: OnceLock<Box<Admit>>,
 }
 
@@ -61,7 +61,7 @@ impl Chats {
         })
     }
 
-    /// Fetches the files of a message, which may take minutes, and adds to it what they hold.
+    /// Downloads the files of a message, which may take minutes, and adds their contents to the message.
     pub(crate) fn fetch(&self, message: &mut Inbound, cancel: &Cancel, budget: &Budget) {
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
@@ -78,12 +78,12 @@ impl Chats {
         }
     }
 
-    /// Ends what shows that an answer is being written: a draft would stay below the answer.
+    /// Ends the typing action and drafts, because a later draft would appear after the answer.
     pub(crate) fn end_activity(&self, chat: &str) {
         self.turns.end(chat);
     }
 
-    /// Posts to a chat and ends the messages that this answers. Returns whether it is on disk. An empty text is not sent.
+    /// Posts to a chat and finishes the answered messages. Returns whether this is on disk. An empty text is not sent.
     pub(crate) fn post(&self, chat: &str, text: &str, answered: &[String]) -> bool {
         if text.is_empty() {
             let ended = self.store.finish(answered);

@@ -1,4 +1,4 @@
-//! The choice of a model by buttons, page by page.
+//! Menu of models as buttons, page by page.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,18 +10,18 @@ use crate::error::Result;
 use crate::outbox::{Button, Item};
 use crate::text::clip;
 
-/// Models on a page.
+/// Number of models on a page.
 const PAGE: usize = 10;
-/// The most bytes that a button says to the program (Bot API, `callback_data`).
+/// Maximum size of a button's data, in bytes (Bot API, `callback_data`).
 const MAX_DATA: usize = 64;
-/// The most bytes of a longer name in it.
+/// Maximum size of a truncated name in it, in bytes.
 const MAX_BEGINNING: usize = 40;
-/// What presses begin with: a model by its name, one by its place in the list, a page.
+/// Prefixes of the button data: a model by name, a model by position, a page.
 const NAME: &str = "m:";
 const PLACE: &str = "i:";
 const TURN: &str = "p:";
 
-/// The list that was shown last in each chat: its text and the names. A restart forgets them, which costs its user a `/model`.
+/// Latest list of each chat: its text and the names. After a restart, users must send `/model` again.
 #[derive(Default)]
 pub(super) struct ModelLists(Mutex<BTreeMap<String, (String, Vec<String>)>>);
 
@@ -37,7 +37,7 @@ impl ModelLists {
     }
 }
 
-/// A page of the list, from 0, and the ways to those beside it.
+/// Returns the buttons of a page, counted from 0, and its links to the neighboring pages.
 fn rows(models: &[String], page: usize) -> Vec<Vec<Button>> {
     let pages = models.len().div_ceil(PAGE);
     let mut rows: Vec<Vec<Button>> = Vec::new();
@@ -45,7 +45,7 @@ fn rows(models: &[String], page: usize) -> Vec<Vec<Button>> {
         let data = if NAME.len() + name.len() <= MAX_DATA {
             format!("{NAME}{name}")
         } else {
-            // Of a later list it would be another one.
+            // The beginning of the name detects a press on an outdated list.
             format!("{PLACE}{place}:{}", clip(name, MAX_BEGINNING))
         };
         let text = name.clone();
@@ -69,7 +69,7 @@ fn rows(models: &[String], page: usize) -> Vec<Vec<Button>> {
 }
 
 impl Chats {
-    /// Posts a reply with the models to choose from, and ends the messages that it answers.
+    /// Posts a reply with a menu of models, and finishes the answered messages.
     pub(crate) fn offer_models(
         &self,
         chat: &str,
@@ -85,7 +85,7 @@ impl Chats {
         self.sender.post(item, answered, None);
     }
 
-    /// Acts on the press of a button. Returns the command that it stands for, and what to show to whoever pressed it.
+    /// Handles the press of a button. Returns the equivalent command, and the text for the user.
     pub(super) fn press(&self, press: &Press) -> Result<(Option<IncomingMessage>, String)> {
         if let Some(name) = press.data.strip_prefix(NAME) {
             return Ok((Some(choice(press, name)), name.to_owned()));
@@ -124,7 +124,7 @@ impl Chats {
     }
 }
 
-/// The command that a press stands for.
+/// Returns the command for a chosen model.
 fn choice(press: &Press, name: &str) -> IncomingMessage {
     let command = format!("/model {name}");
     IncomingMessage {

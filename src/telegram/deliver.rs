@@ -1,4 +1,4 @@
-//! Delivers to a chat from a command other than the gateway: the running gateway sends, else the command itself.
+//! Delivers to a chat from one-shot commands: through the running gateway, else directly.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::paths::Home;
 use crate::test_speed::paced;
 use crate::text::one_line;
 
-/// How long to wait for a delivery. What is being sent then is finished.
+/// Time limit for a delivery; a send in progress is completed.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// Delivers what turns of a command send.
+/// Delivers the messages of a command's turns.
 pub(crate) struct Delivery {
     home: Home,
     outbox: Outbox,
@@ -36,8 +36,8 @@ impl Delivery {
         }
     }
 
-    /// Delivers the answer of a turn to the chat of `to`, noted there under the title, and what the turn has posted with the
-    /// tool `message`. A failure becomes the turn's error, unless it has one.
+    /// Delivers a turn's answer to a chat, with a note under the title in the chat's conversation, and the messages that the
+    /// turn posted with the tool `message`. A failure becomes the turn's error, unless the turn has one.
     pub(crate) fn deliver(&self, response: &mut Response, to: Option<(String, String)>) {
         if let Some((chat, title)) = to {
             let delivered = self.answer(&chat, response, &title);
@@ -52,14 +52,14 @@ impl Delivery {
         }
     }
 
-    /// Delivers a message that is posted, and what the turn has posted besides.
+    /// Delivers a posted message, and all other messages that the turn posted.
     pub(crate) fn deliver_posted(&self, response: &mut Response, id: &str, to: &str) {
         let delivered = self.confirm(id, to);
         self.tell(response, delivered);
         self.send_posted();
     }
 
-    /// Makes a failure the turn's error, unless it has one.
+    /// Stores a failure as the turn's error, unless the turn has one.
     fn tell(&self, response: &mut Response, delivered: Result<()>) {
         match delivered {
             Ok(()) => {}
@@ -68,7 +68,7 @@ impl Delivery {
         }
     }
 
-    /// Delivers the answer of a turn, unless it is partial or empty.
+    /// Delivers a turn's answer, unless it is partial or empty.
     fn answer(&self, chat: &str, response: &Response, title: &str) -> Result<()> {
         let text = response.answer_for_chat();
         if response.partial || text.is_empty() {
@@ -82,10 +82,10 @@ impl Delivery {
         self.post(chat, &note)
     }
 
-    /// Sends a text that no model wrote. The chat's conversation gets a note of it.
+    /// Sends a text of the user, and adds a note to the chat's conversation.
     ///
     /// # Errors
-    /// Telegram refused it, or has not taken it within 30 s: it stays in the outbox then.
+    /// Telegram rejected the text, or did not accept it within 30 s; in that case it remains in the outbox.
     pub(crate) fn send(&self, chat: &str, text: &str) -> Result<()> {
         let note = Note {
             title: "A program sent this to the chat",
@@ -133,7 +133,7 @@ impl Delivery {
         }
     }
 
-    /// Sends what turns have posted with the tool `message`, unless a gateway does.
+    /// Sends messages that turns posted with the tool `message`, unless a gateway is running.
     pub(crate) fn send_posted(&self) {
         let is_done = || {
             self.outbox
@@ -151,7 +151,7 @@ impl Delivery {
         }
     }
 
-    /// Sends the outbox, or waits while another process does, until `is_done` or a timeout. Returns the last problem.
+    /// Sends the outbox, or waits while another process sends it, until `is_done` or a timeout. Returns the last problem.
     fn send_until(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
         let last = Arc::new(Mutex::new(String::new()));
         let heard = last.clone();

@@ -1,6 +1,6 @@
-//! What the disk did not take: it is sent from memory all the same, and recorded when there is room.
+//! Stores records that could not be written to disk. Messages are sent from memory, and recorded when the disk has space.
 //!
-//! The messages that it answers stay open until it is sent or in the outbox, so a restart answers them again at worst.
+//! The answered messages remain open until the answer is sent or in the outbox, so a restart may answer them again.
 
 use std::time::Instant;
 
@@ -10,38 +10,38 @@ use crate::error::Result;
 use crate::log::Level;
 use crate::outbox::{Item, Note, Pending, fresh_id};
 
-/// The most bytes of texts that are held.
+/// Maximum total size of unsaved texts, in bytes.
 const MAX_HELD: usize = 4 << 20;
-/// Failures in a row after which the back-off grows no further: the disk may have room at any time.
+/// Maximum exponent of the back-off, because the disk may have space at any time.
 const MAX_FAILURES: u32 = 3;
 
-/// What is to be recorded.
+/// A record to write.
 #[derive(Clone)]
 enum Record {
-    /// A message to be sent.
+    /// A message to send.
     Message(Pending),
-    /// That items are done with.
+    /// The end of items.
     Done,
 }
 
 #[derive(Clone)]
 struct Held {
     record: Record,
-    /// The items of the queue that it ends.
+    /// Ids of the queue's items that it ends.
     ends: Vec<String>,
 }
 
 #[derive(Default)]
 pub(super) struct HeldRecords {
     all: Vec<Held>,
-    /// Failures in a row to record.
+    /// Number of consecutive failures to write.
     failures: u32,
-    /// When to try to record again.
+    /// Time of the next try.
     not_before: Option<Instant>,
 }
 
 impl HeldRecords {
-    /// The messages to send.
+    /// Returns the unsaved messages.
     fn messages(&self) -> impl Iterator<Item = &Pending> {
         self.all.iter().filter_map(Held::message)
     }
@@ -51,7 +51,7 @@ impl HeldRecords {
         self.all.iter_mut().find(is_it)
     }
 
-    /// Changes a message. Returns whether it is held.
+    /// Changes an unsaved message. Returns whether the message was found.
     pub(super) fn change(&mut self, id: &str, change: impl FnOnce(&mut Pending)) -> bool {
         match self.find(id).map(|held| &mut held.record) {
             Some(Record::Message(message)) => {
@@ -62,7 +62,7 @@ impl HeldRecords {
         }
     }
 
-    /// A message is done with. Returns whether it was held.
+    /// Ends an unsaved message. Returns whether the message was found.
     pub(super) fn end(&mut self, id: &str) -> bool {
         let Some(held) = self.find(id) else {
             return false;
@@ -72,7 +72,7 @@ impl HeldRecords {
         true
     }
 
-    /// What to deliver: what is pending in the outbox and not yet recorded as done, and then what is held.
+    /// Removes finished messages from `pending`, and appends the unsaved messages.
     pub(super) fn add_to(&self, pending: &mut Vec<Pending>) {
         let is_done = |id: &String| {
             let mut done = self.all.iter().filter(|held| held.message().is_none());
@@ -91,15 +91,15 @@ impl Held {
         }
     }
 
-    /// Nothing is left to record.
+    /// Whether there is no more to write.
     fn is_empty(&self) -> bool {
         self.message().is_none() && self.ends.is_empty()
     }
 }
 
 impl MessageSender {
-    /// Posts a message, and holds it while the disk takes none, then without its note. `ends` are the items of the queue that it
-    /// answers. Returns whether it is on disk.
+    /// Posts a message; if the disk fails, stores it in memory without its note. `ends` are the items of the queue that it
+    /// answers. Returns whether the message is on disk.
     pub(crate) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
         let posted = self.outbox.post_noted(&item, ends, note);
         let is_kept = self.is_ok("keeping an answer", &posted);
@@ -115,7 +115,7 @@ impl MessageSender {
         is_kept
     }
 
-    /// Records later that an item of the queue is done with.
+    /// Schedules recording the end of an item.
     pub(super) fn holds_end(&self, id: &str) {
         self.hold(Record::Done, &[id.to_owned()]);
     }
@@ -137,7 +137,7 @@ impl MessageSender {
             .get_or_insert_with(|| Instant::now() + back_off(0));
     }
 
-    /// Tries to record what is held, when it is time. Returns the time of the next try.
+    /// Tries to write the unsaved records if it is time. Returns the time of the next try.
     pub(super) fn record_held(&self) -> Option<Instant> {
         let not_before = self.state().held.not_before?;
         if not_before > Instant::now() {
@@ -147,7 +147,7 @@ impl MessageSender {
     }
 
     pub(super) fn record_all_held(&self) -> Option<Instant> {
-        // Only this thread takes anything from the list, always the first.
+        // Only this thread removes records, always from the front.
         loop {
             let Some(held) = self.state().held.all.first().cloned() else {
                 let mut state = self.state();
@@ -161,7 +161,7 @@ impl MessageSender {
             let recorded = self.record_one(&held);
             let mut state = self.state();
             if recorded.is_err() {
-                // Why was said when it was held.
+                // The reason was logged when the record was added.
                 let not_before = Instant::now() + back_off(state.held.failures);
                 state.held.failures = (state.held.failures + 1).min(MAX_FAILURES);
                 state.held.not_before = Some(not_before);
@@ -177,7 +177,7 @@ impl MessageSender {
         };
         let id = self.outbox.post(&message.item, &held.ends)?;
         if message.pieces > 0 {
-            // It is in the outbox: what is not recorded of it is sent twice at worst.
+            // The message is in the outbox; pieces with unrecorded progress may be sent twice.
             self.is_ok("the outbox", &self.outbox.progress(&id, message.pieces));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Downloads the files of messages to the workspace, and shows the model what it can read of them.
+//! Downloads the files of messages to the workspace, and adds their readable contents to the message.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,24 +14,24 @@ use crate::usage::Budget;
 use crate::worker::more_pages;
 use crate::worker::protocol::{FileJob, IncomingFile};
 
-/// The most bytes of a text file to show.
+/// Maximum size of a shown text file, in bytes.
 const MAX_TEXT: usize = 64 << 10;
-/// Further tries after a passing fault.
+/// Number of retries after a temporary failure.
 const RETRIES: u32 = 3;
-/// The most time to save a file.
+/// Time limit for saving a file.
 const SAVE_TIME: Duration = Duration::from_secs(60);
-/// The longest file name in bytes. File systems take 255, and a number may be added.
+/// Maximum length of a file name, in bytes. File systems allow 255, and a number may be added.
 const MAX_NAME: usize = 180;
 
 pub(super) struct Downloader<'a> {
     pub chats: &'a Chats,
-    /// With the time for all files of a message.
+    /// Limits the time for all files of a message.
     pub cancel: &'a Cancel,
     pub budget: &'a Budget,
 }
 
 impl Downloader<'_> {
-    /// Downloads a file and adds to a message where it is and what the model can read of it.
+    /// Downloads a file, and adds its path and readable contents to a message.
     pub(super) fn attach(&self, file: &RemoteFile, text: &mut String, media: &mut Vec<Media>) {
         let name = safe_name(&file.name);
         let about = if file.about.is_empty() {
@@ -96,7 +96,7 @@ impl Downloader<'_> {
         }
     }
 
-    /// Gives a file to the workers, and returns its path.
+    /// Saves a file through the workers, and returns its path.
     fn save(&self, bytes: &[u8], name: &str) -> Result<String> {
         let dir = format!(
             "inbox/{}",
@@ -107,7 +107,7 @@ impl Downloader<'_> {
             name: name.to_owned(),
             content: bytes.to_vec(),
         };
-        // Not with the cancel of the download: what has come is kept.
+        // Independent of the download's cancel, so that downloaded files are saved.
         let cancel = Cancel::new(Some(SAVE_TIME));
         self.chats
             .workers
@@ -115,8 +115,8 @@ impl Downloader<'_> {
             .into_text()
     }
 
-    /// What the model gets of an image, a PDF or a recording. The words of a recording go to `text`: a user's voice message is
-    /// what the user says, and any other recording is data.
+    /// Returns the part of a file that the model can read. The transcript of a recording is added to `text`: as the user's
+    /// words for a voice message, and as quoted data for any other recording.
     fn readable_media(
         &self,
         file: &RemoteFile,
@@ -152,7 +152,7 @@ impl Downloader<'_> {
         }
     }
 
-    /// Downloads a file. Retries passing faults.
+    /// Downloads a file, with retries after temporary failures.
     fn fetch(&self, id: &str) -> std::result::Result<Vec<u8>, String> {
         let mut back_offs = (0..RETRIES).map(back_off);
         loop {
@@ -178,19 +178,19 @@ impl Downloader<'_> {
     }
 }
 
-/// The beginning of a file as text, if it is text.
+/// Returns the start of a text file; `None` for other files.
 fn readable(bytes: &[u8]) -> Option<&str> {
     let start = &bytes[..bytes.len().min(MAX_TEXT)];
     let text = match std::str::from_utf8(start) {
         Ok(text) => text,
-        // Cut within a character.
+        // The last character may be truncated.
         Err(e) if e.error_len().is_none() => std::str::from_utf8(&start[..e.valid_up_to()]).ok()?,
         Err(_) => return None,
     };
     (!text.is_empty() && !text.contains('\0')).then_some(text)
 }
 
-/// A file name that is safe in a directory and in brackets: no path, not hidden, in one line.
+/// Returns a file name that is safe in a directory and in brackets: one line, not a path, not hidden.
 fn safe_name(name: &str) -> String {
     let is_bare = |part: &&str| {
         foreign_name(part, usize::MAX)

@@ -1,4 +1,4 @@
-//! Texts of Telegram with their entities: links behind words and buttons, and the names of the bot.
+//! Telegram texts with entities: links on words and buttons, and mentions of the bot.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 use super::update::Me;
 use crate::text::{foreign_name, one_line};
 
-/// The most bytes of an address that is shown.
+/// Maximum size of a shown address, in bytes.
 const MAX_ADDRESS: usize = 500;
 
-/// A text, and what is special in it (Bot API, `MessageEntity`): places in UTF-16 units.
+/// A text with its entities (Bot API, `MessageEntity`), whose offsets are in UTF-16 units.
 pub(super) struct Marked<'a> {
     pub text: &'a str,
-    /// `None` if nothing is said of that.
+    /// `None` if the message has no list of entities.
     entities: Option<&'a Vec<Value>>,
     buttons: &'a Value,
 }
 
 impl<'a> Marked<'a> {
-    /// The text or the caption of a message.
+    /// Returns the text or the caption of a message.
     pub(super) fn of(message: &'a Value) -> Self {
         let (text, entities) = match message["text"].as_str() {
             Some(text) => (text, &message["entities"]),
@@ -35,7 +35,7 @@ impl<'a> Marked<'a> {
         }
     }
 
-    /// The place of an entity in bytes.
+    /// Returns the range of an entity, in bytes.
     fn place(&self, entity: &Value) -> Option<Range<usize>> {
         let (offset, length) = (entity["offset"].as_u64()?, entity["length"].as_u64()?);
         let end = self.byte_at(offset.checked_add(length)?);
@@ -53,7 +53,7 @@ impl<'a> Marked<'a> {
         self.text.len()
     }
 
-    /// Where the bot is named.
+    /// Returns the ranges of mentions of the bot.
     pub(super) fn names(&self, me: &Me) -> Vec<Range<usize>> {
         let name = format!("@{}", me.username);
         let Some(entities) = self.entities else {
@@ -68,7 +68,7 @@ impl<'a> Marked<'a> {
             let is_named = match entity["type"].as_str() {
                 Some("mention") => marked.eq_ignore_ascii_case(&name),
                 Some("text_mention") => entity["user"]["id"].as_i64() == Some(me.id),
-                // A command may name its bot.
+                // A command may include the name of its bot.
                 Some("bot_command") => {
                     if let Some(at) = marked.find('@') {
                         if marked[at..].eq_ignore_ascii_case(&name) {
@@ -86,7 +86,7 @@ impl<'a> Marked<'a> {
         names
     }
 
-    /// The places of a name that is a word of its own, or the end of a command.
+    /// Finds a name as a separate word, or at the end of a command.
     fn words(&self, name: &str) -> Vec<Range<usize>> {
         if name.len() < 2 {
             return Vec::new();
@@ -106,7 +106,7 @@ impl<'a> Marked<'a> {
         places
     }
 
-    /// The text without the names of the bot, and with the addresses that it hides behind words and buttons.
+    /// Returns the text without mentions of the bot, and with the addresses of links and buttons.
     pub(super) fn read(&self, me: Option<&Me>) -> String {
         let names = me.map_or(Vec::new(), |me| self.names(me));
         let mut changes: Vec<(Range<usize>, String)> = Vec::new();
@@ -124,7 +124,7 @@ impl<'a> Marked<'a> {
         let mut text = self.text.to_owned();
         let mut end = text.len();
         for (place, new) in changes {
-            // One inside another would move it.
+            // Nested changes would shift offsets.
             if place.end <= end {
                 end = place.start;
                 text.replace_range(place, &new);

@@ -1,8 +1,7 @@
-//! Telegram, by long polling: what users write comes in and is kept until it has been answered; answers go out.
+//! Telegram channel by long polling: stores incoming messages until they are answered, and delivers answers.
 //!
-//! One thread polls ([`poll`]), one shows that answers are being written ([`activity`]), one delivers ([`send`]), and the workers of
-//! the gateway do the turns between ([`chats`]), which may ask the owner something ([`ask`]) or
-//! offer a choice ([`choice`]).
+//! One thread polls ([`poll`]), one shows activity ([`activity`]), and one delivers ([`send`]). In between, the gateway's
+//! workers run the turns ([`chats`]), which may ask the owner for confirmation ([`ask`]) or offer a menu ([`choice`]).
 
 mod activity;
 pub(crate) mod admission;
@@ -31,7 +30,7 @@ use crate::bus::{Channel, Inbox, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
-/// The name of this channel.
+/// Name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
 use crate::test_speed::paced;
 use crate::usage::Budget;
@@ -41,38 +40,38 @@ use poll::Poller;
 pub(crate) use poll::{PollEvent, Watch, help};
 pub(crate) use send::MessageSender;
 
-/// Makes words of a recording.
+/// Transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
 
-/// What helps against a refused token.
+/// Hint for a rejected token.
 pub(crate) const REFUSED_TOKEN: &str =
     "copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN";
 
-/// The longest back-off.
+/// Maximum back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
-/// The first back-off; short in tests, which retry often.
+/// First back-off; shorter in tests, which retry often.
 const FIRST_BACK_OFF: Duration = if cfg!(test) {
     Duration::from_millis(5)
 } else {
     Duration::from_secs(1)
 };
 
-/// The back-off after `failures` earlier failures in a row.
+/// Returns the back-off after `failures` consecutive failures.
 fn back_off(failures: u32) -> Duration {
     paced((FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF))
 }
 
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// Numeric ids; the first is the owner.
+    /// Numeric user ids; the first one is the owner.
     pub allow_from: Vec<i64>,
-    /// In groups, answer every message instead of mentions and replies.
+    /// Whether to answer every message in groups, instead of only mentions and replies.
     pub answers_all: bool,
-    /// Show drafts while an answer is written.
+    /// Whether to show drafts while an answer is being written.
     pub drafts: bool,
 }
 
-/// The bot as a channel. The sender's cancel ends the polling.
+/// The bot as a channel. The sender's cancel stops the polling.
 pub(crate) struct Telegram {
     pub chats: Arc<Chats>,
     pub settings: Settings,

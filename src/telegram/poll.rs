@@ -16,16 +16,16 @@ use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
 
-/// How long Telegram holds a poll open, in seconds.
+/// Maximum duration of a poll, in seconds.
 const POLL_TIME: u64 = 50;
-/// The back-off while another program polls, perhaps this bot from before a restart.
+/// Back-off while another program polls, possibly this bot before a restart.
 const CONFLICT_BACK_OFF: Duration = Duration::from_secs(30);
-/// What a restart takes at most when nothing is under way.
+/// Maximum duration of a restart without running turns.
 const RESTART_TIME: Duration = Duration::from_secs(5);
-/// Conflicts that are retried soon.
+/// Number of conflicts that are retried soon.
 const QUICK_TRIES: u32 = 3;
 
-/// The commands that Telegram suggests.
+/// Commands that Telegram suggests.
 const COMMANDS: [(&str, &str); 7] = [
     ("new", "start a new conversation"),
     ("stop", "stop the current answer"),
@@ -45,40 +45,40 @@ pub(super) struct Poller {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollEvent<'a> {
-    /// Updates have come, and are not taken yet.
+    /// Updates have arrived, but are not recorded yet.
     Arrived,
     /// The bot's user name is known.
     Serving(&'a str),
     /// A poll was answered.
     Polled,
-    /// Polls keep failing, for this reason; they are retried.
+    /// Polls fail repeatedly for this reason, and are retried.
     Failing(&'a str),
     /// Time has passed without a poller.
     Waiting,
 }
 
-/// Strangers of one poll that are announced one by one.
+/// Maximum number of strangers per poll who are announced individually.
 const MAX_ANNOUNCED: usize = 3;
 
-/// Reports an event of the poller. Returns whether the program is about to start over.
+/// Handles an event of the poller. Returns whether the program is about to restart.
 pub(crate) type Watch = Box<dyn Fn(PollEvent) -> bool + Send>;
 
 #[derive(Default)]
 struct BackOff {
     failures: u32,
-    /// The last reason, to log each once.
+    /// The last reason, to log each reason once.
     reason: String,
 }
 
 impl Poller {
-    /// Polls until the cancel.
+    /// Polls until cancelled.
     pub(super) fn run(self) {
         let mut back_off = BackOff::default();
         let Some(me) = self.introduce(&mut back_off) else {
             return;
         };
         self.chats.settle_orphans();
-        // Confirms the updates before it. A poll that succeeds has confirmed them, so the next one needs none: Telegram may
+        // Confirms earlier updates. A successful poll has confirmed them, so the next poll needs no offset. Telegram may
         // restart its ids below any old offset.
         let mut offset = None;
         while !self.is_stopping() {
@@ -89,12 +89,12 @@ impl Poller {
             match self.call("getUpdates", &params, Duration::from_secs(POLL_TIME)) {
                 Ok(updates) => {
                     let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
-                    // Another config.json may say who may write, and which model answers: the next program asks again.
+                    // A changed config.json may affect users and models, so the restarted program fetches the updates again.
                     if !updates.is_empty() && (self.watch)(PollEvent::Arrived) {
                         let _ended = self.sender().cancel.sleep(RESTART_TIME);
                         continue;
                     }
-                    // Updates that cannot be recorded stay with Telegram.
+                    // Updates that cannot be recorded remain at Telegram.
                     if let Err(e) = self.take(updates, &me) {
                         self.pause(&mut back_off, &format!("cannot record messages: {e}"), None);
                         continue;
@@ -142,7 +142,7 @@ impl Poller {
             .call(method, params, within, &self.sender().cancel)
     }
 
-    /// Asks who the bot is, and tells Telegram its commands.
+    /// Gets the bot's account, and registers its commands.
     fn introduce(&self, back_off: &mut BackOff) -> Option<Me> {
         let mut account = None;
         while account.is_none() && !self.is_stopping() {
@@ -201,7 +201,7 @@ impl Poller {
                     let (choice, shown) = self.chats.press(&press)?;
                     match choice {
                         Some(choice) => messages.extend(self.inbound(id, choice)),
-                        // What it changed may restart the program before the next poll confirms it.
+                        // The press may restart the program before the next poll confirms the update.
                         None => self.inbox.store().remember(&[id])?,
                     }
                     presses.push((press, shown));
@@ -220,8 +220,7 @@ impl Poller {
         self.tell_of_strangers(unknown)
     }
 
-    /// Tells the owner of users who are not in `allow_from` and were not told of before: one by one with buttons, or of many
-    /// in one message.
+    /// Notifies the owner of new users who are not in `allow_from`: individually with buttons, or of many in one message.
     fn tell_of_strangers(&self, mut strangers: Vec<Stranger>) -> error::Result<()> {
         let ids = strangers.iter().map(|stranger| stranger.id).collect();
         let new = self.chats.strangers.keep(ids)?;
@@ -247,7 +246,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Ends the waiting that a client shows below a button, and says what came of the press.
+    /// Ends the button's progress indicator, and shows the result of the press.
     fn acknowledge(&self, press: &Press, shown: &str) {
         let params = json!({"callback_query_id": press.id, "text": shown});
         if let Err(e) = self.call("answerCallbackQuery", &params, Duration::ZERO) {
@@ -262,7 +261,7 @@ impl Poller {
         message_id(CHANNEL, &format!("{}:{update}", self.chats.bot))
     }
 
-    /// What is added to the inbox for a message.
+    /// Builds the inbox entry of a message.
     fn inbound(&self, id: String, message: IncomingMessage) -> Option<Inbound> {
         let session = session_name(CHANNEL, &message.chat).ok()?;
         let reply_to = Some(format!("{CHANNEL}:{}", message.chat));
@@ -285,7 +284,7 @@ impl Poller {
         })
     }
 
-    /// Backs off before the next try, and logs why, once.
+    /// Waits before the next try, and logs each reason once.
     fn pause(&self, failing: &mut BackOff, why: &str, time: Option<Duration>) {
         if self.is_stopping() {
             return;
@@ -294,7 +293,7 @@ impl Poller {
             self.log(Level::Warn, &format!("polling: {why}"));
             why.clone_into(&mut failing.reason);
         }
-        // A single failure is not worth an event.
+        // A single failure is not reported as an event.
         if time.is_some() || failing.failures > 0 {
             (self.watch)(PollEvent::Failing(why));
         }
@@ -306,13 +305,13 @@ impl Poller {
     }
 }
 
-/// The command that a text is; `None` for one that is for the model.
+/// Parses a command; `None` is a text for the model.
 fn command(text: &str) -> Option<Command> {
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     Some(match name {
         "/stop" => Command::Stop,
         "/new" | "/clear" | "/reset" => Command::New,
-        // It takes back the last question alone.
+        // `/undo` takes no arguments, because it only undoes the last question.
         "/undo" if !rest.trim().is_empty() => Command::Help,
         "/undo" => Command::Undo,
         "/model" => Command::Model(rest.trim().to_owned()),
@@ -323,7 +322,7 @@ fn command(text: &str) -> Option<Command> {
     })
 }
 
-/// What `/help` says.
+/// Returns the text of `/help`.
 pub(crate) fn help() -> String {
     let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
     format!("Write to me what you want. Commands:{}", commands.concat())

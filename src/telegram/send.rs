@@ -1,5 +1,5 @@
-//! Delivers the outbox on one thread: the oldest message of each chat, when its time has come. What a chat does not take delays
-//! no other chat.
+//! Delivers the outbox on one thread: the oldest message of each chat when it is due. A failed delivery never blocks other
+//! chats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,13 +23,13 @@ use crate::storage::Lock;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::text::one_line;
 
-/// The most UTF-16 units of a caption (Bot API, `sendDocument`).
+/// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
-/// Failures in a row, two minutes of back-off, before a message is given up on which alone the server fails.
+/// Maximum number of consecutive failures, about two minutes, of a message while the server accepts other calls.
 const MAX_FAILURES: u32 = 7;
-/// How long another process may send before the log says that it blocks this one.
+/// Time for which another process may send before the log reports that it blocks this process.
 const OTHER_SENDER: Duration = Duration::from_secs(60);
-/// Between two checks of whether something is sent.
+/// Interval between checks for sent messages.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct MessageSender {
@@ -37,10 +37,10 @@ pub(crate) struct MessageSender {
     pub(crate) outbox: Outbox,
     pub(crate) cancel: Cancel,
     pub(super) log: Sink,
-    /// The user who is asked about calls, and told of chats that take nothing.
+    /// User who is asked to confirm calls, and is notified of unreachable chats.
     pub(crate) owner: Option<i64>,
     pub(super) questions: Arc<Questions>,
-    /// For one message, which is sent to its end when the program stops.
+    /// Cancel for single messages, which are sent completely when the program stops.
     pub(super) whole: Cancel,
     created: Instant,
     state: Mutex<SenderState>,
@@ -49,33 +49,33 @@ pub(crate) struct MessageSender {
 
 #[derive(Default)]
 pub(super) struct SenderState {
-    /// While this process delivers.
+    /// Held while this process delivers.
     lock: Option<Lock>,
-    /// Something may have been posted.
+    /// Whether a message may have been posted.
     is_woken: bool,
     is_sending: bool,
-    /// The chat that a file is sent to. It takes minutes, so it has a thread of its own, one file at a time.
+    /// Chat of the current file upload. An upload may take minutes, so it has a separate thread, one file at a time.
     uploading: Option<String>,
     chats: BTreeMap<String, ChatState>,
-    /// The messages that were tried: one that did not stop the program once is not what stops it.
+    /// Messages that were tried. A message that this process survived once is not the cause of its crashes.
     tried: BTreeSet<String>,
-    /// The ids of messages whose counted start has not ended.
+    /// Ids of messages whose counted start has not ended.
     under_way: BTreeSet<String>,
-    /// What the disk did not take.
+    /// Records that could not be written to disk.
     pub(super) held: HeldRecords,
-    /// The chats that take nothing, as the owner was told.
+    /// Unreachable chats that the owner was notified of.
     refusing: BTreeSet<String>,
 }
 
-/// How a chat takes its messages.
+/// Delivery state of a chat.
 struct ChatState {
-    /// When to try its next message, at the earliest.
+    /// Earliest time of the next try.
     not_before: Instant,
-    /// Failures of that message in a row.
+    /// Number of consecutive failures of the next message.
     failures: u32,
 }
 
-/// Begins the notice that a message was given up. Nothing is said when that one fails.
+/// Prefix of a notice about a failed message. A failed notice is not reported.
 const NOTICE: &str = "⚠️ Delivery: ";
 
 impl MessageSender {
@@ -100,7 +100,7 @@ impl MessageSender {
         })
     }
 
-    /// Delivers whenever it is woken, from when no other process does: one-shot commands deliver for moments.
+    /// Delivers whenever it is woken, as soon as no other process delivers. One-shot commands only deliver briefly.
     pub(super) fn start(self: &Arc<Self>) -> Result<()> {
         let own = self.clone();
         let work = move || {
@@ -124,7 +124,7 @@ impl MessageSender {
             .doing("starting a thread")
     }
 
-    /// Delivers, or waits while another process does, until `is_done` or the cancel. What is being sent then is finished.
+    /// Delivers, or waits while another process does, until `is_done` or the cancel. Completes a send in progress.
     pub(crate) fn deliver_until(self: &Arc<Self>, is_done: &dyn Fn() -> bool) -> Result<()> {
         while !is_done() && self.cancel.sleep(PAUSE).is_ok() {
             if self.state().lock.is_some() {
@@ -134,7 +134,7 @@ impl MessageSender {
                 Ok(lock) => {
                     let mut state = self.state();
                     state.lock = Some(lock);
-                    // It holds no message yet, but is about to.
+                    // The thread has no message yet, but is about to send.
                     state.is_sending = true;
                     drop(state);
                     let own = self.clone();
@@ -156,13 +156,13 @@ impl MessageSender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers what has been posted.
+    /// Wakes the thread to deliver new messages.
     pub(crate) fn wake(&self) {
         self.state().is_woken = true;
         self.changed.notify_all();
     }
 
-    /// Waits until no message is being sent, and up to `grace` for a file, which may take an hour.
+    /// Waits until all messages are sent, and up to `grace` for a file, whose upload may take an hour.
     pub(crate) fn wait(&self, grace: Duration) {
         let state = self.state();
         let is_sending = |state: &mut SenderState| state.is_sending;
@@ -172,7 +172,7 @@ impl MessageSender {
         drop(self.changed.wait_timeout_while(state, grace, is_uploading));
     }
 
-    /// Logs an error.
+    /// Logs an error. Returns whether the result is a success.
     pub(super) fn is_ok<T>(&self, doing: &str, result: &Result<T>) -> bool {
         if let Err(e) = result {
             (self.log)(Level::Error, &format!("{doing}: {e}"));
@@ -180,7 +180,7 @@ impl MessageSender {
         result.is_ok()
     }
 
-    /// The messages that wait, the oldest first.
+    /// Returns the waiting messages, oldest first.
     fn pending(&self) -> Vec<Pending> {
         let mut pending = self.outbox.pending().unwrap_or_else(|e| {
             self.is_ok::<()>("the outbox", &Err(e));
@@ -190,11 +190,11 @@ impl MessageSender {
         pending
     }
 
-    /// Delivers until the program stops: the oldest message of each chat, when the chat takes one.
+    /// Delivers until the program stops: the oldest message of each chat when it is due.
     fn deliver(self: &Arc<Self>) {
         let own = self.clone();
         let _hook = self.cancel.on_stop(move || {
-            // The end of the program is no fault of what is being sent.
+            // A planned stop does not count as a crash during a send.
             let under_way = std::mem::take(&mut own.state().under_way);
             let ids: Vec<String> = under_way.into_iter().collect();
             if !ids.is_empty() {
@@ -218,7 +218,7 @@ impl MessageSender {
         self.changed.notify_all();
     }
 
-    /// What to do next, or until when to wait at most. `is_sending` is set under the same lock that [`MessageSender::wait`] looks under.
+    /// Returns the next step, or the time of the next try. Sets `is_sending` under the lock that [`MessageSender::wait`] uses.
     fn next(&self, pending: &[Pending], mut until: Option<Instant>) -> Next {
         let mut state = self.state();
         let now = Instant::now();
@@ -239,7 +239,7 @@ impl MessageSender {
                 continue;
             }
             let mut not_before = state.chats.get(chat).map_or(now, |chat| chat.not_before);
-            // The last try of what has stopped the program twice.
+            // The last try of a message during which the program has crashed twice.
             if pending.starts + 1 == MAX_STARTS && !state.tried.contains(&pending.id) {
                 not_before = not_before.max(self.created + CALM);
             }
@@ -258,7 +258,7 @@ impl MessageSender {
         Next::Wait(until)
     }
 
-    /// Waits until something is posted or the program stops, and until this time at most.
+    /// Waits until a message is posted, the program stops, or this time.
     fn sleep(&self, until: Option<Instant>) {
         let state = self.state();
         let is_asleep = |state: &mut SenderState| !state.is_woken && self.cancel.reason().is_none();
@@ -270,7 +270,7 @@ impl MessageSender {
         }
     }
 
-    /// Sends a message with a file on a thread of its own.
+    /// Sends a message with a file on a separate thread.
     fn upload_apart(self: &Arc<Self>, pending: Pending) {
         let own = self.clone();
         let work = move || {
@@ -285,7 +285,7 @@ impl MessageSender {
         }
     }
 
-    /// Sends one message and records what came of it.
+    /// Sends one message and records the result.
     fn try_to_send(&self, pending: &Pending) {
         let id = [pending.id.clone()];
         let is_first = {
@@ -293,7 +293,7 @@ impl MessageSender {
             if self.cancel.reason().is_some() {
                 return;
             }
-            // The start of one that is not on disk is not counted.
+            // Starts of messages that are not on disk are not counted.
             let is_held = state.held.change(&pending.id, |_| {});
             let is_first = !is_held && state.tried.insert(pending.id.clone());
             if is_first {
@@ -331,7 +331,7 @@ impl MessageSender {
         }
     }
 
-    /// Acts on the result of sending one message, after so many failures in a row. Returns how long its chat has to wait.
+    /// Handles the result of sending one message, after `failures` consecutive failures. Returns the pause of its chat.
     fn settle(
         &self,
         pending: &Pending,
@@ -343,7 +343,7 @@ impl MessageSender {
             self.is_done(id);
             return Duration::ZERO;
         };
-        // That something may be lost is rather told twice than not at all.
+        // A duplicate notice of a possible loss is better than no notice.
         if item.text.starts_with(NOTICE) && matches!(failure, Failure::Lost(_)) {
             failure = Failure::Failing(failure.text());
         }
@@ -357,7 +357,7 @@ impl MessageSender {
                 let item = item.clone();
                 self.redirect(id, &Item { to, ..item });
             }
-            // Its group takes it.
+            // The topic no longer exists, so the message goes to its group.
             Failure::Refused(400, why) if has_no_topic(why) && chat_of(item).contains('_') => {
                 let (group, topic) = chat_of(item).split_once('_').unwrap_or_default();
                 let mut item = item.clone();
@@ -382,7 +382,7 @@ impl MessageSender {
         Duration::ZERO
     }
 
-    /// Sends what is left of a message to another chat.
+    /// Redirects the rest of a message to another chat.
     fn redirect(&self, id: &str, item: &Item) {
         let is_held = self
             .state()
@@ -393,21 +393,21 @@ impl MessageSender {
         }
     }
 
-    /// Whether the server answers at all: if so, a failure that lasts is of the message.
+    /// Whether the server answers; if it does, the cause of a lasting failure is the message.
     fn server_works(&self) -> bool {
         self.api
             .call("getMe", &json!({}), Duration::ZERO, &self.whole)
             .is_ok()
     }
 
-    /// Records that a message is sent, now or when the disk takes it.
+    /// Records that a message is sent, now or when the disk has space.
     fn is_done(&self, id: &str) {
         if !self.state().held.end(id) && !self.is_ok("the outbox", &self.outbox.done(id)) {
             self.holds_end(id);
         }
     }
 
-    /// Records in the outbox. Tries until that succeeds, or the message would be sent again.
+    /// Records in the outbox, with retries, because an unrecorded message would be sent again.
     fn record(&self, write: impl Fn() -> Result<()>) {
         for failures in 0.. {
             if self.is_ok("the outbox", &write()) || self.cancel.sleep(back_off(failures)).is_err()
@@ -417,10 +417,10 @@ impl MessageSender {
         }
     }
 
-    /// Gives up a message that will never be accepted, or may have arrived, and says so in its chat.
+    /// Drops a message that is rejected permanently or may have arrived, and reports this in its chat.
     fn give_up(&self, id: &str, item: &Item, failure: &Failure) {
         if item.edits != 0 {
-            // The message that it changes may be gone, or be as it says already.
+            // The edited message may be deleted, or have this text already.
             return self.is_done(id);
         }
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
@@ -451,7 +451,7 @@ impl MessageSender {
         self.record(|| self.outbox.give_up(id, &why));
     }
 
-    /// Tells the owner, once, of a chat that takes nothing: it cannot be told there.
+    /// Notifies the owner, once per chat, that a chat is unreachable.
     fn tell_owner_of_refusal(&self, chat: &str, why: &str) {
         let Some(owner) = self.owner.map(|owner| owner.to_string()) else {
             return;
@@ -477,7 +477,7 @@ impl MessageSender {
         let is_caption = has_file && pieces.len() == 1 && fits_caption(&pieces[0]);
         let caption = if is_caption { pieces.pop() } else { None };
         if item.edits != 0 {
-            // Its end is what has changed.
+            // Only the last piece has changed.
             pieces.drain(..pieces.len() - 1);
         }
         for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
@@ -508,7 +508,7 @@ impl MessageSender {
                 let message = sent["message_id"].as_i64().unwrap_or_default();
                 let recorded = self.questions.record_message(&item.question, message);
                 if self.is_ok("the outbox", &recorded) && matches!(recorded, Ok(false)) {
-                    // It was settled while its message was on the way, and could not be said there.
+                    // The question was settled before its message was sent, so the message does not show the decision yet.
                     self.post(closed_question(item, message), &[], None);
                 }
             }
@@ -521,13 +521,13 @@ impl MessageSender {
     }
 }
 
-/// Whether a group refuses a message because its topic is closed or gone.
+/// Whether a group rejects a message because its topic is closed or deleted.
 fn has_no_topic(why: &str) -> bool {
     let refusals = ["message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED"];
     refusals.iter().any(|refusal| why.contains(refusal))
 }
 
-/// What replaces the message of a question that nobody waits for.
+/// Returns the replacement for the message of an obsolete question.
 fn closed_question(question: &Item, message: i64) -> Item {
     Item {
         edits: message,
@@ -538,27 +538,27 @@ fn closed_question(question: &Item, message: i64) -> Item {
     }
 }
 
-/// Rows of buttons as a parameter.
+/// Serializes rows of buttons as a parameter.
 fn keyboard(rows: &[Vec<Button>]) -> Value {
     let button = |button: &Button| json!({"text": button.text, "callback_data": button.data});
     let row = |row: &Vec<Button>| -> Vec<Value> { row.iter().map(button).collect() };
     json!({"inline_keyboard": rows.iter().map(row).collect::<Vec<_>>()})
 }
 
-/// What the sender does next.
+/// Next step of the sender.
 enum Next {
     Send(Pending),
     Upload(Pending),
-    /// Until this time at most.
+    /// Wait, until this time if there is one.
     Wait(Option<Instant>),
 }
 
-/// The chat of a message; empty if somebody has edited the outbox.
+/// Returns the chat of a message; empty if the outbox was edited to be invalid.
 fn chat_of(item: &Item) -> &str {
     telegram_chat(&item.to).unwrap_or_default()
 }
 
-/// A chat, or a topic in it, as parameters.
+/// Converts a chat, or a topic of a chat, to parameters.
 pub(super) fn chat_params(chat: &str) -> Value {
     let (id, topic) = chat.split_once('_').unwrap_or((chat, ""));
     let mut params = json!({"chat_id": id.parse::<i64>().unwrap_or_default()});

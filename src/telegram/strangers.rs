@@ -1,4 +1,4 @@
-//! Unknown users who wrote to the bot, so that its owner is told of each once. They are items of the home's queue.
+//! Unknown users who wrote to the bot, stored in the home's queue to notify the owner once of each.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::storage::{Entry, Queue};
 
-/// Unknown users to remember and tell of. Further ones are ignored: anybody can make accounts and write from them.
+/// Maximum number of unknown users. Further users are ignored, because accounts can be created in bulk.
 const MAX_STRANGERS: usize = 200;
-/// Which items of the queue are unknown users.
+/// Kind of the queue's items that are unknown users.
 const KIND: &str = "stranger";
 
 #[derive(Default, Deserialize, Serialize)]
@@ -26,12 +26,12 @@ pub(crate) struct Strangers {
 }
 
 impl Strangers {
-    /// Those of the bot with this number.
+    /// Returns the unknown users of the bot with this id.
     pub(crate) fn new(queue: Arc<Queue>, bot: i64) -> Self {
         Self { queue, bot }
     }
 
-    /// Records unknown users while there is room, and returns those that are new.
+    /// Records unknown users up to the limit, and returns the new ones.
     pub(super) fn keep(&self, mut users: Vec<i64>) -> Result<Vec<i64>> {
         let mut known = Vec::new();
         for entry in self.queue.entries(KIND)? {
@@ -53,7 +53,7 @@ impl Strangers {
     }
 }
 
-/// The unknown users of all bots. Changes nothing.
+/// Returns the unknown users of all bots, without a change.
 pub(crate) fn all(queue: &Queue) -> Result<Vec<i64>> {
     let entries = queue.entries(KIND)?;
     let user = |entry: &Entry| entry.read::<KnownStranger>().user;
@@ -69,7 +69,7 @@ mod tests {
     fn the_owner_is_told_of_each_stranger_once_and_not_without_end() {
         let root = std::env::temp_dir().join(format!("bantam-strangers-{}", std::process::id()));
         drop(fs_err::remove_dir_all(&root));
-        // As the next program opens it.
+        // Opens the queue as a restarted program would.
         let open = |bot| Strangers::new(Arc::new(Queue::of_home(&Home::new(root.clone()))), bot);
         let strangers = open(7);
         let told: Vec<usize> = (0..50)

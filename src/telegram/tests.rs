@@ -1,4 +1,4 @@
-//! How the sender copes with servers that answer as no Bot API should.
+//! Behavior of the sender with servers that violate the Bot API.
 
 use std::io::{Read, Write, copy, sink};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -18,18 +18,18 @@ use crate::outbox::{DeliveryState, Item, Outbox};
 use crate::paths::Home;
 use crate::secret::Secret;
 
-/// What a server does with a call.
+/// Reaction of the server to a call.
 #[derive(Clone, Copy)]
 enum Does {
-    /// It takes the call.
+    /// Accepts the call.
     Takes,
-    /// It answers this before it has read the body, and closes.
+    /// Answers with this status and text before reading the body, and closes.
     Says(u16, &'static str),
-    /// It closes without a word before it has read the body.
+    /// Closes without an answer before reading the body.
     Cuts,
 }
 
-/// Its address, and the methods that it was asked for.
+/// Starts a server; returns its address, and the called methods.
 fn server(does: fn(&str) -> Does) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -38,7 +38,7 @@ fn server(does: fn(&str) -> Does) -> (String, Arc<Mutex<Vec<String>>>) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let seen = seen.clone();
-            // The bot goes away when the test is over.
+            // The bot may disconnect at the end of the test.
             thread::spawn(move || serve(stream, does, &seen).ok());
         }
     });
@@ -85,11 +85,11 @@ fn serve(
     let answer = format!(
         "HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     );
-    // In one write: the close resets the connection where the body is unread, and drops what has not gone out by then.
+    // In one write, because closing with an unread body resets the connection and drops unsent data.
     stream.write_all(answer.as_bytes())
 }
 
-/// An outbox in a directory of its own, removed at the end.
+/// An outbox in a temporary directory, which is removed at the end.
 struct Scratch(Outbox, PathBuf);
 
 impl Scratch {
@@ -127,7 +127,7 @@ fn text(to: &str) -> Item {
     }
 }
 
-/// Posts a file of this many bytes.
+/// Posts a file with `len` bytes.
 fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
     let (mut file, name) = outbox.new_file().unwrap();
     file.push(&vec![7; len]).unwrap();
@@ -145,7 +145,7 @@ fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
         .unwrap()
 }
 
-/// Sends what is in the outbox by this server until nothing is left, for at most so long. What is left then.
+/// Sends the outbox through this server until it is empty, for up to `time` seconds. Returns the number of remaining messages.
 fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
     let api = Arc::new(Api::new(
         http::Settings::default(),
@@ -196,7 +196,7 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
         panic!("it is not given up")
     };
     assert!(why.contains("Too Large"), "{why}");
-    // What comes after it, and a word of what was given up.
+    // The next message, and a notice about the dropped one.
     assert_eq!(
         *asked.lock().unwrap(),
         ["senddocument", "sendmessage", "sendmessage"]

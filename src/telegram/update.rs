@@ -1,4 +1,4 @@
-//! Reads an update: who wrote what where, and whether it is meant for the bot.
+//! Parses an update: author, chat, contents, and whether it is addressed to the bot.
 
 use serde_json::Value;
 
@@ -8,26 +8,26 @@ use super::marked::Marked;
 use crate::bus::RemoteFile;
 use crate::text::{fenced, foreign_name, one_line};
 
-/// The kinds of updates to poll for.
+/// Kinds of updates to poll for.
 pub(super) const KINDS: [&str; 3] = ["message", "edited_message", PRESS];
 const PRESS: &str = "callback_query";
-/// The topic that each group with topics begins with. Messages to it name no topic (Bot API, `message_thread_id`).
+/// Id of the first topic of a group with topics. Its messages have no topic id (Bot API, `message_thread_id`).
 pub(super) const GENERAL: i64 = 1;
 
-/// A message that is meant for the bot.
+/// A message that is addressed to the bot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct IncomingMessage {
     /// `CHAT`, or `CHAT_TOPIC` in a topic.
     pub chat: String,
     pub id: i64,
-    /// The user who wrote it.
+    /// Id of its author.
     pub from: i64,
-    /// The text for the model, in a group with the name of the user.
+    /// Text for the model; in a group it includes the name of the user.
     pub text: String,
-    /// The text alone, when it begins with a slash.
+    /// The text alone, if it starts with a slash.
     pub command: Option<String>,
     pub files: Vec<RemoteFile>,
-    /// More follows: it belongs to an album, or is a text that the client has split.
+    /// Whether related messages follow, because this is part of an album or of a text that the client has split.
     pub more_follows: bool,
     pub is_edit: bool,
 }
@@ -38,32 +38,32 @@ pub(super) enum Update {
     Press(Press),
     /// A user who is not in `allow_from`.
     UnknownUser(Stranger),
-    /// Not for the bot, or of an unknown kind.
+    /// Not addressed to the bot, or of an unknown kind.
     Ignored,
 }
 
-/// A button below a message of the bot was pressed, by a user who may write to it.
+/// A press of a button on a message of the bot, by an allowed user.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Press {
-    /// What answers to the press name.
+    /// Id for the answer to the press.
     pub id: String,
     pub from: i64,
     /// `CHAT`, or `CHAT_TOPIC` in a topic.
     pub chat: String,
-    /// The message with the button.
+    /// Id of the message with the button.
     pub message: i64,
-    /// What the button says to the program.
+    /// Data of the button.
     pub data: String,
 }
 
-/// The bot, from `getMe`.
+/// The bot's account, from `getMe`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Me {
     pub id: i64,
     pub username: String,
 }
 
-/// Reads an update, and nothing more of it than the user when that is unknown.
+/// Parses an update. Of an unknown user's update, reads only the user.
 pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     let Some((kind, message)) = KINDS
         .iter()
@@ -122,7 +122,7 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         chat,
         id: message["message_id"].as_i64().unwrap_or_default(),
         from: user,
-        // A client splits texts near the limit.
+        // Clients split texts near the length limit.
         more_follows: message.get("media_group_id").is_some()
             || parts.iter().any(|part| part.chars().count() > 4000),
         text: parts.join("\n"),
@@ -132,7 +132,7 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     })
 }
 
-/// The chat of a message, or its topic there. The first topic of a group is the group's own.
+/// Returns the chat of a message, including its topic. The first topic of a group counts as the group.
 fn chat(message: &Value) -> Option<String> {
     let id = message["chat"]["id"].as_i64()?;
     let topic = message["message_thread_id"].as_i64();
@@ -161,7 +161,7 @@ fn press(query: &Value, from: i64, chat: String) -> Press {
     }
 }
 
-/// Whose words a message passes on, which its user has perhaps not read.
+/// Returns the original author of a forwarded message, which its user may not have read.
 fn author(message: &Value) -> Option<String> {
     let others = [
         ("forwarded from", &message["forward_origin"]),
@@ -171,16 +171,16 @@ fn author(message: &Value) -> Option<String> {
     Some(format!("{how} {}", name(author)))
 }
 
-/// Whether a message in a group names the bot, is a command, or a reply to the bot.
+/// Whether a message in a group mentions the bot, is a command, or replies to the bot.
 fn is_addressed(message: &Value, said: &Marked, me: &Me) -> bool {
-    // A command may name another bot.
+    // A command with a name may be for another bot.
     let first = said.text.split_whitespace().next().unwrap_or_default();
     let is_command = first.starts_with('/') && !first.contains('@');
     let replied = message["reply_to_message"]["from"]["id"].as_i64();
     is_command || replied == Some(me.id) || !said.names(me).is_empty()
 }
 
-/// The name of a user, of a chat, or of where a forwarded message is from.
+/// Returns the name of a user, of a chat, or of the source of a forwarded message.
 fn name(from: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let full = [text(&from["first_name"]), text(&from["last_name"])].join(" ");
@@ -200,7 +200,7 @@ fn name(from: &Value) -> String {
     }
 }
 
-/// What the message that this one replies to is: whose, its files, and an excerpt.
+/// Describes the message that this one replies to: its author, its files, and an excerpt.
 fn quoted(message: &Value, me: &Me) -> Option<String> {
     let replied = &message["reply_to_message"];
     let quote = message["quote"]["text"].as_str();
@@ -235,7 +235,7 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     })
 }
 
-/// One line for a location, contact, poll, dice or sticker, with what Telegram says of it.
+/// Describes a location, contact, poll, dice or sticker in one line, with Telegram's data.
 fn description(message: &Value) -> String {
     let kinds = ["venue", "location", "contact", "poll", "dice"];
     if let Some((kind, value)) = kinds
@@ -250,7 +250,7 @@ fn description(message: &Value) -> String {
     }
 }
 
-/// The files of a message. The words of a recording that is the user's `own` are what the user says.
+/// Returns the files of a message. A voice message counts as the user's words if it is the user's `own`.
 fn files(message: &Value, own: bool) -> Vec<RemoteFile> {
     let mut files = Vec::new();
     let mut add = |file: &Value, name: &str, what: &str| {

@@ -1,4 +1,4 @@
-//! Sends files: a picture as a photo, if Telegram accepts it as one.
+//! Sends files; an image is sent as a photo if Telegram accepts it.
 
 use std::io::{ErrorKind, Read};
 
@@ -13,11 +13,11 @@ use crate::message::image_type;
 use crate::outbox::Item;
 use crate::text::one_line;
 
-/// The most bytes of a photo (Bot API, `sendPhoto`).
+/// Maximum size of a photo, in bytes (Bot API, `sendPhoto`).
 const MAX_PHOTO: u64 = 10 << 20;
 
 impl MessageSender {
-    /// Sends the file of a message; `params` name the chat.
+    /// Sends the file of a message to the chat in `params`.
     pub(super) fn upload(
         &self,
         item: &Item,
@@ -39,7 +39,7 @@ impl MessageSender {
         };
         if is_photo(open()?) {
             match send("sendPhoto", "photo") {
-                // Too wide, too high, or not what it seems to be.
+                // The image is too wide, too high, or invalid.
                 Err(Failure::Refused(400 | 413, why)) => {
                     (self.log)(
                         Level::Info,

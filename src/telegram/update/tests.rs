@@ -1,10 +1,10 @@
-//! What the model gets of updates, and which are for the bot.
+//! Texts for the model, and detection of updates addressed to the bot.
 
 use serde_json::json;
 
 use super::*;
 
-/// What the model gets of a message in a group, or in a private chat; `None` if it is not for the bot.
+/// Parses a message in a group or in a private chat; `None` if it is not addressed to the bot.
 fn told(is_group: bool, extra: &Value) -> Option<IncomingMessage> {
     let settings = Settings {
         allow_from: vec![42],
@@ -75,7 +75,7 @@ fn a_private_message_is_what_its_user_sees() {
             json!({"text": "sum up", "reply_to_message": {"from": {"id": 7}, "caption": "Here.", "photo": [{"file_id": "F"}]}}),
             "[in reply to your message, with photo.jpg:]\n```\nHere.\n```\nsum up",
         ),
-        // The entities of a list that Telegram has not written.
+        // Invalid entities.
         (
             json!({"text": "ab", "entities": [{"type": "text_link", "offset": -1, "length": 7, "url": "x"}, 5]}),
             "ab",
@@ -88,7 +88,7 @@ fn a_private_message_is_what_its_user_sees() {
     let files = |message: &Value| told(false, message).map_or(0, |message| message.files.len());
     let replied = json!({"text": "?", "reply_to_message": {"from": eve, "voice": {"file_id": "F", "duration": 3}}});
     assert_eq!(files(&replied), 1);
-    // Somebody else's words are not those of the user.
+    // A forwarded voice message does not count as the user's words.
     assert!(
         told(false, &replied).unwrap().files[0]
             .about
@@ -122,7 +122,7 @@ fn a_group_is_answered_where_it_names_the_bot() {
             json!({"text": "mail foo@test_bot.example", "entities": at("email", 5, 20)}),
             None,
         ),
-        // The rest of the text keeps the name.
+        // Other mentions of the name remain in the text.
         (
             json!({"text": "@test_bot what is foo@test_bot?", "entities": at("mention", 0, 9)}),
             Some("what is foo@test_bot?"),
@@ -147,7 +147,7 @@ fn a_group_is_answered_where_it_names_the_bot() {
             json!({"text": "why?", "reply_to_message": {"from": {"id": 9}}}),
             None,
         ),
-        // A server that marks nothing.
+        // A server that sends no entities.
         (json!({"text": "hello @test_bot"}), Some("hello")),
         (json!({"text": "/status@test_bot"}), Some("/status")),
         (json!({"text": "mail foo@test_bot"}), None),
