@@ -1,4 +1,4 @@
-//! How a message is answered, from top to bottom: its turn begins on disk, its files are fetched, it runs, and its answer is kept.
+//! Answers a message, from top to bottom: records its start, downloads its files, runs the turn, and stores the answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::outbox::{Item, Note};
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::text::clip;
 
-/// The ids of a turn's messages: more join while it runs.
+/// Ids of a turn's messages; further messages may join a running turn.
 #[derive(Clone)]
 pub(super) struct TurnIds(Arc<Mutex<Vec<String>>>);
 
@@ -32,9 +32,9 @@ impl TurnIds {
 }
 
 impl Dispatcher {
-    /// Answers messages of users together, or a run of a job, or the report of a background task.
+    /// Answers messages of a user together, a run of a job, or the report of a background task.
     pub(super) fn answer(self: &Arc<Self>, mut work: Work) {
-        // Turns that never ended before run one at a time: so the one that stops the program is found.
+        // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
         let is_suspect = work.messages.iter().any(|message| message.starts > 0);
         let alone = is_suspect.then(|| self.alone.acquire());
         if !self.begin(&mut work) {
@@ -44,7 +44,7 @@ impl Dispatcher {
         self.show(&origin, Event::TurnStarted);
         self.fetch(&mut work);
         let permit = self.turns.acquire();
-        // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
+        // If the program is stopping by now, the message remains open, and its start was undone.
         if self.cancel.reason().is_some() {
             return;
         }
@@ -53,10 +53,10 @@ impl Dispatcher {
         self.finish(work.first(), &ids, response, text);
     }
 
-    /// Counts the start, on disk, before anything of the conversation is loaded. False: nothing is left to answer, or the program
-    /// is stopping and the messages stay open.
+    /// Counts the start on disk before loading the conversation. Returns false if all messages are withdrawn or handled, or if
+    /// the program is stopping; in the latter case the messages remain open.
     fn begin(&self, work: &mut Work) -> bool {
-        // One may have been edited since it came, or withdrawn.
+        // Messages may have been edited or withdrawn since they arrived.
         match self.store.find(&work.ids()) {
             Ok(messages) => work.messages = messages,
             Err(e) => self.show_failure(&work.first().origin, Err(e)),
@@ -67,7 +67,7 @@ impl Dispatcher {
         if let Source::Task = work.first().source {
             work.budget = self.tasks.begin_answer(task_of(work.first()));
             if work.budget.is_none() {
-                // It was stopped in the meantime.
+                // The task was stopped in the meantime.
                 return false;
             }
         }
@@ -91,9 +91,9 @@ impl Dispatcher {
         true
     }
 
-    /// Counts a start of messages, on disk; a full one keeps no message from its answer. False while the program is stopping.
+    /// Counts a start of messages on disk. A full disk does not prevent the answer. Returns false if the program is stopping.
     pub(super) fn start(&self, origin: &Origin, ids: &[String]) -> bool {
-        // Held over the check: the shutdown takes back what is started after it has set the cancel.
+        // Locked during the check, because the shutdown undoes these starts after it has set the cancel.
         let mut running = self.running();
         if self.cancel.reason().is_some() {
             return false;
@@ -103,7 +103,7 @@ impl Dispatcher {
         true
     }
 
-    /// Answers a message of a chat that looks like a command and is none: the model would take it for a question.
+    /// Rejects an unknown command in a chat, which the model would mistake for a question.
     fn refuse_command(&self, work: &Work) -> bool {
         let first = work.first();
         let is_written = matches!(first.source, Source::Telegram { .. });
@@ -118,7 +118,7 @@ impl Dispatcher {
         true
     }
 
-    /// Answers messages that have stopped the program three times, without their text, which might do so again.
+    /// Skips messages that have crashed the program three times, without their text, which might crash it again.
     fn set_aside(&self, work: &Work) {
         let text = if work.messages.len() == 1 {
             "This message crashed me three times, so I have set it aside."
@@ -128,13 +128,13 @@ impl Dispatcher {
         self.reply_to_all(work.first(), text, &work.ids());
     }
 
-    /// Fetches the files of messages; speech in them may become words, which costs.
+    /// Downloads the files of messages. Transcribing recordings may cost money.
     fn fetch(&self, work: &mut Work) {
         let mut files = work.messages.iter().flat_map(Inbound::files);
         if files.next().is_none() {
             return;
         }
-        // Without an agent the turn fails, and says why.
+        // Without an agent, the turn fails with an error message.
         let (Some(chats), Ok(agent)) = (&self.poster.chats, self.handler.agent()) else {
             return;
         };
@@ -146,7 +146,7 @@ impl Dispatcher {
         work.budget = Some(budget);
     }
 
-    /// Runs the turn. Returns also the text that ends it in a chat.
+    /// Runs the turn. Also returns the text that ends it in a chat.
     fn run(self: &Arc<Self>, work: &mut Work, ids: &TurnIds) -> (Response, String) {
         let first = work.first();
         let (origin, session) = (first.origin.clone(), first.session.clone());
@@ -192,7 +192,7 @@ impl Dispatcher {
             }
             self.show(&origin, event);
         });
-        // That no call is left is said once, and not for each report that waits.
+        // The error that the budget is used up is shown once, not for each waiting report.
         let is_silent = response.stop == TurnStop::Limit
             && budget.is_told_again()
             && response.output.is_empty();
@@ -204,7 +204,7 @@ impl Dispatcher {
         (response, text)
     }
 
-    /// How the turn of this message takes in later ones of its chat; `None` where each message has its own turn.
+    /// Lets the message's turn receive later messages of its chat; `None` if each message has a separate turn.
     fn steering(self: &Arc<Self>, first: &Inbound, ids: &TurnIds) -> Option<Arc<Steering>> {
         if first.starts > 0 || !matches!(first.source, Source::Telegram { .. }) {
             return None;
@@ -213,12 +213,12 @@ impl Dispatcher {
         Some(Arc::new(move || own.take_more(&first, &ids)))
     }
 
-    /// Takes the messages that wait for the end of this turn. Their start is on disk when this returns.
+    /// Takes the messages that wait for the end of this turn. Writes their start to disk before returning.
     fn take_more(&self, first: &Inbound, ids: &TurnIds) -> Vec<ReceivedMessage> {
         let room = MAX_JOINED.saturating_sub(ids.lock().len());
         let more = self.queues.take_more(first, room);
         let new: Vec<String> = more.into_iter().map(|message| message.id).collect();
-        // One that is taken while the program stops stays open.
+        // Messages taken while the program stops remain open.
         if new.is_empty() || !self.start(&first.origin, &new) {
             return Vec::new();
         }
@@ -231,7 +231,7 @@ impl Dispatcher {
         received.collect()
     }
 
-    /// Keeps the answer and ends by it the messages that it answers, in one write.
+    /// Stores the answer and finishes the answered messages, in one write.
     fn finish(&self, first: &Inbound, ids: &TurnIds, response: Response, mut text: String) {
         let mut answered = ids.all();
         answered.extend_from_slice(&response.answered);
@@ -242,7 +242,7 @@ impl Dispatcher {
                 log_error(&self.log, self.jobs.finish(run, &end));
                 (text, title) = (told, Some(note_title(run)));
             }
-            // The user gets what the model could not pass on.
+            // The model could not pass on the report, so the user gets the original.
             Source::Task if response.stop == TurnStop::Error && response.output.is_empty() => {
                 text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
             }
@@ -256,7 +256,7 @@ impl Dispatcher {
         self.queues.forget(&first.session, &answered);
         self.show(&first.origin, Event::Done(Box::new(response)));
         if let Source::Task = first.source {
-            // One whose answer is not on disk is answered again at the next start.
+            // A report whose answer is not on disk is answered again after a restart.
             if is_kept {
                 self.show_failure(&first.origin, self.tasks.close(task_of(first)));
             }
@@ -264,7 +264,7 @@ impl Dispatcher {
         }
     }
 
-    /// Ends messages by what their chat reads, in one write; without a chat, or a text, by nothing. Returns whether it is on disk.
+    /// Finishes messages with a text for their chat, if there are both, in one write. Returns whether this is on disk.
     fn end_with(&self, first: &Inbound, text: &str, ids: &[String], title: Option<&str>) -> bool {
         let (Some(to), false) = (&first.reply_to, text.is_empty()) else {
             let ended = self.store.finish(ids);
@@ -280,7 +280,7 @@ impl Dispatcher {
         self.poster.post(Item::text(to, text), ids, note.as_ref())
     }
 
-    /// Replies to a message that needs no turn, and ends it.
+    /// Replies to a message that needs no turn, and finishes it.
     pub(super) fn reply(&self, message: &Inbound, text: &str) {
         self.reply_to_all(message, text, std::slice::from_ref(&message.id));
     }
@@ -296,12 +296,12 @@ impl Dispatcher {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Work on these is over.
+    /// Removes finished messages from the list of running ones.
     pub(super) fn ends_running(&self, ids: &[String]) {
         self.running().retain(|id| !ids.contains(id));
     }
 
-    /// A turn waits for its user: that start does not count.
+    /// Undoes the start of a turn that waits for its user, because a crash then is not its fault.
     pub(super) fn suspend(&self, ids: &[String]) {
         let mut running = self.running();
         let is_counted = running.iter().any(|id| ids.contains(id));
@@ -311,7 +311,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes back the starts of turns that are under way when the program ends in good order. The cancel is set by then.
+    /// Undoes the starts of running turns when the program ends normally. The cancel must be set before.
     pub(crate) fn halt(&self) {
         let running = std::mem::take(&mut *self.running());
         if !running.is_empty() {
@@ -320,7 +320,7 @@ impl Dispatcher {
     }
 }
 
-/// The text of messages that are answered together.
+/// Returns the text of messages that are answered together.
 fn joined_text(messages: &[Inbound]) -> String {
     let texts = messages.iter().map(|message| message.text.as_str());
     texts
@@ -329,7 +329,7 @@ fn joined_text(messages: &[Inbound]) -> String {
         .join("\n\n")
 }
 
-/// The text that ends a turn in its chat.
+/// Returns the text that ends a turn in its chat.
 fn final_text(response: &Response) -> String {
     let mut parts: Vec<String> = response
         .lost
@@ -338,11 +338,11 @@ fn final_text(response: &Response) -> String {
         .collect();
     let answer = response.answer_for_chat();
     let end = match &response.error {
-        // An empty one is told as such.
+        // An empty answer is reported.
         None if answer.is_empty() => "(The answer has no visible text.)".to_owned(),
         None => String::new(),
         Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
-        // Its hint is for the terminal.
+        // The error's hint is for the terminal.
         Some(error) => format!("⚠️ {}", error.message),
     };
     parts.extend([answer, end]);

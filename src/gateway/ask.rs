@@ -1,4 +1,4 @@
-//! Asks the owner about calls that `tools.confirm` names, by buttons in Telegram.
+//! Asks the owner to confirm the calls in `tools.confirm`, with buttons in Telegram.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -12,25 +12,25 @@ use crate::telegram::Chats;
 use crate::telegram::ask::{Answer, Question};
 use crate::text::{clip, fence};
 
-/// The most bytes of a call that a question shows, in about eight messages. A longer one can only be refused.
+/// Maximum size of a call that a question shows, in bytes; about eight messages. A longer call can only be rejected.
 const MAX_SHOWN: usize = 30_000;
 
-/// A turn that may ask.
+/// Context of a turn that may ask.
 struct Asker {
     chats: Arc<Chats>,
     owner: i64,
-    /// The conversation, and its chat.
+    /// The conversation and its chat.
     session: String,
     origin: Origin,
-    /// The messages of the turn so far.
+    /// Messages of the turn so far.
     ids: TurnIds,
-    /// It has stopped the program before.
+    /// Whether the turn has crashed the program before.
     is_suspect: bool,
     cancel: Cancel,
 }
 
 impl Dispatcher {
-    /// How a turn of this message asks; `None` if nobody can be asked.
+    /// Returns the callback for a message's turn; `None` if there is no owner to ask.
     pub(super) fn asker(
         self: &Arc<Self>,
         message: &Inbound,
@@ -57,7 +57,7 @@ impl Dispatcher {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks and waits. Meanwhile the turn holds up no other, and a program that ends is not its fault.
+    /// Asks and waits. Meanwhile, other turns may run, and a crash is not attributed to this turn.
     fn ask(&self, asker: &Asker, pending: &PendingCall) -> Decision {
         let (text, is_whole) = text(asker, pending);
         let ids = asker.ids.all();
@@ -87,7 +87,7 @@ impl Dispatcher {
     }
 }
 
-/// The question, as Markdown, and whether it shows the whole call.
+/// Returns the question as Markdown, and whether it shows the whole call.
 fn text(asker: &Asker, pending: &PendingCall) -> (String, bool) {
     let chat = &asker.origin.chat;
     let place = if *chat == asker.owner.to_string() {

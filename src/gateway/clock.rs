@@ -1,7 +1,7 @@
-//! The clock: adds scheduled jobs and heartbeats to the inbox when they are due.
+//! Adds scheduled jobs and heartbeats to the inbox when they are due.
 //!
-//! A board without a battery may start with a clock that shows 1970. Nothing runs by such a clock; whatever wakes this one
-//! makes it look again.
+//! A board without a battery may start with the time set to 1970. Jobs wait until the time is set; every wake-up of this thread
+//! checks it again.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
@@ -21,28 +21,28 @@ use crate::session::archive;
 use crate::text::one_line;
 use crate::timezone::Zone;
 
-/// The longest time between two checks of the jobs: a signal may get lost.
+/// Maximum time between two checks of the jobs, because a signal may be lost.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// How often to remove old conversations, in milliseconds.
+/// Interval for removing old conversations, in milliseconds.
 const TIDY: i64 = 24 * 3600 * 1000;
-/// How soon to check again, in milliseconds, after an error.
+/// Delay of a new check after an error, in milliseconds.
 const RETRY: i64 = 60_000;
 
-/// What is said of a run that is not resumed.
+/// Report on an interrupted run that is not resumed.
 const INTERRUPTED: &str = "was interrupted when the program ended; what it did is unknown.";
 
-/// A channel that adds due jobs and heartbeats, and shows nothing.
+/// A channel that adds due jobs and heartbeats, and shows no events.
 pub(crate) struct Clock {
     pub starter: Arc<RunStarter>,
-    /// A run that would start later than this, in milliseconds, is missed; one that was cut short longer ago is not resumed.
+    /// Time in milliseconds after which a run that has not started is missed, and an interrupted run is not resumed.
     pub grace: i64,
     pub poster: Poster,
     pub zone: Zone,
-    /// How long conversations that nobody named are kept; zero for ever.
+    /// Retention time of unnamed conversations; zero is unlimited.
     pub keep: Duration,
     /// Whether scheduled jobs run.
     pub runs_jobs: bool,
-    /// The built-in job, if heartbeats are switched on.
+    /// The built-in job, if heartbeats are enabled.
     pub heartbeat: Option<Job>,
     /// Wakes the clock when the jobs or the time may have changed.
     pub wake: SyncSender<()>,
@@ -53,7 +53,7 @@ impl Channel for Clock {
     fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
         let wake = self.wake.clone();
         let stop = self.starter.cancel.on_stop(move || {
-            // A full channel holds a wake-up already.
+            // If the channel is full, a wake-up is already pending.
             let _full = wake.try_send(());
         });
         let work = move || {
@@ -66,7 +66,7 @@ impl Channel for Clock {
 }
 
 impl Clock {
-    /// Whether anything happens by it.
+    /// Whether the configuration needs the clock.
     pub(crate) fn has_work(&self) -> bool {
         self.runs_jobs || self.heartbeat.is_some() || !self.keep.is_zero()
     }
@@ -104,14 +104,14 @@ impl Clock {
             }
             let left =
                 |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0));
-            // The extra time keeps a rounded wait from ending just before its time.
+            // The extra time prevents a rounded wait from ending too early.
             let wait = next.map_or(MAX_WAIT, left).min(MAX_WAIT) + Duration::from_millis(2);
             let _timeout = self.changed.recv_timeout(wait);
             while self.changed.try_recv().is_ok() {}
         }
     }
 
-    /// Removes conversations of jobs and questions that nobody has used for long.
+    /// Removes old, unused conversations of jobs and questions.
     fn tidy(&self) {
         if !self.keep.is_zero() {
             let tidied = archive::tidy(self.starter.jobs.home(), self.keep, SystemTime::now());
@@ -122,9 +122,9 @@ impl Clock {
         }
     }
 
-    /// Adds what is due, reports missed and interrupted jobs, and returns when to check again.
+    /// Adds due runs, reports missed and interrupted jobs, and returns the time of the next check.
     fn tick(&self, now: i64, inbox: &Inbox) -> Option<i64> {
-        // Taken before the jobs are read: a check that ends meanwhile has added its run by then, and counts as under way here.
+        // Read before the jobs. A check that ends in between has added its run by then, and still counts as running here.
         let checking = self.starter.checking().clone();
         let Some(tick) = log_error(
             &self.starter.log,
@@ -152,7 +152,7 @@ impl Clock {
         next
     }
 
-    /// Ends the runs that were cut short too long ago, before any is resumed.
+    /// Ends runs that were interrupted too long ago, before the others are resumed.
     pub(crate) fn end_old_runs(&self) {
         let now = now();
         if now < EARLIEST {
@@ -164,7 +164,7 @@ impl Clock {
         );
         for message in ended.into_iter().flatten() {
             match &message.source {
-                // The next heartbeat looks again.
+                // The next heartbeat repeats the check.
                 Source::Job(run) if run.job != heartbeat::ID => {
                     self.report(message.reply_to.clone(), &run.name, INTERRUPTED);
                 }
@@ -173,7 +173,7 @@ impl Clock {
         }
     }
 
-    /// Logs what happened to a job, and posts it to the job's chat.
+    /// Logs an event of a job, and posts it to the job's chat.
     fn report(&self, to: Option<String>, name: &str, what: &str) {
         let text = format!("The job “{}” {what}", one_line(name, 80));
         (self.starter.log)(Level::Warn, &text);
@@ -182,7 +182,7 @@ impl Clock {
         }
     }
 
-    /// Adds the heartbeat that was to come at the time `beat_at` if that has passed, and returns when the next one is.
+    /// Adds a heartbeat if the time `beat_at` has passed, and returns the time of the next heartbeat.
     fn beat(&self, now: i64, beat_at: Option<i64>, inbox: &Inbox) -> Option<i64> {
         let job = self.heartbeat.as_ref()?;
         if beat_at.is_some_and(|at| at <= now) {

@@ -1,4 +1,4 @@
-//! Waits until channels have shown what there was, and learns what went wrong in them.
+//! Waits until channels have shown their last events, and collects their errors.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::Builder;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 
-/// How long channels have for what they have not shown when nothing more can come.
+/// Time limit for showing the last events.
 const LAST_SHOWN: Duration = Duration::from_secs(30);
 
-/// Passes on what goes wrong in a channel, and stops serving.
+/// Forwards errors of a channel, and stops serving.
 pub(super) fn watch(end: Receiver<Error>, failures: Sender<Error>, cancel: Cancel) -> Result<()> {
     let watching = move || {
         for failure in end {
-            // Nobody listens once serving has ended.
+            // The receiver is dropped when serving has ended.
             failures.send(failure).ok();
             cancel.stop();
         }
@@ -24,7 +24,7 @@ pub(super) fn watch(end: Receiver<Error>, failures: Sender<Error>, cancel: Cance
     Ok(())
 }
 
-/// Waits until all channels have shown what there was, and tells the first thing that went wrong.
+/// Waits until all channels have shown their events, and returns the first error.
 pub(super) fn wait(failed: &Receiver<Error>) -> Result<()> {
     let until = Instant::now() + LAST_SHOWN;
     let mut first = Ok(());

@@ -1,4 +1,4 @@
-//! The turns of the HTTP endpoint: which agent answers a request, and in which conversation.
+//! Turns of the HTTP endpoint: the agent and the conversation of each request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -21,22 +21,22 @@ use crate::text::rfc3339;
 use crate::tool::client::{ClientCalls, client_tool};
 use crate::tool::{Function, Tool};
 
-/// The channel of requests, and the prefix of their conversations.
+/// Channel of requests, and prefix of their conversations.
 const CHANNEL: &str = "http";
-/// The conversation of a request that brings its own.
+/// Conversation of requests that include their history.
 const UNSTORED: &str = "http";
 const DAY: Duration = Duration::from_secs(86_400);
-/// The pauses before a taken address is tried again.
+/// Pauses between tries to listen at an address that is in use.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The endpoint as a channel: it lets the dispatcher go on until it ends.
+/// The endpoint as a channel, which prevents the dispatcher from ending before the endpoint does.
 pub(crate) struct HttpChannel {
     pub settings: Settings,
     pub turns: Arc<EndpointTurns>,
     pub cancel: Cancel,
     pub log: Sink,
-    /// Logs an error, and tells the owner of the bot.
+    /// Logs an error, and notifies the bot's owner.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -54,7 +54,7 @@ impl Channel for HttpChannel {
             drop(inbox);
         };
         Builder::new().spawn(serve).doing("starting a thread")?;
-        // Its turns show their events themselves.
+        // Turns of the endpoint show their own events.
         Ok(channel().0)
     }
 }
@@ -72,7 +72,7 @@ impl HttpChannel {
         Ok(endpoint)
     }
 
-    /// Tries again while the address is taken: the other channels serve meanwhile. `None` when the program ends first.
+    /// Retries while the address is in use; the other channels work meanwhile. Returns `None` if the program ends first.
     fn listen_again(&self, first: Result<Endpoint>) -> Option<Endpoint> {
         let mut result = first;
         let mut pause = FIRST_PAUSE;
@@ -110,7 +110,7 @@ impl EndpointTurns {
         }
     }
 
-    /// Returns an id that no other request has, also after a restart: clients keep what is made of it.
+    /// Returns an id that is unique even across restarts, because clients store ids derived from it.
     fn fresh_id(&self) -> String {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let digits: String = self.started.chars().filter(char::is_ascii_digit).collect();
@@ -141,7 +141,7 @@ impl EndpointTurns {
         })
     }
 
-    /// Runs the turn of a client that keeps the conversation itself.
+    /// Runs a turn for a client that stores the conversation.
     fn run_unstored(
         &self,
         ask: Ask,
@@ -154,7 +154,7 @@ impl EndpointTurns {
         let mut history = ask.history;
         let user = match ask.user {
             Some(user) => user,
-            // The history ends with results of the client's tools: its last question is still open.
+            // The history ends with results of the client's tools, so its last question is still open.
             None => mark_open_question(&mut history, &id),
         };
         let agent = with_client_tools(&*self.handler.agent()?, tools)?;
@@ -174,7 +174,7 @@ impl EndpointTurns {
     }
 }
 
-/// What a request's options ask of the model.
+/// Converts a request's options.
 fn sampling(options: Options) -> Sampling {
     let format = options.response_format;
     let format = format.map(|format| ("response_format".to_owned(), format));
@@ -191,7 +191,7 @@ fn client_tools(tools: Vec<ClientTool>, request: &str, calls: &ClientCalls) -> V
     tools.into_iter().map(tool).collect()
 }
 
-/// The agent with a client's tools besides its own, which win where two have the same name.
+/// Returns the agent with a client's tools added; the agent's tool wins if names collide.
 fn with_client_tools(agent: &Agent, tools: Vec<Function>) -> Result<Agent> {
     let mut all = agent.tools().clone();
     for tool in tools {
@@ -213,7 +213,7 @@ fn origin(key: &str) -> Origin {
     }
 }
 
-/// Gives the last question of the history this id, so that the agent goes on with its turn, and returns it.
+/// Gives the last question of the history this id, so that the agent continues its turn, and returns the question.
 fn mark_open_question(history: &mut [Message], id: &str) -> User {
     let questions = history
         .iter_mut()

@@ -1,4 +1,4 @@
-//! The dispatcher: messages come in from the inbox, each conversation has one worker, and a stop acts at once.
+//! The dispatcher: distributes messages from the inbox to one worker per conversation, and handles stops immediately.
 
 mod answer;
 mod ask;
@@ -32,32 +32,32 @@ use poster::Poster;
 use queue::Queues;
 use semaphore::Semaphore;
 
-/// How soon to try again to start a thread.
+/// Delay before another try to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// Provides the agent and runs commands.
 pub(crate) trait Handler: Send + Sync {
-    /// The agent that answers the next turn.
+    /// Returns the agent for the next turn.
     fn agent(&self) -> Result<Arc<Agent>>;
 
-    /// The name in a message that looks like a command, `/NAME`, and is none.
+    /// Returns the name of an unknown command, `/NAME`, in a message.
     fn unknown_command(&self, _message: &str) -> Option<String> {
         None
     }
 
-    /// The names of the models to choose from.
+    /// Names of the models to choose from.
     fn models(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Runs a command, but [`Command::Stop`], and returns the reply.
+    /// Runs a command other than [`Command::Stop`], and returns the reply.
     fn command(&self, command: &Command, session: &str) -> Result<CommandReply>;
 }
 
 /// The reply to a command.
 pub(crate) struct CommandReply {
     pub text: String,
-    /// The models that the user may choose from by buttons.
+    /// Models for a menu of buttons.
     pub models: Vec<String>,
 }
 
@@ -70,16 +70,16 @@ impl From<String> for CommandReply {
     }
 }
 
-/// What a dispatcher works with.
+/// Dependencies of a dispatcher.
 pub(crate) struct Resources {
     pub handler: Arc<dyn Handler>,
-    /// Turns that run at the same time.
+    /// Maximum number of concurrent turns.
     pub workers: usize,
     pub home: Home,
     pub store: MessageStore,
     pub jobs: Jobs,
     pub poster: Poster,
-    /// Set when the program is to end: nothing more begins, and what runs is resumed by the next one.
+    /// Set when the program is stopping: turns no longer start, and the next program resumes the running ones.
     pub cancel: Cancel,
     pub log: Sink,
 }
@@ -95,15 +95,15 @@ pub(crate) struct Dispatcher {
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
-    /// The labels of background tasks that users have stopped, by conversation, until its model is told.
+    /// Labels of background tasks that users have stopped, by conversation, until its model is notified.
     stopped_tasks: Mutex<HashMap<String, Vec<String>>>,
-    /// Bounds the turns that run at the same time.
+    /// Limits the number of concurrent turns.
     turns: Semaphore,
-    /// Serialises turns of messages whose turns never ended before.
+    /// Serializes turns that were unfinished at a restart.
     alone: Semaphore,
-    /// Conversations whose turns wait for the owner's word, and whether a message there was told so.
+    /// Conversations that wait for the owner's answer, and whether their chat was notified.
     asking: Mutex<HashMap<String, bool>>,
-    /// The messages whose turns are under way, and count as started.
+    /// Messages whose turns are running and count as started.
     running: Mutex<Vec<String>>,
     started: Instant,
 }
@@ -130,15 +130,15 @@ impl Dispatcher {
         })
     }
 
-    /// The chats of the bot, for what comes from one.
+    /// Returns the bot's chats for a message from Telegram.
     fn chats_of(&self, origin: &Origin) -> Option<&Arc<Chats>> {
         let chats = self.poster.chats.as_ref();
         chats.filter(|_| origin.channel == telegram::CHANNEL)
     }
 
-    /// Answers the messages that an earlier program has left, and those that channels add to `inbox`, until all of them have ended,
-    /// all turns and background tasks are done, and the last event was shown. What goes wrong in a channel ([`Channel::drained`])
-    /// stops `cancel`, which ends the channels.
+    /// Answers the messages that an earlier program has left and the messages that channels add to `inbox`, until all channels,
+    /// turns and background tasks have ended and the last event was shown. An error in a channel ([`Channel::drained`]) stops
+    /// `cancel`, which ends the channels.
     pub(crate) fn serve(
         self: Arc<Self>,
         channels: Vec<Box<dyn Channel>>,
@@ -167,17 +167,17 @@ impl Dispatcher {
             self.dispatch(message);
         }
         self.queues.wait_until_idle(Duration::MAX);
-        // With it go the senders of events.
+        // Drops the senders of events.
         drop(self);
         drain::wait(&failed)
     }
 
-    /// Waits until no message waits and no turn or background task runs, for this time at most.
+    /// Waits up to `limit` until all messages, turns and background tasks are finished.
     pub(crate) fn wait_until_idle(&self, limit: Duration) {
         self.queues.wait_until_idle(limit);
     }
 
-    /// Whether no message waits and no turn or background task runs.
+    /// Whether all messages, turns and background tasks are finished.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_idle()
     }
@@ -190,7 +190,7 @@ impl Dispatcher {
             }
             Some(Command::New) => {
                 self.stop_tasks(&message);
-                // The new conversation does not know them.
+                // The new conversation does not contain the stopped tasks.
                 drop(self.take_stopped_tasks(&message.session));
             }
             Some(Command::Undo | Command::Model(_)) => {}
@@ -199,7 +199,7 @@ impl Dispatcher {
         self.enqueue(message);
     }
 
-    /// Tells the first message behind a question with buttons why nothing happens.
+    /// Answers the first message after an open question with a reminder of the question.
     fn tell_what_is_waited_for(&self, message: &Inbound) {
         let Some(chats) = self.chats_of(&message.origin) else {
             return;
@@ -214,7 +214,7 @@ impl Dispatcher {
         }
     }
 
-    /// Queues a message, and starts a worker if its conversation has none. Waits while the machine has no thread for it.
+    /// Queues a message, and starts a worker if its conversation has none. Blocks until a thread can be started.
     fn enqueue(self: &Arc<Self>, message: Inbound) {
         let (origin, session) = (message.origin.clone(), message.session.clone());
         let mut is_told = !self.queues.push(message);
@@ -234,7 +234,7 @@ impl Dispatcher {
         }
     }
 
-    /// Answers the messages of a conversation until none waits.
+    /// Answers the messages of a conversation until its queue is empty.
     fn work(self: &Arc<Self>, session: &str) {
         while let Some(work) = self.queues.take(session) {
             if work.first().command.is_some() {
@@ -245,7 +245,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs a command that changes something, once: what it did before a crash is not known.
+    /// Runs a command with side effects, but not again after a crash, because the first run may have succeeded.
     fn begin_command(&self, message: &Inbound) {
         if message.starts > 0 {
             let name = match message.command {
@@ -267,7 +267,7 @@ impl Dispatcher {
         let tasks = self.stop_tasks(message);
         let turn = self.queues.stop(&message.session);
         let text = match (tasks, turn) {
-            // The end of the turn says so.
+            // The end of the turn reports the stop.
             (0, true) => String::new(),
             (0, false) => "There is nothing to stop.".to_owned(),
             _ => stopped_tasks(tasks),
@@ -296,7 +296,7 @@ impl Dispatcher {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The labels of the tasks of a conversation that were stopped since the last call.
+    /// Returns the labels of a conversation's tasks that were stopped since the last call.
     fn take_stopped_tasks(&self, session: &str) -> Vec<String> {
         self.stopped_tasks().remove(session).unwrap_or_default()
     }
@@ -305,7 +305,7 @@ impl Dispatcher {
         let Some(command) = &message.command else {
             return;
         };
-        // A report would answer what is taken back.
+        // Reports of these tasks would refer to undone questions.
         let stopped = match command {
             Command::Undo => self.stop_tasks(message),
             _ => 0,
@@ -353,13 +353,13 @@ impl Dispatcher {
             event,
         };
         for channel in others {
-            // Without a receiver, nothing is shown and nothing else changes.
+            // A channel may have no receiver any more.
             drop(channel.send(outbound.clone()));
         }
         drop(last.send(outbound));
     }
 
-    /// Shows how many background tasks the conversation waits for.
+    /// Shows the number of running background tasks of a conversation.
     fn show_tasks(&self, origin: &Origin, session: &str) {
         self.show(origin, Event::Background(self.tasks.open(Some(session))));
     }

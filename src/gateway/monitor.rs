@@ -1,5 +1,5 @@
-//! Watches over the running gateway: ends it on a signal, restarts it when config.json has changed, and updates the status file after
-//! each poll.
+//! Monitors the running gateway: ends it on a signal, restarts it when config.json has changed, and updates the status file
+//! after each poll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -21,27 +21,27 @@ use crate::sys;
 use crate::telegram::{PollEvent, Watch};
 use crate::text::one_line;
 
-/// How long turns may go on when the program ends. The next start resumes those that are still under way.
+/// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a restart waits for turns and background tasks to end. Messages are answered meanwhile.
+/// Maximum time that a restart waits for turns and background tasks. Messages are answered meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two checks without a poller.
+/// Interval of checks without a poller.
 const PAUSE: Duration = Duration::from_secs(50);
 
-/// How the gateway ends: on a signal, or to start over with a changed configuration.
+/// Manner of the gateway's end: on a signal, or by a restart with a changed configuration.
 pub(crate) struct Shutdown {
-    /// Ends polling.
+    /// Stops polling.
     pub cancel: Cancel,
     signalled: AtomicBool,
-    /// Reports a signal. It runs before anything ends by the signal, since the process could be gone afterwards.
+    /// Reports a signal. Called before the shutdown starts, because the process may end soon afterwards.
     report: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     restart: AtomicBool,
-    /// The text of config.json that the next program starts with if the file cannot be used by then.
+    /// Valid text of config.json for the restarted program, in case the file is invalid by then.
     proven: Mutex<String>,
 }
 
 impl Shutdown {
-    /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
+    /// Shuts down on SIGINT, SIGTERM or SIGHUP. Must be called before any other thread starts.
     pub(crate) fn on_signal() -> Result<Arc<Self>> {
         sys::block_signals(sys::ENDING);
         let shutdown = Arc::new(Self {
@@ -53,7 +53,7 @@ impl Shutdown {
         });
         let own = shutdown.clone();
         let wait = move || {
-            // It stays pending: if it comes while the program is being replaced, the next one ends by it.
+            // The signal remains pending: if it arrives while the program is being replaced, it ends the next one.
             if sys::wait_until_pending(sys::ENDING).is_err() {
                 sys::wait_for_signal(sys::ENDING);
             }
@@ -65,7 +65,7 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Calls `report` once a signal arrives, or at once if one has.
+    /// Calls `report` when a signal arrives, or immediately if one has arrived.
     fn when_signalled(&self, report: impl FnOnce() + Send + 'static) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
         if self.signalled.load(Ordering::SeqCst) {
@@ -87,7 +87,7 @@ impl Shutdown {
         std::process::exit(i32::from(self.finish().is_err()));
     }
 
-    /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
+    /// Restarts the program if a restart is planned and no signal has arrived; otherwise returns.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
             let proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl Shutdown {
     }
 }
 
-/// What tells one version of config.json from another.
+/// Identifies a version of config.json.
 pub(crate) type Stamp = Option<(SystemTime, u64)>;
 
 pub(crate) fn stamp(home: &Home) -> Stamp {
@@ -107,20 +107,20 @@ pub(crate) fn stamp(home: &Home) -> Stamp {
 
 pub(crate) struct Monitor {
     pub home: Home,
-    /// Proves that a gateway can start with config.json as it is, and returns its text.
+    /// Checks that a gateway can start with the current config.json, and returns its text.
     pub prove: Box<dyn Fn() -> Result<String> + Send>,
-    /// Of the version of config.json in use.
+    /// Version of config.json in use.
     pub seen: Stamp,
     pub dispatcher: Arc<Dispatcher>,
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,
     pub status: StatusFile,
     pub log: Log,
-    /// Logs an error, and tells the owner of the bot.
+    /// Logs an error, and notifies the bot's owner.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// What is reported of a config.json that cannot be used.
+/// Returns the report on an invalid config.json.
 pub(crate) fn rejected(e: &Error) -> String {
     format!(
         "config.json has changed, but cannot be used; the previous settings stay in force: {}",
@@ -154,7 +154,7 @@ impl Monitor {
         })
     }
 
-    /// Acts on an event of the poller. Returns whether what has come is left to the next program, which starts now.
+    /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
     fn handle(&mut self, event: PollEvent) -> bool {
         let now = SystemTime::now();
         let written = match event {
@@ -218,8 +218,8 @@ impl Monitor {
     }
 }
 
-/// Calls back when config.json is written or replaced, on a thread that sleeps until then. Where the kernel cannot tell, the next
-/// poll finds the change.
+/// Calls back when config.json is written or replaced, on a sleeping thread. If inotify is not available, the next poll detects
+/// the change.
 fn on_change(home: &Home, look: impl Fn() + Send + 'static) {
     let watch = || -> rustix::io::Result<OwnedFd> {
         let fd = inotify::init(CreateFlags::CLOEXEC)?;

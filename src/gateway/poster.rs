@@ -1,4 +1,4 @@
-//! Posts to chats: by the sender of the bot or, without one, to the outbox, from which a bot that is on again delivers.
+//! Posts to chats: through the bot's sender or, without a bot, to the outbox, which the bot delivers when it is enabled again.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::telegram::Chats;
 #[derive(Clone)]
 pub(crate) struct Poster {
     pub outbox: Outbox,
-    /// The chats of the bot, if there is one.
+    /// The bot's chats, if there is a bot.
     pub chats: Option<Arc<Chats>>,
     pub log: Sink,
 }
 
 impl Poster {
-    /// Posts a message and ends those that it answers. Returns whether it is on disk.
+    /// Posts a message and finishes the answered messages. Returns whether this is on disk.
     pub(super) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
         match &self.chats {
             Some(chats) => chats.sender.post(item, ends, note),

@@ -1,4 +1,4 @@
-//! What waits in each conversation. A conversation with a queue has one worker thread, which ends with it.
+//! Queues of messages by conversation. A conversation with a queue has one worker thread, which ends with the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,22 +9,22 @@ use crate::bus::{Command, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::test_speed::paced;
 
-/// How long to wait for the next part of a message: Telegram sends the parts of an album one by one.
+/// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
 const NEXT_PART: Duration = Duration::from_secs(1);
-/// How long to wait for what its user sends with a message: a forwarded one comes right after or before its comment.
+/// Maximum wait for a related message: a forwarded message arrives right after or before its comment.
 const NEXT_MESSAGE: Duration = Duration::from_millis(400);
-/// The longest wait for what belongs to a message.
+/// Maximum total wait for related messages.
 const WHOLE_MESSAGE: Duration = Duration::from_secs(3);
-/// Messages answered in one turn. After a long absence there may be hundreds, more than a turn can handle.
+/// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
 pub(super) const MAX_JOINED: usize = 16;
 
-/// What one turn answers.
+/// Input of one turn.
 pub(super) struct Work {
-    /// At least one. Of several, all are plain messages of one chat.
+    /// Never empty. If there are several, all are plain messages of one chat.
     pub messages: Vec<Inbound>,
-    /// Stops its turn.
+    /// Stops the turn.
     pub cancel: Cancel,
-    /// What has paid for something of it already.
+    /// Budget, if part of the work has been paid from it.
     pub budget: Option<Arc<Budget>>,
 }
 
@@ -38,8 +38,7 @@ pub(super) struct Queues {
 #[derive(Default)]
 struct QueueState {
     by_session: HashMap<String, Queue>,
-    /// Background tasks that have a thread. They count as activity under the same lock, because a turn starts them and
-    /// their reports become messages.
+    /// Number of background tasks with a thread. They share the lock, because turns start tasks, whose reports become messages.
     tasks: usize,
 }
 
@@ -51,7 +50,7 @@ impl QueueState {
 
 struct Queue {
     waiting: VecDeque<Inbound>,
-    /// Stops the current turn; without one, the next turn before it begins.
+    /// Stops the current turn, or the next turn before it starts.
     cancel: Cancel,
     is_running: bool,
 }
@@ -61,7 +60,7 @@ impl Queues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a message. Returns true if its conversation needs a worker.
+    /// Queues a message. Returns whether its conversation needs a worker.
     pub(super) fn push(&self, message: Inbound) -> bool {
         let mut state = self.lock();
         let needs_worker = !state.by_session.contains_key(&message.session);
@@ -75,7 +74,7 @@ impl Queues {
             });
         let mut stop = None;
         if message.command == Some(Command::New) {
-            // It acts at once; what waits is answered in the new conversation.
+            // `/new` takes effect immediately; waiting messages are answered in the new conversation.
             queue.waiting.push_front(message);
             stop = queue.is_running.then(|| queue.cancel.clone());
         } else {
@@ -87,13 +86,13 @@ impl Queues {
         needs_worker
     }
 
-    /// Stops the current turn, or the next one that waits. Returns whether there was one.
+    /// Stops the current turn, or the next waiting one. Returns whether there was one.
     pub(super) fn stop(&self, session: &str) -> bool {
         let mut state = self.lock();
         let Some(queue) = state.by_session.get_mut(session) else {
             return false;
         };
-        // Their tasks are stopped.
+        // The tasks of these reports are stopped.
         queue
             .waiting
             .retain(|message| !matches!(message.source, Source::Task));
@@ -110,8 +109,8 @@ impl Queues {
         has_turn
     }
 
-    /// What a worker of a conversation does next: a message that has begun, a command, a run of a job or a report alone, else the
-    /// plain messages of a chat that wait together. `None` ends the worker.
+    /// Returns the next work of a conversation: a started message, a command, a run of a job or a report alone, or all waiting
+    /// plain messages of a chat. `None` ends the worker.
     pub(super) fn take(&self, session: &str) -> Option<Work> {
         let mut state = self.lock();
         let queue = state.by_session.get_mut(session)?;
@@ -150,7 +149,7 @@ impl Queues {
         }
     }
 
-    /// Takes the messages that wait behind the running turn and that it can take in, from the first on, `most` of them.
+    /// Takes up to `most` of the first waiting messages that can join the running turn.
     pub(super) fn take_more(&self, begun: &Inbound, most: usize) -> Vec<Inbound> {
         let mut state = self.lock();
         let Some(queue) = state.by_session.get_mut(&begun.session) else {
@@ -168,7 +167,7 @@ impl Queues {
         taken
     }
 
-    /// Forgets messages that a turn has answered with its own.
+    /// Removes messages that a turn has answered along with its own.
     pub(super) fn forget(&self, session: &str, ids: &[String]) {
         if let Some(queue) = self.lock().by_session.get_mut(session) {
             queue.waiting.retain(|message| !ids.contains(&message.id));
@@ -188,7 +187,7 @@ impl Queues {
         !self.lock().is_busy()
     }
 
-    /// Waits until no message waits and no turn or background task runs, for this time at most.
+    /// Waits up to `limit` until all messages, turns and background tasks are finished.
     pub(super) fn wait_until_idle(&self, limit: Duration) {
         let is_busy = |state: &mut QueueState| state.is_busy();
         drop(self.changed.wait_timeout_while(self.lock(), limit, is_busy));
@@ -205,7 +204,7 @@ impl Work {
         ids.collect()
     }
 
-    /// How long more may belong to these.
+    /// Time to wait for related messages.
     fn patience(&self) -> Duration {
         match self.messages.last() {
             Some(last) if !last.is_plain() => Duration::ZERO,
@@ -218,17 +217,17 @@ impl Work {
         }
     }
 
-    /// Whether one turn can answer `next` with these.
+    /// Whether one turn can answer `next` together with these messages.
     fn can_join(&self, next: &Inbound) -> bool {
         let last = self.messages.last();
-        // The parts of one message stay together.
+        // All parts of one message are answered together.
         let has_room = last.is_some_and(more_follows) || self.messages.len() < MAX_JOINED;
         let first = self.first();
         first.is_plain() && next.is_plain() && first.origin == next.origin && has_room
     }
 }
 
-/// Whether a message is a part of one that goes on.
+/// Whether more parts of a message follow.
 fn more_follows(message: &Inbound) -> bool {
     matches!(
         message.source,
@@ -239,8 +238,7 @@ fn more_follows(message: &Inbound) -> bool {
     )
 }
 
-/// Whether the turn of a message can take in one that came later. Files are fetched for a turn of their own, and the parts of an
-/// album come together.
+/// Whether a message's turn can receive a later message. Messages with files and parts of albums need a separate turn.
 fn steers(next: &Inbound, begun: &Inbound) -> bool {
     let user = |message: &Inbound| match message.source {
         Source::Telegram { user, .. } => Some(user),

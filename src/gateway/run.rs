@@ -1,4 +1,4 @@
-//! A run of a job: a message in a conversation of its own, whose answer goes to the chat that the job names.
+//! A run of a job: a message in a separate conversation, whose answer goes to the job's chat.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,18 +16,18 @@ use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
 use crate::text::{clip, fenced, one_line};
 
-/// Earlier runs of a job whose conversations are kept.
+/// Number of earlier runs of a job whose conversations are retained.
 const KEPT_RUNS: usize = 10;
 /// Maximum size of a check's output in the question, in bytes.
 const MAX_OUTPUT: usize = 30_000;
-/// Checks that run at once: each is a process.
+/// Maximum number of concurrent checks; each is a process.
 const MAX_CHECKS: usize = 4;
 
 pub(super) fn now() -> i64 {
     schedule::millis(SystemTime::now())
 }
 
-/// The conversation of a job's next run, and whether it starts empty.
+/// Returns the conversation of a job's next run, and whether it starts empty.
 fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
     match job.session() {
         Some(key) => Ok((
@@ -38,7 +38,7 @@ fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
     }
 }
 
-/// A run, and its message with this question.
+/// Returns a run and its message with this question.
 pub(crate) fn run_message(
     home: &Home,
     due: &DueRun,
@@ -66,7 +66,7 @@ pub(crate) fn run_message(
     Ok((run, message))
 }
 
-/// Empties the conversation of a run, unless the job goes on with one or this very run is in it.
+/// Empties the conversation of a run, unless the job continues a conversation or the conversation contains this run.
 pub(crate) fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
     match &message.source {
         Source::Job(run) if run.is_fresh => {}
@@ -85,7 +85,7 @@ pub(crate) fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
     archive::thin(home, &message.session, KEPT_RUNS, &cancel)
 }
 
-/// How a run ended, and what its chat is told.
+/// Returns the result of a run, and the text for its chat.
 pub(crate) fn end_of_run(run: &JobRun, response: &Response) -> (RunEnd, String) {
     let answer = response.answer_for_chat();
     let Some(e) = &response.error else {
@@ -96,7 +96,7 @@ pub(crate) fn end_of_run(run: &JobRun, response: &Response) -> (RunEnd, String) 
         };
     };
     let told = if run.job == heartbeat::ID {
-        // The next one will try again.
+        // The next heartbeat will try again.
         String::new()
     } else if answer.is_empty() {
         format!("⚠️ The job “{}” failed: {}", run.name, e.message)
@@ -106,15 +106,15 @@ pub(crate) fn end_of_run(run: &JobRun, response: &Response) -> (RunEnd, String) 
     (RunEnd::Failed(e.message.clone()), told)
 }
 
-/// What the conversation of the chat is told of an answer that comes from this one.
+/// Returns the title of the note that the chat's conversation gets with an answer.
 pub(crate) fn note_title(run: &JobRun) -> String {
     format!("The job “{}” sent this to the chat", run.name)
 }
 
-/// Runs the command of a check until it ends or the cancel stops it. The error is why the model is not asked.
+/// Runs the command of a check until it ends or is cancelled. An error is the reason for not asking the model.
 pub(crate) type CheckCommand = dyn Fn(&JobCheck, &Cancel) -> Result<String, String> + Send + Sync;
 
-/// The question of a job whose check printed something.
+/// Returns the question of a job whose check printed output.
 pub(crate) fn question_with(job: &Job, output: &str) -> String {
     let output = fenced(clip(output, MAX_OUTPUT));
     let check = job.check();
@@ -122,15 +122,15 @@ pub(crate) fn question_with(job: &Job, output: &str) -> String {
     format!("{}\n\nOutput of {command}:\n{output}", job.question())
 }
 
-/// Adds the runs of jobs to the inbox, those with a check when that has nothing against it.
+/// Adds the runs of jobs to the inbox, after their checks if they have one.
 pub(crate) struct RunStarter {
     pub(super) jobs: Jobs,
     pub(super) cancel: Cancel,
     pub(super) log: Sink,
-    /// Runs checks; without it, jobs with a check do not run.
+    /// Runs checks; if `None`, jobs with a check do not run.
     check: Option<Arc<CheckCommand>>,
     checks: Semaphore,
-    /// The names of the runs whose checks are under way.
+    /// Names of the runs whose checks are running.
     checking: Mutex<BTreeSet<String>>,
 }
 
@@ -179,7 +179,7 @@ impl RunStarter {
         };
         match result {
             Ok(output) => self.add(due, question_with(&due.job, &output), inbox),
-            // The next start checks again.
+            // The next start repeats the check.
             Err(_) if self.cancel.reason().is_some() => Ok(()),
             Err(why) => self.jobs.skip(due.job.id(), &why),
         }
@@ -188,7 +188,7 @@ impl RunStarter {
     pub(super) fn add(&self, due: &DueRun, question: String, inbox: &Inbox) -> Result<()> {
         let (_, message) = run_message(self.jobs.home(), due, question)?;
         match inbox.add(message) {
-            // The next start adds it again.
+            // The next start adds the run again.
             Err(Error {
                 kind: Kind::Interrupted,
                 ..

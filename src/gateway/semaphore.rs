@@ -36,7 +36,7 @@ impl Semaphore {
 }
 
 impl Semaphore {
-    /// Does something that may take long without the caller's permit, which it has again when this returns.
+    /// Runs slow work without the caller's permit, and acquires the permit again before returning.
     pub(super) fn without<T>(&self, work: impl FnOnce() -> T) -> T {
         self.release();
         let done = work();

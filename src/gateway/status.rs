@@ -1,8 +1,8 @@
-//! The state of the gateway, for `bantam status`: the file `state/gateway.json`.
+//! State of the gateway for `bantam status`, in the file `state/gateway.json`.
 //!
-//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, times as RFC 3339 in UTC; `"ended"` is set
-//! when the gateway has ended. The file is replaced, unsynced, when something changes: not for a poll like the one before. A
-//! gateway that died leaves the file as it was; whether one runs, its lock tells.
+//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, with times as RFC 3339 in UTC; `"ended"` is
+//! set when the gateway has ended. The file is replaced without a sync, and only after changes. A gateway that crashed leaves
+//! the file unchanged, so its lock shows whether a gateway is running.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -15,7 +15,7 @@ use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::text::rfc3339;
 
-/// The version of the file's form.
+/// Version of the file's format.
 const VERSION: u64 = 1;
 
 /// Writes the file of the running gateway.
@@ -29,7 +29,7 @@ fn path(home: &Home) -> PathBuf {
 }
 
 impl StatusFile {
-    /// Of a gateway that starts now.
+    /// Creates the status of a gateway that starts now.
     pub(crate) fn new(home: &Home, now: SystemTime) -> Self {
         let started = rfc3339(now);
         let fields = json!({
@@ -50,7 +50,7 @@ impl StatusFile {
         self.set("bot", format!("@{name}").into())
     }
 
-    /// Stores that a poll succeeded, or why none does.
+    /// Stores that a poll succeeded, or why polls fail.
     pub(crate) fn polls(&mut self, why: Option<&str>, now: SystemTime) -> Result<()> {
         let before = &self.fields["polling"];
         let is_same = before["ok"] == why.is_none();
@@ -65,7 +65,7 @@ impl StatusFile {
         )
     }
 
-    /// Stores that the gateway ends.
+    /// Stores that the gateway has ended.
     pub(crate) fn ends(&mut self, now: SystemTime) -> Result<()> {
         self.set("ended", rfc3339(now).into())
     }
@@ -87,7 +87,7 @@ impl StatusFile {
     }
 }
 
-/// What the last gateway of a home wrote; `None` if there was none, or one that writes another version.
+/// Reads the file of a home's last gateway; `None` if it is missing or has another version.
 pub(crate) fn read(home: &Home) -> Option<Value> {
     let text = fs_err::read_to_string(path(home)).ok()?;
     parse_json(&text)

@@ -1,7 +1,7 @@
-//! The reports of background tasks in a gateway: each comes back as a message of its conversation, and a turn answers it.
+//! Reports of background tasks in a gateway. Each report is a message in its conversation, which a turn answers.
 //!
-//! The store holds that message from the begin of the task on. Until the task ends, its text says that the task was
-//! interrupted: the next program passes it on, and runs nothing again.
+//! The message is stored when the task starts. Until the task ends, its text reports an interruption, which the next program
+//! passes on without repeating the task.
 
 use std::sync::Weak;
 
@@ -14,13 +14,13 @@ use crate::outbox::{Item, Note};
 use crate::telegram;
 use crate::text::clip;
 
-/// The longest report that goes to the user as it is, in bytes.
+/// Maximum size of a report that is sent to the user unchanged, in bytes.
 pub(super) const MAX_POSTED: usize = 3000;
 
-/// Begins the ids of reports.
+/// Prefix of the ids of reports.
 const CHANNEL: &str = "task";
 
-/// The message of a report.
+/// Builds the message of a report.
 fn message(report: &TaskReport) -> Inbound {
     let Origin { channel, chat } = &report.origin;
     Inbound {
@@ -35,15 +35,15 @@ fn message(report: &TaskReport) -> Inbound {
     }
 }
 
-/// The id of the task whose report a message is.
+/// Returns the id of the task that a message reports on.
 pub(super) fn task_of(message: &Inbound) -> &str {
     let id = message.id.split_once(':');
     id.map_or("", |(_, id)| id)
 }
 
 impl Dispatcher {
-    /// Gives the report of a task of an earlier program to its chat. No model is asked: with each restart, its message would cause
-    /// more calls than it may.
+    /// Posts the report of an earlier program's task to its chat, without a model: otherwise each restart could exceed the
+    /// task's limit of requests.
     pub(super) fn pass_on(&self, report: &Inbound) {
         let text = clip(&report.text, MAX_POSTED);
         let Some(to) = &report.reply_to else {
@@ -59,7 +59,7 @@ impl Dispatcher {
     }
 }
 
-/// A dispatcher that has gone needs no reports.
+/// A dropped dispatcher ignores reports.
 impl TaskSink for Weak<Dispatcher> {
     fn begin(&self) -> Cancel {
         if let Some(own) = self.upgrade() {
@@ -68,7 +68,7 @@ impl TaskSink for Weak<Dispatcher> {
         Cancel::new(None)
     }
 
-    /// On disk when this returns.
+    /// Writes to disk before returning.
     fn keep(&self, report: &TaskReport) -> Result<()> {
         let Some(own) = self.upgrade() else {
             return Ok(());
@@ -81,7 +81,7 @@ impl TaskSink for Weak<Dispatcher> {
         let Some(own) = self.upgrade() else {
             return Ok(());
         };
-        // The answer has ended it where there is one.
+        // An answered report is finished already.
         let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
         let forgotten = own.store.finish(&ids);
         forgotten.doing("forgetting a background task")

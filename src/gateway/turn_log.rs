@@ -27,7 +27,7 @@ impl Channel for TurnLog {
     }
 }
 
-/// How severe an event is, and what the log says of it.
+/// Returns the level and the log line of an event.
 pub(crate) fn line(event: &Event) -> Option<(Level, String)> {
     Some(match event {
         Event::Notice(text) | Event::Warning(text) => (Level::Warn, text.clone()),
