@@ -1,4 +1,4 @@
-//! Who may use the endpoint: the token, and the `Host` and `Origin` of browsers.
+//! Access control of the endpoint: the token, and the `Host` and `Origin` headers of browsers.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,16 +9,16 @@ use super::response::Refusal;
 use crate::error::{Context, Result};
 use crate::secret::Secret;
 
-/// Time that a refused token takes, on its own connection alone, so that guessing is slow and delays nobody else.
+/// Delay of a wrong token, on its connection only. It makes guessing slow without an effect on other clients.
 pub(super) const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
-/// Suffixes of names that nobody can register in the public DNS (RFC 6761, RFC 6762, RFC 8375, ICANN on `.internal`).
+/// Suffixes that cannot be registered in the public DNS (RFC 6761, RFC 6762, RFC 8375, ICANN on `.internal`).
 const PRIVATE_SUFFIXES: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
 
-/// What a request must show.
+/// Requirements for a request.
 pub(super) struct Access {
     pub(super) token: Secret,
-    /// The one web origin whose pages may use the endpoint; empty for none.
+    /// Web origin whose pages may use the endpoint; empty for none.
     pub(super) allow_origin: String,
 }
 
@@ -38,8 +38,8 @@ impl Access {
         }
     }
 
-    /// Refuses what a web page in somebody's browser could send: a request to a name that the page's owner made point
-    /// here (DNS rebinding), and one from another origin.
+    /// Rejects requests that a malicious web page could send from a user's browser: requests to a domain that resolves to this
+    /// machine (DNS rebinding), and requests from another origin.
     pub(super) fn check_site(&self, head: &Head) -> Result<(), Refusal> {
         match head.header("host") {
             Some(host) if self.is_known_host(host) => {}
@@ -65,7 +65,7 @@ impl Access {
         let name = name.trim_end_matches('.');
         let page_host = self.allow_origin.split("://").nth(1).map(without_port);
         let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-        // RFC 3986, section 3.2.2: an IPv6 address stands in brackets.
+        // An IPv6 address is in brackets (RFC 3986, section 3.2.2).
         let is_address = match name.strip_prefix('[') {
             Some(rest) => rest
                 .strip_suffix(']')
@@ -79,7 +79,7 @@ impl Access {
             || page_host == Some(name)
     }
 
-    /// Refuses a request without the token. An empty token is nobody's.
+    /// Rejects a request without the token. An empty token is always wrong.
     pub(super) fn check_token(&self, head: &Head) -> Result<(), Refusal> {
         let given = head.header("authorization").and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
@@ -101,11 +101,11 @@ impl Access {
     }
 }
 
-/// `HOST` of `HOST:PORT` or `[ADDRESS]:PORT`.
+/// Returns `HOST` of `HOST:PORT` or `[ADDRESS]:PORT`.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => {
-            // The colons of a bare IPv6 address are no port's.
+            // A bare IPv6 address contains colons, but no port.
             if name.contains(':') && !name.ends_with(']') {
                 host
             } else {
@@ -116,7 +116,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Compares in a time that depends on the lengths alone, so that timing does not tell how much of a guess is right.
+/// Compares in a time that depends only on the lengths, so that timing does not reveal a partially correct guess.
 fn is_equal(given: &[u8], secret: &[u8]) -> bool {
     let mut difference = given.len() ^ secret.len();
     for (i, byte) in secret.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! OpenAI's chat completions, from the server's side: what a request asks, and what a response looks like.
+//! Server side of OpenAI's chat completions: parses requests, and builds responses.
 //!
-//! The shapes are those of the API reference, "Create chat completion", of 2026. Fields that bantam has no use for are
-//! ignored, as hosts do.
+//! Formats follow the API reference, "Create chat completion", of 2026. Fields that bantam does not support are ignored, as
+//! hosts do.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,12 +17,12 @@ use crate::json::{count_values, from_json};
 use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
 use crate::text::{fenced, foreign_name};
 
-/// The model that answers as `config.json` says.
+/// Model name that selects the configuration of `config.json`.
 pub(super) const MODEL: &str = "bantam";
 
-/// The most tools that a client may bring.
+/// Maximum number of a client's tools.
 const MAX_TOOLS: usize = 128;
-/// The most values in a body: ten thousand messages. In memory a value may take hundreds of bytes.
+/// Maximum number of values in a body, enough for ten thousand messages. In memory a value may take hundreds of bytes.
 const MAX_VALUES: usize = 50_000;
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -32,22 +32,22 @@ struct StreamOptions {
     include_progress: bool,
 }
 
-/// A request, read.
+/// A parsed request.
 pub(super) struct ChatRequest {
     pub(super) ask: Ask,
     pub(super) stream: bool,
     pub(super) include_usage: bool,
-    /// Tool activity and thoughts come as `reasoning_content`.
+    /// Whether to send tool activity and thoughts as `reasoning_content`.
     pub(super) include_progress: bool,
 }
 
-/// Reads the body of a request; `session` is its `X-Session`.
+/// Parses the body of a request; `session` is its `X-Session`.
 pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, Refusal> {
     if count_values(body) > MAX_VALUES {
         let text = format!("the body has more than {MAX_VALUES} values");
         return Err(Refusal::new(413, text));
     }
-    // A null stands for an absent field.
+    // A null counts as an absent field.
     let mut fields: Value =
         from_json(body).map_err(|e| Refusal::new(400, format!("the body is not JSON: {e}")))?;
     let Some(object) = fields.as_object_mut() else {
@@ -101,7 +101,7 @@ pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, R
     })
 }
 
-/// A field of a body, or its default where there is none.
+/// Returns a field of a body, or the default if it is missing.
 fn field<T: DeserializeOwned + Default>(
     fields: &Value,
     name: &str,
@@ -113,7 +113,7 @@ fn field<T: DeserializeOwned + Default>(
     T::deserialize(value).map_err(|_| Refusal::of_param(name, format!("it must be {kind}")))
 }
 
-/// A number, which some clients send as a text.
+/// Parses a number, which some clients send as a text.
 fn number(fields: &Value, name: &str) -> Result<Option<f64>, Refusal> {
     let number = match fields.get(name) {
         None => return Ok(None),
@@ -126,19 +126,20 @@ fn number(fields: &Value, name: &str) -> Result<Option<f64>, Refusal> {
     }
 }
 
-/// How long the answer may be; -1, of llama.cpp's clients, is no limit.
+/// Parses the maximum length of the answer; -1, as sent by llama.cpp's clients, is unlimited.
 fn max_tokens(fields: &Value, name: &str) -> Result<Option<u64>, Refusal> {
     match number(fields, name)? {
         None | Some(-1.0) => Ok(None),
-        // Above that, no model has so many.
+        // More tokens than any model can write.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Some(n) if n >= 1.0 && n.fract() == 0.0 => Ok(Some(n.min(1e9) as u64)),
         Some(_) => Err(Refusal::of_param(name, "it must be a whole number from 1")),
     }
 }
 
-/// The message to answer and what was said before it. There is no message if the list ends with results of the client's tools. A
-/// last message of the system is asked, as clients without one of a user mean it; after an answer, the model goes on.
+/// Splits a conversation into its history and the message to answer; `None` if the list ends with results of the client's
+/// tools. A final system message counts as the question, because some clients send no other; after an answer, the model
+/// continues.
 fn question(mut messages: Vec<Message>) -> Result<(Vec<Message>, Option<User>), Refusal> {
     let said = |content: String| User {
         content,
@@ -160,7 +161,7 @@ fn question(mut messages: Vec<Message>) -> Result<(Vec<Message>, Option<User>), 
     Ok((messages, user))
 }
 
-/// A client's name of a conversation, as part of a file name.
+/// Validates a client's key of a conversation, which becomes a part of a file name.
 fn session_key(key: &str) -> Result<String, Refusal> {
     let is_word = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
     let is_name = key.chars().count() <= 64 && key.chars().all(is_word) && !key.starts_with('.');
@@ -171,7 +172,7 @@ fn session_key(key: &str) -> Result<String, Refusal> {
     Ok(key.to_owned())
 }
 
-/// The conversation. Messages of the user that follow each other become one.
+/// Parses the conversation. Consecutive user messages are merged.
 fn messages(list: &[Value]) -> Result<Vec<Message>, Refusal> {
     let mut messages = Vec::new();
     for (i, value) in list.iter().enumerate() {
@@ -230,7 +231,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The text and the files of a message's content.
+/// Returns the text and the files of a message's content.
 fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> {
     match value {
         Value::Null => return Ok(Default::default()),
@@ -263,7 +264,7 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
                 let data = part["file"]["file_data"].as_str().unwrap_or_default();
                 let bytes = data_of(data, &place)?;
                 let name = part["file"]["filename"].as_str().unwrap_or_default();
-                // What is no image, PDF or recording may be a text.
+                // A file that is not an image, a PDF or a recording may be a text.
                 match (Media::of(&bytes), String::from_utf8(bytes)) {
                     (Some(known), _) => media.push(known.named(name)),
                     (None, Ok(words)) => {
@@ -296,7 +297,7 @@ fn file(bytes: &[u8], place: &str) -> Result<Media, Refusal> {
     Media::of(bytes).ok_or_else(|| unknown_file(place))
 }
 
-/// The bytes of a data URL (RFC 2397). Other addresses are not fetched: the client would choose them.
+/// Decodes a data URL (RFC 2397). Other URLs are not fetched, because the client would control the address.
 fn data_of(url: &str, place: &str) -> Result<Vec<u8>, Refusal> {
     let data = url
         .strip_prefix("data:")
@@ -315,7 +316,7 @@ fn decode(data: &str, place: &str) -> Result<Vec<u8>, Refusal> {
     bytes.map_err(|_| Refusal::of_param(place, "it is not base64"))
 }
 
-/// The tools that the client runs itself.
+/// Returns the tools that the client runs.
 fn tools(list: &[Value], choice: &Value) -> Result<Vec<ClientTool>, Refusal> {
     match choice {
         Value::Null => {}
@@ -354,17 +355,17 @@ fn tools(list: &[Value], choice: &Value) -> Result<Vec<ClientTool>, Refusal> {
     Ok(tools)
 }
 
-/// What all parts of a response share.
+/// Common fields of all parts of a response.
 pub(super) struct Completion {
     pub(super) id: String,
-    /// Seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub(super) created: u64,
-    /// The model that the client asked for.
+    /// Requested model.
     pub(super) model: String,
 }
 
 impl Completion {
-    /// The whole response.
+    /// Builds the whole response.
     pub(super) fn whole(&self, response: &Response, calls: &[ToolCall]) -> Value {
         let mut message = json!({"role": "assistant", "content": response.output});
         if !calls.is_empty() {
@@ -389,13 +390,13 @@ impl Completion {
         })
     }
 
-    /// A piece of a stream: `delta` as the API names it.
+    /// Builds a chunk of a stream; `delta` is the API's field.
     pub(super) fn piece(&self, delta: &Value) -> Value {
         self.chunk(&json!([{"index": 0, "delta": delta, "finish_reason": null}]))
     }
 
-    /// The calls of the client's tools, a piece each: clients look at the first call of a piece, and at none beside a
-    /// `finish_reason`.
+    /// Builds one chunk per call of the client's tools, because clients only read the first call of a chunk, and ignore calls
+    /// next to a `finish_reason`.
     pub(super) fn call_pieces(&self, calls: &[ToolCall]) -> Vec<Value> {
         let piece = |(i, one): (usize, &ToolCall)| {
             let mut one = call(one);
@@ -405,13 +406,13 @@ impl Completion {
         calls.iter().enumerate().map(piece).collect()
     }
 
-    /// The last piece: why the model stopped.
+    /// Builds the last chunk, with the reason for the end.
     pub(super) fn last_piece(&self, response: &Response, calls: &[ToolCall]) -> Value {
         let reason = finish_reason(response, calls);
         self.chunk(&json!([{"index": 0, "delta": {}, "finish_reason": reason}]))
     }
 
-    /// The piece after the last, if the client wants it.
+    /// Builds the usage chunk after the last one, for clients that request it.
     pub(super) fn usage_piece(&self, response: &Response) -> Value {
         let mut chunk = self.chunk(&json!([]));
         chunk["usage"] = usage(response);
@@ -452,7 +453,7 @@ fn usage(response: &Response) -> Value {
     })
 }
 
-/// Why a turn has no answer, as an HTTP error. A turn that a limit ended has one if there is text.
+/// Converts the error of a turn without an answer. A turn that ended at a limit has an answer if it has text.
 pub(super) fn refusal(error: &Error) -> Refusal {
     let why = match &error.hint {
         Some(hint) => format!("{}; {hint}", error.message),
@@ -629,7 +630,7 @@ mod tests {
         let hi = Some("hi".to_owned());
         let table = [
             (json!({"messages": [user]}), (hi.clone(), 0, None, None)),
-            // Nothing is stored for who is only named.
+            // The field `user` does not select a stored conversation.
             (
                 json!({"messages": [user], "user": "me@example.org"}),
                 (hi.clone(), 0, None, None),

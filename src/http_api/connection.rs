@@ -1,4 +1,4 @@
-//! One connection: a request comes in, and what it asks for goes out.
+//! Handles one connection: reads a request, and sends the response.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ use crate::cancel::Cancel;
 use crate::error::Kind;
 use crate::log::Level;
 
-/// A stream that is silent for so long gets an empty comment.
+/// Interval without events after which a stream sends an empty comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) struct Connection {
@@ -31,12 +31,12 @@ pub(super) struct Connection {
     pub(super) slot: Slot,
 }
 
-/// The paths that are served, as [`plain_path`] writes them.
+/// Paths of the endpoint, in the format of [`plain_path`].
 const HEALTH: &str = "/health";
 const MODELS: &str = "/models";
 const COMPLETIONS: &str = "/chat/completions";
 
-/// A path without empty parts, and without the `v1` that it may begin with: clients differ in what their base address has.
+/// Removes empty segments and a leading `v1` from a path, because clients disagree on the format of the base address.
 fn plain_path(path: &str) -> String {
     let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
     parts.next_if_eq(&"v1");
@@ -48,7 +48,7 @@ fn plain_path(path: &str) -> String {
     plain
 }
 
-/// Why there is nothing at a path.
+/// Returns the error message for an unknown path.
 fn nothing_at(path: &str) -> String {
     if plain_path(path) == "/responses" {
         return "the Responses API is not served: use /v1/chat/completions".to_owned();
@@ -57,7 +57,7 @@ fn nothing_at(path: &str) -> String {
 }
 
 impl Connection {
-    /// Serves the one request of this connection. A client that is gone gets nothing, and nobody is told.
+    /// Serves the only request of this connection. Write errors of disconnected clients are ignored.
     pub(super) fn serve(self) {
         drop(self.stream.set_nodelay(true));
         drop(self.stream.set_write_timeout(Some(response::WRITE_TIME)));
@@ -108,7 +108,7 @@ impl Connection {
             return Err(refusal);
         }
         if !self.slot.authorize() {
-            // It was closed for another connection meanwhile.
+            // The connection was closed to make room for another one.
             return Ok(());
         }
         match path {
@@ -154,14 +154,14 @@ impl Connection {
         }
     }
 
-    /// Runs a turn and answers with it.
+    /// Runs a turn and sends its answer.
     fn complete(
         &self,
         head: &Head,
         reader: &mut Reader,
         responder: &Responder,
     ) -> Result<(), Refusal> {
-        // A form of a web page cannot send this type without a preflight.
+        // A web form cannot send this content type without a preflight.
         let kind = head.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
@@ -176,14 +176,14 @@ impl Connection {
         let cancel = Cancel::new(None);
         let permit = self.shared.permit(&cancel, head.body_size())?;
         if let Err(refusal) = self.complete_with(head, reader, responder, &cancel) {
-            // The program does not end while the place is held: the client gets to read why.
+            // The permit delays the end of the program until the client has received the reason.
             self.refuse(responder, &refusal);
         }
         drop(permit);
         Ok(())
     }
 
-    /// The same, once there is a place for the turn.
+    /// Handles the request after it has a permit.
     fn complete_with(
         &self,
         head: &Head,
@@ -233,7 +233,7 @@ impl Connection {
         let completion = self.completion(ask.model.as_deref().unwrap_or(chat::MODEL));
         let output = Mutex::new(Output::new(responder, &completion, form));
         let answer = thread::scope(|scope| {
-            // Without a thread, a client that hangs up is noticed when something is sent to it.
+            // Without this thread, a disconnected client is detected by the next write.
             let watcher = Builder::new()
                 .name("http".to_owned())
                 .spawn_scoped(scope, || self.watch_client(&output, cancel));
@@ -244,7 +244,7 @@ impl Connection {
                     cancel.stop();
                 }
             });
-            // These end the watcher; what the client sends from now on does not matter.
+            // Both calls end the watcher; further input of the client does not matter.
             cancel.stop();
             drop(self.stream.shutdown(Shutdown::Read));
             drop(watcher.map(thread::ScopedJoinHandle::join));
@@ -258,14 +258,14 @@ impl Connection {
         output.finish(&answer, include_usage)
     }
 
-    /// Cancels the turn when the client has hung up. Until then it keeps a stream alive.
+    /// Cancels the turn when the client has disconnected. Until then, sends keep-alive comments to a stream.
     fn watch_client(&self, output: &Mutex<Output>, cancel: &Cancel) {
         let mut stream = &*self.stream;
         let mut piece = [0; 512];
         drop(stream.set_read_timeout(Some(KEEP_ALIVE)));
         while cancel.reason().is_none() {
             match stream.read(&mut piece) {
-                // A client has nothing to say after its request.
+                // Input after the request is ignored.
                 Ok(1..) => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,18 +1,18 @@
-//! Limits how many connections are open, in a way that lets nobody keep the others out.
+//! Limits the number of open connections without letting idle clients block others.
 //!
-//! A new connection is always served. When all slots are taken, the oldest connection that is not authorized is closed for it: a
-//! request's head takes milliseconds, so silence never wins.
+//! A new connection is always served. If all slots are in use, the oldest unauthorized connection is closed. The head of a
+//! request takes milliseconds, so idle connections lose.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of open connections. A program with 50 questions at once opens all its connections before it sends the first
-/// head, and on a busy board that takes seconds.
+/// Maximum number of open connections. A program with 50 simultaneous questions opens all connections before it sends the first
+/// head, which takes seconds on a busy board.
 const MAX_CONNECTIONS: usize = 64;
-/// Time that a new connection has for its head, however many others come meanwhile.
+/// Minimum time for a new connection to send its head, regardless of other connections.
 const MIN_AGE: Duration = Duration::from_secs(2);
-/// Pause between two looks for a slot while all are taken.
+/// Interval of checks for a free slot.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct ConnectionLimiter {
 
 #[derive(Default)]
 struct Connections {
-    /// The oldest first.
+    /// Connections, oldest first.
     entries: Vec<Entry>,
     next_id: u64,
 }
@@ -32,18 +32,18 @@ struct Entry {
     id: u64,
     stream: Arc<TcpStream>,
     since: Instant,
-    /// Its request has shown the token.
+    /// Whether the request has the right token.
     is_authorized: bool,
 }
 
-/// The right of a connection to be open, until this is dropped.
+/// Permission of a connection to be open, until dropped.
 pub(super) struct Slot {
     limiter: Arc<ConnectionLimiter>,
     id: u64,
 }
 
 impl ConnectionLimiter {
-    /// Gives a new connection a slot. Waits while all connections are authorized.
+    /// Assigns a slot to a new connection. Waits while all connections are authorized.
     pub(super) fn admit(self: &Arc<Self>, stream: &Arc<TcpStream>) -> Slot {
         let mut open = self.lock();
         while open.entries.len() >= MAX_CONNECTIONS && !open.close_oldest(Instant::now()) {
@@ -62,7 +62,7 @@ impl ConnectionLimiter {
             is_authorized: false,
         });
         drop(open);
-        // A connection that was closed to make room may wait in `Slot::wait`.
+        // A connection that was closed to make room may be waiting in `Slot::wait`.
         self.changed.notify_all();
         Slot {
             limiter: self.clone(),
@@ -76,7 +76,7 @@ impl ConnectionLimiter {
 }
 
 impl Connections {
-    /// Closes the oldest connection that is not authorized. Returns whether there was one that has had its time.
+    /// Closes the oldest unauthorized connection if it has had its minimum time. Returns whether it closed one.
     fn close_oldest(&mut self, now: Instant) -> bool {
         let oldest = self.entries.iter().position(|entry| !entry.is_authorized);
         let Some(oldest) = oldest.filter(|n| now.duration_since(self.entries[*n].since) >= MIN_AGE)
@@ -84,14 +84,14 @@ impl Connections {
             return false;
         };
         let closed = self.entries.remove(oldest);
-        // Its thread notices and ends.
+        // The connection's thread detects this and ends.
         drop(closed.stream.shutdown(Shutdown::Both));
         true
     }
 }
 
 impl Slot {
-    /// Records that the request has shown the token: the connection is not closed for another. Returns whether it is open.
+    /// Marks the connection as authorized, which protects it from being closed for another. Returns whether it is still open.
     pub(super) fn authorize(&self) -> bool {
         let mut open = self.limiter.lock();
         let own = open.entries.iter_mut().find(|entry| entry.id == self.id);
@@ -123,7 +123,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Both ends of a connection: the server's and the client's.
+    /// Returns both ends of a connection: the server's and the client's.
     fn connection() -> (Arc<TcpStream>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -155,7 +155,7 @@ mod tests {
             .collect();
         let closed: Vec<usize> = (0..open.len()).filter(|n| is_closed(&open[*n].1)).collect();
         assert_eq!(closed, [1, 3]);
-        // The thread of a closed connection ends without taking the newcomer's slot.
+        // The closed connection's thread must not free the newcomer's slot.
         drop(open);
         assert_eq!(limiter.lock().entries.len(), slots.len());
     }

@@ -1,7 +1,7 @@
-//! The agent as a model behind OpenAI's chat API: an HTTP/1.1 server with a thread for each connection.
+//! The agent as a model with OpenAI's chat API: an HTTP/1.1 server with one thread per connection.
 //!
-//! A connection carries one request and then closes, so none can hide behind another. Everybody who reaches the address is a
-//! stranger until the token is right: what a stranger can make bantam do has a bound in bytes, time and threads.
+//! Each connection serves one request and is then closed, which prevents request smuggling. Clients are untrusted until they
+//! send the right token, so the cost that they can cause is limited in bytes, time and threads.
 
 mod access;
 mod chat;
@@ -35,29 +35,29 @@ use response::Refusal;
 
 /// Minimum length of a token, in characters.
 const MIN_TOKEN: usize = 12;
-/// Turns that run at the same time; further ones wait.
+/// Maximum number of concurrent turns; further turns wait.
 const MAX_TURNS: usize = 8;
-/// How long a turn waits for its place before the client is told to come back.
+/// Maximum time that a turn waits for a permit before the client is asked to retry.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Maximum size of all bodies whose turns run, in bytes. A turn needs about seven times the size of its body, so that this many
-/// fit a board with 256 MB.
+/// Maximum total size of the running turns' bodies, in bytes. A turn needs about seven times the size of its body, which fits a
+/// board with 256 MB.
 const MAX_BODIES: usize = 16 << 20;
-/// How long turns may go on when the program ends.
+/// Time limit for running turns when the program ends.
 const GRACE: Duration = Duration::from_millis(1500);
-/// How long stopped turns may take to tell their clients.
+/// Time limit for stopped turns to send a response.
 const LAST_WORDS: Duration = Duration::from_millis(1400);
-/// Pause of the accept loop when no descriptor is free.
+/// Pause of the accept loop when the process is out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client asks.
+/// The contents of a request.
 pub(crate) struct Ask {
-    /// A name of `model_list`, or `VENDOR/MODEL`; `None` for the configured one.
+    /// A name of `model_list`, or `VENDOR/MODEL`; `None` for the configured model.
     pub(crate) model: Option<String>,
-    /// What was said before, as the client tells it. Without meaning if there is a `session`.
+    /// The client's history of the conversation. Ignored if there is a `session`.
     pub(crate) history: Vec<Message>,
-    /// The message to answer. `None`: the history ends with results of the client's tools.
+    /// The message to answer; `None` if the history ends with results of the client's tools.
     pub(crate) user: Option<User>,
-    /// The key of a stored conversation; `None` if nothing is stored.
+    /// Key of a stored conversation; `None` if the conversation is not stored.
     pub(crate) session: Option<String>,
     /// Tools that the client runs.
     pub(crate) tools: Vec<ClientTool>,
@@ -69,40 +69,40 @@ pub(crate) struct Ask {
 pub(crate) struct ClientTool {
     pub(crate) name: String,
     pub(crate) description: String,
-    /// JSON Schema of the arguments, as JSON.
+    /// JSON Schema of the arguments, as JSON text.
     pub(crate) schema: String,
 }
 
-/// What a request overrides.
+/// Settings that a request overrides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
     pub(crate) max_tokens: Option<u64>,
     pub(crate) temperature: Option<f64>,
-    /// As OpenAI's API takes it.
+    /// Value in the format of OpenAI's API.
     pub(crate) response_format: Option<Value>,
 }
 
-/// What a turn came to.
+/// Result of a turn.
 #[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) response: Response,
-    /// The calls of the client's own tools, which it is to run.
+    /// Calls of tools that the client runs.
     pub(crate) calls: Vec<ToolCall>,
 }
 
 /// Runs turns for the endpoint.
 pub(crate) trait Turns: Send + Sync {
-    /// The names that a client may ask for, besides `bantam`.
+    /// Returns the models that a client may request, in addition to `bantam`.
     fn models(&self) -> Vec<String>;
 
-    /// Fails if no turn can begin: an unknown model, no key.
+    /// Fails if a turn cannot start, for example without a key or with an unknown model.
     fn check(&self, ask: &Ask) -> Result<()>;
 
     /// Runs a turn to its end.
     fn run(&self, ask: Ask, cancel: &Cancel, events: &(dyn Fn(Event) + Sync)) -> Answer;
 }
 
-/// Where and for whom to serve.
+/// Settings of the endpoint.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
@@ -114,7 +114,7 @@ impl Settings {
     /// Reads `channels.http`.
     pub(crate) fn new(listen: &str, token: Secret, allow_origin: &str) -> Result<Self> {
         let address = listen_address(listen)?;
-        // Also on a loopback address, which every user of the machine reaches.
+        // Required even on a loopback address, which all users of the machine can reach.
         if token.reveal().len() < MIN_TOKEN {
             let text = format!("channels.http.token has fewer than {MIN_TOKEN} characters");
             return Err(Error::config(text)
@@ -127,7 +127,7 @@ impl Settings {
         })
     }
 
-    /// What the user should know about these settings.
+    /// Returns a warning for the user about these settings.
     pub(crate) fn warning(&self) -> Option<String> {
         let ip = self.listen.ip();
         (!ip.is_loopback()).then(|| {
@@ -146,18 +146,18 @@ pub(crate) struct Endpoint {
 struct Shared {
     access: Access,
     turns: Arc<dyn Turns>,
-    /// Ends all turns.
+    /// Stops all turns.
     cancel: Cancel,
     log: Sink,
     connections: Arc<ConnectionLimiter>,
     running: Mutex<Vec<Running>>,
     freed: Condvar,
-    /// Makes the ids of completions.
+    /// Counter for the ids of completions.
     counter: AtomicU64,
 }
 
 impl Endpoint {
-    /// Takes the address and serves it.
+    /// Binds the address and serves it.
     pub(crate) fn start(
         settings: Settings,
         turns: Arc<dyn Turns>,
@@ -187,20 +187,20 @@ impl Endpoint {
         Ok(Self { listener, shared })
     }
 
-    /// The address, with the port that was taken for port 0.
+    /// Returns the address, with the assigned port if port 0 was configured.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Gives the running turns [`GRACE`] to end, stops the others so that their clients get a 503, and closes the address. New
-    /// requests get a 503 meanwhile.
+    /// requests get a 503 in the meantime.
     pub(crate) fn close(self) {
         self.wait_until_idle(GRACE);
         for turn in self.shared.running().iter() {
             turn.cancel.stop();
         }
         self.wait_until_idle(LAST_WORDS);
-        // This wakes `accept`.
+        // Wakes `accept`.
         let _closed = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 
@@ -227,7 +227,7 @@ fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
                     peer,
                     slot,
                 };
-                // Without a thread the connection just closes.
+                // If the thread cannot start, the connection is closed.
                 drop(
                     Builder::new()
                         .name("http".to_owned())
@@ -236,7 +236,7 @@ fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
             }
             // The listener was shut down.
             Err(e) if e.kind() == ErrorKind::InvalidInput => return,
-            // Without a free descriptor, trying again at once would spin.
+            // Without a free descriptor, an immediate retry would spin.
             Err(_) => thread::sleep(PAUSE),
         }
     }
@@ -247,7 +247,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place among the turns that run, with room for a body of this size.
+    /// Waits for a permit to run a turn, with room for a body of this size.
     fn permit(self: &Arc<Self>, cancel: &Cancel, body: usize) -> Result<Permit, Refusal> {
         let until = Instant::now() + MAX_WAIT;
         let has_room = |running: &[Running]| {
@@ -275,14 +275,14 @@ impl Shared {
     }
 }
 
-/// A turn that runs, or whose body is being read.
+/// A running turn, or a turn whose body is being read.
 struct Running {
     cancel: Cancel,
-    /// Size of its body in bytes.
+    /// Size of its body, in bytes.
     body: usize,
 }
 
-/// A place among the turns that run.
+/// Permission to run a turn.
 struct Permit(Arc<Shared>, Cancel);
 
 impl Drop for Permit {

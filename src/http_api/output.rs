@@ -1,4 +1,4 @@
-//! What a client sees of its turn: one response at the end, or a stream of pieces.
+//! Output of a turn for the client: one response at the end, or a stream of chunks.
 
 use std::io;
 
@@ -10,25 +10,25 @@ use super::response::{EventStream, Refusal, Responder};
 use crate::bus::Event;
 use crate::error::Kind;
 
-/// How the client wants its answer.
+/// The requested format of the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Whole,
     Stream,
-    /// With tool activity and thoughts as `reasoning_content`.
+    /// A stream with tool activity and thoughts as `reasoning_content`.
     StreamWithProgress,
 }
 
-/// What a client sees of a turn.
+/// Sends the output of a turn to the client.
 pub(super) struct Output<'a> {
     responder: &'a Responder<'a>,
     completion: &'a Completion,
-    /// Begun with the first event, so that a turn which fails before has an HTTP status.
+    /// Created at the first event, so that a turn which fails earlier has an HTTP status.
     stream: Option<EventStream<'a>>,
     form: Form,
-    /// Writing to the client failed.
+    /// Whether writing to the client has failed.
     pub(super) is_gone: bool,
-    /// The text so far came beside tool calls.
+    /// Whether the text so far came with tool calls.
     after_progress: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Output<'a> {
         self.write(EventStream::keep_alive);
     }
 
-    /// Writes to the stream, which begins with this if it has not begun.
+    /// Writes to the stream, after starting it if necessary.
     fn write(&mut self, write: impl FnOnce(&mut EventStream<'a>) -> io::Result<()>) {
         if self.form == Form::Whole || self.is_gone {
             return;
@@ -102,11 +102,11 @@ impl<'a> Output<'a> {
         Ok(stream)
     }
 
-    /// Sends what is left: the whole response, or the end of the stream.
+    /// Sends the whole response, or the end of the stream.
     pub(super) fn finish(mut self, answer: &Answer, include_usage: bool) -> Result<(), Refusal> {
         let Answer { response, calls } = answer;
         let failed = response.error.as_ref().filter(|e| {
-            // A turn that a limit ended may still have an answer.
+            // A turn that ended at a limit may still have an answer.
             e.kind != Kind::Limit || response.output.is_empty() || response.partial
         });
         if self.is_gone {

@@ -1,7 +1,7 @@
-//! Reads one HTTP/1.1 request (RFC 9112) from a connection, strictly: what two readers could understand differently is
-//! refused, and each part has a bound in bytes and in time.
+//! Reads one HTTP/1.1 request (RFC 9112) from a connection. Ambiguous input is rejected, and each part has limits in bytes and
+//! in time.
 //!
-//! A connection carries one request. So nothing that follows a body can pass for a second one.
+//! A connection has one request, so bytes after its body are never read as a second request.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 
 use super::response::Refusal;
 
-/// The most bytes of a request's line and headers.
+/// Maximum size of the request line and the headers, in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// The most headers of a request.
+/// Maximum number of headers.
 const MAX_HEADERS: usize = 64;
-/// The most bytes of a body, without the framing of its chunks.
+/// Maximum size of a body, in bytes, without the framing of chunks.
 pub(super) const MAX_BODY: usize = 8 << 20;
-/// The most bytes that the framing of a chunked body may add.
+/// Maximum size of the framing of a chunked body, in bytes.
 const MAX_FRAMING: usize = 1 << 20;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 const BODY_TIME: Duration = Duration::from_secs(60);
 
-/// The line and the headers of a request. Names of headers are lower case.
+/// The request line and the headers. Header names are in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     pub(super) method: String,
-    /// Without the query.
+    /// Path without the query.
     pub(super) path: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) is_http_1_0: bool,
     framing: Framing,
 }
 
-/// Where the body ends (RFC 9112, section 6.3).
+/// Framing of the body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Framing {
-    /// There is none.
+    /// No body.
     #[default]
     Empty,
     Length(usize),
@@ -42,7 +42,7 @@ enum Framing {
 }
 
 impl Head {
-    /// The value of a header that stands at most once.
+    /// Returns the value of a header that can only occur once.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -64,7 +64,7 @@ impl Head {
     }
 }
 
-/// A connection, and what of it was read beyond the part that was asked for.
+/// A connection, with bytes that were read ahead.
 pub(super) struct Reader<'a> {
     stream: &'a TcpStream,
     ahead: Vec<u8>,
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the head of the request. `None`: the client closed the connection without sending any.
+    /// Reads the head of the request; `None` if the client closed the connection without sending any bytes.
     pub(super) fn head(&mut self) -> Result<Option<Head>, Refusal> {
         let mut from = 0;
         let end = loop {
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
             if self.ahead.len() > MAX_HEAD {
                 return Err(Refusal::new(431, "the head is larger than 16 KB"));
             }
-            // The end may lie across two pieces.
+            // The end may be split between two reads.
             from = self.ahead.len().saturating_sub(3);
             match self.more() {
                 Ok(()) => {}
@@ -159,14 +159,14 @@ impl<'a> Reader<'a> {
                 return Err(Refusal::new(400, "a chunk is longer than it says"));
             }
         }
-        // No client sends trailers; what looks like one may be the next request in the eyes of another reader.
+        // Clients do not send trailers, and other servers might read a trailer as the next request.
         if !self.line(&mut framing)?.is_empty() {
             return Err(Refusal::new(400, "the chunked body has trailers"));
         }
         Ok(body)
     }
 
-    /// The next line of the framing, without its end.
+    /// Returns the next line of the framing, without its end.
     fn line(&mut self, framing: &mut usize) -> Result<Vec<u8>, Refusal> {
         const LONGEST: usize = 4 << 10;
         let end = loop {
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         Ok(line)
     }
 
-    /// Reads some bytes more, before the deadline of the part that is being read.
+    /// Reads more bytes, before the deadline of the current part.
     fn more(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 << 10];
         loop {
@@ -229,10 +229,10 @@ fn unread(e: &io::Error, what: &str) -> Refusal {
     }
 }
 
-/// Reads a head, with the empty line that ends it.
+/// Parses a head, including the empty line at its end.
 fn parse(text: &[u8]) -> Result<Head, Refusal> {
     let bad = |why: &str| Refusal::new(400, why);
-    // The parser takes a lone line feed for a line end, as some servers do and others do not.
+    // The parser accepts a lone line feed as a line end, on which servers disagree.
     let mut before = 0;
     for byte in text {
         let is_end = *byte == b'\n';
@@ -270,7 +270,7 @@ fn parse(text: &[u8]) -> Result<Head, Refusal> {
             .map_err(|_| bad("a header is not UTF-8"))?
             .trim_matches([' ', '\t'])
             .to_owned();
-        // Each decides who may pass or where the body ends; two of them would leave that open.
+        // These headers determine access or the framing of the body, so duplicates are ambiguous.
         let is_single = [
             "host",
             "content-length",
@@ -313,16 +313,16 @@ fn framing(head: &Head) -> Result<Framing, Refusal> {
     }
 }
 
-/// The length that begins a chunk. Extensions are dropped.
+/// Parses the length of a chunk. Extensions are ignored.
 fn chunk_length(line: &[u8]) -> Result<usize, Refusal> {
     let bad = || Refusal::new(400, "a chunk does not begin with its length");
-    // Some readers take a lone line feed for the end of the line.
+    // Some servers accept a lone line feed as the end of the line.
     if line.iter().any(u8::is_ascii_control) {
         return Err(bad());
     }
     let digits = line.split(|b| *b == b';').next().unwrap_or_default();
     let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
-    // from_str_radix takes a sign.
+    // `from_str_radix` accepts a sign.
     let is_hex = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if !is_hex {
         return Err(bad());
@@ -340,16 +340,16 @@ mod tests {
     use std::net::{Shutdown, TcpListener};
     use std::thread;
 
-    /// What is read of a client that sends these bytes and then closes its side.
+    /// Returns the result of reading a request from a client that sends these bytes and then closes its side.
     fn read(bytes: &[u8]) -> Result<Option<(Head, Vec<u8>)>, u16> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         thread::scope(|scope| {
-            // It closes when the reader panics, too.
+            // Moved here, so that it is also closed when the reader panics.
             let server = server;
             scope.spawn(move || {
-                // The reader may refuse before it has read all.
+                // The reader may reject the request before it has read all of it.
                 drop(client.write_all(bytes));
                 drop(client.shutdown(Shutdown::Write));
                 drop(io::copy(&mut client, &mut io::sink()));
@@ -404,7 +404,7 @@ mod tests {
             "\r\nabc\r\n0\r\n\r\n",
             "3\r\nabc\r\n",
             "-1\r\n\r\n",
-            // Some readers end the line at the lone line feed, or take what follows the last chunk for the next request.
+            // Servers disagree on lone line feeds, and some read the bytes after the last chunk as the next request.
             "3;x\nabc\r\nabc\r\n0\r\n\r\n",
             "3;\rx\r\nabc\r\n0\r\n\r\n",
             "3\r\nabc\r\n0;\n\r\n\r\n",
@@ -415,7 +415,7 @@ mod tests {
         }
         assert_eq!(body("fffffffffffffffff\r\n"), Err(413));
         assert_eq!(body("800001\r\n"), Err(413));
-        // With what came before, this length is 0.
+        // The sum with the previous length would overflow to 0.
         let last = usize::MAX;
         let wrapping = format!("1\r\nx\r\n{last:x}\r\n");
         assert_eq!(body(&wrapping), Err(413));

@@ -1,4 +1,4 @@
-//! Writes HTTP/1.1 responses: whole ones, streams of server-sent events, and OpenAI's error objects.
+//! Writes HTTP/1.1 responses: whole responses, streams of server-sent events, and OpenAI's error objects.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// A client that takes nothing for so long is gone.
+/// Write timeout, after which a client counts as disconnected.
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
-/// How long a refused client may go on sending before its connection closes.
+/// Time limit for a rejected client to finish sending before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Why a request is not served.
+/// Reason for rejecting a request.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// The HTTP status.
+    /// HTTP status.
     pub(super) status: u16,
     /// One sentence.
     pub(super) why: String,
-    /// What of the request is wrong: `messages[0].content`.
+    /// Invalid field of the request, such as `messages[0].content`.
     pub(super) param: Option<String>,
-    /// OpenAI's word for the error; empty where it has none.
+    /// OpenAI's error code; empty for none.
     pub(super) code: &'static str,
-    /// Seconds after which to try again.
+    /// Seconds to wait before a retry.
     pub(super) retry_after: Option<u64>,
-    /// Tools may have run: OpenAI's libraries, which repeat failed requests, must not repeat this one.
+    /// Whether tools may have run. In that case OpenAI's libraries must not retry the request.
     pub(super) has_acted: bool,
 }
 
@@ -40,7 +40,7 @@ impl Refusal {
         }
     }
 
-    /// A request whose field `param` cannot be served.
+    /// Creates the error for an invalid field `param`.
     pub(super) fn of_param(param: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
             param: Some(param.into()),
@@ -60,7 +60,7 @@ impl Refusal {
         }
     }
 
-    /// The error object of OpenAI's API, whose types its clients know.
+    /// Returns an error object of OpenAI's API, with the types that its clients support.
     pub(super) fn body(&self) -> Value {
         let kind = match self.status {
             401 => "authentication_error",
@@ -74,7 +74,7 @@ impl Refusal {
     }
 }
 
-/// The client is gone: nobody sees this.
+/// The client has disconnected, so this error is never sent.
 impl From<io::Error> for Refusal {
     fn from(e: io::Error) -> Self {
         Self::new(408, format!("the client did not take the answer: {e}"))
@@ -104,14 +104,14 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Where the response to one request goes.
+/// Destination of the response to one request.
 pub(super) struct Responder<'a> {
     stream: &'a TcpStream,
-    /// The origin that may read the response in a browser; empty for none.
+    /// Origin that may read the response in a browser; empty for none.
     pub(super) origin: String,
-    /// The client understands chunks.
+    /// Whether the client supports chunked encoding.
     pub(super) is_chunked: bool,
-    /// The client asked with HEAD, and gets no body.
+    /// Whether the request method is HEAD, so that the response has no body.
     pub(super) is_head: bool,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Responder<'a> {
         stream.write_all(response.as_bytes())
     }
 
-    /// Answers the preflight of a browser (Fetch standard, section 4.8).
+    /// Answers a browser's preflight (Fetch standard, section 4.8).
     pub(super) fn preflight(&self) -> io::Result<()> {
         let headers = [
             ("Access-Control-Allow-Methods", "GET, POST"),
@@ -174,8 +174,8 @@ impl<'a> Responder<'a> {
         stream.write_all(self.head(204, &headers).as_bytes())
     }
 
-    /// Says why the request is not served. Then reads on for a while: closing a socket with unread input resets the
-    /// connection, and the client might lose the answer.
+    /// Sends the reason for a rejection. Then reads for a while, because closing a socket with unread input resets the
+    /// connection, and the client might lose the response.
     pub(super) fn refuse(&self, refusal: &Refusal) -> io::Result<()> {
         let seconds = refusal.retry_after.map(|seconds| seconds.to_string());
         let mut headers = Vec::new();
@@ -196,7 +196,7 @@ impl<'a> Responder<'a> {
         linger(self.stream)
     }
 
-    /// Begins a stream of server-sent events.
+    /// Starts a stream of server-sent events.
     pub(super) fn events(&self) -> io::Result<EventStream<'a>> {
         let mut headers = vec![
             ("Content-Type", "text/event-stream"),
@@ -225,7 +225,7 @@ impl EventStream<'_> {
         self.write(&format!("data: {data}\n\n"))
     }
 
-    /// Sends an empty comment, so that nothing on the way closes a silent connection.
+    /// Sends an empty comment, so that proxies do not close an idle connection.
     pub(super) fn keep_alive(&mut self) -> io::Result<()> {
         self.write(":\n\n")
     }
@@ -244,7 +244,7 @@ impl EventStream<'_> {
         } else {
             text.to_owned()
         };
-        // One write, so that an event is one packet where it fits.
+        // One write, so that an event is one packet if it fits.
         self.stream.write_all(piece.as_bytes())
     }
 }

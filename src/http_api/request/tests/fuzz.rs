@@ -1,5 +1,5 @@
-//! Requests as clients send them, spoilt at random: whatever is read of one has bounds, and reads the same when it is written
-//! plainly.
+//! Requests of real clients with random mutations: each parsed request respects the limits, and parses equally in its plain
+//! form.
 
 use std::env;
 use std::net::{Shutdown, TcpListener};
@@ -10,7 +10,7 @@ use crate::rng::Rng;
 
 const BODY: &str = r#"{"model":"bantam","messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}],"stream":true,"temperature":0.5,"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"user":"k"}"#;
 
-/// Requests that are served, as far as their bodies go.
+/// Valid HTTP requests.
 fn requests() -> Vec<Vec<u8>> {
     let head = "POST /v1/chat/completions?x=y HTTP/1.1\r\nHost: localhost:7475\r\nAuthorization: Bearer a-token-of-tests\r\nContent-Type: application/json\r\n";
     let (half, rest) = BODY.split_at(BODY.len() / 2);
@@ -29,7 +29,7 @@ fn requests() -> Vec<Vec<u8>> {
     all.map(String::into_bytes).into()
 }
 
-/// What breaks a reader, if anything does.
+/// Sequences that are likely to break a parser.
 const PIECES: [&[u8]; 36] = [
     b"\r",
     b"\n",
@@ -69,7 +69,7 @@ const PIECES: [&[u8]; 36] = [
     b"1e999",
 ];
 
-/// Spoils a request in a few places.
+/// Mutates a request in a few places.
 fn mutated(requests: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut below = |limit: usize| usize::try_from(rng.below(limit.max(1) as u64)).unwrap();
     let mut request = requests[below(requests.len())].clone();
@@ -98,7 +98,7 @@ fn mutated(requests: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     request
 }
 
-/// The same head, written as plainly as can be.
+/// Writes the head in the plainest form.
 fn plain(head: &Head) -> Vec<u8> {
     let version = u8::from(!head.is_http_1_0);
     let mut text = format!("{} {} HTTP/1.{version}\r\n", head.method, head.path);
@@ -109,13 +109,13 @@ fn plain(head: &Head) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Runs for as many seconds as `BANTAM_FUZZ_SECONDS` says, with the seed `BANTAM_FUZZ_SEED`.
+/// Runs for `BANTAM_FUZZ_SECONDS` seconds with the seed `BANTAM_FUZZ_SEED`.
 #[test]
 fn a_spoilt_request_is_read_in_one_way_and_in_bounds() {
     let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed);
     let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
-    // Beyond what it was given, a reader finds the end of the connection.
+    // A read after the end of the input detects the closed connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
@@ -140,7 +140,7 @@ fn a_spoilt_request_is_read_in_one_way_and_in_bounds() {
         let count = |name: &str| head.headers.iter().filter(|(own, _)| own == name).count();
         let framings = count("content-length") + count("transfer-encoding");
         assert_eq!(framings, usize::from(head.has_body()), "{}", told());
-        // The answer would fill the socket's buffer, which nobody reads.
+        // The `100 Continue` response would fill the socket's buffer, because the client does not read.
         if head.header("expect").is_some() {
             continue;
         }
