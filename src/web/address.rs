@@ -1,10 +1,10 @@
-//! Web addresses: what may be fetched, and what a page's links mean (RFC 3986, section 5).
+//! Web addresses: validates them, and resolves the links of a page (RFC 3986, section 5).
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::error::{Error, Result};
 
-/// What a browser would encode anywhere in an address.
+/// Characters that browsers percent-encode anywhere in an address.
 const NOT_IN_ADDRESSES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -17,11 +17,11 @@ const NOT_IN_ADDRESSES: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Makes an address that a model wrote fit to be requested: `http` or `https`, without a user or a fragment, other
-/// characters percent-encoded.
+/// Normalizes an address that a model wrote: `http` or `https`, without a user or a fragment, special characters
+/// percent-encoded.
 ///
 /// # Errors
-/// What is wrong with it, in words for the model.
+/// Describes the invalid part, for the model.
 pub(crate) fn normalize(address: &str) -> Result<String> {
     let address = address.trim();
     let address = if address.contains("://") {
@@ -50,7 +50,7 @@ pub(crate) fn normalize(address: &str) -> Result<String> {
     Ok(format!("{scheme}://{authority}{}", encode(path)))
 }
 
-/// The address that a link means on a page at `base`; `None` if it leads nowhere a reader could go.
+/// Resolves a link on a page at `base`; `None` if the scheme is of no use to a reader.
 pub(crate) fn join(base: &str, link: &str) -> Option<String> {
     // Browsers ignore line ends and tabs within an address.
     let link: String = link
@@ -112,7 +112,7 @@ fn without_dots(address: &str) -> String {
     format!("/{}{rest}", kept.join("/"))
 }
 
-/// Percent-encodes what may not stand in a request; what is encoded already stays so.
+/// Percent-encodes characters that are invalid in a request; encoded characters remain unchanged.
 fn encode(text: &str) -> String {
     utf8_percent_encode(text, NOT_IN_ADDRESSES).to_string()
 }

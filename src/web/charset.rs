@@ -2,18 +2,18 @@
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
-/// Browsers look for a page's own word on its encoding this far.
+/// Number of bytes that browsers search for a page's declaration of its encoding.
 const PRESCAN: usize = 1024;
 
 pub(super) fn is_utf_16(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff")
 }
 
-/// Decodes a page by its byte order mark, else by its `content-type`, else by what it says itself, else as UTF-8 if it
-/// is valid and as Windows-1252 if it is not.
+/// Decodes a page by its byte order mark, else by its `content-type`, else by its declaration, else as UTF-8 if it is valid and
+/// as Windows-1252 if it is not.
 ///
 /// # Errors
-/// The name of an encoding that is not known, and the page read as UTF-8.
+/// Name of an unknown encoding, and the page decoded as UTF-8.
 pub(super) fn decode(
     bytes: &[u8],
     content_type: &str,
@@ -36,7 +36,7 @@ pub(super) fn decode(
     let Some(encoding) = Encoding::for_label_no_replacement(name.as_bytes()) else {
         return Err((name, decode_as(UTF_8, bytes)));
     };
-    // A page whose own words say UTF-16 is not: they could be read.
+    // A page with a readable declaration of UTF-16 cannot be UTF-16.
     let is_wrong = is_from_page && [UTF_16LE, UTF_16BE].contains(&encoding);
     Ok(decode_as(if is_wrong { UTF_8 } else { encoding }, bytes))
 }
@@ -46,7 +46,7 @@ fn decode_as(encoding: &'static Encoding, bytes: &[u8]) -> String {
     text.into_owned()
 }
 
-/// The value behind `charset=`, in a header or in a page, in lower case.
+/// Returns the value of `charset=` in a header or a page, in lower case.
 fn named(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let (_, rest) = text.split_once("charset")?;
@@ -63,7 +63,7 @@ fn named(text: &str) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Numbers of characters from 0x80 to 0x9f mean these on pages.
+/// Character numbers from 0x80 to 0x9f on pages refer to Windows-1252.
 pub(super) fn windows_1252_character(byte: u8) -> char {
     decode_as(WINDOWS_1252, &[byte])
         .chars()

@@ -1,10 +1,10 @@
-//! The named characters of HTML 4 (section 24 of its specification), and a few later ones that pages use.
+//! The named characters of HTML 4 (section 24 of its specification), and a few later names that pages use.
 
 use super::charset::windows_1252_character;
 
-/// The longest name of a character, in bytes.
+/// Maximum length of a character's name, in bytes.
 const MAX_NAME: usize = 32;
-/// The names of U+00A0 to U+00FF, in order.
+/// Names of U+00A0 to U+00FF, in order.
 const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn \
     sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest Agrave Aacute Acirc Atilde Auml Aring AElig \
     Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute \
@@ -24,8 +24,8 @@ const NAMED: &str = "apos=' OElig=Œ oelig=œ Scaron=Š scaron=š Yuml=Ÿ fnof=�
     lbrack=[ rbrack=] lpar=( rpar=) comma=, period=. colon=: semi=; excl=! quest=? num=# dollar=$ percnt=% ast=* plus=+ equals== \
     lowbar=_ sol=/ bsol=\\ vert=| lbrace={ rbrace=} commat=@ Hat=^ grave=` NewLine=\u{a} Tab=\u{9} zwsp=\u{200b}";
 
-/// The character that is called `&name;`, without these marks: `amp`, `#8212`, `#x2014`. The oldest names may lack the
-/// semicolon.
+/// Returns the character `&name;`; `name` excludes the delimiters: `amp`, `#8212`, `#x2014`. The semicolon is optional for the
+/// oldest names.
 pub(crate) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
     if name.len() > MAX_NAME {
         return None;
@@ -35,7 +35,7 @@ pub(crate) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
             Some(hex) => u32::from_str_radix(hex, 16),
             None => number.parse(),
         };
-        // Pages that mean Windows-1252 write its code.
+        // Numbers below 256 are Windows-1252 codes on many pages.
         return code.ok().and_then(|code| match code {
             0 => None,
             code => match u8::try_from(code) {

@@ -1,7 +1,7 @@
-//! The web: fetches pages for a model to read, and searches.
+//! The web: fetches pages for a model, and searches.
 //!
-//! Every address comes from a model that may have read a hostile page, so each connection, of each redirect, goes through
-//! the address guard. What the guard's look-up answered is what is connected to, also through a proxy.
+//! Every address comes from a model that may have read a hostile page, so each connection, including those of redirects, passes
+//! the address guard. The connection uses the address that the guard has looked up, even through a proxy.
 
 mod address;
 mod charset;
@@ -29,26 +29,26 @@ use crate::secret::Secret;
 use crate::text::{foreign, foreign_line, media_type, whole_words};
 use crate::worker::protocol::{Header, Pieces, Reading, ReadingJob, Reply};
 
-/// The most bytes that are read of one page.
+/// Maximum size of a page, in bytes.
 const MAX_BYTES: usize = 8 << 20;
-/// Browsers follow 20.
+/// Maximum number of redirects; browsers allow 20.
 const MAX_REDIRECTS: usize = 10;
-/// The most characters of an address that cannot be followed.
+/// Maximum length of an invalid address in an error message, in characters.
 const MAX_SHOWN: usize = 500;
 
-/// What came from an address.
+/// A fetched page.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub status: u16,
-    /// The address that was asked for.
+    /// Requested address.
     pub asked: String,
-    /// After all redirects: from there on servers have chosen it.
+    /// Address after all redirects; chosen by servers if there were any.
     pub address: String,
     pub title: String,
     pub content: Content,
-    /// The page was longer than what is here.
+    /// Whether the page was longer than its content here.
     pub is_cut: bool,
-    /// The name of a character encoding that is unknown; mostly empty.
+    /// Name of an unknown character encoding; empty if known.
     pub unknown_encoding: String,
 }
 
@@ -59,17 +59,17 @@ pub(crate) enum Content {
     Pdf(Vec<u8>),
     /// A type that cannot be read as text, and its size in bytes.
     Other(String, usize),
-    /// The size in bytes of an image that is larger than what is shown.
+    /// Size of an image that exceeds the limit, in bytes.
     LargeImage(usize),
 }
 
-/// Makes the client for an address: each has its own way out.
+/// Creates the client for an address, because proxies depend on the address.
 pub(crate) type Connect<'a> = dyn Fn(&str) -> Client + 'a;
 
-/// Reads another's bytes, as they come, in a process of its own, and gives what it says of them.
+/// Parses untrusted bytes as they arrive, in a separate process, and returns the result.
 pub(crate) type Read<'a> = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + 'a;
 
-/// Fetches what a model asks for. `connect` guards the connections. Nothing of the body stays in this process.
+/// Fetches a page for a model. `connect` guards the connections. The body is only parsed in a worker process.
 pub(crate) fn fetch(
     connect: &Connect,
     read: &Read,
@@ -96,7 +96,7 @@ pub(crate) fn fetch(
     page_of(found, reply)
 }
 
-/// What a reply says of a page.
+/// Builds a page from a worker's reply.
 fn page_of(found: Found, reply: Reply) -> Result<Page> {
     let mut page = Page {
         status: found.head.status,
@@ -133,7 +133,7 @@ fn page_of(found: Found, reply: Reply) -> Result<Page> {
     Ok(page)
 }
 
-/// An answer that is no redirect.
+/// A response that is not a redirect.
 struct Found {
     exchange: Exchange,
     head: Head,
@@ -141,7 +141,7 @@ struct Found {
     address: String,
 }
 
-/// Asks for an address, and for those that it redirects to.
+/// Requests an address, and follows its redirects.
 fn follow(
     connect: &dyn Fn(&str) -> Client,
     url: &str,
@@ -193,7 +193,7 @@ fn follow(
     )))
 }
 
-/// An error at an address that a server has chosen names that server's words.
+/// The error at an address that a server has chosen contains untrusted text.
 fn of_redirect(e: Error, is_redirected: bool) -> Error {
     if !is_redirected || e.kind != Kind::Failed {
         return e;
@@ -207,7 +207,7 @@ fn is_gzip(head: &Head) -> bool {
     encoding.to_ascii_lowercase().contains("gzip")
 }
 
-/// The body of an answer as it comes: one byte more than [`MAX_BYTES`] where it is longer.
+/// Returns the body of a response in pieces, limited to one byte more than [`MAX_BYTES`].
 fn pieces(
     exchange: &mut Exchange,
     until: Instant,

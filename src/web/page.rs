@@ -1,7 +1,7 @@
-//! HTML to Markdown for a model to read, in one pass over the tags.
+//! Converts HTML to Markdown for a model, in one pass over the tags.
 //!
-//! Pages in the wild leave out end tags and cross them. A browser's rules for that fill a book (WHATWG HTML, section 13.2.6);
-//! these are the ones that text needs.
+//! Real pages omit end tags and cross them. The browsers' complete rules are long (WHATWG HTML, section 13.2.6); this module
+//! has the rules that affect text.
 
 mod buffer;
 mod links;
@@ -11,35 +11,35 @@ use buffer::{Buffer, Gap};
 use super::tokens::{Attributes, Token, tokens};
 use crate::text::{fence, whole_words};
 
-/// Elements that are not shown, or whose text is of no use to a reader.
+/// Elements that are not shown, or whose text is useless to a reader.
 const HIDDEN: [&str; 14] = [
     "script", "style", "template", "svg", "iframe", "canvas", "audio", "video", "select",
     "datalist", "textarea", "dialog", "map", "noembed",
 ];
 /// Elements and roles that surround the content.
 const SURROUNDING: [&str; 3] = ["nav", "navigation", "search"];
-/// Elements and roles that surround it unless they are within it: an article may have notes, and a quotation its source.
+/// Elements and roles that surround the content unless they are in it: an article may have notes, and a quotation its source.
 const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
 /// Elements without content.
 const VOID: [&str; 15] = [
     "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
     "source", "track", "wbr",
 ];
-/// Elements that begin and end a paragraph.
+/// Elements that start and end a paragraph.
 const BLOCKS: &str = "address article aside blockquote caption center dd details div dl dt fieldset figcaption figure footer \
     form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav noframes ol p pre search section summary table tbody td \
     tfoot th thead tr ul";
-/// The most elements within one another; deeper ones count as text of the deepest.
+/// Maximum nesting depth of elements; the text of deeper ones belongs to the deepest open one.
 const MAX_OPEN: usize = 128;
-/// The most elements of a page; the rest is left out.
+/// Maximum number of elements of a page; the rest is dropped.
 const MAX_ELEMENTS: usize = 200_000;
-/// The most cells of a page; further ones are paragraphs.
+/// Maximum number of cells of a page; further cells become paragraphs.
 const MAX_CELLS: usize = 20_000;
-/// The most bytes that are written of a page or a part of it.
+/// Maximum size of the output of a page or a part of it, in bytes.
 const MAX_WRITTEN: usize = 1 << 20;
-/// The most bytes of an address and of the title.
+/// Maximum size of an address and of the title, in bytes.
 const MAX_ADDRESS: usize = 2_000;
-/// What is shorter, in bytes, is not the content of a page.
+/// Minimum size of a page's content, in bytes.
 const MIN_CONTENT: usize = 200;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,24 +48,24 @@ pub(crate) struct Converted {
     pub markdown: String,
 }
 
-/// Converts a page that came from `base`, an absolute address.
+/// Converts a page from `base`, an absolute address.
 pub(crate) fn convert(html: &str, base: &str) -> Converted {
     let content = Writer::new(base, true).convert(html);
     if content.markdown.len() >= MIN_CONTENT {
         return content;
     }
-    // What looked like a menu may be all there is.
+    // The whole page may have looked like a menu.
     Writer::new(base, false).convert(html)
 }
 
-/// What an open element does to the text in it, or when it ends.
+/// Effect of an open element on its text or at its end.
 enum Effect {
     Plain,
     Hidden,
     Title,
     Block,
     Heading,
-    /// The marks around it, and where its text begins, if there is any.
+    /// Marks around the text, and the start of the text if there is any.
     Mark {
         marks: [&'static str; 2],
         at: Option<usize>,
@@ -76,7 +76,7 @@ enum Effect {
         label: String,
         is_anchor: bool,
     },
-    /// The number of the next item.
+    /// Number of the next item; `None` for an unordered list.
     List {
         next: Option<u64>,
     },
@@ -97,25 +97,25 @@ enum Effect {
 struct Open {
     name: String,
     effect: Effect,
-    /// What its content is in, as bits.
+    /// Bits for the elements around the content.
     inside: u16,
 }
 
 const IN_HIDDEN: u16 = 1;
 const IN_TITLE: u16 = 1 << 1;
 const IN_PRE: u16 = 1 << 2;
-/// A `main`, an `article` or a quotation.
+/// Within a `main`, an `article` or a quotation.
 const IN_CONTENT: u16 = 1 << 3;
 const IN_HEADING: u16 = 1 << 4;
 const IN_LINK: u16 = 1 << 5;
-/// An item of a list, not of one around a cell or a quotation.
+/// Within an item of a list, except for items around a cell or a quotation.
 const IN_ITEM: u16 = 1 << 6;
 const IN_TABLE: u16 = 1 << 7;
-/// A row of the innermost table.
+/// Within a row of the innermost table.
 const IN_ROW: u16 = 1 << 8;
 
 impl Effect {
-    /// What the content of an element is in, besides what is around it.
+    /// Returns the bits for the content of an element, given the bits around the element.
     fn inside(&self, around: u16) -> u16 {
         match self {
             Self::Hidden => around | IN_HIDDEN,
@@ -138,9 +138,9 @@ impl Effect {
 
 struct Writer {
     base: String,
-    /// Leave out what surrounds the content.
+    /// Whether to drop the parts around the content.
     only_content: bool,
-    /// The page, and each part of it that is written on its own.
+    /// Output of the page, and of each part that is written separately.
     out: Vec<Buffer>,
     open: Vec<Open>,
     elements: usize,
@@ -150,7 +150,7 @@ struct Writer {
     articles: Vec<String>,
 }
 
-/// An attribute, or `""`.
+/// Returns the trimmed value of an attribute, or `""`.
 fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
     attributes.get(name).map_or("", |value| value.trim())
 }
@@ -210,7 +210,7 @@ impl Writer {
             if self.elements > MAX_ELEMENTS {
                 break;
             }
-            // A title holds text alone, also one without an end.
+            // A title only contains text, even without an end tag.
             let in_title = matches!(
                 self.open.last(),
                 Some(Open {
@@ -279,7 +279,7 @@ impl Writer {
         }
     }
 
-    /// Whether what comes is in any of these.
+    /// Whether the current position is in any of these places.
     fn is_in(&self, places: u16) -> bool {
         self.inside() & places != 0
     }
@@ -344,7 +344,7 @@ impl Writer {
         }
     }
 
-    /// What an element does, and what is written where it stands.
+    /// Returns the effect of an element, and writes its replacement if it has one.
     fn effect(&mut self, name: &str, attributes: &Attributes) -> Effect {
         let get = |name| attribute(attributes, name);
         if self.is_in(IN_PRE) {
@@ -461,7 +461,7 @@ impl Writer {
 
     fn is_unseen(&self, name: &str, attributes: &Attributes) -> bool {
         let hidden = attributes.get("hidden");
-        // A button may be a heading that unfolds what is below it.
+        // A button may be a heading that expands the content after it.
         let unfolds = self.is_in(IN_HEADING)
             || attributes.contains_key("aria-expanded") && self.is_in(IN_CONTENT);
         hidden.is_some_and(|until| until != "until-found")
@@ -507,7 +507,7 @@ impl Writer {
         }
     }
 
-    /// The marker of the next item of the innermost list.
+    /// Returns the marker of the next item of the innermost list.
     fn marker(&mut self) -> String {
         let lists = self
             .open
@@ -527,7 +527,7 @@ impl Writer {
         }
     }
 
-    /// Closes the innermost elements, as many as leave `count` open.
+    /// Closes the innermost elements until `count` remain open.
     fn close_to(&mut self, count: usize) {
         while self.open.len() > count {
             if let Some(open) = self.open.pop() {
@@ -618,7 +618,7 @@ impl Writer {
         text.push_str(end);
     }
 
-    /// The box of an item that can be ticked.
+    /// Writes the checkbox of an item.
     fn checkbox(&mut self, attributes: &Attributes) {
         let is_first = self
             .buffer()
@@ -637,7 +637,7 @@ impl Writer {
             .out
             .pop()
             .map_or_else(String::new, |buffer| buffer.text);
-        // The first line end after the tag does not count.
+        // The first line end after the tag is ignored.
         let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
         if !text.is_empty() {
             let fence = fence(text);
@@ -648,7 +648,7 @@ impl Writer {
         }
     }
 
-    /// A row of data becomes one of a table, and a row that lays out a page becomes paragraphs.
+    /// Writes a row: as a row of a table if it has data, or as paragraphs if it is only layout.
     fn row(&mut self, cells: &[String]) {
         let table = self
             .open
@@ -677,7 +677,7 @@ impl Writer {
         }
     }
 
-    /// Closes what the beginning of an element ends, though it has no end tag.
+    /// Closes elements that end implicitly where this element starts.
     fn end_before(&mut self, name: &str, around: usize) {
         match name {
             "li" => self.close_within(&["ul", "ol", "menu", "table"], &["li"], around),
@@ -696,7 +696,7 @@ impl Writer {
         }
     }
 
-    /// Closes the outermost element of these names that is within the innermost one of `limits`.
+    /// Closes the outermost element with one of these names inside the innermost one of `limits`.
     fn close_within(&mut self, limits: &[&str], names: &[&str], around: usize) {
         let limit = self
             .open
@@ -709,8 +709,8 @@ impl Writer {
         }
     }
 
-    /// Closes the element that an end tag names and those within it, but nothing around its table or list; emphasis and links do
-    /// not end a block.
+    /// Closes the element of an end tag and the elements in it, but never crosses a table or list. Emphasis and links do not
+    /// end a block.
     fn end(&mut self, name: &str, around: usize) {
         let is_meant = |open: &Open| {
             open.name == name || heading(name).is_some() && heading(&open.name).is_some()

@@ -1,4 +1,4 @@
-//! What other people's bytes say: runs in a worker process, which has little time and memory for it.
+//! Parses untrusted bytes in a worker process with limits on time and memory.
 
 use std::io::{self, Write};
 
@@ -12,34 +12,34 @@ use crate::message::{MAX_IMAGE, is_shown};
 use crate::text::{media_type, size, whole_words};
 use crate::worker::protocol::{Header, MAX_BODY, Reading, ReadingJob, Reply};
 
-/// The media type of a PDF.
+/// Media type of a PDF.
 const PDF: &str = "application/pdf";
 
-/// The most bytes that are unpacked.
+/// Maximum size of decompressed data, in bytes.
 const MAX_UNPACKED: usize = 8 << 20;
-/// Longer JSON, in bytes, is shown as it came: its values take many times its own size.
+/// Maximum size of JSON that is formatted, in bytes. Its values take many times its size in memory.
 const MAX_JSON: usize = 1 << 20;
-/// The most bytes of a title, and of the text.
+/// Maximum size of a title and of the text, in bytes.
 const MAX_TITLE: usize = 1_000;
 const MAX_TEXT: usize = MAX_BODY - (64 << 10);
 
-/// What a page is; its text follows on the next line.
+/// Description of a page; the text follows on the next line.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Found {
     pub title: String,
     pub is_text: bool,
-    /// The page was longer than what is shown of it.
+    /// Whether the page was longer than its text here.
     pub is_cut: bool,
-    /// The name of a character encoding that is unknown; mostly empty.
+    /// Name of an unknown character encoding; empty if known.
     pub unknown_encoding: String,
-    /// The size of the page in bytes.
+    /// Size of the page, in bytes.
     pub size: usize,
-    /// It is an image that is too large to be shown.
+    /// Whether the page is an image that exceeds the limit.
     pub is_image: bool,
 }
 
-/// Reads what a job asks for in these bytes.
+/// Parses bytes according to a job.
 pub(crate) fn perform(job: ReadingJob, mut bytes: Vec<u8>) -> Result<Reply> {
     if job.is_gzip {
         bytes = gunzip(&bytes, MAX_UNPACKED + 1)
@@ -51,7 +51,7 @@ pub(crate) fn perform(job: ReadingJob, mut bytes: Vec<u8>) -> Result<Reply> {
             return Reply::new(Header::Image, bytes);
         }
         Reading::Page { .. } if is_pdf && bytes.len() > MAX_UNPACKED => {
-            // It was not all fetched, so it is broken, which its reader does not know.
+            // The PDF was truncated, which its parser could not report.
             let most = size(MAX_UNPACKED as u64);
             return Err(Error::failed(format!(
                 "it is a PDF of more than {most}: download it to a file and read that"
@@ -79,7 +79,7 @@ pub(crate) fn perform(job: ReadingJob, mut bytes: Vec<u8>) -> Result<Reply> {
     Reply::new(Header::Text, body.into_bytes())
 }
 
-/// Whether these bytes are an image that can be shown.
+/// Whether these bytes are an image within the limit.
 fn is_image(bytes: &[u8]) -> bool {
     bytes.len() <= MAX_IMAGE && is_shown(bytes)
 }
@@ -134,16 +134,16 @@ fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) 
     (found, shown.to_owned())
 }
 
-/// JSON with a line for each value, as much of it as is shown.
+/// Returns JSON with one value per line, up to the limit.
 fn laid_out(text: &str) -> Option<String> {
     let value = parse_json(text).ok()?;
     let mut out = Capped(Vec::new());
-    // What does not fit is left out.
+    // A write error at the limit only truncates the text.
     drop(serde_json::to_writer_pretty(&mut out, &value));
     String::from_utf8(out.0).ok()
 }
 
-/// Takes as much as can be shown.
+/// Writer with a size limit.
 struct Capped(Vec<u8>);
 
 impl Write for Capped {

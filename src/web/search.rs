@@ -1,4 +1,4 @@
-//! Web search: a table of engines, and which of them to ask.
+//! Web search: a table of engines, and their selection.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::secret::Secret;
 use crate::text::whole_words;
 use crate::worker::protocol::{Reading, ReadingJob};
 
-/// The most bytes of an engine's JSON, and of a part of a result.
+/// Maximum size of an engine's JSON and of a part of a result, in bytes.
 const MAX_JSON: usize = 2 << 20;
 const MAX_PART: usize = 4_000;
-/// On a page of `DuckDuckGo`.
+/// Maximum number of advertisements on a page of `DuckDuckGo`.
 const MAX_ADVERTISEMENTS: usize = 50;
 
 /// One result of a search.
@@ -29,30 +29,30 @@ const MAX_ADVERTISEMENTS: usize = 50;
 pub(crate) struct Hit {
     pub title: String,
     pub address: String,
-    /// Some words of the page, or empty.
+    /// Excerpt of the page, or empty.
     pub snippet: String,
 }
 
 struct Engine {
-    /// As in `tools.web.search.provider`.
+    /// Name in `tools.web.search.provider`.
     name: &'static str,
-    /// Empty: the user's own server, from `tools.web.search.base_url`.
+    /// Base address; empty for the user's server in `tools.web.search.base_url`.
     base: &'static str,
-    /// What follows the base, with places for `{query}` and `{count}`.
+    /// Path after the base, with the placeholders `{query}` and `{count}`.
     path: &'static str,
-    /// The names of the query and of the number of results in a JSON body; empty where there is none.
+    /// Fields of the query and of the number of results in a JSON body; empty for none.
     body: [&'static str; 2],
-    /// The header that carries the key, what stands before the key in it, and how keys of this engine begin, to tell whose a
-    /// key is. Empty: no key.
+    /// Header of the key, prefix of the key in the header, and prefix of the engine's keys, which identifies the engine of a
+    /// configured key. Empty for no key.
     key: [&'static str; 3],
-    /// The variable that people keep a key of this engine in. Empty: no key.
+    /// Environment variable of the key; empty for no key.
     variable: &'static str,
-    /// A path to the results in the JSON of the answer, and the names of title, address and snippet in each. Empty: the answer
-    /// is a page of `DuckDuckGo`.
+    /// JSON pointer to the results, and the fields for title, address and snippet. Empty for an answer that is a page of
+    /// `DuckDuckGo`.
     results: [&'static str; 4],
 }
 
-/// In the order in which `auto` asks them. The shapes are those of the engines' API references, of November 2026.
+/// Engines in the order of `auto`. Formats follow the engines' API references of November 2026.
 const ENGINES: [Engine; 5] = [
     Engine {
         name: "searxng",
@@ -104,7 +104,7 @@ const ENGINES: [Engine; 5] = [
 /// Keys by the names of their engines.
 pub(crate) type Keys = BTreeMap<&'static str, Secret>;
 
-/// The keys that the environment has, in the variables that each engine's own tools use.
+/// Returns the keys in the environment, from the usual variables of each engine.
 pub(crate) fn keys_in(env: &Env) -> Keys {
     let key = |engine: &Engine| {
         let key = env.get(engine.variable)?.trim();
@@ -113,26 +113,26 @@ pub(crate) fn keys_in(env: &Env) -> Keys {
     ENGINES.iter().filter_map(key).collect()
 }
 
-/// The engines to ask, in order, and how.
+/// Configuration of a search.
 pub(crate) struct Search<'a> {
     pub connect: &'a Connect<'a>,
     pub read: &'a Read<'a>,
-    /// The name of an engine, or `auto`.
+    /// Name of an engine, or `auto`.
     pub provider: &'a str,
-    /// The configured key; it comes before those of variables.
+    /// Configured key; it takes precedence over environment variables.
     pub key: Secret,
     /// See [`keys_in`].
     pub keys: Keys,
-    /// In the place of the engine's own; with `auto`, that of a SearXNG.
+    /// Base address instead of the engine's default; with `auto`, the address of a SearXNG.
     pub base_url: &'a str,
     pub timeout: Duration,
 }
 
 impl Search<'_> {
-    /// Asks one engine after another until one has results.
+    /// Asks one engine after another until one succeeds.
     ///
     /// # Errors
-    /// What each of them said.
+    /// Lists the errors of all engines.
     pub(crate) fn search(&self, query: &str, count: usize, cancel: &Cancel) -> Result<Vec<Hit>> {
         let mut failures = Vec::new();
         for engine in self.engines() {
@@ -161,7 +161,7 @@ impl Search<'_> {
         ENGINES.iter().filter(is_ready).collect()
     }
 
-    /// The key of an engine: the configured one if it is for this engine, else that of its variable.
+    /// Returns the key of an engine: the configured key if it is for this engine, else the variable's.
     fn key_of(&self, engine: &Engine) -> Option<&Secret> {
         let key = self.key.reveal();
         let with_key = || ENGINES.iter().filter(|engine| !engine.key[0].is_empty());
@@ -228,7 +228,7 @@ impl Search<'_> {
         let told = (self.read)(job, &mut pieces(&mut exchange, until), cancel)?;
         let found: Option<Vec<Hit>> = from_json_text(told.into_text()?)?;
         match (head.status, found) {
-            // DuckDuckGo answers 202 to what it takes for a robot.
+            // `DuckDuckGo` answers suspected robots with 202.
             (200, Some(mut hits)) => {
                 hits.truncate(count);
                 Ok(hits)
@@ -252,12 +252,12 @@ pub(super) fn from_json(
     [list, title, address, snippet]: &[String; 4],
     count: usize,
 ) -> Option<Vec<Hit>> {
-    // Its values take many times its own size.
+    // Parsed values take many times the size of the JSON.
     if answer.len() > MAX_JSON {
         return None;
     }
     let answer: Value = parse_json(answer).ok()?;
-    // Engines that found nothing may leave the list out, but not what is around it.
+    // Engines without results may omit the list, but not the object around it.
     let Some(list) = answer.pointer(list) else {
         return answer.is_object().then(Vec::new);
     };
@@ -279,18 +279,18 @@ pub(super) fn from_json(
         .filter_map(hit)
         .take(count)
         .collect();
-    // Those that a SearXNG asked and got nothing from.
+    // Engines that failed to answer a SearXNG.
     let failed = answer["unresponsive_engines"]
         .as_array()
         .is_some_and(|failed| !failed.is_empty());
     (!hits.is_empty() || !failed).then_some(hits)
 }
 
-/// The results on a page of `DuckDuckGo`; `None` if it is not such a page.
+/// Parses the results on a page of `DuckDuckGo`; `None` for any other page.
 pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
     let mut hits: Vec<Hit> = Vec::new();
     let mut is_results = false;
-    // What the text that comes belongs to.
+    // The part of a result that the next text belongs to.
     let mut part = "";
     for token in tokens(page) {
         match token {
@@ -299,7 +299,7 @@ pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
                 let class = attribute("class");
                 is_results |= attribute("id") == "links" || class.contains("no-results");
                 if class.split_whitespace().any(|word| word == "result__a") {
-                    // Advertisements among them are left out below.
+                    // Advertisements are removed at the end.
                     if hits.len() > count + MAX_ADVERTISEMENTS {
                         break;
                     }
@@ -336,7 +336,7 @@ pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
     (is_results || !hits.is_empty()).then_some(hits)
 }
 
-/// The address behind a link of `DuckDuckGo`: `//duckduckgo.com/l/?uddg=ADDRESS&rut=..`.
+/// Returns the target of a `DuckDuckGo` link: `//duckduckgo.com/l/?uddg=ADDRESS&rut=..`.
 fn target(link: &str) -> String {
     match link.split_once("uddg=") {
         Some((_, rest)) => percent_decode_str(rest.split('&').next().unwrap_or_default())
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
     use crate::http::{Client, Settings};
 
-    /// The engines that `auto` asks with this key and these variables.
+    /// Returns the engines that `auto` asks with this key and these variables.
     fn asked(key: &str, variables: &[&str]) -> Vec<(&'static str, Option<String>)> {
         let env = variables
             .iter()

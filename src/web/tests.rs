@@ -1,4 +1,4 @@
-//! Pages become Markdown, and addresses and encodings are understood.
+//! Conversion of pages to Markdown, resolution of addresses, and detection of encodings.
 
 mod fuzz;
 
@@ -230,14 +230,14 @@ fn ten_thousand_unclosed_elements_of_each_kind_are_read_in_time() {
             "{kind}: {}",
             text.len()
         );
-        // A machine that runs all tests at once is slow.
+        // Generous, because the machine is slow when it runs all tests at the same time.
         assert!(took < Duration::from_secs(10), "{kind}: {took:?}");
     }
 }
 
 #[test]
 fn links_are_resolved_as_a_browser_does() {
-    // From RFC 3986, section 5.4, with the base it uses.
+    // Examples and base of RFC 3986, section 5.4.
     let base = "http://a/b/c/d;p?q";
     for (link, expected) in [
         ("g", "http://a/b/c/g"),
@@ -432,12 +432,12 @@ fn no_bytes_are_too_odd_for_an_encoding() {
             assert!(text.len() > 30_000, "{label}");
         }
     }
-    // A lead byte does not swallow the tag that follows it.
+    // An incomplete character must not swallow the tag after it.
     let text = charset::decode(b"\xe5<b>", "; charset=gbk", true).unwrap();
     assert_eq!(text, "\u{fffd}<b>");
 }
 
-/// Each took minutes, or gigabytes, before it had a bound; a bound on time would only tell a busy machine.
+/// Each page took minutes or gigabytes without a limit. A time limit would depend on the load of the machine.
 #[test]
 fn what_a_page_repeats_is_read_once() {
     let spans = "<td colspan=20 rowspan=1000>x".repeat(1_000);

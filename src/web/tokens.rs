@@ -1,6 +1,6 @@
-//! Splits HTML into tags and text, as the HTML standard does where pages depend on it (WHATWG HTML, section 13.2.5).
+//! Splits HTML into tags and text, with the parts of the HTML standard that pages depend on (WHATWG HTML, section 13.2.5).
 //!
-//! Ours, because html5gum, which knows every state and all 2,231 named characters, takes 240 KB of the binary.
+//! Custom code, because html5gum, with every state and all 2,231 named characters, adds 240 KB to the binary.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::text::whole_words;
 const RAW: [&str; 9] = [
     "script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "title", "textarea",
 ];
-/// Those of them in which characters are written as `&amp;`.
+/// Raw elements whose text may contain character references such as `&amp;`.
 const ESCAPABLE: [&str; 2] = ["title", "textarea"];
 
-/// Names in lower case, and values with their characters decoded.
+/// Names in lower case, and values with decoded characters.
 pub(super) type Attributes = BTreeMap<String, String>;
 
 #[derive(Debug, PartialEq)]
@@ -30,13 +30,13 @@ pub(super) enum Token {
 
 pub(super) struct Tokens<'a> {
     rest: &'a str,
-    /// The element whose raw text comes next.
+    /// Element whose raw text follows.
     raw: Option<String>,
 }
 
-/// A longer title, in bytes, has no end.
+/// Maximum length of a title, in bytes; a longer title counts as unclosed.
 const MAX_TITLE: usize = 500;
-/// The most attributes of a tag that are kept.
+/// Maximum number of attributes of a tag; the rest is dropped.
 const MAX_ATTRIBUTES: usize = 100;
 
 pub(super) fn tokens(html: &str) -> Tokens<'_> {
@@ -68,7 +68,7 @@ impl Iterator for Tokens<'_> {
             let is_end = after.starts_with('/');
             let name = after.trim_start_matches('/');
             if after.starts_with("!--") {
-                // `<!-->` is a comment, too.
+                // `<!-->` is also a comment.
                 let end = after.get(1..).and_then(|comment| comment.find("-->"));
                 self.take(end.map_or(self.rest.len(), |end| end + "<!-->".len()));
             } else if after.starts_with(['!', '?'])
@@ -81,7 +81,7 @@ impl Iterator for Tokens<'_> {
             {
                 return Some(self.tag(is_end));
             } else {
-                // A `<` that begins no tag is text.
+                // A `<` that does not start a tag is text.
                 let end = self
                     .rest
                     .char_indices()
@@ -118,7 +118,7 @@ impl<'a> Tokens<'a> {
                 break space.ends_with('/');
             }
             let is_end = |c: char| c.is_ascii_whitespace() || "/>=".contains(c);
-            // A stray `=` begins a name.
+            // A stray `=` starts a name.
             let first = self.take(self.rest.chars().next().map_or(0, char::len_utf8));
             let attribute = format!("{first}{}", self.take_until(is_end)).to_ascii_lowercase();
             let value = self.value();
@@ -139,7 +139,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The value of an attribute, if there is one.
+    /// Returns the value of an attribute; empty if it has none.
     fn value(&mut self) -> String {
         let after_name = self.rest.trim_start();
         let Some(value) = after_name.strip_prefix('=') else {
@@ -157,7 +157,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where the end tag of a raw element begins.
+/// Returns the start of a raw element's end tag.
 fn end_of_raw(text: &str, name: &str) -> usize {
     let is_title = name == "title";
     let searched = if is_title {
@@ -177,13 +177,13 @@ fn end_of_raw(text: &str, name: &str) -> usize {
     });
     match ends.next() {
         Some((at, _)) => at,
-        // It would take the page with it.
+        // An unclosed title would swallow the page.
         None if is_title => text.find('<').unwrap_or(text.len()),
         None => text.len(),
     }
 }
 
-/// Replaces `&amp;`, `&#8212;` and `&#x2014;` by their characters; what is none of these stays.
+/// Decodes `&amp;`, `&#8212;` and `&#x2014;`; unknown references remain unchanged.
 fn decode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,12 +1,12 @@
-//! A part of a page while it is written: text, the white space after it, and what its lines begin with.
+//! A part of a page that is being written: text, pending white space, and the prefixes of its lines.
 
 use super::MAX_WRITTEN;
 use crate::text::whole_words;
 
-/// The most quotations and lists within one another that are marked.
+/// Maximum nesting depth of marked quotations and lists.
 const MAX_MARKED: usize = 16;
 
-/// White space between two pieces of text; of several, the greatest.
+/// White space between two pieces of text; the largest of several wins.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Gap {
     #[default]
@@ -16,20 +16,20 @@ pub(super) enum Gap {
     Paragraph,
 }
 
-/// What precedes the lines of a quotation, an item or a heading.
+/// Prefix of the lines of a quotation, an item or a heading.
 pub(super) struct Prefix {
     first: String,
     other: String,
     pub is_written: bool,
 }
 
-/// Text with its white space as HTML counts it: a gap is written when more text follows.
+/// Text with HTML's rules for white space: a gap is only written when more text follows.
 #[derive(Default)]
 pub(super) struct Buffer {
     pub text: String,
     pub gap: Gap,
     pub prefixes: Vec<Prefix>,
-    /// In a heading, which is one line.
+    /// Whether the text is in a heading, which is one line.
     pub is_line: bool,
 }
 
@@ -46,7 +46,7 @@ impl Buffer {
         }
     }
 
-    /// Begins a block whose lines have a prefix.
+    /// Starts a block whose lines have a prefix.
     pub(super) fn begin(&mut self, gap: Gap, first: String, other: String) {
         self.space(gap);
         let is_marked = self.prefixes.len() < MAX_MARKED;
@@ -58,7 +58,7 @@ impl Buffer {
         });
     }
 
-    /// Ends the innermost such block. Gaps at its end are its own.
+    /// Ends the innermost prefixed block. Gaps at its end are dropped.
     pub(super) fn end(&mut self, gap: Gap) {
         if self.prefixes.pop().is_some_and(|prefix| prefix.is_written) {
             self.gap = Gap::None;
@@ -66,7 +66,7 @@ impl Buffer {
         self.space(gap);
     }
 
-    /// Adds text as it is, and returns where it begins.
+    /// Adds text unchanged, and returns its start.
     pub(super) fn push(&mut self, text: &str) -> usize {
         let gap = std::mem::take(&mut self.gap);
         let is_first = self.text.is_empty();

@@ -1,14 +1,14 @@
-//! Links, and images and frames, which become some.
+//! Writes links, and converts images and frames to links.
 
 use super::{Effect, Gap, IN_LINK, MAX_ADDRESS, Writer, attribute};
 use crate::web::address;
 use crate::web::tokens::Attributes;
 
-/// The texts of links to the heading that they stand in.
+/// Texts of links to the heading that contains them.
 const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
 
 impl Writer {
-    /// Where a link of the page leads.
+    /// Resolves a link of the page.
     pub(super) fn address(&self, link: &str) -> Option<String> {
         let is_short = |address: &str| address.len() <= MAX_ADDRESS;
         Some(link)
@@ -33,7 +33,7 @@ impl Writer {
         }
     }
 
-    /// Makes a link of the text from `at`: of its first line, if there are several.
+    /// Makes a link of the text from `at`; only of the first line if there are several.
     pub(super) fn finish_link(&mut self, at: usize, address: Option<&str>, is_anchor: bool) {
         let buffer = self.buffer();
         let text = &buffer.text[at..];
@@ -54,7 +54,7 @@ impl Writer {
 
     pub(super) fn image(&mut self, attributes: &Attributes) {
         let get = |name| attribute(attributes, name);
-        // An image without a description is decoration, and one that is a pixel wide or high is there to be counted.
+        // An image without a description is decoration, and an image with a width or height of one pixel is a tracker.
         let is_dot = [get("width"), get("height")]
             .into_iter()
             .any(|size| matches!(size.trim_end_matches("px"), "0" | "1"));
@@ -72,13 +72,13 @@ impl Writer {
             Some(source) if !in_link => format!("![{alt}]({source})"),
             _ => alt,
         };
-        // It comes again for browsers without scripts.
+        // Pages repeat images for browsers without scripts.
         if !self.buffer().text.ends_with(&image) {
             self.push(&image);
         }
     }
 
-    /// A link to another page that is shown within this one.
+    /// Writes a link to an embedded page.
     pub(super) fn frame(&mut self, attributes: &Attributes) {
         let get = |name| attribute(attributes, name);
         let name = [get("title"), get("name")]

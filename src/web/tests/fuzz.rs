@@ -1,4 +1,4 @@
-//! Pages of the real web's kinds, as written and spoilt at random.
+//! Pages of typical websites, unchanged and with random mutations.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use super::*;
 use crate::rng::Rng;
 use crate::text::{fence, fenced};
 
-/// The pages in `tests/pages`, each with its name.
+/// Returns the pages in `tests/pages` with their paths.
 fn pages() -> Vec<(PathBuf, Vec<u8>)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pages");
     let paths = fs_err::read_dir(folder)
@@ -28,7 +28,7 @@ fn read_page(bytes: &[u8], header: &str) -> page::Converted {
     page::convert(&text, "https://site.example/dir/page.html")
 }
 
-/// `BANTAM_BLESS=1` writes what is expected anew: read the difference.
+/// `BANTAM_BLESS=1` rewrites the expected output; review the difference.
 #[test]
 fn pages_shaped_like_the_web_lose_nothing_readable() {
     let pages = pages();
@@ -49,7 +49,7 @@ fn pages_shaped_like_the_web_lose_nothing_readable() {
     }
 }
 
-/// What breaks a reader of pages, if anything does.
+/// Sequences that are likely to break a parser.
 const PIECES: [&str; 40] = [
     "<",
     ">",
@@ -93,7 +93,7 @@ const PIECES: [&str; 40] = [
     "<blockquote>",
 ];
 
-/// Spoils a page in a few places.
+/// Mutates a page in a few places.
 fn mutated(pages: &[(PathBuf, Vec<u8>)], rng: &mut Rng) -> Vec<u8> {
     let mut below = |limit: usize| usize::try_from(rng.below(limit.max(1) as u64)).unwrap();
     let mut page = pages[below(pages.len())].1.clone();
@@ -129,7 +129,7 @@ fn mutated(pages: &[(PathBuf, Vec<u8>)], rng: &mut Rng) -> Vec<u8> {
     page
 }
 
-/// Runs for as many seconds as `BANTAM_FUZZ_SECONDS` says, with the seed `BANTAM_FUZZ_SEED`.
+/// Runs for `BANTAM_FUZZ_SECONDS` seconds with the seed `BANTAM_FUZZ_SEED`.
 #[test]
 fn a_spoilt_page_is_still_read_in_bounds() {
     const LABELS: [&str; 6] = ["", "utf-8", "gbk", "big5", "shift_jis", "koi8-r"];
