@@ -1,4 +1,4 @@
-//! The client: settings, connections that are kept, and how each is made.
+//! The client: settings, idle connections, and the creation of connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,26 +21,26 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 
-/// The time limit of a connection, TLS included. It does not cover the name look-up, which ureq would limit with another
-/// thread, and panic where none can be started.
+/// Time limit for establishing a connection, including TLS but not the name look-up. ureq would limit the look-up with another
+/// thread, and panic if the thread cannot be started.
 const CONNECT: Duration = Duration::from_secs(15);
 
-/// How requests leave this machine.
+/// Connection settings.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
-    /// Empty: none.
+    /// Address of the proxy; empty for none.
     pub proxy: String,
-    /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).
+    /// Bundle of certificates to trust instead of the compiled-in ones (`SSL_CERT_FILE`).
     pub ca_file: Option<PathBuf>,
-    /// Judges every address before a connection to it; a proxy is told the address.
+    /// Checks every address before a connection to it; a proxy gets the checked address.
     pub guard: Option<AddressGuard>,
 }
 
-/// Makes requests, and keeps connections open between them.
+/// Makes requests, and reuses connections.
 pub(crate) struct Client {
     settings: Settings,
     idle: Arc<Mutex<Vec<Agent>>>,
-    /// A server's certificate was signed by an authority that is not compiled in.
+    /// Whether a server's certificate was signed by an unknown authority.
     is_unknown: Arc<AtomicBool>,
 }
 
@@ -53,15 +53,15 @@ impl Client {
         }
     }
 
-    /// Whether the next request trusts the certificates of this system in place of those compiled in: an unknown authority
-    /// may be the company's own.
+    /// Whether the next request trusts the certificates of this system instead of the compiled-in ones, because an unknown
+    /// authority may be a company's private one.
     pub(crate) fn trusts_system(&self) -> bool {
         self.is_unknown.load(Ordering::SeqCst)
             && self.settings.ca_file.is_none()
             && system_certificates().is_some()
     }
 
-    /// Begins a POST, or a GET where there is no body, on a thread of its own.
+    /// Starts a POST, or a GET if there is no body, on a separate thread.
     pub(crate) fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         let method = if request.body.is_some() {
             "POST"
@@ -71,7 +71,7 @@ impl Client {
         self.begin(method, request, cancel)
     }
 
-    /// Begins a DELETE.
+    /// Starts a DELETE.
     pub(crate) fn delete(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         self.begin("DELETE", request, cancel)
     }
@@ -96,7 +96,7 @@ impl Client {
             }
             None => agent(&self.settings, &request.url)?,
         };
-        // The bound makes a slow reader slow the network down instead of filling memory.
+        // The limited capacity makes a slow reader slow down the network instead of filling memory.
         let (tx, events) = sync_channel(8);
         let wake = tx.clone();
         let hook = cancel.on_stop(move || {
@@ -116,7 +116,7 @@ impl Client {
                     &tx,
                     (&sent, &is_unknown),
                 );
-                // Fails when the exchange is gone.
+                // Fails if the exchange was dropped.
                 drop(tx.send(result.map(|()| Event::End)));
             })
             .doing("starting a thread")?;
@@ -133,7 +133,7 @@ impl Client {
     }
 }
 
-/// Where systems keep the certificates that they trust: Debian and Arch, Fedora, SUSE, Alpine.
+/// Returns the system's bundle of trusted certificates. The paths are of Debian and Arch, Fedora, SUSE, Alpine.
 fn system_certificates() -> Option<&'static Path> {
     const BUNDLES: [&str; 4] = [
         "/etc/ssl/certs/ca-certificates.crt",
@@ -144,10 +144,10 @@ fn system_certificates() -> Option<&'static Path> {
     BUNDLES.iter().map(Path::new).find(|path| path.is_file())
 }
 
-/// The only constructor of agents. All requests of one go to the origin of `url`.
+/// Creates an agent, whose requests all go to the origin of `url`. All agents are created here.
 fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     let mut tls = TlsConfig::builder();
-    // Reading the certificates of a whole system takes longer than all else in a turn.
+    // Reading the certificates of a whole system takes longer than the rest of a turn.
     if !url.starts_with("http://") || settings.proxy.starts_with("https://") {
         tls = tls.unversioned_rustls_crypto_provider(tls::provider());
         if let Some(path) = &settings.ca_file {
@@ -157,9 +157,9 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     let tls = tls.build();
     let config = |proxy| {
         Agent::config_builder()
-            // The body of an error says what is wrong.
+            // The body of an error contains the reason.
             .http_status_as_error(false)
-            // A redirect would carry the key to another host.
+            // A redirect would send the key to another host.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .timeout_connect(Some(CONNECT))
@@ -168,7 +168,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
             .output_buffer_size(8 << 10)
             .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls.clone())
-            // Always set, or ureq reads the environment by rules of its own.
+            // Always set, because ureq would otherwise read the environment by different rules.
             .proxy(proxy)
             .build()
     };
@@ -187,7 +187,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     })
 }
 
-/// Connects where `to_proxy` leads to no proxy, and speaks TLS where it is needed.
+/// Connects directly unless `to_proxy` connects, and adds TLS if needed.
 fn over_tcp<C: Connector>(to_proxy: C) -> impl Connector {
     to_proxy
         .chain(TcpConnector::default())
@@ -195,7 +195,7 @@ fn over_tcp<C: Connector>(to_proxy: C) -> impl Connector {
         .chain(RustlsConnector::default())
 }
 
-/// Errors do not quote the address, which may hold a password.
+/// Parses a proxy address. Errors do not quote it, because it may contain a password.
 fn proxy(address: &str) -> Result<Option<Proxy>> {
     if address.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! ureq's errors as sentences. None of them quotes a header.
+//! Converts ureq's errors to messages. Messages do not quote headers.
 
 use std::io::ErrorKind;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use super::{Fault, authority};
 use crate::error::Error;
 use crate::text::{one_line, rfc3339};
 
-/// 2026-01-01, in seconds since 1970: no correct clock shows an earlier time.
+/// 2026-01-01, in seconds since 1970; an earlier time means a wrong clock.
 const FIRST_RELEASE: u64 = 1_767_225_600;
 
 fn of_tls(e: &ureq::Error) -> Option<&rustls::Error> {
@@ -21,7 +21,7 @@ fn of_tls(e: &ureq::Error) -> Option<&rustls::Error> {
     }
 }
 
-/// Whether the chain of certificates ends in an authority that is not known here.
+/// Whether a certificate was signed by an unknown authority.
 pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
     of_tls(e).is_some_and(|e| {
         matches!(
@@ -31,13 +31,13 @@ pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
     })
 }
 
-/// `proxy` is the address of the proxy, if any.
+/// Converts an error. `proxy` is the address of the proxy, or empty.
 pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
     if let Some(e) = of_tls(e) {
         return tls(e);
     }
     let broken = |why: &str| Fault::Broken(why.to_owned());
-    // A proxy looks up the host itself, so the name that is unknown is its own.
+    // A proxy looks up the host itself, so the unknown name is the proxy's.
     let unknown_host = || match proxy {
         proxy if proxy.is_empty() || proxy.starts_with("socks5:") => broken("unknown host name"),
         proxy => Fault::Broken(format!("no proxy named \"{}\"", authority(proxy))),
@@ -70,7 +70,7 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
             Error::config("invalid address or header")
                 .hint("correct the address or the headers in config.json"),
         ),
-        // The guard's own words.
+        // An error of the address guard.
         ureq::Error::Other(why) => Fault::Broken(why.to_string()),
         e => Fault::Broken(e.to_string()),
     }
@@ -98,7 +98,7 @@ fn tls(e: &rustls::Error) -> Fault {
                 "set SSL_CERT_FILE=/path/of/that/certificate.pem",
             )
         }
-        // Before the network sets it, the clock of a machine without a battery stands where it stopped, or in 1970.
+        // A machine without a battery starts with an old time or 1970, until the network sets the clock.
         rustls::Error::InvalidCertificate(NotValidYetContext { time, .. })
             if time.as_secs() < FIRST_RELEASE =>
         {
@@ -139,7 +139,7 @@ fn tls(e: &rustls::Error) -> Fault {
     Fault::Config(Error::config(message).hint(hint))
 }
 
-/// The names of a certificate, which rustls lists as `DnsName("example.org")`.
+/// Extracts the names of a certificate, which rustls lists as `DnsName("example.org")`.
 fn names(presented: &[String]) -> String {
     let bare = |name: &String| name.split('"').nth(1).unwrap_or(name).to_owned();
     presented.iter().map(bare).collect::<Vec<_>>().join(", ")

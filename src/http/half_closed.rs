@@ -1,4 +1,4 @@
-//! Lets a response arrive although the server has stopped reading: one that refuses a large body answers and closes.
+//! Receives responses of servers that have stopped reading, for example because they reject a large body.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ thread_local! {
     static WRITE_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the server stopped reading before all of a request was sent. Each request has a thread of its own.
+/// Whether the server stopped reading before the end of the request. Each request has a separate thread.
 pub(super) fn write_failed() -> bool {
     WRITE_FAILED.get()
 }
@@ -19,7 +19,7 @@ pub(super) struct HalfClosedConnector;
 #[derive(Debug)]
 pub(super) struct HalfClosedTransport<T> {
     inner: T,
-    /// The server reads no more; what it sent before can still be read.
+    /// Whether the server has stopped reading; earlier output of the server is still readable.
     write_closed: bool,
 }
 
@@ -49,7 +49,7 @@ impl<T: Transport> Transport for HalfClosedTransport<T> {
             return Ok(());
         }
         match self.inner.transmit_output(amount, timeout) {
-            // If nothing was received before, reading fails.
+            // If the server has sent no response, reading fails later.
             Err(ureq::Error::Io(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => {
                 self.write_closed = true;
                 WRITE_FAILED.set(true);

@@ -1,8 +1,8 @@
 //! Makes every HTTP request.
 //!
-//! Reads block, yet a caller must notice a stop at once and silence within its limit. So each request runs on a thread of
-//! its own and passes on what arrives through a channel; the caller waits on that channel, which a stop wakes too. Shutting
-//! the `ureq` agent down closes its socket, which ends a blocked read.
+//! Reads block, but a caller must detect a stop immediately, and silence within its limit. So each request runs on a separate
+//! thread and sends its events through a channel; the caller waits on that channel, which a stop also wakes. Shutting down the
+//! `ureq` agent closes its socket, which ends a blocked read.
 
 mod client;
 mod errors;
@@ -29,22 +29,22 @@ use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind};
 use crate::secret::Secret;
 
-/// The most decoded bytes of a response body.
+/// Maximum size of a decoded response body, in bytes.
 const MOST_BODY: u64 = 64 << 20;
-/// Open connections that are kept: for a poll, and for what is sent meanwhile.
+/// Maximum number of idle connections: one for a poll, and one for simultaneous requests.
 const MOST_IDLE: usize = 2;
-/// How long to wait for the thread of an abandoned request; a name look-up cannot be interrupted.
+/// Time limit for the thread of an abandoned request, because a name look-up cannot be interrupted.
 const ABANDON_AFTER: Duration = Duration::from_millis(100);
 
-/// A request to make.
+/// A request.
 pub(crate) struct Outgoing {
     pub url: String,
     pub headers: Vec<(String, Secret)>,
-    /// `None` makes it a GET, or a DELETE.
+    /// Body; `None` for a GET or a DELETE.
     pub body: Option<Body>,
 }
 
-/// Read while it is sent, so that it need not fit in memory.
+/// A request body, which is read while it is sent, so that it need not fit in memory.
 pub(crate) struct Body {
     pub content_type: String,
     pub len: u64,
@@ -65,14 +65,14 @@ impl Body {
         }
     }
 
-    /// Parameters and a file of `len` bytes, the field's name first, as `multipart/form-data` (RFC 7578).
+    /// Encodes parameters and a file of `len` bytes as `multipart/form-data` (RFC 7578). `field` is the parameter of the file.
     pub(crate) fn form(
         params: &Value,
         (field, name): (&str, &str),
         file: impl Read + Send + 'static,
         len: u64,
     ) -> Self {
-        // Random, so that a file cannot contain it and add parameters.
+        // Random, so that a file cannot contain the boundary and add parameters.
         let [one, other] = [0, 1].map(|n| RandomState::new().hash_one(n));
         let boundary = format!("bantam-{one:016x}{other:016x}");
         let mut before = String::new();
@@ -84,7 +84,7 @@ impl Body {
                 "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
             ));
         }
-        // Characters that would end the name or the header.
+        // Replaces characters that would end the name or the header.
         let name: String = name
             .chars()
             .map(|c| {
@@ -113,11 +113,11 @@ impl Body {
     }
 }
 
-/// The beginning of a response.
+/// Status and headers of a response.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub status: u16,
-    /// Names in lower case.
+    /// Headers; names are in lower case.
     pub headers: Vec<(String, String)>,
 }
 
@@ -134,7 +134,7 @@ impl Head {
     }
 }
 
-/// What the request's thread reports: uploaded pieces, one head, pieces of the body, the end.
+/// Reports of the request's thread: uploaded pieces, one head, pieces of the body, and the end.
 enum Event {
     Uploaded,
     Head(Head),
@@ -144,14 +144,14 @@ enum Event {
 
 type Events = SyncSender<Result<Event, Fault>>;
 
-/// Why nothing more arrives. The texts are for a person.
+/// Reason for the end of an exchange. The messages are for people.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// There was no connection, or the request or its response broke off.
+    /// The connection failed, or the request or its response was interrupted.
     Broken(String),
-    /// No try can succeed before an address, a header or a certificate is corrected.
+    /// A retry cannot succeed until an address, a header or a certificate is corrected.
     Config(Error),
-    /// Nothing arrived for as long as the caller would wait.
+    /// The server was silent for the caller's time limit.
     Silent,
     Cancelled(CancelReason),
 }
@@ -167,30 +167,30 @@ impl From<Fault> for Error {
     }
 }
 
-/// The time until then.
+/// Returns the time until `until`.
 pub(crate) fn left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 
-/// How often an upload is reported: what waits for a host waits for many times as long.
+/// Interval of upload reports, which is much shorter than the time limits of callers.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// A request under way. Dropping it before its end closes the connection.
+/// A running request. Dropping it before its end closes the connection.
 pub(crate) struct Exchange {
     agent: Option<Agent>,
     events: Receiver<Result<Event, Fault>>,
-    /// When the host took a piece of the request, as the last report says.
+    /// Time of the last upload report.
     pub uploaded_at: Instant,
     cancel: Cancel,
-    /// The whole request went out.
+    /// Whether the whole request was sent.
     is_sent: Arc<AtomicBool>,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
 }
 
 impl Exchange {
-    /// Waits for the beginning of the response, up to `within` and no longer than the turn has left. The wait begins anew
-    /// with each piece of an upload.
+    /// Waits for the head of the response, up to `within` and the turn's remaining time. Each piece of an upload restarts the
+    /// wait.
     pub(crate) fn head(&mut self, within: Duration) -> Result<Head, Fault> {
         match self.next(within)? {
             Event::Head(head) => Ok(head),
@@ -198,7 +198,7 @@ impl Exchange {
         }
     }
 
-    /// Waits likewise for the next piece of the body; `None` is its end.
+    /// Waits for the next piece of the body with the same limits; `None` is the end.
     pub(crate) fn body(&mut self, within: Duration) -> Result<Option<Vec<u8>>, Fault> {
         match self.next(within)? {
             Event::Body(piece) => Ok(Some(piece)),
@@ -206,7 +206,7 @@ impl Exchange {
         }
     }
 
-    /// Reads the body to its end, or until there are more than `most` bytes.
+    /// Reads the body to its end, or until it has more than `most` bytes.
     pub(crate) fn whole_body(&mut self, most: usize, until: Instant) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::new();
         while bytes.len() <= most {
@@ -218,7 +218,7 @@ impl Exchange {
         Ok(bytes)
     }
 
-    /// Whether the whole request went out: if no answer came, it may have been acted on all the same.
+    /// Whether the whole request was sent. If so, the server may have acted on it even without a response.
     pub(crate) fn is_sent(&self) -> bool {
         self.is_sent.load(Ordering::SeqCst)
     }
@@ -238,7 +238,7 @@ impl Exchange {
                 }
             }
         };
-        // A connection that was shut down can look like a clean end, so the flag counts.
+        // A connection that was shut down can look like a normal end, so the cancel takes precedence.
         if let Some(why) = self.cancel.reason() {
             self.close();
             return Err(Fault::Cancelled(why));
@@ -262,7 +262,7 @@ impl Exchange {
             return;
         };
         agent.shutdown();
-        // The thread may be blocked on the full channel: drain it until the thread ends.
+        // The thread may be blocked on the full channel, so drain it until the thread ends.
         let until = Instant::now() + ABANDON_AFTER;
         while self.events.recv_timeout(left(until)).is_ok() {}
     }
@@ -274,7 +274,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Runs on the request's thread, until the response ends or the [`Exchange`] is gone.
+/// Runs the request on its thread until the response ends or the [`Exchange`] is dropped.
 fn transfer(
     agent: &Agent,
     proxy: &str,
@@ -313,7 +313,7 @@ fn transfer(
         .and_then(|request| agent.run(request));
     let mut response = sent.map_err(|e| {
         is_unknown.fetch_or(errors::is_unknown_issuer(&e), Ordering::SeqCst);
-        // The server may have closed the connection before.
+        // The server may have closed the connection before the end of the request.
         is_sent.fetch_and(!half_closed::write_failed(), Ordering::SeqCst);
         errors::fault(&e, proxy)
     })?;
@@ -347,11 +347,11 @@ fn transfer(
     }
 }
 
-/// Reports once a second that pieces are read to be sent, and ends when the [`Exchange`] is gone: each report wakes a thread,
-/// and most requests go out at once.
+/// Reports every second that pieces are read to be sent, and fails when the [`Exchange`] is dropped. Not more often, because
+/// each report wakes a thread.
 struct Upload {
     reader: Box<dyn Read + Send>,
-    /// Bytes that the `content-length` still promises.
+    /// Remaining bytes of the `content-length`.
     left: u64,
     reported: Instant,
     events: Events,
@@ -377,7 +377,7 @@ impl Read for Upload {
     }
 }
 
-/// The host and port of an address, without a user and password.
+/// Returns the host and port of an address, without a user and password.
 pub(crate) fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

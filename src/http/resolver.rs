@@ -1,6 +1,6 @@
-//! Name look-ups that go through the address guard, so that a connection is made to what was checked.
+//! Name look-ups through the address guard, so that connections use the checked addresses.
 //!
-//! A proxy is told that address and not the name, which it would look up anew.
+//! A proxy gets the checked address instead of the name, which it would look up again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Resolver for GuardedResolver {
                 Error::Other(format!("{}{hint}", e.message).into())
             })?;
         let mut addresses = self.empty();
-        // It holds 16.
+        // The list is limited to 16 addresses.
         found
             .into_iter()
             .take(16)
@@ -50,7 +50,7 @@ impl Resolver for GuardedResolver {
     }
 }
 
-/// Leads connections to guarded addresses through a proxy, whose settings are in this configuration.
+/// Connects to guarded addresses through the proxy in this configuration, if there is one.
 #[derive(Debug)]
 pub(super) struct GuardedProxy(pub Option<Config>);
 
@@ -82,7 +82,7 @@ impl<In: Transport> Connector<In> for GuardedProxy {
             .map_err(ureq::http::Error::from)?;
             let mut one = DefaultResolver::default().empty();
             one.push(*address);
-            // The proxy is the user's own choice, so its address is not judged.
+            // The proxy's address is not checked, because the user has configured it.
             let details = ConnectionDetails {
                 uri: &uri,
                 addrs: one,

@@ -1,4 +1,4 @@
-//! The client against a server on this machine.
+//! Tests of the client with a local server.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,7 +16,7 @@ fn a_slow_line_is_not_taken_for_silence() {
         let (mut read, mut piece) = (0, vec![0; 256 << 10]);
         while read < most {
             read += stream.read(&mut piece).unwrap();
-            // The line is slow: this is no wait for anything.
+            // Simulates a slow line.
             thread::sleep(Duration::from_millis(50));
         }
         stream
@@ -33,7 +33,7 @@ fn a_slow_line_is_not_taken_for_silence() {
     let mut exchange = Client::new(Settings::default())
         .send(outgoing, &Cancel::new(None))
         .unwrap();
-    // More than a busy machine lets a thread wait, and less than the whole takes.
+    // Longer than scheduling delays of a busy machine, and shorter than the whole upload.
     let patience = Duration::from_secs(4);
     assert_eq!(exchange.head(patience).unwrap().status, 200);
     assert_eq!(exchange.body(patience).unwrap(), Some(b"ok".to_vec()));

@@ -1,4 +1,4 @@
-//! The cryptography of TLS: ring's algorithms, without private keys.
+//! Cryptography of TLS: ring's algorithms, without support for private keys.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use rustls::crypto::{CryptoProvider, KeyProvider, ring};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::sign::SigningKey;
 
-/// rustls' default provider, without the code that signs with client certificates.
+/// Returns rustls' default provider, without the code that signs with client certificates.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let provider = || {
