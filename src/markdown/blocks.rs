@@ -1,30 +1,30 @@
-//! Markdown line by line: paragraphs, headings, lists, quotes, code blocks, tables.
+//! Parses Markdown line by line: paragraphs, headings, lists, quotes, code blocks, tables.
 //!
-//! Written for what models write, not for every corner of `CommonMark`: line breaks are kept, lists stay text with their
-//! indentation, a quote within a quote keeps its `>`, and there are no indented code blocks and no HTML.
+//! Made for the output of models, without all details of `CommonMark`: line breaks are preserved, lists are text with
+//! indentation, a nested quote shows its `>`, and indented code blocks and HTML are not supported.
 
 use super::inline::{self, TELEGRAM};
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
 use super::table::{self, MAX_COLUMN};
 use crate::text::first_lines;
 
-/// How much of an answer is read as Markdown, in bytes, so that none takes longer than two seconds on the slowest boards: the
-/// rest is plain text. Not a time, because an answer that is sent on after a restart must be cut in the same places.
+/// Maximum size of the Markdown in an answer, in bytes, which limits the time to two seconds on the slowest boards. The rest is
+/// plain text. Not a time limit, because an answer that is sent again after a restart must be split at the same places.
 const MAX_MARKDOWN: usize = 128 << 10;
-/// The deepest indentation that is kept, in columns: phones are narrow.
+/// Maximum indentation, in columns, because phones are narrow.
 const MAX_INDENT: usize = 24;
-/// The marker of a list item without a number.
+/// Marker of an unordered list item.
 pub(super) const BULLET: &str = "•";
 
-/// What one line is by itself.
+/// Kind of a line, regardless of its context.
 pub(super) enum Line<'a> {
     Blank,
-    /// The opening line of a code block, and its language.
+    /// Opening line of a code block, with its language.
     Fence(Fence, &'a str),
     Quote,
     Heading(&'a str),
     Rule,
-    /// The marker of a list item as it is shown, and its text.
+    /// Displayed marker of a list item, and its text.
     Item(&'a str, &'a str),
     Text,
 }
@@ -48,7 +48,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The fence of a code block: at least `count` times `mark` close it.
+/// Fence of a code block, which is closed by at least `count` times `mark`.
 #[derive(Clone, Copy)]
 pub(super) struct Fence {
     mark: char,
@@ -117,8 +117,8 @@ fn item(text: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// A page with each of its paragraphs in one line, for a terminal that breaks it at its own width. A line of code, which is
-/// indented by four columns, a row of a table and a comment stay as they are.
+/// Joins the lines of each paragraph of a page, for a terminal that wraps lines. Lines of code, which are indented by four
+/// columns, rows of tables and comments remain unchanged.
 pub(crate) fn refilled(page: &str) -> String {
     let mut out = String::new();
     let mut fence: Option<Fence> = None;
@@ -148,7 +148,7 @@ pub(crate) fn refilled(page: &str) -> String {
     out + "\n"
 }
 
-/// Reads a whole answer.
+/// Parses a whole answer.
 pub(super) fn parse(markdown: &str) -> StyledText {
     let mut styled = StyledText::default();
     // Telegram drops control characters, and a NUL might end the text.
@@ -233,7 +233,7 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
     }
 }
 
-/// Reads the text `first` with those of the lines after it that continue it, and returns how many these are.
+/// Reads the text `first` and its continuation lines, and returns the number of continuation lines.
 fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> usize {
     let mut whole = first.to_owned();
     let mut count = 0;
@@ -252,7 +252,7 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
     count
 }
 
-/// The indentation of a line in columns. A tab counts as four.
+/// Returns the indentation of a line, in columns. A tab counts as four.
 pub(super) fn indent(line: &str) -> usize {
     line.chars()
         .take_while(|c| c.is_whitespace())
@@ -264,15 +264,15 @@ pub(super) fn indentation(line: &str) -> String {
     " ".repeat(indent(line).min(MAX_INDENT))
 }
 
-/// The line without its quote mark.
+/// Returns the line without its quote mark.
 pub(super) fn unquoted(line: &str) -> &str {
     let line = line.trim_start();
     let line = line.strip_prefix('>').unwrap_or(line);
     line.strip_prefix(' ').unwrap_or(line)
 }
 
-/// Reads a code block, less the indentation of its fence, and returns how many lines it has with the closing fence. A block
-/// that is never closed ends with the answer.
+/// Reads a code block, without the indentation of its fence, and returns its number of lines including the closing fence. An
+/// unclosed block extends to the end of the answer.
 fn code(
     fence: Fence,
     language: &str,

@@ -1,6 +1,6 @@
-//! Telegram messages: styled text as the Bot API's HTML ("Formatting options").
+//! Writes styled text as Telegram's HTML (Bot API, "Formatting options").
 //!
-//! Its tags must be nested properly; code has no other styles in it, links and quotes have none of their own kind in them.
+//! Tags must be nested properly; code contains no other styles, and links and quotes are not nested in themselves.
 
 use std::ops::Range;
 
@@ -8,17 +8,16 @@ use super::blocks;
 use super::split::split;
 use super::styled::{BOLD, CODE, ITALIC, LINK, PRE, QUOTE, SPOILER, STRIKE, Style, StyledText};
 
-/// A message, written twice.
+/// A message in two formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// For `parse_mode` `HTML`.
+    /// HTML for `parse_mode` `HTML`.
     pub html: String,
-    /// The same text without styles, for when the server cannot parse the other.
+    /// The same text without styles, in case the server cannot parse the HTML.
     pub plain: String,
 }
 
-/// The messages that show `markdown`, in order; none if there is nothing to see. Together they have all of its text but white
-/// space where it is cut.
+/// Converts `markdown` to messages in order; an invisible text has no messages. Only white space at the splits is lost.
 pub(crate) fn pieces(markdown: &str) -> Vec<Piece> {
     let styled = blocks::parse(markdown);
     let piece = |range: Range<usize>| Piece {
@@ -28,7 +27,7 @@ pub(crate) fn pieces(markdown: &str) -> Vec<Piece> {
     split(&styled).into_iter().map(piece).collect()
 }
 
-/// The tags of the styles, the outermost first.
+/// Tags of the styles, outermost first.
 const TAGS: [(u16, &str); 8] = [
     (QUOTE, "blockquote"),
     (LINK, "a"),
@@ -40,7 +39,7 @@ const TAGS: [(u16, &str); 8] = [
     (PRE, "pre"),
 ];
 
-/// A tag with the index of its target, for `a` and `pre`: two links to the same address are two.
+/// A tag with the index of its target for `a` and `pre`, because two links to one address are different.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Tag {
     name: &'static str,
@@ -67,7 +66,7 @@ impl Tag {
     }
 }
 
-/// The tags around text of this style, the outermost first.
+/// Returns the tags for a style, outermost first.
 fn tags(style: Style) -> Vec<Tag> {
     let allowed = match style {
         style if style.has(PRE) => QUOTE | PRE,
@@ -87,7 +86,7 @@ fn tags(style: Style) -> Vec<Tag> {
         .collect()
 }
 
-/// Turns `open` into the tags around text of this style, and returns those that close, the innermost first, and how many stay.
+/// Replaces `open` by the tags for a style. Returns the closed tags, innermost first, and the number of tags that remain open.
 pub(super) fn switch(open: &mut Vec<Tag>, style: Style) -> (Vec<Tag>, usize) {
     let wanted = tags(style);
     let kept = open.iter().take_while(|tag| wanted.contains(tag)).count();

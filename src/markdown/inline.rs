@@ -1,29 +1,29 @@
-//! Markdown within a paragraph: emphasis, code, links.
+//! Parses Markdown in a paragraph: emphasis, code, links.
 //!
-//! [`next`] reads a token at a time, for every output. A mark opens or closes something only where it plainly does:
-//! `snake_case`, `2 * 3`, `src/**/*.rs` and `a || b` are text. [`read`] also pairs the marks of a whole paragraph, and
-//! leaves those without a partner as text. The time that both take grows with the length of the text alone.
+//! [`next`] reads one token at a time, for every output. A mark only opens or closes a style if it is unambiguous:
+//! `snake_case`, `2 * 3`, `src/**/*.rs` and `a || b` are text. [`read`] also pairs the marks of a whole paragraph; unpaired
+//! marks are text. Both take linear time.
 
 use super::styled::{BOLD, CODE, ITALIC, LINK, SPOILER, STRIKE, Style, StyledText, WHOLE};
 use crate::text::{clip, is_unsafe_to_show};
 use crate::web;
 
-/// The longest address of a link, in bytes.
+/// Maximum length of a link's address, in bytes.
 const MAX_ADDRESS: usize = 2048;
-/// The longest text of a link, in bytes: a terminal waits for its end.
+/// Maximum length of a link's text, in bytes, because a terminal delays output until its end.
 const MAX_LINK_TEXT: usize = 600;
-/// The deepest brackets in the text of a link. Without a limit many unfinished links would be slow.
+/// Maximum nesting of brackets in a link's text. Without a limit, many unfinished links would be slow.
 const MAX_BRACKETS: u32 = 4;
-/// The deepest parentheses in an address, likewise.
+/// Maximum nesting of parentheses in an address, for the same reason.
 const MAX_PARENTHESES: i32 = 32;
-/// The longest run of backticks that opens code.
+/// Maximum length of a run of backticks that opens code.
 const MAX_BACKTICKS: usize = 31;
-/// The longest name between double underscores that is no emphasis, with these.
+/// Maximum length of a name in double underscores that is not emphasis, including these.
 const MAX_NAME: usize = 64;
-/// The longest name of a character, such as `&epsilon;`.
+/// Maximum length of a character's name, such as `&epsilon;`.
 const MAX_ENTITY: usize = 10;
 
-/// Marks in pairs: the character, how many of it, and the style.
+/// Paired marks: the character, its number, and the style.
 pub(super) const MARKS: [(char, usize, u16); 6] = [
     ('*', 1, ITALIC),
     ('*', 2, BOLD),
@@ -33,13 +33,13 @@ pub(super) const MARKS: [(char, usize, u16); 6] = [
     ('|', 2, SPOILER),
 ];
 
-/// The styles that a writer shows. Marks of other styles stay as written.
+/// Styles that a writer supports. Marks of other styles are shown unchanged.
 pub(super) const TELEGRAM: u16 = PLAIN | SPOILER | LINK;
 pub(super) const PLAIN: u16 = BOLD | ITALIC | STRIKE;
 
 pub(super) enum Token<'a> {
     Text(&'a str),
-    /// A character that was written by its name or number.
+    /// A character written by its name or number.
     Named(char),
     /// A run of one to three marks.
     Mark {
@@ -48,7 +48,7 @@ pub(super) enum Token<'a> {
     },
     /// A run of backticks.
     Ticks(usize),
-    /// A bare address, which is kept as it is.
+    /// A bare address, which is shown unchanged.
     Whole(&'a str),
     Link {
         text: &'a str,
@@ -56,8 +56,8 @@ pub(super) enum Token<'a> {
     },
 }
 
-/// Reads the token at the beginning of `rest`, and its length in bytes, which is never 0. `before` is the character before it.
-/// Returns `None` at the end, and for a token that may still change unless `rest` is the last of its line.
+/// Reads the first token of `rest`, and its length in bytes, which is never 0. `before` is the preceding character. Returns
+/// `None` at the end, and for a token that may still change unless `rest` ends its line.
 pub(super) fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, usize)> {
     let mut at = 0;
     let marks = ['\\', '`', '*', '_', '~', '|', '[', '!', '&', '<', 'h'];
@@ -74,18 +74,18 @@ pub(super) fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(T
     (!rest.is_empty()).then_some((Token::Text(rest), rest.len()))
 }
 
-/// What stands at a place where there may be a mark.
+/// Interpretation of a place with a potential mark.
 enum Read<'a> {
-    /// So many bytes of text.
+    /// This number of bytes of text.
     Text(usize),
     Token(Token<'a>, usize),
-    /// It may still change.
+    /// Undecided until more text arrives.
     Open,
 }
 
 fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     let bytes = rest.as_bytes();
-    // Whether what comes after the first `len` bytes may still change how these read.
+    // Whether the text after the first `len` bytes may change their interpretation.
     let is_open = |len: usize| len >= rest.len() && !is_last;
     match bytes[0] {
         b'\\' if is_open(1) => Read::Open,
@@ -103,7 +103,7 @@ fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     }
 }
 
-/// A run of one mark. A longer one than any mark has is text, and so is what follows it in a later piece.
+/// Reads a run of one mark. A run that exceeds the maximum is text, including its continuation in a later piece.
 fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     let mark = rest.as_bytes()[0];
     let len = rest.bytes().take_while(|b| *b == mark).count();
@@ -135,7 +135,7 @@ fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     Read::Token(token, len)
 }
 
-/// The marks of a run, as rows of [`MARKS`] with their texts. Three are two and one, so that either may find a partner.
+/// Splits a run into marks, as rows of [`MARKS`] with their text. A run of three is two marks, which are paired separately.
 pub(super) fn parts(run: &str) -> impl Iterator<Item = (usize, &str)> {
     let (first, second) = run.split_at(run.len().min(2));
     [first, second].into_iter().filter_map(|text| {
@@ -144,7 +144,7 @@ pub(super) fn parts(run: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The length of a name such as `__init__`, which is no emphasis; 0 if `rest` begins with none, `None` if it may become one.
+/// Returns the length of a name such as `__init__`, which is not emphasis; 0 for other text, `None` if undecided.
 fn name(rest: &str, is_last: bool) -> Option<usize> {
     let is_name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
     let len = rest.bytes().take(MAX_NAME).take_while(is_name).count();
@@ -158,7 +158,7 @@ fn name(rest: &str, is_last: bool) -> Option<usize> {
     })
 }
 
-/// `[text](address)`, behind `skipped` bytes. It ends on its line.
+/// Reads `[text](address)` after `skipped` bytes. A link must end on its line.
 fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
     let no = Read::Text(1);
     let bytes = rest.as_bytes();
@@ -175,7 +175,7 @@ fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
                 images = images << 1 | u32::from(rest[..at].ends_with('!'));
             }
             Some(b']') if depth == 1 => break,
-            // There are no links within links; an image may stand in one.
+            // Links cannot contain links, but they can contain images.
             Some(b']') if images & 1 == 0 && bytes.get(at + 1) == Some(&b'(') => return no,
             Some(b']') => {
                 depth -= 1;
@@ -194,8 +194,8 @@ fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
     }
 }
 
-/// A character that is written by its name or number, `&mdash;` or `&#8212;`. One that could steer a terminal or reorder a
-/// line stays as written.
+/// Reads a character written by its name or number, `&mdash;` or `&#8212;`. Characters that could control a terminal or reorder
+/// a line remain unchanged.
 fn entity(rest: &str, is_last: bool) -> Read<'_> {
     let is_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'#';
     let len = rest
@@ -227,7 +227,7 @@ fn line_break(rest: &str, is_last: bool) -> Read<'_> {
     Read::Text(1)
 }
 
-/// An address that Telegram finds without our help: it is only kept as it is.
+/// Reads an address that Telegram detects as a link; it only has to remain unchanged.
 fn bare_address(rest: &str, is_last: bool) -> Read<'_> {
     let schemes = ["http://", "https://"];
     if !schemes.iter().any(|scheme| rest.starts_with(scheme)) {
@@ -257,7 +257,7 @@ fn is_space(c: Option<char>) -> bool {
     c.is_none_or(char::is_whitespace)
 }
 
-/// Whether a run of marks may open something.
+/// Whether a run of marks may open a style.
 fn opens(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bool {
     let begins = |c: char| c.is_alphanumeric() || !c.is_ascii() || "`\"'([_~|$#@\\".contains(c);
     !is_space(after)
@@ -270,7 +270,7 @@ fn opens(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> boo
         }
 }
 
-/// Whether a run of marks may close something.
+/// Whether a run of marks may close a style.
 fn closes(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bool {
     !is_space(before)
         && match mark {
@@ -281,7 +281,7 @@ fn closes(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bo
         }
 }
 
-/// Where the address and the title of a link end, behind the parenthesis before them.
+/// Returns the end of a link's address and title, after the opening parenthesis.
 fn end_of_address(inside: &str) -> Option<usize> {
     let mut depth = 0;
     inside.bytes().take(MAX_ADDRESS).position(|b| {
@@ -290,7 +290,7 @@ fn end_of_address(inside: &str) -> Option<usize> {
     })
 }
 
-/// The address of `(address "title")` at the beginning of `rest`, and the length of all of it.
+/// Parses `(address "title")` at the start of `rest`. Returns the address, and the length of all.
 fn destination(rest: &str) -> Option<(&str, usize)> {
     let inside = rest.strip_prefix('(')?;
     let end = end_of_address(inside).filter(|end| inside.as_bytes()[*end] == b')')?;
@@ -312,7 +312,7 @@ fn is_linkable(address: &str) -> bool {
         .any(|scheme| begins(scheme) && address.len() > scheme.len())
 }
 
-/// Whether `inside` may become the address of a link, with the parenthesis behind it.
+/// Whether `inside` may become a link's address with its closing parenthesis.
 fn may_be_address(inside: &str) -> bool {
     let address = inside.trim_start().as_bytes();
     let may_begin = SCHEMES.iter().any(|scheme| {
@@ -322,9 +322,9 @@ fn may_be_address(inside: &str) -> bool {
     may_begin && inside.len() < MAX_ADDRESS && end_of_address(inside).is_none()
 }
 
-/// A token whose mark has found its partner, or has none.
+/// A token with a resolved mark.
 struct Part<'a> {
-    /// As written; of code, the inside.
+    /// The source text; for code, the inside.
     text: &'a str,
     kind: Kind<'a>,
 }
@@ -332,18 +332,18 @@ struct Part<'a> {
 enum Kind<'a> {
     Text,
     Named(char),
-    /// Text that should not be cut.
+    /// Text that should not be split.
     Whole,
     Code,
-    /// A mark with which a style begins, or ends.
+    /// A mark that starts or ends a style.
     On(u16),
     Off(u16),
-    /// A link to this address begins, or ends.
+    /// The start or the end of a link to this address.
     Link(&'a str),
     LinkEnd(&'a str),
 }
 
-/// Adds `text` to `styled`, with the marks of `base` over all of it, and those of `shown` where it has them.
+/// Adds `text` to `styled`, with the style `base` for all of it, and the styles of its marks that are in `shown`.
 pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
     let mut pairing = Pairing::default();
     pairing.read(text);
@@ -353,9 +353,9 @@ pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
 #[derive(Default)]
 struct Pairing<'a> {
     parts: Vec<Part<'a>>,
-    /// By row of [`MARKS`], the parts that may open it, the last one on top.
+    /// For each row of [`MARKS`], the parts that may open it; the last one is innermost.
     openers: [Vec<usize>; MARKS.len()],
-    /// The lengths of runs of backticks that no other one follows, as bits.
+    /// Lengths of runs of backticks without a later run of equal length, as bits.
     last_runs: u32,
 }
 
@@ -410,7 +410,7 @@ impl<'a> Pairing<'a> {
         }
     }
 
-    /// The code up to the same run of backticks, if there is one and there is something in it.
+    /// Returns the code up to the next run of backticks of equal length, unless it is blank.
     fn code(&mut self, rest: &'a str, run: usize) -> Option<&'a str> {
         let mut end = 0;
         while self.last_runs & 1 << run == 0 {
@@ -428,7 +428,7 @@ impl<'a> Pairing<'a> {
     }
 }
 
-/// One space on either side belongs to the backticks.
+/// Strips one space of padding on both sides.
 fn unpadded(code: &str) -> &str {
     let inside = code
         .strip_prefix(' ')
@@ -440,7 +440,7 @@ fn unpadded(code: &str) -> &str {
 
 fn write(parts: &[Part], base: u16, shown: u16, styled: &mut StyledText) {
     let mut open = base;
-    // How many links are open, the target of the outermost one, and where its text begins.
+    // The number of open links, the target of the outermost one, and the start of its text.
     let (mut links, mut target, mut start) = (0, 0, 0);
     for part in parts {
         let with = |mark: u16| match links {

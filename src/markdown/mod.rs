@@ -1,7 +1,7 @@
-//! Markdown as models write it: one parser, and a writer for each place that shows it.
+//! Markdown as models write it: one parser, and a writer for each output.
 //!
-//! [`blocks`] reads lines and [`inline`] the text within them. A whole answer becomes [`styled`] text, which [`html`] writes
-//! as Telegram messages, with the plain text of each; [`terminal`] shows the same lines and tokens while they stream in.
+//! [`blocks`] parses lines, and [`inline`] the text in them. A whole answer becomes [`styled`] text, which [`html`] writes as
+//! Telegram messages, together with plain text; [`terminal`] shows the lines and tokens while they arrive.
 
 mod blocks;
 mod html;

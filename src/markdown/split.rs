@@ -1,9 +1,9 @@
-//! Splitting styled text into messages.
+//! Splits styled text into messages.
 //!
-//! A message may have 4096 characters "after entities parsing" (Bot API, `sendMessage`), counted in UTF-16 code units: the text
-//! that people see counts, not the tags. The server has two undocumented limits, found by trying: it refuses a source above
-//! 32 KiB ("text is too long"), and ignores all but the first hundred entities of a message. Within these a message is as long
-//! as a good place to cut allows.
+//! A message may have 4096 characters "after entities parsing" (Bot API, `sendMessage`), counted in UTF-16 code units of the
+//! visible text, without tags. The server has two undocumented limits, found by experiment: it rejects a source above 32 KiB
+//! ("text is too long"), and ignores all but the first hundred entities of a message. Within these limits, a message extends to
+//! the best place for a split.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use super::html::switch;
 use super::styled::{CODE, LINK, PRE, Style, StyledText, WHOLE};
 use crate::text::is_invisible;
 
-/// The most text of a message, in UTF-16 code units.
+/// Maximum length of a message's text, in UTF-16 code units.
 pub(super) const MAX_UNITS: usize = 4096;
-/// The most source of a message, in bytes, with room for closing tags.
+/// Maximum size of a message's source, in bytes, with a reserve for closing tags.
 const MAX_SOURCE: usize = 30_000;
 const MAX_ENTITIES: usize = 100;
 
-/// The parts of the text to send as messages, those left out that have nothing to see.
+/// Returns the parts of the text to send as messages, without invisible parts.
 pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -33,7 +33,7 @@ pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
         };
         let shown = start + styled.text[start..end].trim_end().len();
         ranges.push(start..shown);
-        // White space that fills a message, as a line of code may have it, is skipped.
+        // Skips white space that fills a message, for example in a line of code.
         let next = if shown > start { shown } else { end };
         assert!(next > at, "each round takes text");
         at = next;
@@ -42,7 +42,7 @@ pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Where the next message begins: code keeps its indentation, everything else begins with a visible character.
+/// Returns the start of the next message: code retains its indentation, other text starts with a visible character.
 fn start_of_message(styled: &StyledText, at: usize) -> Option<usize> {
     let rest = &styled.text[at..];
     let space = rest.len() - rest.trim_start().len();
@@ -51,8 +51,8 @@ fn start_of_message(styled: &StyledText, at: usize) -> Option<usize> {
     Some(at + if style.has(PRE) { indentation } else { space })
 }
 
-/// The first visible character that a message from `start` on has no room for, or the end of the text. There is room for one
-/// character.
+/// Returns the first visible character that does not fit in a message from `start`, or the end of the text. One character
+/// always fits.
 fn reach(styled: &StyledText, start: usize) -> usize {
     let (mut at, mut units, mut source, mut entities, mut open) = (start, 0, 0, 0, Vec::new());
     for (end, style) in styled.runs_from(start) {
@@ -82,11 +82,11 @@ fn reach(styled: &StyledText, start: usize) -> usize {
     at
 }
 
-/// The best place to end a message, up to `most`; of several alike, the last.
+/// Returns the best end of a message, up to `most`; the last one wins a tie.
 fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
     let half = usize::midpoint(start, most);
     let indentation = styled.text[start..].len() - styled.text[start..].trim_start().len();
-    // What people see as one character stays whole.
+    // Graphemes are not split.
     let begins =
         |(at, seen): &(usize, &str)| !seen.starts_with(char::is_whitespace) && *at > indentation;
     let text = styled.text[start..]
@@ -98,8 +98,8 @@ fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
         .unwrap_or(most)
 }
 
-/// How bad a place to cut is before the visible character at `at`: from between two paragraphs (0) to within a word (4), early
-/// in the message, or within something that should stay whole (6).
+/// Rates a split before the visible character at `at`, from good to bad: between two paragraphs (0), within a word (4), early
+/// in the message (5), or within an indivisible part (6).
 fn badness(styled: &StyledText, at: usize, is_early: bool) -> usize {
     let text = styled.text[..at].trim_end();
     let gap = &styled.text[text.len()..at];

@@ -1,4 +1,4 @@
-//! Text in runs of one style each. Styles may overlap freely here; a writer decides how to nest its markup.
+//! Text as runs of one style each. Styles may overlap arbitrarily; writers nest the markup.
 
 pub(super) const QUOTE: u16 = 1;
 pub(super) const LINK: u16 = 1 << 1;
@@ -8,14 +8,14 @@ pub(super) const ITALIC: u16 = 1 << 4;
 pub(super) const STRIKE: u16 = 1 << 5;
 pub(super) const CODE: u16 = 1 << 6;
 pub(super) const PRE: u16 = 1 << 7;
-/// Not visible: text that should stay in one message, such as an address.
+/// Invisible style of text that should remain in one message, such as an address.
 pub(super) const WHOLE: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Style {
-    /// The sum of the constants above.
+    /// Bitwise sum of the constants above.
     pub marks: u16,
-    /// Index into [`StyledText::targets`]: the address of a `LINK`, the language of a `PRE`.
+    /// Index in [`StyledText::targets`]: the address of a `LINK`, the language of a `PRE`.
     pub target: usize,
 }
 
@@ -28,12 +28,12 @@ impl Style {
 #[derive(Default)]
 pub(super) struct StyledText {
     pub text: String,
-    /// The end of each run in bytes, and its style.
+    /// End of each run in bytes, and its style.
     runs: Vec<(usize, Style)>,
     pub targets: Vec<String>,
-    /// Line feeds to write before the next text.
+    /// Number of line feeds to write before the next text.
     gap: usize,
-    /// The next text belongs to another quote than the text before.
+    /// Whether the next text belongs to a new quote.
     is_new_quote: bool,
 }
 
@@ -63,7 +63,7 @@ impl StyledText {
         }
     }
 
-    /// Puts at least `feeds` line feeds, one or two, before the next text.
+    /// Requires at least `feeds` line feeds, one or two, before the next text.
     pub(super) fn gap(&mut self, feeds: usize) {
         self.gap = self.gap.max(feeds);
     }
@@ -78,7 +78,7 @@ impl StyledText {
         self.targets.len() - 1
     }
 
-    /// The runs from the one at byte `at` on: where each ends, and its style.
+    /// Returns the runs from byte `at` on, as end and style.
     pub(super) fn runs_from(&self, at: usize) -> &[(usize, Style)] {
         &self.runs[self.runs.partition_point(|run| run.0 <= at)..]
     }

@@ -1,13 +1,13 @@
-//! Tables become fixed-width text with aligned columns: Telegram has none.
+//! Converts tables to fixed-width text with aligned columns, because Telegram has no tables.
 
 use super::inline::{self, PLAIN};
 use super::styled::StyledText;
 use super::wrap::columns;
 
-/// In a message, no column is made wider than this for the sake of its longest cell.
+/// Maximum width of a column in a message, except for longer cells.
 pub(super) const MAX_COLUMN: usize = 40;
 
-/// Whether a table begins with this line: a delimiter row with as many cells follows.
+/// Whether a table starts with this line: the next line is a delimiter row with an equal number of cells.
 pub(super) fn begins(line: &str, next: Option<&&str>) -> bool {
     let is_delimiter = |row: &str| {
         row.contains('|')
@@ -19,38 +19,38 @@ pub(super) fn begins(line: &str, next: Option<&&str>) -> bool {
 }
 
 fn cells(line: &str) -> Vec<String> {
-    // A bar behind a backslash ends no cell.
+    // An escaped bar does not end a cell.
     let line = line.trim().replace("\\|", "\0");
     let line = line.strip_prefix('|').unwrap_or(&line);
     let mut cells: Vec<String> = line
         .split('|')
         .map(|cell| cell.trim().replace('\0', "|"))
         .collect();
-    // What follows a closing bar.
+    // The empty text after a closing bar.
     if cells.last().is_some_and(String::is_empty) {
         cells.pop();
     }
     cells
 }
 
-/// The lines at the beginning of `lines` that belong to the table which begins there.
+/// Returns the number of lines of the table at the start of `lines`.
 pub(super) fn count(lines: &[&str]) -> usize {
     lines.iter().take_while(|line| line.contains('|')).count()
 }
 
-/// The rows of a table, with its header first and without the delimiter row. Cells are as written.
+/// Returns the rows of a table, header first, without the delimiter row. Cells are source text.
 pub(super) fn rows(lines: &[&str]) -> Vec<Vec<String>> {
     let rows = lines.iter().enumerate().filter(|(n, _)| *n != 1);
     rows.map(|(_, line)| cells(line)).collect()
 }
 
-/// For each column, whether its cells are aligned to the right.
+/// Returns for each column whether its cells are right-aligned.
 pub(super) fn alignment(delimiters: &str) -> Vec<bool> {
     let is_right = |cell: &String| cell.ends_with(':') && !cell.starts_with(':');
     cells(delimiters).iter().map(is_right).collect()
 }
 
-/// The rows as aligned columns, none made wider than `most` for the sake of its longest cell.
+/// Returns the rows as aligned columns, whose padding is limited to the width `most`.
 pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
@@ -87,7 +87,7 @@ pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> S
     out
 }
 
-/// A cell of a message: without its styles, and with its links as written.
+/// Returns a cell for a message, without styles, and with the source text of its links.
 pub(super) fn plain(cell: &str) -> String {
     let mut styled = StyledText::default();
     inline::read(cell, 0, PLAIN, &mut styled);

@@ -1,7 +1,7 @@
-//! Markdown on a terminal, shown while it streams in.
+//! Shows Markdown on a terminal while it arrives.
 //!
-//! What is shown stays: a mark turns its style on or off as it comes, and every style ends with its paragraph. Words are shown
-//! when they are complete, lines of code and tables likewise.
+//! Output is final: a mark starts or ends its style immediately, and every style ends with its paragraph. Words, lines of code
+//! and tables are shown when they are complete.
 
 use super::blocks::{BULLET, Fence, Line, indent, indentation, unquoted};
 use super::inline::{self, MARKS, PLAIN, Token};
@@ -10,39 +10,39 @@ use super::table;
 use super::wrap::{DIM, RESET, Wrap, columns};
 use crate::text::clip;
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
-    /// Links by OSC 8.
+    /// Whether to write links with OSC 8.
     pub links: bool,
-    /// 0 breaks no lines.
+    /// Width of the terminal; 0 disables wrapping.
     pub columns: usize,
 }
 
-/// The most bytes that decide what kind of line it is.
+/// Maximum number of bytes for detecting the kind of a line.
 const MAX_START: usize = 256;
 
-/// The writer of one answer.
+/// Writer of one answer.
 #[derive(Default)]
 pub(crate) struct Terminal {
     look: Look,
-    /// What is not read yet of the current line.
+    /// Unread text of the current line.
     held: String,
-    /// The kind of the current line is known, and its marker shown.
+    /// Whether the kind of the current line is known, and its marker was shown.
     is_begun: bool,
-    /// The paragraph that the next line may continue, and whether it stands in a quote.
+    /// The paragraph that the next line may continue; the value is whether it is in a quote.
     paragraph: Option<bool>,
-    /// The style of the current line.
+    /// Base style of the current line.
     base: u16,
-    /// The marks that are open, by row of [`MARKS`], and the run of backticks.
+    /// Open marks by row of [`MARKS`], and the length of the open run of backticks.
     open: [bool; MARKS.len()],
     ticks: usize,
     is_in_link: bool,
-    /// The last character read of the current line.
+    /// Last character read of the current line.
     before: Option<char>,
-    /// The code block that is open, and whether it stands in a quote.
+    /// Open code block, and whether it is in a quote.
     fence: Option<(Fence, bool)>,
-    /// The lines of a table, or of what may become one.
+    /// Lines of a table or a potential table.
     table: Vec<String>,
     wrap: Wrap,
 }
@@ -56,7 +56,7 @@ impl Terminal {
         }
     }
 
-    /// Takes the next piece of the answer and returns what can be shown now.
+    /// Adds the next piece of the answer, and returns the text to show now.
     pub(crate) fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         for piece in text.split_inclusive('\n') {
@@ -67,7 +67,7 @@ impl Terminal {
         out
     }
 
-    /// Returns what is still held. A new answer may follow.
+    /// Returns the remaining text, and resets the writer for a new answer.
     pub(crate) fn finish(&mut self) -> String {
         let mut out = String::new();
         if self.is_begun || !self.held.is_empty() {
@@ -177,7 +177,7 @@ impl Terminal {
         self.is_begun = true;
     }
 
-    /// Shows a line of a code block, as it is.
+    /// Shows a line of a code block, unchanged.
     fn show_code(&mut self, fence: Fence, is_quoted: bool, out: &mut String) {
         let held = std::mem::take(&mut self.held);
         let mut line = held.as_str();
@@ -198,7 +198,7 @@ impl Terminal {
         (self.open, self.ticks) = ([false; MARKS.len()], 0);
     }
 
-    /// Shows the tokens of a text, all of them if it is the last of its line, and returns its length up to there.
+    /// Shows the tokens of a text, all of them if it ends its line, and returns the length that it has read.
     fn read(&mut self, text: &str, is_last: bool, out: &mut String) -> usize {
         let mut at = 0;
         while let Some(len) = self.read_token(&text[at..], is_last, out) {
@@ -224,7 +224,7 @@ impl Terminal {
         Some(len)
     }
 
-    /// Reads on in code, which ends at the same run of backticks.
+    /// Reads code up to a run of backticks of equal length.
     fn read_code(&mut self, rest: &str, is_last: bool, out: &mut String) -> Option<usize> {
         let run = rest.len() - rest.trim_start_matches('`').len();
         let is_mark = self.before != Some('`') || run == 0;
@@ -261,7 +261,7 @@ impl Terminal {
         }
     }
 
-    /// Shows a link. An image in the text of another link has no address of its own.
+    /// Shows a link. An image in the text of another link is not linked.
     fn link(&mut self, text: &str, address: &str, out: &mut String) {
         let is_outermost = !std::mem::replace(&mut self.is_in_link, true);
         let is_linked = is_outermost && self.look.links;
@@ -284,7 +284,7 @@ impl Terminal {
         self.is_in_link = !is_outermost;
     }
 
-    /// Shows the table, or the lines that did not become one.
+    /// Shows the table, or the lines that did not become a table.
     fn end_table(&mut self, out: &mut String) {
         let lines = std::mem::take(&mut self.table);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -323,7 +323,7 @@ impl Terminal {
         }
     }
 
-    /// Shows a line for each cell, behind the name of its column.
+    /// Shows each cell on a line, after the name of its column.
     fn list(&mut self, rows: &[Vec<String>], out: &mut String) {
         for (n, row) in rows.iter().enumerate().skip(1) {
             out.push_str(if n == 1 { "" } else { "\n" });
@@ -344,7 +344,7 @@ impl Terminal {
     }
 }
 
-/// The kind of a line. One that is undecided for long is text.
+/// Returns the kind of a line. A long undecided line is text.
 fn kind(line: &str) -> Line<'_> {
     if line.len() >= MAX_START && may_change(clip(line, MAX_START)) {
         Line::Text
@@ -353,7 +353,7 @@ fn kind(line: &str) -> Line<'_> {
     }
 }
 
-/// Whether the kind of a line may change while it goes on.
+/// Whether the kind of a line may change when more text arrives.
 fn may_change(line: &str) -> bool {
     let text = line.trim();
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -361,7 +361,7 @@ fn may_change(line: &str) -> bool {
         (1..=9).contains(&(text.len() - rest.len())) && ["", ".", ")"].contains(&rest);
     match Line::of(line) {
         Line::Blank | Line::Fence(..) | Line::Rule => true,
-        // It may become a checkbox.
+        // The item may become a checkbox.
         Line::Item(_, text) => may_change(text) || text.starts_with('[') && text.len() < 4,
         Line::Quote => may_change(unquoted(line)),
         _ => may_be_number || text.chars().all(|c| "`~#-*_+ ".contains(c)),
@@ -387,7 +387,7 @@ mod tests {
         columns: 100,
     };
 
-    /// Tags for escape sequences, so that the tables can be read.
+    /// Replaces escape sequences by tags, for readable test tables.
     fn tagged(text: &str) -> String {
         [
             (RESET, "</>"),
@@ -406,7 +406,7 @@ mod tests {
         })
     }
 
-    /// What is shown of a text, less the line feed at its end.
+    /// Returns the output for a text, without the line feed at its end.
     fn on(look: Look, text: &str) -> String {
         let mut terminal = Terminal::new(look);
         let shown = tagged(&(terminal.push(text) + &terminal.finish()));

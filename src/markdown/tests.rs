@@ -1,4 +1,4 @@
-//! Whatever the Markdown is, Telegram must take what comes of it, and nothing of it may be lost or doubled.
+//! For any Markdown, Telegram must accept the messages, and their text must be complete without duplicates.
 
 use super::blocks;
 use super::html::{Piece, pieces};
@@ -9,7 +9,7 @@ use crate::text::is_invisible;
 mod entities;
 mod robust;
 
-/// The HTML of a text that fits into one message.
+/// Returns the HTML of a text that fits in one message.
 #[track_caller]
 fn html(markdown: &str) -> String {
     let mut pieces = checked(markdown);
@@ -21,7 +21,7 @@ fn html(markdown: &str) -> String {
     pieces.pop().map_or(String::new(), |piece| piece.html)
 }
 
-/// The pieces, after all that can be said of any pieces was checked.
+/// Returns the pieces, after checking all general properties.
 #[track_caller]
 fn checked(markdown: &str) -> Vec<Piece> {
     let pieces = pieces(markdown);
@@ -233,7 +233,7 @@ fn tables_stand_in_columns() {
     );
     assert!(html(table).contains("───────┼──────┼"));
     assert_eq!(html("|a|\n|-|\n|👍🏽|"), "<pre>a\n──\n👍🏽</pre>");
-    // A column is not wider than a page for the sake of one cell, nor is any cell cut.
+    // One long cell does not widen its column above the maximum, and cells are not truncated.
     let wide = format!("a|b\n-|-\n{}|1\nc|2", "x".repeat(90));
     assert!(html(&wide).contains(&format!("{} │ 1\nc{} │ 2", "x".repeat(90), " ".repeat(39))));
 }
@@ -255,7 +255,7 @@ fn a_piece_is_as_long_as_a_message_may_be() {
         assert_eq!(over.len(), 2, "{text}");
         assert_eq!(over[0].plain, text.repeat(most));
     }
-    // Tags do not count, white space at the end neither.
+    // Tags and trailing white space do not count.
     assert_eq!(
         checked(&format!("**{}**  \n\n", "y".repeat(LIMIT))).len(),
         1
@@ -296,7 +296,7 @@ fn cuts_are_where_a_reader_would_make_them() {
             .iter()
             .all(|piece| whole(piece, "lorem"))
     );
-    // Not a tiny piece for the sake of a paragraph.
+    // A paragraph does not force a tiny piece.
     assert!(ends(&format!("Hi.\n\n{}", "語".repeat(6000)))[0].len() > 10_000);
 }
 
@@ -404,7 +404,7 @@ fn characters_stay_whole_wherever_a_piece_ends() {
             }
         }
     }
-    // One that is too long for any message is cut, but never inside a surrogate pair.
+    // A grapheme that is too long for a message is split, but never within a surrogate pair.
     assert_eq!(checked(&format!("a{}", "\u{301}".repeat(5000))).len(), 2);
     assert_eq!(checked(&"😀\u{200d}".repeat(3000)).len(), 3);
 }

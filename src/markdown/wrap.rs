@@ -1,4 +1,4 @@
-//! Breaks lines between words at the width of a terminal, while the text streams in.
+//! Wraps lines between words at the width of a terminal, while the text arrives.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -6,7 +6,7 @@ use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE};
 
 pub(super) const RESET: &str = "\x1b[0m";
 pub(super) const DIM: &str = "\x1b[2m";
-/// The styles and their sequences; `LINK` is the address behind the text of a link.
+/// Styles and their escape sequences; `LINK` is the address shown after a link's text.
 pub(super) const STYLES: [(u16, &str); 5] = [
     (BOLD, "\x1b[1m"),
     (ITALIC, "\x1b[3m"),
@@ -15,29 +15,29 @@ pub(super) const STYLES: [(u16, &str); 5] = [
     (LINK, DIM),
 ];
 
-/// Writes words as they are complete. One that is longer than a line, such as an address, is left to the terminal, which keeps
-/// it whole.
+/// Writes complete words. The terminal wraps a word that is longer than a line, such as an address, so that it can be copied
+/// whole.
 #[derive(Default)]
 pub(super) struct Wrap {
-    /// The longest line. 0 breaks none.
+    /// Maximum length of a line; 0 disables wrapping.
     limit: usize,
-    /// Where the terminal wraps what is longer. 0: it does not.
+    /// Width at which the terminal wraps; 0 if it does not wrap.
     edge: usize,
-    /// Where the cursor is, and how many spaces are to be written before `word`.
+    /// Column of the cursor, and number of pending spaces before `word`.
     column: usize,
     spaces: usize,
     word: String,
-    /// The word ends with an East Asian letter.
+    /// Whether the word ends with an East Asian letter.
     is_east_asian: bool,
-    /// The style at the end of `word`, and the one at the cursor.
+    /// Style at the end of `word`, and style at the cursor.
     style: u16,
     shown: u16,
-    /// What each further line of the paragraph begins with.
+    /// Prefix of each further line of the paragraph.
     hang: String,
 }
 
 impl Wrap {
-    /// For a terminal with this number of columns: the last one stays free, because terminals differ there.
+    /// Wraps for a terminal with `columns` columns. The last column remains empty, because terminals differ there.
     pub(super) fn new(columns: usize) -> Self {
         Self {
             limit: columns.saturating_sub(1),
@@ -46,7 +46,7 @@ impl Wrap {
         }
     }
 
-    /// Writes the beginning of a line, below which the lines of its paragraph begin with `hang`.
+    /// Writes the start of a line; further lines of its paragraph start with `hang`.
     pub(super) fn begin(&mut self, start: &str, hang: String, out: &mut String) {
         out.push_str(start);
         self.column = columns(start);
@@ -77,19 +77,19 @@ impl Wrap {
                 }
                 c => self.word.push(c),
             }
-            // Marks above and below a letter belong to it.
+            // Combining characters belong to the letter before them.
             if width > 0 || c == '\u{200d}' {
                 self.is_east_asian = is_east_asian;
             }
         }
     }
 
-    /// Adds a sequence that takes no room.
+    /// Adds an escape sequence, which has no width.
     pub(super) fn push_sequence(&mut self, sequence: &str) {
         self.word.push_str(sequence);
     }
 
-    /// Ends a line, and every style.
+    /// Ends a line, including all styles.
     pub(super) fn end_line(&mut self, out: &mut String) {
         self.end_word(out);
         if self.shown != 0 {
@@ -138,7 +138,7 @@ fn codes(style: u16) -> String {
     shown.map(|(_, code)| *code).collect()
 }
 
-/// Breaks plain text at this width. The lines below the first begin with `hang`.
+/// Wraps plain text at this width. Lines after the first one start with `hang`.
 pub(crate) fn hanging(text: &str, width: usize, hang: &str) -> Vec<String> {
     let mut out = String::new();
     let mut wrap = Wrap {
@@ -152,7 +152,7 @@ pub(crate) fn hanging(text: &str, width: usize, hang: &str) -> Vec<String> {
     out.split('\n').map(str::to_owned).collect()
 }
 
-/// The columns that text takes, without its escape sequences.
+/// Returns the width of a text in columns, without its escape sequences.
 pub(crate) fn columns(text: &str) -> usize {
     let mut total = 0;
     let mut rest = text;
@@ -163,7 +163,7 @@ pub(crate) fn columns(text: &str) -> usize {
     total + rest.width()
 }
 
-/// The length of the escape sequence at the beginning: of a style, or the address of a link.
+/// Returns the length of the leading escape sequence: of a style, or of a link's address.
 fn escape(text: &str) -> usize {
     let end = if text.starts_with("\x1b]") {
         text.find("\x1b\\").map(|at| at + 2)

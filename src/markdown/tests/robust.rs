@@ -1,4 +1,4 @@
-//! What nobody would write by hand: nested, random, deep and long.
+//! Unnatural input: nested, random, deep and long.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -8,7 +8,7 @@ use super::{LIMIT, checked, entities};
 use crate::computed::computed;
 use crate::markdown::{Look, Terminal, pieces};
 
-/// Things that are hard by themselves, and harder inside of each other.
+/// Difficult elements, especially when nested.
 const NASTY: &[&str] = &[
     "**",
     "*",
@@ -114,7 +114,7 @@ fn nasty_things_inside_of_nasty_things_are_taken() {
     for (n, nasty) in NASTY.iter().enumerate() {
         for form in around {
             checked(&form.replace("{}", nasty));
-            // And where the piece ends.
+            // Also at the end of a piece.
             checked(&format!(
                 "{}{}",
                 "x ".repeat(LIMIT / 2 - 1 - n % 4),
@@ -126,7 +126,7 @@ fn nasty_things_inside_of_nasty_things_are_taken() {
     assert!(count > 2000, "{count}");
 }
 
-/// A generator of numbers that are the same in every run (xorshift64*).
+/// A deterministic random number generator (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -138,7 +138,7 @@ impl Dice {
     }
 }
 
-/// Something that looks like an answer, of up to `parts` parts.
+/// Returns a random text of up to `parts` parts that resembles an answer.
 fn composition(dice: &mut Dice, parts: usize) -> String {
     let mut text = String::new();
     for _ in 0..=dice.below(parts) {
@@ -169,7 +169,7 @@ fn composition(dice: &mut Dice, parts: usize) -> String {
     text
 }
 
-/// `BANTAM_CASES=1000000 cargo test --release --lib telegram` tries as many, and `BANTAM_SEED` others.
+/// `BANTAM_CASES=1000000 cargo test --release --lib markdown` runs this number of cases; `BANTAM_SEED` sets the seed.
 #[test]
 fn whatever_is_put_together_is_taken() {
     let number =
@@ -188,7 +188,7 @@ fn whatever_is_put_together_is_taken() {
     );
 }
 
-/// What a terminal shows of a text that comes in pieces of this size.
+/// Returns the terminal output for a text in pieces of this size.
 fn shown(text: &str, look: Look, size: usize) -> String {
     let mut terminal = Terminal::new(look);
     let characters: Vec<char> = text.chars().collect();
@@ -217,8 +217,8 @@ fn a_terminal_shows_the_same_however_the_answer_is_cut_into_pieces() {
     }
 }
 
-/// Deep, long and unbalanced: the time must grow with the length and nothing else. A megabyte in a release build; what
-/// is not optimised is ten times as slow, and is given a tenth of it.
+/// Deep, long and unbalanced input takes linear time: a megabyte in a release build, or a tenth of it in a debug build, which
+/// is ten times slower.
 #[test]
 fn a_megabyte_of_anything_is_quick() {
     let (length, limit) = if cfg!(debug_assertions) {
@@ -322,7 +322,7 @@ fn a_megabyte_of_anything_is_quick() {
     }
 }
 
-/// What is white space, or looks like it, in each place where a line may have it.
+/// White space and similar characters, in each possible place of a line.
 #[test]
 fn a_run_of_white_space_longer_than_a_message_ends() {
     let mut texts = Vec::new();
