@@ -1,14 +1,14 @@
-//! Lists everything but one directory, for users who open all their files to the tools.
+//! Lists everything except one directory, for users who open all their files to the tools.
 //!
-//! Neither mounts nor Landlock can exclude a directory from an open tree. So the trees above it stay closed, and each
-//! entry beside the way down to it is opened. Entries that appear there later stay closed.
+//! Neither mounts nor Landlock can exclude a directory from an open tree. So the directories above it are closed, and all their
+//! entries except those that lead to it are opened. Entries that are created there later remain closed.
 
 use std::path::{Path, PathBuf};
 
 use crate::access::NEVER_OPEN;
 
-/// The entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree` is
-/// absolute and free of links. Directories that cannot be listed have no entries.
+/// Returns the entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree`
+/// is absolute and free of links. Unreadable directories have no entries.
 pub(super) fn list(denied_tree: &Path) -> Vec<PathBuf> {
     let entries = |dir: &Path| {
         fs_err::read_dir(dir)

@@ -1,4 +1,4 @@
-//! Landlock: the kernel decides at the moment of opening which files a process may use.
+//! Landlock: restricts the files that a process can open.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,17 +11,17 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use crate::error::{Error, Result};
 
-/// The oldest usable version: earlier ones do not restrict truncation.
+/// Minimum usable version; earlier ones do not restrict truncation.
 pub(crate) const OLDEST_ABI: u32 = 3;
-/// The first version that restricts signals and abstract sockets.
+/// First version that restricts signals and abstract sockets.
 pub(super) const SIGNALS_ABI: u32 = 6;
 
-/// Holds the places at these paths; missing ones are left out.
+/// Opens these paths as handles; skips missing ones.
 pub(super) fn held<'a>(paths: impl Iterator<Item = &'a Path>) -> impl Iterator<Item = OwnedFd> {
     paths.filter_map(|path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok())
 }
 
-/// A domain whose processes can signal no process outside it; none where this kernel confines no signals.
+/// Creates a domain whose processes cannot signal processes outside; `None` if the kernel cannot confine signals.
 pub(super) fn signal_scope() -> Result<Option<OwnedFd>> {
     let made = Ruleset::default()
         .scope(Scope::Signal)
@@ -30,9 +30,8 @@ pub(super) fn signal_scope() -> Result<Option<OwnedFd>> {
         .map_err(|e| Error::failed(e.to_string()).doing("making a Landlock domain"))
 }
 
-/// Restricts this process and what it starts: it may read and execute below `readable`, do anything below `writable`,
-/// and nothing elsewhere; without `tcp` it makes no TCP connections and no listeners. What this kernel's version cannot
-/// restrict is left out.
+/// Restricts this process and its children: they may read and execute below `readable`, have full access below `writable`, and
+/// no access elsewhere. Without `tcp`, they cannot connect or listen. Unsupported restrictions are skipped.
 pub(super) fn enter(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result<()> {
     restrict(readable, writable, tcp)
         .map_err(|e| Error::failed(e.to_string()).doing("entering Landlock"))
@@ -49,7 +48,7 @@ fn restrict(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result
     let ruleset = ruleset
         .create()?
         .add_rules(rules(readable, AccessFs::from_read(ABI::V5)))?;
-    // Killing all that a command left asks for more processes than may be killed, and each refusal would be logged.
+    // Killing all processes of a command also tries processes outside, and each denial would be logged.
     ruleset
         .add_rules(rules(writable, all))?
         .log_same_exec(false)?

@@ -1,13 +1,13 @@
-//! Confines a worker process by what the kernel enforces, whatever runs in it.
+//! Confines a worker process by means of the kernel, independent of the program in it.
 //!
-//! There are two confinements, because neither exists everywhere: Raspberry Pi OS has no Landlock, Ubuntu restricts user
-//! namespaces.
+//! Two confinements are supported, because neither is available everywhere: Raspberry Pi OS has no Landlock, Ubuntu restricts
+//! user namespaces.
 //!
-//! - [`Confinement::Namespaces`]: the outer process makes new namespaces. The inner one, process 1 in them, builds a root
-//!   directory from nothing, drops every capability, and adds Landlock if available. Nothing outside exists for it.
-//! - [`Confinement::Landlock`]: the host stays visible, and Landlock and the filter keep it closed.
+//! - [`Confinement::Namespaces`]: the outer process creates new namespaces. The inner one, process 1 in them, builds a root
+//!   directory from scratch, drops every capability, and adds Landlock if available. The rest of the host is invisible to it.
+//! - [`Confinement::Landlock`]: the host is visible, but Landlock and the filter restrict the access to it.
 //!
-//! Both end with the seccomp filter, before the job is read.
+//! Both finally apply the seccomp filter, before the job is read.
 
 mod all_except;
 mod landlock;
@@ -34,10 +34,10 @@ use crate::worker::protocol::{Confinement, Setup};
 pub(crate) use namespaces::{enter_namespaces, make_namespaces, send_listener};
 use seccomp::FilterContext;
 
-/// Processes and threads that a call may have at once.
+/// Maximum number of processes and threads of a call.
 pub(crate) const MAX_PROCESSES: usize = 256;
 
-/// The system tree, readable in every sandbox, that contains `path`.
+/// Returns the system tree that contains `path`; system trees are readable in every sandbox.
 pub(crate) fn readable(path: &Path) -> Option<&'static str> {
     paths::SYSTEM
         .iter()
@@ -54,7 +54,7 @@ pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
     rustix::process::fchdir(dir).doing(entering)
 }
 
-/// Enters the workspace and drops root's ids for those of its owner.
+/// Enters the workspace and changes root's ids to those of the workspace's owner.
 pub(crate) fn become_owner(setup: &Setup) -> Result<()> {
     enter_workspace(setup)?;
     if !geteuid().is_root() {
@@ -62,7 +62,7 @@ pub(crate) fn become_owner(setup: &Setup) -> Result<()> {
     }
     let stat = rustix::fs::stat(".").doing("reading the workspace's owner")?;
     match rustix::thread::set_thread_groups(&[]) {
-        // Root of a user namespace, or without the capability, is an ordinary user outside and keeps its groups.
+        // Root of a user namespace, or root without the capability, is an ordinary user outside and retains its groups.
         Ok(()) | Err(Errno::PERM) => {}
         Err(e) => return Err(Error::from(e).doing("dropping groups")),
     }
@@ -72,12 +72,12 @@ pub(crate) fn become_owner(setup: &Setup) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     rustix::thread::set_thread_res_gid(gid, gid, gid).doing("becoming the workspace's owner")?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).doing("becoming the workspace's owner")?;
-    // Changing ids closes a process's own /proc files to it, and the id maps are written there.
+    // Changing ids makes a process's /proc files inaccessible to itself, but the id maps must be written there.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
         .doing("opening its own id maps")
 }
 
-/// Confines this process with Landlock alone.
+/// Confines this process with Landlock, without namespaces.
 pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     let abi = sys::landlock_abi().doing("asking for Landlock")?;
     if abi < landlock::OLDEST_ABI {
@@ -89,13 +89,13 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     drop_capabilities()?;
     let host_network = setup.policy.network == Network::Full;
-    // A link among them that leads elsewhere could open anything, bantam's home for one. A new root does not follow it, either.
+    // Skips system paths that link elsewhere, for example to bantam's home. A new root does not follow such links either.
     let system = paths::system(setup.policy.network)
         .filter(|path| readable(path).is_none() || readable(&Resolved::of(path).real).is_some());
     let readable = landlock::held(system)
         .chain(grants(setup, Access::Read)?)
         .collect();
-    // By the working directory, because only root may be able to pass through the directories of its path.
+    // Opened by the working directory, because only root may have access to the directories above it.
     let own = paths::DEVICES.iter().map(Path::new).chain([".".as_ref()]);
     let open = setup
         .policy
@@ -112,7 +112,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
 
-/// The grants with this access, held.
+/// Returns handles of the grants with this access.
 fn grants(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
     setup
         .policy
@@ -121,7 +121,7 @@ fn grants(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
         .collect()
 }
 
-/// The parent is single-threaded, so only its end sends the signal.
+/// The parent is single-threaded, so the signal is only sent when the process ends.
 fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .doing("tying itself to its parent")
@@ -145,7 +145,7 @@ fn filter_context(setup: &Setup) -> Result<FilterContext> {
     let landlock_alone = setup.confinement == Confinement::Landlock;
     let families = match setup.policy.network {
         Network::None | Network::Guarded if landlock_alone => &[],
-        // Landlock restricts connections to sockets with a path from Linux 7.1 only.
+        // Landlock only restricts connections to sockets with a path since Linux 7.1.
         _ if landlock_alone || !setup.policy.named_sockets => seccomp::INTERNET,
         _ => seccomp::ALL_FAMILIES,
     };
@@ -162,8 +162,8 @@ fn confines_signals() -> Result<bool> {
     Ok(sys::landlock_abi().doing("asking for Landlock")? >= landlock::SIGNALS_ABI)
 }
 
-/// Has a command start in a session of its own, so that it joins no process group of this program's, and in a sandbox without
-/// what only this program itself still needs. Under Landlock alone it cannot signal this process, which watches it.
+/// Makes a command start in a separate session, outside this program's process group, and in a sandbox without the calls that
+/// only this program needs. With Landlock alone, the command cannot signal this process, which monitors it.
 pub(crate) fn confine(command: &mut Command, setup: &Setup) -> Result<()> {
     let (mut domain, mut filter) = (None, None);
     if setup.confinement.is_sandboxed() {
@@ -177,11 +177,11 @@ pub(crate) fn confine(command: &mut Command, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process's signals reach the sandbox that it is in, and nothing else.
+/// Whether this process's signals can only reach processes of its sandbox.
 pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
     Ok(match confinement {
         Confinement::Namespaces => getpid().is_init(),
-        // The parent is outside and of the same user: whoever can signal it could kill all that the user runs.
+        // The parent is outside and has the same user. If it can be signalled, so can all processes of the user.
         Confinement::Landlock => {
             confines_signals()?
                 && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
@@ -190,8 +190,8 @@ pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
     })
 }
 
-/// `RLIMIT_NPROC` for this process, read before the sandbox hides /proc. A namespace counts its own processes only;
-/// otherwise the limit is for all processes of the user. It does not bind root, whose processes are counted instead.
+/// Returns `RLIMIT_NPROC` for this process, read before the sandbox hides /proc. In a namespace the limit counts only its
+/// processes; otherwise it counts all processes of the user. Root is exempt, so its processes are counted instead.
 pub(crate) fn process_limit(confinement: Confinement) -> Option<u64> {
     match confinement {
         Confinement::Namespaces => Some(MAX_PROCESSES as u64),
@@ -200,7 +200,7 @@ pub(crate) fn process_limit(confinement: Confinement) -> Option<u64> {
     }
 }
 
-/// Processes and threads of a user, as /proc shows them.
+/// Returns the number of a user's processes and threads in /proc.
 fn tasks_of(uid: Uid) -> u64 {
     let Ok(entries) = fs_err::read_dir("/proc") else {
         return 0;
@@ -215,7 +215,7 @@ fn tasks_of(uid: Uid) -> u64 {
     tasks.sum()
 }
 
-/// Where file systems are mounted, read before the sandbox hides /proc. Not those of services and of the sandbox itself.
+/// Returns the mount points, except those of services and of the sandbox. Read before the sandbox hides /proc.
 pub(crate) fn mount_points() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // The kernel escapes white space.

@@ -1,4 +1,4 @@
-//! Confinement by namespaces: the outer process makes them, the inner one finishes the sandbox.
+//! Confinement by namespaces: the outer process creates them, the inner one finishes the sandbox.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -19,15 +19,15 @@ use crate::proxy::listener;
 use crate::sys;
 use crate::worker::protocol::{Message, Setup, send_message};
 
-/// The id inside for a workspace that root owns: never 0.
+/// Id in the sandbox if root owns the workspace; never 0.
 const ORDINARY_ID: u32 = 1000;
 
-/// What the inner process needs to build its root, and then drops.
+/// Capabilities that the inner process needs to build its root, and then drops.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_CHROOT)
     .union(CapabilitySet::SETPCAP);
 
-/// Makes the namespaces; the next process started is process 1 in them.
+/// Creates the namespaces; the next started process is process 1 in them.
 pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let mut flags = UnshareFlags::NEWUSER
@@ -44,7 +44,7 @@ pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
     write_proc("setgroups", "deny")?;
     write_proc("uid_map", &format!("{} {uid} 1", inner(uid)))?;
     write_proc("gid_map", &format!("{} {gid} 1", inner(gid)))?;
-    // The first step to fail where a policy takes away a new namespace's capabilities, as Ubuntu's does.
+    // Fails first if a policy removes the capabilities of new namespaces, as Ubuntu's does.
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
@@ -58,8 +58,8 @@ pub(crate) fn make_namespaces(setup: &Setup) -> Result<()> {
     keep_needed_capabilities().doing("dropping capabilities")
 }
 
-/// Gives `caller` the listener of the sandbox's proxy, if the network is guarded. That it fails says nothing of the system: a
-/// command can use up what it takes.
+/// Sends the listener of the sandbox's proxy to `caller` if the network is guarded. A failure does not mean that the system
+/// lacks support, because commands can exhaust the necessary resources.
 pub(crate) fn send_listener(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     if setup.policy.network != Network::Guarded {
         return Ok(());
@@ -69,13 +69,13 @@ pub(crate) fn send_listener(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     listener::send(caller, &message).doing("sending the proxy's listener")
 }
 
-/// An ordinary id loses its capabilities when it executes a program, unless they are ambient.
+/// An ordinary user loses its capabilities when it executes a program, unless they are ambient.
 fn keep_needed_capabilities() -> Result<()> {
     for n in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << n);
         if !NEEDED.contains(capability) {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
-                // The kernel knows no more.
+                // The kernel has no more capabilities.
                 Err(Errno::INVAL) => break,
                 result => result?,
             }
@@ -112,7 +112,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
             .doing("dropping capabilities")?;
     }
     drop_capabilities()?;
-    // Without a usable Landlock the mounts are the only layer for files.
+    // Without a usable Landlock, the mounts are the only protection of files.
     if sys::landlock_abi().is_ok_and(|abi| abi >= landlock::OLDEST_ABI) {
         let own = ["/tmp", "/dev", "."].map(Path::new);
         let open = open_trees
@@ -131,7 +131,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
 
-/// Files to make in the new `/etc`: name and text.
+/// Returns the files of the new `/etc`, as name and text.
 fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let workspace = setup.policy.workspace.path.display();
@@ -143,7 +143,7 @@ fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
         ("group", format!("agent:x:{gid}:\nroot:x:0:\n")),
         ("gitconfig", "[safe]\n\tdirectory = *\n".to_owned()),
     ];
-    // With the host's network they are the host's.
+    // With the host's network, the host's files are used.
     if setup.policy.network != Network::Full {
         files.push((
             "hosts",

@@ -1,10 +1,10 @@
-//! The paths of the host that a sandbox contains.
+//! Paths of the host that a sandbox contains.
 
 use std::path::Path;
 
 use crate::child::Network;
 
-/// All of them that are readable: programs, libraries and settings.
+/// Returns all readable paths: programs, libraries and settings.
 pub(super) fn system<'a>(network: Network) -> impl Iterator<Item = &'a Path> {
     let etc_network = if network == Network::Full {
         ETC_NETWORK
@@ -18,7 +18,7 @@ pub(super) fn system<'a>(network: Network) -> impl Iterator<Item = &'a Path> {
         .map(|path| Path::new(*path))
 }
 
-/// Programs and libraries. A symbolic link among them (`/bin` on most systems) becomes the same link.
+/// Programs and libraries. A symbolic link, such as `/bin` on most systems, becomes an identical link.
 pub(super) const SYSTEM: &[&str] = &[
     "/usr",
     "/bin",
@@ -33,7 +33,7 @@ pub(super) const SYSTEM: &[&str] = &[
     "/run/current-system",
 ];
 
-/// The parts of `/etc` that programs need, without secrets: certificates but not keys, no accounts.
+/// Parts of `/etc` that programs need, without secrets: certificates but not keys, no accounts.
 const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -69,7 +69,7 @@ const ETC: &[&str] = &[
     "/etc/zoneinfo",
 ];
 
-/// Added with the host's network, for name resolution. `/etc/resolv.conf` usually links to one of the others.
+/// Files for name resolution, added with the host's network. `/etc/resolv.conf` usually links to one of the others.
 const ETC_NETWORK: &[&str] = &[
     "/etc/hosts",
     "/etc/host.conf",

@@ -1,7 +1,7 @@
 //! Builds a sandboxed process's root directory on a tmpfs, and leaves the old root.
 //!
-//! Trees are taken as detached mounts before anything covers them, so no path is looked up twice. Mount points are made
-//! on the fresh tmpfs only, or exist in a tree below which no link is followed.
+//! Trees are opened as detached mounts before they are covered, so no path is looked up twice. Mount points are created only on
+//! the fresh tmpfs, or exist in a tree in which links are not followed.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::worker::protocol::Setup;
 
-/// Parts of /proc that concern the whole machine; read-only.
+/// Parts of /proc that control the whole machine; read-only.
 const PROC_MACHINE: &[&str] = &[
     "sys",
     "sysrq-trigger",
@@ -33,7 +33,7 @@ const PROC_MACHINE: &[&str] = &[
     "mtrr",
 ];
 
-/// Parts of /proc that tell of other users' keys in the kernel, and hide behind /dev/null.
+/// Parts of /proc that reveal other users' keys in the kernel; covered by /dev/null.
 const PROC_KEYS: &[&str] = &["keys", "key-users"];
 
 const DEVICE_LINKS: &[(&str, &str)] = &[
@@ -43,7 +43,7 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("dev/stderr", "/proc/self/fd/2"),
 ];
 
-/// Scratch space in memory, and its size.
+/// Scratch directories in memory, and their size.
 const SCRATCH: &[(&str, MountAttrFlags)] = &[
     ("/tmp", GUARDED),
     ("/dev/shm", GUARDED.union(MountAttrFlags::MOUNT_ATTR_NOEXEC)),
@@ -54,7 +54,7 @@ const GUARDED: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const GUARDED_READ_ONLY: MountAttrFlags = GUARDED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
-/// A read-only mount keeps the mode and the owner of a device, and lets it be written all the same.
+/// A read-only mount protects the mode and the owner of a device, but does not prevent writing to it.
 const DEVICE: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
     .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
     .union(MountAttrFlags::MOUNT_ATTR_RDONLY);
@@ -64,23 +64,23 @@ const CLONE_TREE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
     .union(OpenTreeFlags::AT_RECURSIVE)
     .union(OpenTreeFlags::AT_EMPTY_PATH);
 
-/// A detached mount on its way from the old root to the new one.
+/// A detached mount that is moved from the old root to the new one.
 struct Mount<'a> {
     fd: OwnedFd,
     at: &'a Path,
-    /// May disappear at any moment, and is left out then.
+    /// Whether the mount may disappear at any time, and is skipped then.
     is_optional: bool,
 }
 
-/// Builds the new root and makes it this process's only one, with the workspace as working directory.
+/// Builds the new root and makes it this process's only root, with the workspace as working directory.
 ///
-/// Besides the system's trees it contains those of `setup` and then the writable `open_trees`, all at their own paths, and
-/// files in `/etc`, by name and text. Links among the open trees become the same links.
+/// In addition to the system's trees it contains those of `setup` and then the writable `open_trees`, all at their original
+/// paths, and files in `/etc`, by name and text. Links among the open trees become identical links.
 pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)]) -> Result<()> {
     let mut links = Vec::new();
     let mounts = take_trees(setup, open_trees, &mut links)?;
     let root = Dir::from(tmpfs("4m", GUARDED)?);
-    // Any directory serves as its mount point: it becomes the root soon, and the mount namespace is ours alone.
+    // Any directory will do as the mount point, because it becomes the root and the mount namespace is private.
     let mount_point = ["/tmp", "/mnt", "/usr"]
         .into_iter()
         .find(|dir| Path::new(dir).is_dir());
@@ -113,7 +113,7 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
     super::enter_workspace(setup)
 }
 
-/// Takes the trees of the new root from the old one, and collects the symbolic links to make.
+/// Opens the trees of the new root in the old one, and collects the symbolic links to create.
 fn take_trees<'a>(
     setup: &'a Setup,
     open_trees: &'a [PathBuf],
@@ -139,7 +139,7 @@ fn take_trees<'a>(
     for grant in setup.policy.grants_to(Access::Read) {
         mounts.extend(take_held(grant, GUARDED_READ_ONLY)?);
     }
-    // By the working directory, because only root may be able to pass through the directories of its path.
+    // Opened by the working directory, because only root may have access to the directories above it.
     mounts.push(take(
         CWD,
         Path::new("."),
@@ -165,7 +165,7 @@ fn take_trees<'a>(
             }
         }
     }
-    // What the user calls a grant leads there inside, too.
+    // The configured paths of grants are links to their real paths.
     let grants = setup.policy.others().chain([&setup.policy.workspace]);
     links.extend(
         grants
@@ -175,7 +175,7 @@ fn take_trees<'a>(
     Ok(mounts)
 }
 
-/// Takes what is at `path` below `held`, to be mounted at `at`.
+/// Opens the tree at `path` below `held`, to be mounted at `at`.
 fn take<'a>(
     held: impl AsFd,
     path: &Path,
@@ -190,7 +190,7 @@ fn take<'a>(
     })
 }
 
-/// A copy of the mounts at `path`, with more attributes.
+/// Copies the mounts at `path`, with additional attributes.
 fn take_mount(at: impl AsFd, path: &Path, attributes: MountAttrFlags) -> io::Result<OwnedFd> {
     let mount = open_tree(at, path, CLONE_TREE)?;
     sys::set_mount_attributes(mount.as_fd(), attributes, true)?;
@@ -206,7 +206,7 @@ fn make_scratch(root: &Dir) -> Result<()> {
     Ok(())
 }
 
-/// Makes what is not taken from the old root: links and files of `/etc`.
+/// Creates the parts that are not from the old root: links and files of `/etc`.
 fn fill(root: &Dir, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
     make_dirs(root, Path::new("dev"))?;
     for (path, target) in DEVICE_LINKS {
@@ -216,7 +216,7 @@ fn fill(root: &Dir, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Resul
         let path = below_root(path);
         make_dirs(root, path.parent().unwrap_or(&path))?;
         match symlinkat(target, root, &path) {
-            // A directory on the way to another tree, or a link that is there already.
+            // The path is a directory above another tree, or an existing link.
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(Error::from(e).doing(path.display())),
         }
@@ -231,10 +231,10 @@ fn fill(root: &Dir, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Resul
 fn pivot(root: &Dir) -> Result<()> {
     rustix::process::fchdir(root).doing("entering the new root")?;
     match rustix::process::pivot_root(".", ".") {
-        // The old root is now mounted over the new one. Unmounting it removes the last way back.
+        // The old root is now mounted over the new one. Unmounting it removes the last path back.
         Ok(()) => unmount(".", UnmountFlags::DETACH).doing("leaving the old root"),
-        // A system that runs from its initial ramdisk cannot change its root, so the new one covers it. Uncovering it takes
-        // a descriptor outside or a capability, and nothing inside has either.
+        // A system that runs from its initial ramdisk cannot change its root, so the new one covers it. Uncovering it requires
+        // a descriptor outside or a capability; processes inside have neither.
         Err(Errno::INVAL) => {
             mount_move(".", "/").doing("covering the old root")?;
             rustix::process::chroot(".").doing("changing the root")
@@ -265,7 +265,7 @@ fn new_fs(
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// A fresh /proc shows the sandbox's own processes only. Some containers forbid one; then the sandbox has none, which most
+/// A fresh /proc only shows the processes of the sandbox. Some containers forbid it; the sandbox then has no /proc, which most
 /// programs tolerate.
 fn mount_proc(root: &Dir) -> Result<()> {
     make_dirs(root, Path::new("proc"))?;
@@ -274,7 +274,7 @@ fn mount_proc(root: &Dir) -> Result<()> {
         result => result.doing("making /proc")?,
     };
     attach(&proc, root, Path::new("proc")).doing("attaching /proc")?;
-    // Their modes let root write, which the sandbox's user is outside if root owns the workspace.
+    // Their modes let root write, and the sandbox's user is root outside if root owns the workspace.
     for name in PROC_MACHINE {
         let tree = match take_mount(&proc, Path::new(name), MountAttrFlags::MOUNT_ATTR_RDONLY) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -296,7 +296,7 @@ fn mount_proc(root: &Dir) -> Result<()> {
 const BY_DESCRIPTORS: MoveMountFlags =
     MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
 
-/// Attaches a detached mount to a file or directory of the root, following no symbolic link.
+/// Attaches a detached mount to a file or directory of the root without following symbolic links.
 fn attach(tree: &OwnedFd, root: &Dir, path: &Path) -> Result<(), Errno> {
     let target = root.open_at(
         path,
@@ -317,7 +317,7 @@ fn make_dirs(root: &Dir, path: &Path) -> Result<(), Errno> {
     root.make_dirs(path, Mode::from_raw_mode(0o755), Links::Refuse)
 }
 
-/// Makes a directory for a directory, and an empty file for anything else.
+/// Creates a directory for a directory, and an empty file otherwise.
 fn make_mount_point(root: &Dir, path: &Path, tree: &OwnedFd) -> Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode);
     if kind == FileType::Directory {

@@ -1,11 +1,10 @@
 //! The seccomp filter of system calls.
 //!
-//! A list of what is allowed, for all modes, and rules about the arguments of some of it. Whatever else there is, and
-//! whatever kernels are yet to add, does not exist in a sandbox. It is written for the architecture of this build, and kills a
-//! process that calls in the manner of another one, which has other numbers for the same calls.
+//! Consists of a list of allowed calls, for all confinements, and rules about their arguments. All other calls, including those
+//! of future kernels, fail as if they did not exist. The filter is for the architecture of this build, and kills a process that
+//! uses the calls of another architecture, whose numbers differ.
 //!
-//! The crate seccompiler was weighed and left: it saves about 40 lines, and has one errno for each filter where five are
-//! needed.
+//! The crate seccompiler is not used, because it would save only 40 lines and has one errno per filter instead of five.
 
 mod allowed;
 mod program;
@@ -19,20 +18,20 @@ use libc::{c_long, sock_filter};
 use crate::sys;
 use program::{Condition, Rule, bits, has_any, is, is_not, low_half, program};
 
-/// The layers beside the filter, which decide what it must refuse.
+/// Properties of the other layers, which determine the calls that the filter must reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilterContext {
-    /// No namespaces: files are protected when they are opened, and in no other way.
+    /// No namespaces: files are only protected when they are opened.
     pub landlock_alone: bool,
-    /// The families of sockets: [`ALL_FAMILIES`] or fewer.
+    /// Allowed socket families: [`ALL_FAMILIES`] or fewer.
     pub families: &'static [u32],
-    /// As whom the command runs: root owns the system's files.
+    /// UID that the command runs as. Root owns the system's files.
     pub user: u32,
-    /// Landlock or a pid namespace confines signals.
+    /// Whether Landlock or a pid namespace confines signals.
     pub signals_confined: bool,
 }
 
-/// Applies the filter to this process and what it starts.
+/// Applies the filter to this process and its children.
 pub(super) fn enter(context: FilterContext) -> io::Result<()> {
     sys::apply_seccomp_filter(&mut filter(context))
 }
@@ -42,9 +41,9 @@ fn filter(context: FilterContext) -> Vec<sock_filter> {
     program(&Rules::new(context).0, Some(&mut allowed))
 }
 
-/// What only this program may use, refused to a command on top: `openat2`, because a filter cannot see the mode of the file
-/// it creates; `fallocate`, which takes a disk's space faster than anybody looks; and signals to others where nothing else
-/// confines them. Programs fall back to `openat` and to writing.
+/// Returns an additional filter for commands, for calls that only this program may use: `openat2`, because a filter cannot read
+/// the mode of the created file; `fallocate`, which fills a disk faster than it can be monitored; and signals, unless another
+/// layer confines them. Programs fall back to `openat` and to writing.
 pub(super) fn for_command(context: FilterContext) -> Vec<sock_filter> {
     let mut rules = Rules(Vec::new());
     rules.refuse(libc::SYS_openat2, &[], libc::ENOSYS);
@@ -68,7 +67,7 @@ const BY_PATH: &[c_long] = &[
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
-    // fchmodat2 (Linux 6.6), without a name in libc.
+    // fchmodat2 (Linux 6.6), which libc does not define.
     452,
 ];
 #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
@@ -97,7 +96,7 @@ const BY_PATH_HERE: &[c_long] = &[
 const SET_ID: u32 = 0o6000;
 /// `O_CREAT` and `O_TMPFILE` (without its `O_DIRECTORY` bit). Without these flags the kernel ignores the mode.
 const MAKES_FILE: u32 = bits(libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY));
-/// Calls that set a mode, and its argument. 452 is fchmodat2.
+/// Calls that set a mode, and the number of the mode argument. 452 is fchmodat2.
 const MODES: &[(c_long, u32)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
@@ -137,7 +136,7 @@ const ATTRIBUTES_BY_PATH: &[c_long] = &[
     libc::SYS_llistxattr,
 ];
 
-/// Calls that can signal a process by its number.
+/// Calls that can signal a process by its id.
 const SIGNALS: &[c_long] = &[
     libc::SYS_tkill,
     libc::SYS_tgkill,
@@ -145,7 +144,7 @@ const SIGNALS: &[c_long] = &[
     libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
 ];
-/// The flags of `clone` that make a namespace.
+/// Flags of `clone` that create a namespace.
 const NEW_NAMESPACES: u32 = bits(
     libc::CLONE_NEWNS
         | libc::CLONE_NEWCGROUP
@@ -160,7 +159,7 @@ const PRIO_PROCESS: u32 = 0;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 const MSG_FASTOPEN: u32 = bits(libc::MSG_FASTOPEN);
 const DEVICES: [u32; 2] = [libc::S_IFCHR, libc::S_IFBLK];
-/// The type of a socket, without its flags.
+/// Mask for the type of a socket, without its flags.
 const TYPE_MASK: u32 = 0xF;
 const ALL_BITS: u32 = u32::MAX;
 
@@ -170,7 +169,7 @@ const INET6: u32 = bits(libc::AF_INET6);
 const NETLINK: u32 = bits(libc::AF_NETLINK);
 
 pub(super) const ALL_FAMILIES: &[u32] = &[UNIX, INET, INET6, NETLINK];
-/// Without those that have a path: no layer but this one keeps a command from what listens where it can look.
+/// Families without socket paths. Only this filter prevents a command from connecting to services with reachable sockets.
 pub(super) const INTERNET: &[u32] = &[INET, INET6, NETLINK];
 
 struct Rules(Vec<Rule>);
@@ -200,7 +199,7 @@ impl Rules {
         }
     }
 
-    /// Refuses the call unless the argument is one of the values.
+    /// Rejects the call unless the argument is one of the values.
     fn require(&mut self, call: c_long, argument: u32, mask: u32, values: &[u32], errno: i32) {
         let conditions: Vec<_> = values
             .iter()
@@ -241,7 +240,7 @@ impl Rules {
             #[cfg(any(target_arch = "x86_64", target_arch = "arm"))]
             self.refuse(libc::SYS_mknod, &[is(1, libc::S_IFMT, device)], EPERM);
         }
-        // A program left behind must not give its user's rights to whoever starts it outside.
+        // A program that a command leaves behind must not give its user's rights to other users who start it outside.
         for (call, mode) in MODES.iter().chain(MODES_HERE) {
             self.refuse(*call, &[has_any(*mode, SET_ID)], EPERM);
         }
@@ -260,7 +259,7 @@ impl Rules {
         self.require_zero(libc::SYS_prlimit64, 0);
         self.require_zero(libc::SYS_setpriority, 1);
         self.require_zero(libc::SYS_ioprio_set, 1);
-        // Zero is the caller as a process, and as a user everything that is the user's.
+        // Zero means the calling process, but with another kind it means all processes of the user.
         self.require(libc::SYS_setpriority, 0, ALL_BITS, &[PRIO_PROCESS], EPERM);
         self.require(
             libc::SYS_ioprio_set,
@@ -276,7 +275,7 @@ impl Rules {
     }
 
     fn sockets(&mut self, context: FilterContext) {
-        // TCP Fast Open connects without connect.
+        // TCP Fast Open connects without `connect`.
         self.refuse(libc::SYS_sendto, &[has_any(3, MSG_FASTOPEN)], EPERM);
         self.refuse(libc::SYS_sendmsg, &[has_any(2, MSG_FASTOPEN)], EPERM);
         self.refuse(libc::SYS_sendmmsg, &[has_any(3, MSG_FASTOPEN)], EPERM);
@@ -287,7 +286,7 @@ impl Rules {
             context.families,
             libc::EAFNOSUPPORT,
         );
-        // SOCK_RAW (3) serves netlink, which name look-ups use, as well as packets.
+        // SOCK_RAW (3) is used for netlink, which name look-ups need, but also for raw packets.
         self.require(
             libc::SYS_socket,
             1,
@@ -295,7 +294,7 @@ impl Rules {
             &[1, 2, 3, 5],
             libc::EAFNOSUPPORT,
         );
-        // The default, TCP and UDP; not MPTCP, SCTP, ICMP or raw IP. Of netlink only routes, its protocol 0.
+        // Default protocol, TCP and UDP; not MPTCP, SCTP, ICMP or raw IP. Of netlink only routes, its protocol 0.
         self.require(
             libc::SYS_socket,
             2,
@@ -311,7 +310,7 @@ impl Rules {
             libc::EAFNOSUPPORT,
         );
         if !context.families.contains(&UNIX) {
-            // A datagram socket of a pair can send to any path; one of packets in sequence cannot, and Rust starts programs by it.
+            // A datagram pair can send to any path; a sequenced-packet pair cannot, and Rust starts programs with it.
             let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(bits);
             self.require(
                 libc::SYS_socketpair,
@@ -325,23 +324,23 @@ impl Rules {
 
     fn unrestricted_by_landlock(&mut self) {
         self.refuse_all(BY_PATH.iter().chain(BY_PATH_HERE), EPERM);
-        // With a path it changes any file; without one it takes a descriptor, which Landlock had to allow.
+        // With a path it changes any file; without one it needs a descriptor, which Landlock had to allow.
         self.require_zero(libc::SYS_utimensat, 1);
-        // utimensat of 64-bit time, from the table above.
+        // utimensat with 64-bit time, from the ARM table.
         #[cfg(target_arch = "arm")]
         self.require_zero(412, 1);
         self.refuse_all(SYSTEM_V_IPC, libc::ENOSYS);
-        // Programs take this error for "no attributes".
+        // Programs interpret this error as "no attributes".
         self.refuse_all(ATTRIBUTES_BY_PATH, libc::EOPNOTSUPP);
         self.refuse(libc::SYS_inotify_add_watch, &[], libc::ENOSYS);
     }
 
-    /// What may be read can be opened, and to its owner a descriptor is enough for these. A user's modes and times may
-    /// change, because much depends on that, but the owner keeps the right to read; those of root's files may not.
+    /// Rejects changes of read-only files by descriptor, which ownership alone would allow. Modes and times of a user's files
+    /// may change, because many programs need this, except the owner's right to read; those of root's files may not.
     fn changes_of_what_is_only_readable(&mut self, is_root: bool) {
         if is_root {
             self.refuse(libc::SYS_fchmod, &[], EPERM);
-            // Without times it is the present, which writing sets, too.
+            // Without explicit times the current time is set, as writing does.
             self.require_zero(libc::SYS_utimensat, 2);
             #[cfg(target_arch = "arm")]
             self.require_zero(412, 2);
@@ -358,7 +357,7 @@ impl Rules {
 
     fn signals(&mut self) {
         self.refuse_all(SIGNALS, EPERM);
-        // Its own process group is inside.
+        // Zero is the caller's own process group, which is in the sandbox.
         self.require_zero(libc::SYS_kill, 0);
     }
 }

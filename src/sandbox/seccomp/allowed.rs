@@ -1,24 +1,23 @@
-//! The system calls that programs in a sandbox may make. Every other one is answered as a kernel without it would.
+//! System calls that are allowed in a sandbox. All others fail as on a kernel without them.
 //!
-//! It is what sh, coreutils, Python, git, curl, node, compilers, tar, rsync, Perl and `SQLite` call, with the C libraries of
-//! today and of ten years ago. What is not here: mounts, namespaces, modules, tracing and the memory of other processes,
-//! keyrings, BPF, `io_uring`, `userfaultfd`, message queues, handles of files, clocks, swap, quotas; `clone3`, which hides
-//! its flags behind a pointer; and whatever kernels are yet to add. C libraries fall back where there is something to fall
-//! back to.
+//! The calls of sh, coreutils, Python, git, curl, node, compilers, tar, rsync, Perl and `SQLite`, with the C libraries of today
+//! and of ten years ago. Not allowed: mounts, namespaces, modules, tracing and the memory of other processes, keyrings, BPF,
+//! `io_uring`, `userfaultfd`, message queues, handles of files, clocks, swap, quotas; `clone3`, whose flags are in memory that
+//! a filter cannot read; and calls of future kernels. C libraries fall back to older calls if there are any.
 
-// Two hundred names of one kind.
+// About two hundred constants are used.
 #[allow(clippy::wildcard_imports)]
 use libc::*;
 
-/// On every architecture.
+/// Calls of all architectures.
 #[rustfmt::skip]
 pub(super) const EVERYWHERE: &[c_long] = &[
-    // Files that are open.
+    // Open files.
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2, SYS_pwritev2,
     SYS_lseek, SYS_close, 436 /* close_range */, SYS_dup, SYS_dup3, SYS_fcntl, SYS_ioctl, SYS_flock, SYS_fsync, SYS_fdatasync,
     SYS_sync, SYS_syncfs, SYS_ftruncate, SYS_readahead, SYS_sendfile, SYS_splice, SYS_tee, SYS_copy_file_range,
     451 /* cachestat */, SYS_getdents64, SYS_pipe2, SYS_memfd_create,
-    // Files by their paths, and what is written beside their content.
+    // Files by path, and metadata.
     SYS_openat, 437 /* openat2 */, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_mkdirat, SYS_mknodat, SYS_unlinkat, SYS_symlinkat,
     SYS_linkat, SYS_renameat2, SYS_readlinkat, SYS_truncate, SYS_fallocate, SYS_faccessat, 439 /* faccessat2 */,
     SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_umask, SYS_fchmod, SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown,
@@ -45,7 +44,7 @@ pub(super) const EVERYWHERE: &[c_long] = &[
     SYS_sigaltstack, SYS_kill, SYS_tkill, SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, 424 /* pidfd_send_signal */,
     SYS_getitimer, SYS_setitimer, SYS_timer_create, SYS_timer_settime, SYS_timer_gettime, SYS_timer_getoverrun,
     SYS_timer_delete,
-    // Users, and confining oneself further.
+    // Users, and further confinement.
     SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getresuid, SYS_getresgid, SYS_getgroups, SYS_setuid, SYS_setgid,
     SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups, SYS_capget,
     SYS_capset, SYS_seccomp, 444 /* landlock_create_ruleset */, 445 /* landlock_add_rule */, 446 /* landlock_restrict_self */,
@@ -55,12 +54,12 @@ pub(super) const EVERYWHERE: &[c_long] = &[
     SYS_socket, SYS_socketpair, SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_connect, SYS_getsockname, SYS_getpeername,
     SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setsockopt, SYS_getsockopt,
     SYS_shutdown,
-    // System V IPC, which fakeroot and Perl use.
+    // System V IPC, for fakeroot and Perl.
     SYS_msgctl, SYS_msgget, SYS_msgrcv, SYS_msgsnd, SYS_semctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_shmat, SYS_shmctl,
     SYS_shmdt, SYS_shmget,
 ];
 
-/// On this one: the older forms of the above.
+/// Calls of x86-64: older variants of the calls above.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
@@ -79,14 +78,14 @@ pub(super) const HERE: &[c_long] = &[
     SYS_renameat, SYS_newfstatat, SYS_fadvise64, SYS_sync_file_range, SYS_mmap, 163 /* getrlimit */,
     164 /* setrlimit */, SYS_rseq,
 ];
-/// And two of the processor's own.
+/// Includes two calls of the RISC-V architecture.
 #[cfg(target_arch = "riscv64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
     SYS_newfstatat, SYS_fadvise64, SYS_sync_file_range, SYS_mmap, 163 /* getrlimit */,
     164 /* setrlimit */, SYS_rseq, 258 /* riscv_hwprobe */, 259 /* riscv_flush_icache */,
 ];
-/// And those of 32-bit programs, by `arch/arm/tools/syscall.tbl`: wide ids and offsets, and 64-bit time.
+/// Includes calls of 32-bit programs, from `arch/arm/tools/syscall.tbl`: wide ids and offsets, and 64-bit time.
 #[cfg(target_arch = "arm")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
@@ -108,12 +107,12 @@ pub(super) const HERE: &[c_long] = &[
     411 /* timerfd_settime64 */, 412 /* utimensat_time64 */, 413 /* pselect6_time64 */, 414 /* ppoll_time64 */,
     417 /* recvmmsg_time64 */, 420 /* semtimedop_time64 */, 421 /* rt_sigtimedwait_time64 */, 422 /* futex_time64 */,
     423 /* sched_rr_get_interval_time64 */,
-    // The processor's own, above the table.
+    // Calls of the ARM architecture, with numbers above the table.
     0x000f_0002 /* cacheflush */, 0x000f_0005 /* set_tls */, 0x000f_0006 /* get_tls */,
 ];
 
-/// Requests of `ioctl`: of pipes and sockets, of the loopback interface, and copying a file by sharing its blocks. There
-/// are no terminals in a sandbox. Without them an `ioctl` fails as on a file that knows no such request.
+/// Requests of `ioctl`: of pipes and sockets, of the loopback interface, and copying a file by sharing its blocks. Terminals
+/// are not available in a sandbox. Other requests fail as on a file that does not support them.
 #[rustfmt::skip]
 pub(super) const IOCTLS: &[u32] = &[
     0x5411 /* SIOCOUTQ */, 0x541B /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */,
@@ -123,8 +122,8 @@ pub(super) const IOCTLS: &[u32] = &[
     0x8008_6601 /* FS_IOC_GETFLAGS */, 0x8004_6601 /* FS_IOC32_GETFLAGS */, 0xC020_660B /* FS_IOC_FIEMAP */,
 ];
 
-/// Commands of `fcntl`. Not among them are those that have the kernel signal a process when somebody else uses a file, or
-/// make whoever opens a file wait for the holder of a lease or delegation, for which to read is enough.
+/// Commands of `fcntl`. Excludes those that make the kernel signal a process when another process uses a file, and leases and
+/// delegations, which require only read access and make other processes wait when they open the file.
 #[rustfmt::skip]
 pub(super) const FCNTLS: &[u32] = &[
     0 /* F_DUPFD */, 1 /* F_GETFD */, 2 /* F_SETFD */, 3 /* F_GETFL */, 4 /* F_SETFL */, 5 /* F_GETLK */, 6 /* F_SETLK */,

@@ -1,4 +1,4 @@
-//! Rules of the filter, and the program for the kernel that they become.
+//! Rules of the filter, and their compilation to a BPF program.
 
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W,
@@ -15,30 +15,30 @@ pub(super) const ARCH: u32 = 0x4000_0028;
 #[cfg(target_arch = "riscv64")]
 pub(super) const ARCH: u32 = 0xC000_00F3;
 
-/// A refused system call.
+/// A rejected system call.
 pub(super) struct Rule {
     pub call: c_long,
-    /// All must hold.
+    /// Conditions that must all be true.
     pub conditions: Vec<Condition>,
     pub errno: i32,
 }
 
-/// Whether half an argument, under a mask, is or is not a value.
+/// Compares half of an argument, under a mask, with a value.
 #[derive(Clone, Copy)]
 pub(super) struct Condition {
-    /// Offset into `struct seccomp_data`.
+    /// Offset in `struct seccomp_data`.
     pub offset: u32,
     pub mask: u32,
     pub value: u32,
     pub is_equal: bool,
 }
 
-/// C has these constants signed, and the filter compares them unsigned.
+/// Converts a constant that is signed in C; the filter compares unsigned values.
 pub(super) const fn bits(n: libc::c_int) -> u32 {
     u32::from_ne_bytes(n.to_ne_bytes())
 }
 
-/// Offset of an argument's low half. All our architectures are little-endian.
+/// Offset of an argument's low half. All supported architectures are little-endian.
 pub(super) const fn low_half(argument: u32) -> u32 {
     16 + 8 * argument
 }
@@ -63,7 +63,7 @@ pub(super) fn has_any(argument: u32, bits: u32) -> Condition {
     is_not(argument, bits, 0)
 }
 
-/// Offsets into `struct seccomp_data`.
+/// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 
@@ -71,7 +71,7 @@ fn statement(code: u32, k: u32) -> sock_filter {
     jump(code, k, 0, 0)
 }
 
-/// The codes of classic BPF fit 16 bits by definition.
+/// Opcodes of classic BPF have 16 bits by definition.
 fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter {
         code: u16::try_from(code).unwrap_or_default(),
@@ -89,8 +89,8 @@ fn refusal(errno: i32) -> sock_filter {
     statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | bits(errno))
 }
 
-/// Compiles the rules, then the list of allowed calls: each rule becomes a block that refuses or falls through to the next.
-/// Without a list every other call is allowed.
+/// Compiles the rules, then the list of allowed calls. Each rule becomes a block that rejects the call or continues with the
+/// next. Without a list, all other calls are allowed.
 pub(super) fn program(rules: &[Rule], allowed: Option<&mut Vec<c_long>>) -> Vec<sock_filter> {
     let mut out = vec![
         load(ARCHITECTURE),
@@ -110,8 +110,8 @@ pub(super) fn program(rules: &[Rule], allowed: Option<&mut Vec<c_long>>) -> Vec<
         return out;
     };
     allowed.sort_unstable();
-    // A number is asked for its place among the ranges, so that most calls take few steps. Those of x32, which have the
-    // architecture of x86-64, are above all of them.
+    // Compares with ranges of numbers, so that most calls take few steps. The x32 calls, whose architecture is x86-64, have
+    // higher numbers than all ranges.
     for range in allowed.chunk_by(|call, next| *next <= call + 1) {
         let (first, last) = (number(range[0]), number(range[range.len() - 1]));
         out.extend([
@@ -128,11 +128,11 @@ fn number(call: c_long) -> u32 {
     u32::try_from(call).unwrap_or(u32::MAX)
 }
 
-/// What follows the match of a call's number.
+/// Compiles the block that runs if the number of the call matches.
 fn block(rule: &Rule) -> Vec<sock_filter> {
     let mut block = Vec::new();
     for (n, condition) in rule.conditions.iter().enumerate() {
-        // Past the remaining conditions and the refusal.
+        // Skips the remaining conditions and the rejection.
         let remaining = rule.conditions.len() - n - 1;
         let skip = u8::try_from(3 * remaining + 1).unwrap_or(u8::MAX);
         let (jt, jf) = if condition.is_equal {
@@ -146,7 +146,7 @@ fn block(rule: &Rule) -> Vec<sock_filter> {
     }
     block.push(refusal(rule.errno));
     if !rule.conditions.is_empty() {
-        // The next rule expects the number again.
+        // The next rule expects the number to be loaded.
         block.push(load(NUMBER));
     }
     block

@@ -1,4 +1,4 @@
-//! The filter, run as the kernel would run it.
+//! Tests of the filter in a BPF interpreter.
 
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
@@ -86,12 +86,12 @@ fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
             (libc::SYS_clone, &[0x1000_0011], false),
             (libc::SYS_clone3, &[], false),
             (libc::SYS_ioctl, &[0, 0x541B], true),
-            // Settings of a terminal, flags of a file, and room on a disk.
+            // Terminal settings, file flags, and disk space.
             (libc::SYS_ioctl, &[0, 0x5402], false),
             (libc::SYS_ioctl, &[0, 0x4008_6602], false),
             (libc::SYS_ioctl, &[0, 0x4030_582A], false),
             (libc::SYS_ioctl, &[0, 0x5412], false),
-            // The kernel looks at the low half alone.
+            // The kernel ignores the high half.
             (libc::SYS_ioctl, &[0, 0xDEAD_0000_5412], false),
             (libc::SYS_mknodat, &[0, 0, device], false),
             (libc::SYS_mknodat, &[0, 0, fifo], true),
@@ -100,7 +100,7 @@ fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
             (libc::SYS_prlimit64, &[1 << 32], false),
             (libc::SYS_setpriority, &[0, 0, 5], true),
             (libc::SYS_setpriority, &[0, 7, 5], false),
-            // Everything that the user runs.
+            // All processes of the user.
             (libc::SYS_setpriority, &[2, 0, 5], false),
             (libc::SYS_ioprio_set, &[1, 0, 5], true),
             (libc::SYS_ioprio_set, &[3, 0, 5], false),
@@ -113,10 +113,10 @@ fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
             (libc::SYS_io_uring_setup, &[], false),
             (libc::SYS_move_mount, &[], false),
             (libc::SYS_pidfd_getfd, &[], false),
-            // mseal, the last that is known, and the next ones.
+            // mseal, the last known call, and the next number.
             (462, &[], true),
             (463, &[], false),
-            // file_setattr and its like, and message queues.
+            // file_setattr and similar calls, and message queues.
             (466, &[], false),
             (469, &[], false),
             (libc::SYS_mq_open, &[], false),
@@ -134,7 +134,7 @@ fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
             (libc::SYS_fchmod, &[3, 0o4755], false),
             (libc::SYS_openat, &[3, 1, 0o100, 0o644], true),
             (libc::SYS_openat, &[3, 1, 0o100, 0o4644], false),
-            // Without making a file the mode is whatever was in the register.
+            // If the call creates no file, the mode is an arbitrary register value.
             (libc::SYS_openat, &[3, 1, 0, 0o4644], true),
         ] {
             assert_eq!(
@@ -216,7 +216,7 @@ fn signals_stay_inside_where_no_other_layer_confines_them() {
         assert!(kill(0));
         assert!(!allowed(context, libc::SYS_fcntl, &[1, 8, 77]));
         assert!(!allowed(context, libc::SYS_fcntl, &[1, 1024, 1]));
-        // F_SETDELEG, which came after this list.
+        // F_SETDELEG, which is newer than the list.
         assert!(!allowed(context, libc::SYS_fcntl, &[1, 1040, 1]));
         assert!(!allowed(context, libc::SYS_ioctl, &[1, 0x8901]));
         assert!(allowed(context, libc::SYS_fcntl, &[1, 3]));
@@ -281,7 +281,7 @@ fn the_list_of_allowed_calls_has_each_once() {
     let all = [super::allowed::EVERYWHERE, super::allowed::HERE].concat();
     let once: std::collections::BTreeSet<&c_long> = all.iter().collect();
     assert_eq!(once.len(), all.len());
-    // Any call is answered as the list says, also beside the ranges that it is compiled to.
+    // Every number must get the verdict of the list, including numbers between the compiled ranges.
     for call in 0..1000 {
         let verdict = judge(&filter(NAMESPACES), ARCH, call, [1 << 32; 6]);
         let is_known = verdict != libc::SECCOMP_RET_ERRNO | bits(libc::ENOSYS);
