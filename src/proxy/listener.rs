@@ -1,7 +1,7 @@
-//! The way of the sandbox's listener to the proxy outside.
+//! Connects the sandbox's listener with the proxy outside.
 //!
-//! A socket stays in the network namespace it was created in, whoever holds it. The first process of the sandbox binds a
-//! listener on the sandbox's own loopback and sends it to its caller, with a message, before the job is known.
+//! A socket remains in the network namespace that created it, even in another process. The sandbox's first process binds a
+//! listener on the sandbox's loopback and sends it to its caller, along with a message, before it receives the job.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,10 +16,10 @@ use rustix::net::{
 
 use crate::error::Result;
 
-/// The proxy's port on the sandbox's loopback.
+/// Port of the proxy on the sandbox's loopback.
 const PORT: u16 = 3128;
 
-/// The variables by which programs find the proxy.
+/// Returns the environment variables that programs read the proxy from.
 pub(crate) fn environment() -> Vec<(&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PORT}");
     let names = [
@@ -39,7 +39,7 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     variables
 }
 
-/// Reads from a worker's socket, and takes the descriptor that came with it.
+/// Reads from a worker's socket, and takes a descriptor that was sent along.
 pub(crate) fn receive(
     socket: &UnixStream,
     buf: &mut [u8],
@@ -57,7 +57,7 @@ pub(crate) fn receive(
     Ok(received.bytes)
 }
 
-/// Binds the listener inside the sandbox and sends it to `caller` with this message.
+/// Binds the listener in the sandbox and sends it to `caller` with this message.
 pub(crate) fn send(caller: BorrowedFd, message: &[u8]) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", PORT))?;
     let fds = [listener.as_fd()];

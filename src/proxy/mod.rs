@@ -1,8 +1,8 @@
-//! The proxy behind `exec.network = "guarded"`: it connects only where the address guard allows.
+//! The proxy for `exec.network = "guarded"`, which only connects to addresses that the address guard allows.
 //!
-//! The sandbox has a network of its own with one listener in it. The proxy serves that listener from the parent process, so
-//! its clients are untrusted: what they can use up has a bound, and all of it ends with the command. It speaks `CONNECT HOST:PORT` alone.
-//! Nothing of a request's head is forwarded, so no server can read it differently than the proxy did.
+//! The sandbox has a separate network with one listener. The proxy serves this listener from the parent process, so its clients
+//! are untrusted: their use of resources is limited, and all connections end with the command. The only method is `CONNECT
+//! HOST:PORT`. Request heads are not forwarded, so a server cannot interpret them differently from the proxy.
 
 pub(crate) mod listener;
 #[cfg(test)]
@@ -18,17 +18,17 @@ use crate::error::{Context, Error, Result};
 use crate::ssrf::{self, AddressGuard, ConnectError};
 
 const MAX_CONNECTIONS: usize = 32;
-/// The most bytes of a request's head.
+/// Maximum size of a request's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// Time to connect, after the name has been looked up.
+/// Time limit for connecting, after the name look-up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a refused client may be silent before its connection closes.
+/// Maximum silence of a rejected client before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
-/// Pause of the accept loop when it has no free connection, or no descriptor.
+/// Pause of the accept loop when it is out of connections or file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A running proxy. Dropping it stops accepting and closes every connection. A name look-up in progress cannot be
-/// interrupted: its thread connects to nothing afterwards, and ends.
+/// A running proxy. Dropping it stops accepting and closes every connection. A running name look-up cannot be interrupted, but
+/// its thread ends afterwards without connecting.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     listener: Arc<TcpListener>,
@@ -36,7 +36,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
+    /// Serves `listener`, which may belong to another network namespace. Connections use the caller's namespace.
     pub(crate) fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
         let shared = Arc::new(Shared {
             guard,
@@ -67,19 +67,18 @@ impl Drop for Proxy {
         {
             drop(stream.shutdown(Shutdown::Both));
         }
-        // This wakes `accept`.
+        // Wakes `accept`.
         if rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both).is_ok() {
-            // A panic has already been reported by its thread.
+            // A panic was already reported by its thread.
             drop(self.acceptor.take().map(JoinHandle::join));
         }
     }
 }
 
-/// One reference belongs to the proxy, one to the accept loop and one to each connection, so the count bounds the
-/// connections.
+/// The proxy, the accept loop and each connection have one reference, so the reference count limits the connections.
 struct Shared {
     guard: AddressGuard,
-    /// The sockets of all connections; `None` once the proxy has ended.
+    /// Sockets of all connections; `None` after the proxy has ended.
     streams: Mutex<Option<Vec<Weak<TcpStream>>>>,
 }
 
@@ -88,7 +87,7 @@ impl Shared {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the end of the proxy end a connection. Fails after it.
+    /// Registers a connection to be closed when the proxy ends. Fails after the proxy has ended.
     fn register(&self, stream: TcpStream) -> io::Result<Arc<TcpStream>> {
         let stream = Arc::new(stream);
         let mut streams = self.streams();
@@ -117,11 +116,11 @@ fn accept_loop(shared: &Arc<Shared>, listener: &TcpListener) {
         match accepted {
             Ok((client, _)) => {
                 let shared = Arc::clone(shared);
-                // Without a thread, or when serving fails, the connection just closes.
+                // If the thread cannot start, or serving fails, the connection is closed.
                 let work = move || drop(serve(&shared, client));
                 drop(thread::Builder::new().name("proxy".to_owned()).spawn(work));
             }
-            // Without a free descriptor, trying again at once would spin.
+            // Without a free descriptor, an immediate retry would spin.
             Err(_) => thread::sleep(PAUSE),
         }
     }
@@ -145,7 +144,7 @@ fn serve(shared: &Shared, client: TcpStream) -> io::Result<()> {
     })
 }
 
-/// Copies what comes from one socket to another, until its end, which is passed on, or a failure, which ends both.
+/// Copies from one socket to another. Forwards the end of the stream; a failure closes both.
 fn carry(mut from: &TcpStream, mut to: &TcpStream) {
     let copied = io::copy(&mut from, &mut to).and_then(|_| to.shutdown(Shutdown::Write));
     if copied.is_err() {
@@ -154,7 +153,7 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream) {
     }
 }
 
-/// Reads a request's head, and what the client sent after it.
+/// Reads a request's head, and returns it with the bytes that followed it.
 fn read_head(mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
     const END: &[u8] = b"\r\n\r\n";
     let mut read = Vec::new();
@@ -165,7 +164,7 @@ fn read_head(mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             result => result?,
         };
-        // The end may lie across two pieces.
+        // The end may be split between two reads.
         let from = read.len().saturating_sub(END.len() - 1);
         read.extend_from_slice(&piece[..n]);
         if read.len() > MAX_HEAD {
@@ -182,7 +181,7 @@ fn read_head(mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
     }
 }
 
-/// The proxy's own answer to a request that gets no tunnel.
+/// The proxy's response to a request that gets no tunnel.
 struct Refusal {
     status: &'static str,
     /// One sentence.
@@ -213,7 +212,7 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// The host and port of `CONNECT HOST:PORT HTTP/1.1`. Whether the host is a valid one is the guard's decision.
+/// Parses the host and port of `CONNECT HOST:PORT HTTP/1.1`. The guard validates the host.
 fn target(head: &str) -> Result<(&str, u16), Refusal> {
     let bad = || Refusal::new("400 Bad Request", "the request is not CONNECT HOST:PORT");
     let mut words = head.lines().next().unwrap_or_default().split(' ');
@@ -230,7 +229,7 @@ fn target(head: &str) -> Result<(&str, u16), Refusal> {
     Ok((host, port.parse().map_err(|_| bad())?))
 }
 
-/// Connects to what the request names, if the guard allows every address of it.
+/// Connects to the requested host if the guard allows all of its addresses.
 fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
     let (host, port) = target(head)?;
     let gateway = |why: String| Refusal::new("502 Bad Gateway", why);
@@ -245,7 +244,7 @@ fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
         }
         ConnectError::Unreachable(e) => gateway(e.message),
     })?;
-    // The look-up may outlast the proxy.
+    // The proxy may have ended during the look-up.
     if !shared.is_running() {
         return Err(gateway("the proxy has ended".to_owned()));
     }
@@ -254,8 +253,8 @@ fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
     Ok(shared.register(remote)?)
 }
 
-/// Answers, then reads on for a while: closing a socket with unread input resets the connection, and the client might
-/// lose the answer.
+/// Sends the rejection, then reads until the client is silent, because closing a socket with unread input resets the
+/// connection, and the client might lose the response.
 fn refuse(mut client: &TcpStream, refusal: &Refusal) -> io::Result<()> {
     client.write_all(refusal.text().as_bytes())?;
     client.shutdown(Shutdown::Write)?;

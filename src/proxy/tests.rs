@@ -1,5 +1,5 @@
-//! The proxy over real sockets. Servers are on the loopback, so the guard that lets them be reached is the open one; the
-//! shut one is proved by a server that is never knocked at.
+//! Tests of the proxy with real sockets. Servers are on the loopback, which only an open guard allows; a closed guard is tested
+//! with a server that must not receive a connection.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Longer than anything here takes: only a fault runs into it.
+/// Longer than any test step takes, so that only a bug exceeds it.
 const WAIT: Duration = Duration::from_secs(20);
 
 fn start(guard: AddressGuard) -> (Proxy, SocketAddr) {
@@ -32,7 +32,7 @@ fn would_block(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// All that still arrives. A reset at the end of it is an end, too; silence is not.
+/// Returns all remaining output. A reset also counts as the end; silence does not.
 fn rest(mut stream: &TcpStream) -> String {
     let mut all = Vec::new();
     let mut piece = [0; 4096];
@@ -49,10 +49,10 @@ fn rest(mut stream: &TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// What the proxy says to somebody who sends `request` and waits.
+/// Returns the proxy's response to a client that sends `request` and waits.
 fn ask(proxy: SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut client = dial(proxy);
-    // It may have been told no before it had said everything.
+    // The proxy may have rejected the request before reading all of it.
     drop(client.write_all(request.as_ref()));
     rest(&client)
 }
@@ -65,7 +65,7 @@ fn assert_status(answer: &str, status: u16) {
     );
 }
 
-/// A server for one connection; its thread ends with what `talk` returns.
+/// Starts a server for one connection. The thread returns the result of `talk`.
 fn server<T: Send + 'static>(
     talk: impl FnOnce(TcpStream) -> T + Send + 'static,
 ) -> (u16, JoinHandle<T>) {
@@ -79,7 +79,7 @@ fn server<T: Send + 'static>(
     (port, thread)
 }
 
-/// Reads until what arrived ends with `end`.
+/// Reads until the received text ends with `end`.
 fn read_until(mut stream: &TcpStream, end: &str) -> String {
     let mut all = Vec::new();
     let mut byte = [0];
@@ -90,7 +90,7 @@ fn read_until(mut stream: &TcpStream, end: &str) -> String {
     String::from_utf8(all).unwrap()
 }
 
-/// A client with a tunnel to `port`.
+/// Returns a client with a tunnel to `port`.
 fn tunnel(proxy: SocketAddr, port: u16) -> TcpStream {
     let mut client = dial(proxy);
     client
@@ -100,7 +100,7 @@ fn tunnel(proxy: SocketAddr, port: u16) -> TcpStream {
     client
 }
 
-/// A listener that wants nobody to come.
+/// A listener that must not receive a connection.
 struct Untouched(TcpListener);
 
 impl Untouched {
@@ -130,7 +130,7 @@ fn a_tunnel_carries_both_ways_and_passes_on_the_end_of_each_half() {
         stream.write_all(heard.as_bytes()).unwrap();
     });
     let mut client = dial(address);
-    // What is sent before the tunnel stands belongs into it.
+    // Bytes sent before the tunnel is established belong to the tunnel.
     client
         .write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\nearly, ").as_bytes())
         .unwrap();
@@ -252,7 +252,7 @@ fn a_head_of_ten_megabytes_is_refused_at_sixteen_kilobytes() {
     );
 }
 
-/// A guard that each of the proxy's threads holds, and the token that counts them.
+/// Returns a guard that each of the proxy's threads holds, and a token to count the references.
 fn counted() -> (AddressGuard, Arc<()>) {
     let token = Arc::new(());
     let held = token.clone();
@@ -279,7 +279,7 @@ fn dropping_the_proxy_ends_everything_it_has() {
     let (port, quiet) = server(|stream| rest(&stream));
     let resting = tunnel(address, port);
 
-    // Nobody reads what this server says, so the proxy is left with bytes that it cannot write.
+    // The server's output is not read, so the proxy has bytes that it cannot write.
     let (stuck, is_stuck) = mpsc::channel();
     let (port, flood) = server(move |mut stream| {
         stream
@@ -347,7 +347,7 @@ fn plain_http_is_refused_with_a_sentence_and_malformed_requests_go_nowhere() {
     ] {
         assert_status(&ask(address, format!("{request}\r\n\r\n")), 400);
     }
-    // The guard refuses a host that is none.
+    // The guard rejects an invalid host.
     for target in [
         format!("x@{host}"),
         format!("{host}:{port}"),
@@ -418,7 +418,7 @@ fn a_look_up_that_outlasts_the_proxy_connects_to_nothing() {
     let guard = AddressGuard::new(true).with_lookup(move |_, port| {
         let _ = &held;
         asked.send(()).unwrap();
-        // The end of the test is the answer.
+        // Blocks until the end of the test, which drops the sender.
         assert!(answered.lock().unwrap().recv().is_err());
         Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
     });
