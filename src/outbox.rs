@@ -1,9 +1,9 @@
-//! Messages to chats, kept until they are delivered.
+//! Messages to chats, stored until they are delivered.
 //!
-//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also has what is not answered yet, and what conversations
-//! are told with their next turn. Any process may post; the holder of the sender's lock delivers: the gateway, or another process
-//! while none runs. Delivery is at least once: that a message is sent is not synced, so a power cut may repeat what was sent last.
-//! Files to send are copies in `state/outbox/`.
+//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also contains unanswered messages and notes for the next
+//! turn of conversations. Any process may post; the process with the sender's lock delivers: the gateway, or another process if
+//! no gateway is running. Delivery is at least once: sent messages are recorded without a sync, so the last messages may be
+//! sent again after a power cut. Files to send are copies in `state/outbox/`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -29,19 +29,19 @@ pub(crate) struct Item {
     pub to: String,
     /// Markdown.
     pub text: String,
-    /// A file to send along, by its name in `state/outbox/`; empty for none.
+    /// Name of a file in `state/outbox/` to send along; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// The name that people see it under.
+    /// Display name of the file.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Rows of buttons below it.
+    /// Rows of buttons after the text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buttons: Vec<Vec<Button>>,
-    /// The question that it asks; empty for none.
+    /// Id of the question in the message; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub question: String,
-    /// The sent message in whose place it comes; 0 for none.
+    /// Id of the sent message that it replaces; 0 for none.
     #[serde(skip_serializing_if = "is_none")]
     pub edits: i64,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Item {
 #[serde(default)]
 pub(crate) struct Button {
     pub text: String,
-    /// What its press says to the program, 64 bytes at most.
+    /// Data of the button, up to 64 bytes.
     pub data: String,
 }
 
@@ -74,28 +74,28 @@ impl Item {
 pub(crate) struct Pending {
     pub id: String,
     pub item: Item,
-    /// How many of its pieces are sent.
+    /// Number of sent pieces.
     pub pieces: usize,
-    /// How often it was being sent when the program ended.
+    /// Number of times that the program ended while sending it.
     pub starts: u32,
 }
 
-/// What became of a message.
+/// Delivery state of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryState {
     Pending,
     Sent,
-    /// It will never be accepted; the reason.
+    /// It is rejected permanently, for this reason.
     GivenUp(String),
 }
 
-/// What the conversation of a chat is told of a message that comes from elsewhere.
+/// A note for the chat's conversation about a message from elsewhere.
 pub(crate) struct Note<'a> {
-    /// Says where it comes from.
+    /// Title with the source of the message.
     pub title: &'a str,
-    /// The conversation that sends it. If it is the chat's own, it needs no note.
+    /// Conversation of the sender. The chat's own conversation needs no note.
     pub from: &'a str,
-    /// The text, if it is not the message's.
+    /// Text, if it differs from the message.
     pub text: &'a str,
 }
 
@@ -105,9 +105,9 @@ pub(crate) struct Outbox {
     queue: Arc<Queue>,
 }
 
-/// Which items of the queue are messages to chats.
+/// Kind of the queue's items that are messages to chats.
 const KIND: &str = "out";
-/// The longest reason for giving up, in bytes.
+/// Maximum length of the reason for giving up, in bytes.
 const MAX_REASON: usize = 200;
 
 impl Outbox {
@@ -116,7 +116,7 @@ impl Outbox {
         Self { home, queue }
     }
 
-    /// The queue that holds the messages.
+    /// Queue with the messages.
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
@@ -125,25 +125,25 @@ impl Outbox {
         self.home.state().join("outbox")
     }
 
-    /// The path of a file to send, by its name in [`Item::file`].
+    /// Returns the path of a file to send, by its name in [`Item::file`].
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.files().join(name)
     }
 
-    /// A new file to fill, keep and then post, and its name. Hold it until it is posted.
+    /// Creates a file to fill, keep and then post, and returns it with its name. It must not be dropped before it is posted.
     pub(crate) fn new_file(&self) -> Result<(NewFile, String)> {
         let name = fresh_id();
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
-    /// Posts a message and returns its id. `answered` are the items of the queue that it ends. On disk when this returns.
+    /// Posts a message and returns its id. `answered` are the items of the queue that it ends. Writes to disk before returning.
     pub(crate) fn post(&self, item: &Item, answered: &[String]) -> Result<String> {
         let id = fresh_id();
         self.add(&id, item, Vec::new(), answered)?;
         Ok(id)
     }
 
-    /// The same; with a note, as [`Outbox::post_and_note`] does.
+    /// Posts a message with an optional note; see [`Outbox::post`] and [`Outbox::post_and_note`].
     pub(crate) fn post_noted(
         &self,
         item: &Item,
@@ -156,8 +156,8 @@ impl Outbox {
         }
     }
 
-    /// The same for a message that comes from elsewhere: the conversation of its chat is told, so that a reply there has something
-    /// to refer to, and a running gateway, which delivers it.
+    /// Posts a message from elsewhere. Its chat's conversation gets a note, so that a reply there has context, and a running
+    /// gateway is notified to deliver the message.
     pub(crate) fn post_and_note(
         &self,
         item: &Item,
@@ -182,7 +182,7 @@ impl Outbox {
         Ok(id)
     }
 
-    /// Adds a message to the queue, with others in the same write.
+    /// Adds a message to the queue, with other entries in the same write.
     fn add(&self, id: &str, item: &Item, mut others: Vec<Entry>, ended: &[String]) -> Result<()> {
         telegram_chat(&item.to)?;
         others.push(Entry::new(id, KIND, item));
@@ -190,7 +190,7 @@ impl Outbox {
         added.doing("keeping a message to be sent")
     }
 
-    /// Records how many pieces are sent.
+    /// Records the number of sent pieces.
     pub(crate) fn progress(&self, id: &str, pieces: usize) -> Result<()> {
         self.queue
             .part(id, u32::try_from(pieces).unwrap_or(u32::MAX))
@@ -199,12 +199,12 @@ impl Outbox {
     /// Records that a message is sent.
     pub(crate) fn done(&self, id: &str) -> Result<()> {
         self.queue.done(&[id.to_owned()])?;
-        // What cannot be removed now is removed with the next message.
+        // A failed removal is repeated with the next message.
         drop(self.remove_orphans());
         Ok(())
     }
 
-    /// Records that a message will never be accepted.
+    /// Records that a message is rejected permanently.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
         self.queue.give_up(id, &one_line(why, MAX_REASON))?;
         drop(self.remove_orphans());
@@ -216,7 +216,7 @@ impl Outbox {
         self.queue.add(&[Entry::new(id, KIND, item)])
     }
 
-    /// The messages to send, the oldest first.
+    /// Returns the messages to send, oldest first.
     pub(crate) fn pending(&self) -> Result<Vec<Pending>> {
         let entries = self.queue.entries(KIND).doing("reading the outbox")?;
         let pending = |entry: Entry| Pending {
@@ -228,7 +228,7 @@ impl Outbox {
         Ok(entries.into_iter().map(pending).collect())
     }
 
-    /// What became of a message. One that is not remembered counts as sent.
+    /// Returns the delivery state of a message. An unknown message counts as sent.
     pub(crate) fn outcome(&self, id: &str) -> Result<DeliveryState> {
         if let Some(why) = self.queue.given_up(id)? {
             return Ok(DeliveryState::GivenUp(why));
@@ -241,12 +241,12 @@ impl Outbox {
         })
     }
 
-    /// The lock to hold while delivering: two senders would send messages twice.
+    /// Acquires the lock for delivering, which prevents a second sender from sending messages twice.
     pub(crate) fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
         Lock::acquire(&self.home.lock("sender"), wait, cancel)
     }
 
-    /// Removes the files that no pending message has: of those sent, and of crashes.
+    /// Removes files without a pending message, after sending or after a crash.
     fn remove_orphans(&self) -> Result<()> {
         let entries = match fs_err::read_dir(self.files()) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
@@ -261,9 +261,9 @@ impl Outbox {
             {
                 continue;
             }
-            // A file that is locked is being filled, to be posted next.
+            // A locked file is being filled, and will be posted next.
             if let Ok(_lock) = Lock::acquire(&entry.path(), Duration::ZERO, &Cancel::new(None)) {
-                // Its author held the lock until it was posted, which may be just now.
+                // Its author held the lock until it was posted, possibly just now.
                 let is_posted = self
                     .pending()?
                     .iter()
@@ -277,7 +277,7 @@ impl Outbox {
     }
 }
 
-/// An id that no other message in an outbox has.
+/// Returns an id that is unique in all outboxes.
 pub(crate) fn fresh_id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now()

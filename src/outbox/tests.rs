@@ -1,4 +1,4 @@
-//! The outbox keeps what was posted, through compactions and crashes.
+//! Posted messages survive compactions and crashes.
 
 use super::*;
 use crate::storage::tests::{read_dir, replace_steps, restore_dir};
@@ -70,7 +70,7 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
     drop(filling);
     assert!(!outbox.file(&name).exists());
     assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
-    // Redirected, it takes its file along.
+    // A redirected message retains its file.
     let pending = outbox.pending().unwrap().remove(0);
     let mut item = pending.item;
     item.to = "telegram:-2".into();
@@ -134,11 +134,11 @@ fn what_became_of_something_is_known_through_renewals() {
         );
     }
     let left = outbox.pending().unwrap();
-    // What has been said of it is not said again.
+    // The sent pieces are not sent again.
     assert_eq!((left.len(), left[0].pieces), (1, 3));
     outbox.give_up(&left[0].id, "chat not found").unwrap();
     assert_eq!(outbox.outcome(&moved).unwrap(), refused);
-    // Only the last ones are remembered, so that the file stays short.
+    // Only the last failures are stored, which limits the size of the file.
     for n in 0..1000 {
         outbox
             .give_up(&format!("{n}-0-0"), "chat not found")
@@ -214,7 +214,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         assert_eq!(texts(), left, "cut at {cut}");
     }
 
-    // A compaction, which leaves out what is done.
+    // A compaction, which drops finished items.
     restore_dir(&state, &whole);
     let long = outbox.post(&item("x".repeat(300 << 10)), &[]).unwrap();
     let before = read_dir(&state);
@@ -251,7 +251,7 @@ fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
             outbox.post(&item, &[]).unwrap()
         })
         .collect();
-    // What is no directory has no files to remove.
+    // A file in place of the directory has no files to remove.
     fs_err::write(root.join("state/outbox"), "").unwrap();
     outbox.done(&ids[0]).unwrap();
     outbox.give_up(&ids[1], "chat not found").unwrap();
