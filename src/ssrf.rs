@@ -1,21 +1,21 @@
-//! The address guard against server-side request forgery: which hosts a model may make this program connect to.
+//! The address guard against server-side request forgery: restricts the hosts that a model can make this program connect to.
 //!
-//! A model that has read a hostile page asks for `http://127.0.0.1/`, for the router, or for the metadata service that
-//! hands out a cloud machine's credentials. So a host is looked up once, every address of the answer is checked, and the
-//! connection goes to one of those addresses: a name server that changes its answer is not asked again.
+//! A model that has read a hostile page may request `http://127.0.0.1/`, the router, or the metadata service with a cloud
+//! machine's credentials. So a host is looked up once, all addresses of the answer are checked, and the connection uses one of
+//! these addresses. A name server that changes its answer is not asked again.
 //!
-//! Ranges are those of the IANA special-purpose address registries. IPv6 is allow-listed: only `2000::/3` is assigned to
-//! the public internet, so everything outside it is refused. IPv6 addresses that embed an IPv4 address:
+//! Ranges are from the IANA special-purpose address registries. IPv6 is allow-listed. Only `2000::/3` is assigned to the public
+//! internet, so all other addresses are rejected. IPv6 addresses that embed an IPv4 address:
 //!
-//! - `::ffff:a.b.c.d` (mapped): the kernel connects to a.b.c.d, so that is checked;
+//! - `::ffff:a.b.c.d` (mapped): the kernel connects to a.b.c.d, so that address is checked;
 //! - `64:ff9b::a.b.c.d` (NAT64): a.b.c.d is checked. Refusing it would cut off IPv6-only networks, which reach every
 //!   IPv4 host this way;
 //! - `64:ff9b:1::/48` (local NAT64): refused, because each network places the address differently;
 //! - `2002::/16` (6to4), `2001::/32` (Teredo), `::a.b.c.d` (compatible): refused. They are obsolete, and the embedded
 //!   address may be only the relay's.
 //!
-//! A public address is refused, too, if an interface of this machine has it or is in its network: what listens there may
-//! trust its neighbours. Interfaces come and go, so they are asked at each connection.
+//! A public address is also rejected if it belongs to an interface of this machine or to its network, because services there
+//! may trust their neighbours. Interfaces come and go, so they are read at each connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// The setting behind [`AddressGuard::new`].
+/// Setting for [`AddressGuard::new`].
 const SETTING: &str = "tools.web.fetch.allow_private";
 
-/// Turns a name and a port into addresses.
+/// Looks up the addresses of a name and a port.
 type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
-/// Lists the addresses of this machine's interfaces, and the lengths of their networks' prefixes.
+/// Returns the addresses of this machine's interfaces, and the prefix lengths of their networks.
 type Interfaces = fn() -> io::Result<Vec<(IpAddr, u32)>>;
 
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub(crate) struct AddressGuard {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The guard forbids it. The hint names the setting that would allow it, if there is one.
+    /// Rejected by the guard. The hint is the setting that would allow the address, if there is one.
     Refused(Error),
     /// The look-up or the connection failed.
     Unreachable(Error),
@@ -56,10 +56,10 @@ impl From<ConnectError> for Error {
     }
 }
 
-/// An address outside the public internet, and what it is.
+/// A description of an address outside the public internet.
 #[derive(Clone, Copy)]
 enum Special {
-    /// This machine or one of its networks: the user may allow it.
+    /// This machine or one of its networks, which the user may allow.
     Private(&'static str),
     Never(&'static str),
 }
@@ -75,11 +75,10 @@ const DOCUMENTATION: Special = Never("reserved for documentation");
 const TUNNEL: Special = Never("a tunnel to an IPv4 address");
 const RESERVED: Special = Never("a reserved address");
 
-/// Base address, prefix length, meaning; the first match counts.
+/// Base address, prefix length, meaning; the first match wins.
 ///
-/// Metadata services come before the private range that contains them (Alibaba's 100.100.100.200, Amazon's
-/// `fd00:ec2::/32`, Google's `fd20:ce::254`) or lie in no special range at all (Azure's 168.63.129.16). Oracle's is in
-/// 192.0.0.0/24.
+/// Metadata services precede the private range that contains them (Alibaba's 100.100.100.200, Amazon's `fd00:ec2::/32`,
+/// Google's `fd20:ce::254`) or are in no special range (Azure's 168.63.129.16). Oracle's is in 192.0.0.0/24.
 const SPECIAL: &[(Ipv6Addr, u32, Special)] = &[
     v4([100, 100, 100, 200], 32, METADATA),
     v4([168, 63, 129, 16], 32, METADATA),
@@ -127,7 +126,7 @@ const SPECIAL: &[(Ipv6Addr, u32, Special)] = &[
     ),
 ];
 
-/// An IPv4 range as its mapped IPv6 range.
+/// Converts an IPv4 range to its mapped IPv6 range.
 const fn v4([a, b, c, d]: [u8; 4], length: u32, what: Special) -> (Ipv6Addr, u32, Special) {
     (
         Ipv4Addr::new(a, b, c, d).to_ipv6_mapped(),
@@ -138,13 +137,13 @@ const fn v4([a, b, c, d]: [u8; 4], length: u32, what: Special) -> (Ipv6Addr, u32
 
 /// NAT64 (RFC 6052): the last 32 bits are the IPv4 address.
 const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
-/// Assigned to the public internet.
+/// Range that is assigned to the public internet.
 const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
 
 impl AddressGuard {
-    /// `allow_private` also allows loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, 198.18/15, `fc00::/7` and
-    /// `fec0::/10`, and the networks of this machine's interfaces. Link-local addresses and cloud metadata services stay
-    /// refused.
+    /// Creates a guard. `allow_private` also allows loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, 198.18/15, `fc00::/7` and
+    /// `fec0::/10`, and the networks of this machine's interfaces. Link-local addresses and cloud metadata services are always
+    /// rejected.
     pub(crate) fn new(allow_private: bool) -> Self {
         let lookup = Arc::new(|host: &str, port| Ok((host, port).to_socket_addrs()?.collect()));
         Self {
@@ -180,11 +179,11 @@ impl AddressGuard {
         }
     }
 
-    /// Looks `host` up once and checks every address. Connect to these addresses and nothing else: the next look-up may
-    /// answer differently. The look-up blocks as long as the system resolver does.
+    /// Looks up `host` once and checks every address. Callers must connect only to these addresses, because the next look-up
+    /// may have another answer. The look-up blocks as long as the system resolver does.
     ///
-    /// `host` is a name or an address, IPv6 with or without brackets. The system resolver also reads `127.1` and
-    /// `0x7f000001` as addresses; the address it answers with is checked, so no notation gets past the guard.
+    /// `host` is a name or an address, IPv6 with or without brackets. The system resolver also accepts `127.1` and `0x7f000001`
+    /// as addresses; the resulting address is checked, so no notation bypasses the guard.
     pub(crate) fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
         let name = host
             .strip_prefix('[')
@@ -221,8 +220,8 @@ impl AddressGuard {
     }
 }
 
-/// Connects to the first of `addresses`, as [`AddressGuard::resolve`] returned them, that answers within its share of
-/// `timeout`: a silent one must not use up the time of the next.
+/// Connects to the first of `addresses` from [`AddressGuard::resolve`] that responds within its share of `timeout`, so that a
+/// silent address does not use up the time of the next.
 pub(crate) fn connect(
     addresses: &[SocketAddr],
     timeout: Duration,
@@ -245,8 +244,8 @@ fn unreachable(message: String) -> ConnectError {
     ConnectError::Unreachable(Error::failed(message))
 }
 
-/// Whether `host` is this machine or one of its networks, as far as that shows without a look-up. A name of one label is
-/// a container's or a machine's in the same network.
+/// Whether `host` is this machine or in one of its networks, judging without a look-up. A single-label name is a container's or
+/// another machine's in this network.
 pub(crate) fn is_private(host: &str) -> bool {
     const SUFFIXES: [&str; 6] = [
         ".localhost",
@@ -266,7 +265,7 @@ fn within(address: Ipv6Addr, base: Ipv6Addr, length: u32) -> bool {
     (address.to_bits() ^ base.to_bits()) >> (128 - length) == 0
 }
 
-/// The address that a connection goes to in the end, IPv4 as mapped.
+/// Returns the final destination of a connection, with IPv4 as mapped.
 fn destination(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -289,14 +288,14 @@ fn special(address: IpAddr) -> Option<Special> {
         .or((!is_public).then_some(RESERVED))
 }
 
-/// What an address is if it lies in a network of `interfaces`.
+/// Describes an address in a network of `interfaces`; `None` for other addresses.
 fn of_interface(address: IpAddr, interfaces: &[(IpAddr, u32)]) -> Option<Special> {
     let address = destination(address);
     let is_own = |(own, _): &(IpAddr, u32)| destination(*own) == address;
     let is_near = |(own, length): &(IpAddr, u32)| match own {
-        // A prefix of nothing is a default route, not a network.
+        // An empty prefix is a default route, not a network.
         IpAddr::V4(_) => *length > 0 && within(address, destination(*own), 96 + length),
-        // DHCPv6 hands out single addresses of a network that is a /64.
+        // DHCPv6 assigns single addresses of a network that is a /64.
         IpAddr::V6(own) => {
             within(*own, GLOBAL, 3) && *length > 0 && within(address, *own, (*length).min(64))
         }

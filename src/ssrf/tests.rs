@@ -1,4 +1,4 @@
-//! Which addresses are refused, however they are written.
+//! Rejected addresses in all notations.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ fn connect_to(guard: &AddressGuard, host: &str, port: u16) -> Result<TcpStream, 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
     Open,
-    /// Open with `allow_private`.
+    /// Allowed with `allow_private`.
     Home,
     Shut,
 }
@@ -58,7 +58,7 @@ const HOSTS: &[(&str, Verdict)] = &[
     ("[::ffff:127.0.0.1]", Home),
     ("[0:0:0:0:0:ffff:7f00:1]", Home),
     ("[64:ff9b::7f00:1]", Home),
-    // Networks of its own.
+    // Local networks.
     ("10.0.0.1", Home),
     ("0xa000001", Home),
     ("10.1", Home),
@@ -74,7 +74,7 @@ const HOSTS: &[(&str, Verdict)] = &[
     ("[fdff:ffff::1]", Home),
     ("[fec0::1]", Home),
     ("[::ffff:10.0.0.1]", Home),
-    // Where clouds keep credentials.
+    // Metadata services with cloud credentials.
     ("169.254.169.254", Shut),
     ("2852039166", Shut),
     ("0xa9fea9fe", Shut),
@@ -112,7 +112,7 @@ const HOSTS: &[(&str, Verdict)] = &[
     ("[100::1]", Shut),
     ("[5f00::1]", Shut),
     ("[2001:10::1]", Shut),
-    // Tunnels, whatever is inside.
+    // Tunnels, regardless of the embedded address.
     ("[::127.0.0.1]", Shut),
     ("[::8.8.8.8]", Shut),
     ("[2002:7f00:1::]", Shut),
@@ -123,7 +123,7 @@ const HOSTS: &[(&str, Verdict)] = &[
 
 #[test]
 fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
-    // The system resolver reads them all without asking a name server.
+    // The system resolver parses all of them without a name server.
     let opens = |allow_private: bool, host: &str| {
         AddressGuard::new(allow_private).resolve(host, 80).is_ok()
     };
@@ -203,7 +203,7 @@ fn every_address_of_a_name_is_returned_with_the_port_asked_for() {
 
 #[test]
 fn this_machines_own_public_addresses_and_networks_are_private() {
-    // A machine in a data centre. Documentation prefixes would be refused anyhow.
+    // A machine in a data centre. Documentation prefixes would always be rejected.
     let interfaces: Interfaces = || {
         let four = [
             ("127.0.0.1", 8),
@@ -322,7 +322,7 @@ fn the_system_knows_localhost_and_the_guard_refuses_it() {
     assert!(AddressGuard::new(true).resolve("localhost", 80).is_ok());
 }
 
-/// A name server that gives `first` to whoever asks first, and `then` to all later ones; and how often it was asked.
+/// A name server that returns `first` to the first query, and `then` to later ones; and its number of queries.
 fn rebinding(
     guard: AddressGuard,
     first: &'static str,
