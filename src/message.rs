@@ -1,6 +1,6 @@
-//! The parts of a conversation, and their form on disk.
+//! Parts of a conversation, and their format on disk.
 //!
-//! The fields of a session line follow the OpenAI chat API, so that a session file reads like the request it becomes.
+//! The fields of a session line follow the OpenAI chat API, so that a session file resembles its requests.
 
 pub(crate) mod kind;
 mod media;
@@ -22,48 +22,48 @@ pub(crate) use media::{
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Instructions within a conversation.
+    /// Instructions in a conversation.
     System(String),
-    /// What the user said.
+    /// A message of the user.
     User(User),
-    /// What the model said.
+    /// A reply of the model.
     Assistant(Reply),
     /// The result of a tool call.
     ToolResult(ToolResult),
 }
 
-/// What the user said.
+/// A message of the user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// The text.
+    /// Text of the message.
     pub content: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     /// Images, PDF files and recordings.
     pub media: Vec<Media>,
-    /// When the user said it, as RFC 3339 in UTC; empty if unknown. The store writes it as the time of the line.
+    /// Time of the message, as RFC 3339 in UTC; empty if unknown. Stored as the time of the line.
     #[serde(skip_serializing)]
     pub time: String,
-    /// The same time as local clocks showed it, with weekday, offset and zone; empty if unknown.
+    /// Local time of the message with weekday, offset and zone; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local_time: String,
-    /// The channel's ids of the message, several if it joins several; the model does not see them.
+    /// The channel's ids of the message, several if messages were joined; hidden from the model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<String>,
-    /// How it came.
+    /// Role of the message in its conversation.
     #[serde(skip_serializing_if = "is_default")]
     pub kind: UserKind,
-    /// The title that lists show for a conversation that begins with this message; empty: the text. The model does not see it.
+    /// Title in lists of a conversation that starts with this message; empty for the text. Hidden from the model.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Text that goes below the message while it is the newest. Not stored; it comes last, so that the message without it is
-    /// a prefix, for prompt caches.
+    /// Text after the message while it is the newest. Not stored. It comes last, so that the message without it is a prefix,
+    /// for prompt caches.
     #[serde(skip)]
     pub notes: String,
 }
 
 impl User {
-    /// The time that the model sees: unchanged on every later turn, so that prompt caches hit.
+    /// Returns the time for the model, which is identical in every later turn, so that prompt caches hit.
     pub(crate) fn shown_time(&self) -> &str {
         if self.local_time.is_empty() {
             &self.time
@@ -73,62 +73,61 @@ impl User {
     }
 }
 
-/// How a message of the user came into its conversation.
+/// Role of a user's message in its conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UserKind {
-    /// A turn begins with it.
+    /// Starts a turn.
     #[default]
     Question,
-    /// A turn that was running took it in.
+    /// Received by a running turn.
     Steering,
-    /// It tells what was sent to the chat from elsewhere, and belongs to no turn.
+    /// A note about a message that was sent to the chat from elsewhere. It belongs to no turn.
     Note,
 }
 
-/// What the model answered: text, tool calls, or both.
+/// The model's reply: text, tool calls, or both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reply {
     #[serde(rename = "content")]
-    /// The answer; if there are calls, what the model said about them.
+    /// The answer; if there are calls, the text that comes with them.
     pub text: String,
-    /// Thinking that the vendor shows; never the answer.
+    /// Thinking that the vendor reveals; not part of the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
     #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
-    /// The tools that the model wants to be run.
+    /// Tool calls to run.
     pub calls: Vec<ToolCall>,
     #[serde(skip_serializing_if = "is_default")]
-    /// Why the reply ended.
+    /// Reason for the end of the reply.
     pub stop: Stop,
     #[serde(skip_serializing_if = "is_default")]
-    /// What the host counted; all 0 if it counts nothing.
+    /// Token counts of the host; all 0 if the host does not count.
     pub usage: Usage,
-    /// The reply broke off before its end.
+    /// Whether the reply was interrupted.
     #[serde(skip_serializing_if = "is_default")]
     pub partial: bool,
-    /// Vendor fields to echo back on the next request, by name.
+    /// Vendor fields to send back in the next request, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
-    /// The requests that its message had caused when it came, if it has calls: a turn that goes on after the program's end counts
-    /// on from there.
+    /// For a reply with calls, the number of requests for its message so far. A resumed turn continues the count from there.
     #[serde(skip_serializing_if = "is_default")]
     pub calls_used: u32,
-    /// Why the host refused the reply, in the host's words; empty if it did not, or if `text` is the model's own refusal. Not
+    /// The host's reason for refusing the reply; empty if it did not refuse, or if `text` is the model's own refusal. Not
     /// stored.
     #[serde(skip)]
     pub refused: String,
-    /// What the host says that the reply cost, in dollars. Not stored.
+    /// Cost of the reply in dollars, as reported by the host. Not stored.
     #[serde(skip)]
     pub cost: Option<f64>,
-    /// The longest reply that was asked for, in tokens; 0: unknown. Not stored.
+    /// Maximum length of the requested reply, in tokens; 0 if unknown. Not stored.
     #[serde(skip)]
     pub limit: u64,
 }
 
 impl Reply {
-    /// Whether the limit cut the reply off before its answer began.
+    /// Whether the limit ended the reply before its answer started.
     pub(crate) fn used_all_to_think(&self) -> bool {
         self.stop == Stop::Length && !has_text(&self.text) && !self.reasoning.is_empty()
     }
@@ -138,26 +137,26 @@ impl Reply {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolCall {
-    /// Unique in its conversation.
+    /// Id that is unique in its conversation.
     pub id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// The model's own text, which should be a JSON object; parsed only when the call is run.
+    /// The model's text, which should be a JSON object; only parsed when the call runs.
     pub arguments: String,
-    /// Vendor fields of the call to echo back (Gemini's thought signature, say).
+    /// Vendor fields of the call to send back, such as Gemini's thought signature.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
 
 impl ToolCall {
-    /// Whether the arguments are an object, as they should be.
+    /// Whether the arguments are a JSON object.
     pub(crate) fn is_object(&self) -> bool {
         self.arguments.trim_start().starts_with('{')
             && serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
     }
 
-    /// The arguments as a request carries them. Some hosts refuse a whole conversation if arguments are not an object, even
-    /// when the model wrote them, or if they contain half of a UTF-16 pair.
+    /// Returns the arguments for a request. Some hosts reject a whole conversation if arguments are not an object, even if the
+    /// model wrote them, or if they contain an unpaired UTF-16 surrogate.
     pub(crate) fn object(&self) -> Cow<'_, str> {
         if !self.is_object() {
             return Cow::Borrowed("{}");
@@ -174,45 +173,45 @@ impl ToolCall {
 #[serde(default)]
 pub struct ToolResult {
     #[serde(rename = "tool_call_id")]
-    /// The id of its call.
+    /// Id of its call.
     pub call_id: String,
-    /// What the model reads.
+    /// Text for the model.
     pub content: String,
     #[serde(skip_serializing_if = "is_default")]
-    /// The call failed, or did not run.
+    /// Whether the call failed, or did not run.
     pub is_error: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    /// Images that the model sees with it.
+    /// Images for the model.
     pub images: Vec<Media>,
 }
 
-/// Why the model stopped.
+/// Reason for the end of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {
-    /// It finished, or wants its calls run.
+    /// The model finished, or requests calls.
     #[default]
     Done,
-    /// It reached the limit on one reply; its calls may be cut short and are not run.
+    /// The reply reached its token limit; its calls may be truncated and are not run.
     Length,
-    /// A filter or the model refused; its calls are not run.
+    /// A filter or the model refused; calls are not run.
     Refused,
 }
 
-/// How a turn ended.
+/// Reason for the end of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TurnStop {
     /// The model answered.
     Done,
-    /// The reply reached its token limit and is cut.
+    /// The reply reached its token limit and is truncated.
     Length,
-    /// Steps or time ran out.
+    /// The turn reached its limit of steps or time.
     Limit,
-    /// It was stopped.
+    /// The turn was stopped.
     Cancelled,
     #[default]
-    /// Something else went wrong.
+    /// Any other error.
     Error,
 }
 
@@ -225,7 +224,7 @@ impl TurnStop {
         Self::Error,
     ];
 
-    /// The word for it in `--json` and in the lines of a conversation.
+    /// Name in `--json` and in the lines of a conversation.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -236,26 +235,26 @@ impl TurnStop {
         }
     }
 
-    /// The one with this name.
+    /// Returns the variant with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stop| stop.name() == name)
     }
 }
 
-/// Tokens, as the provider counts them.
+/// Token counts of the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Tokens that the model read.
+    /// Number of tokens that the model read.
     pub prompt_tokens: u64,
-    /// Tokens that the model wrote.
+    /// Number of tokens that the model wrote.
     pub completion_tokens: u64,
-    /// The part of `prompt_tokens` that came from a cache.
+    /// Part of `prompt_tokens` that came from a cache.
     pub cached_tokens: u64,
 }
 
 impl Usage {
-    /// Both together.
+    /// Returns the sum of read and written tokens.
     pub fn total(self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
@@ -269,7 +268,7 @@ impl Usage {
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
     }
 
-    /// The fields and their `total_tokens`.
+    /// Returns the fields and their sum as `total_tokens`.
     pub fn to_json(self) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
@@ -279,25 +278,25 @@ impl Usage {
         })
     }
 
-    /// Reads what [`Usage::to_json`] writes; missing fields are 0.
+    /// Parses the output of [`Usage::to_json`]; missing fields are 0.
     pub fn from_json(value: &Value) -> Self {
         Self::deserialize(value).unwrap_or_default()
     }
 }
 
-/// A model's price per million tokens, in any currency; `None` where it is unknown.
+/// A model's price per million tokens, in any currency; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
-    /// For tokens that the model reads.
+    /// Price of tokens that the model reads.
     pub input: Option<f64>,
-    /// For tokens that the model writes.
+    /// Price of tokens that the model writes.
     pub output: Option<f64>,
-    /// For tokens read from a cache; `None`: the same as for input.
+    /// Price of tokens read from a cache; `None` is the input price.
     pub cached: Option<f64>,
 }
 
 impl Price {
-    /// The cost of these tokens; `None` if no price is known.
+    /// Returns the cost of these tokens; `None` if all prices are unknown.
     pub fn of(self, usage: Usage) -> Option<f64> {
         if self == Self::default() {
             return None;
@@ -319,12 +318,12 @@ impl Price {
     }
 }
 
-/// Adds a cost, where it is known, to a sum.
+/// Adds a known cost to a sum.
 pub(crate) fn add_cost(sum: &mut Option<f64>, cost: Option<f64>) {
     *sum = cost.map(|cost| rounded(sum.unwrap_or(0.0) + cost)).or(*sum);
 }
 
-/// A cost without the digits that binary fractions add.
+/// Rounds off the digits that binary fractions add to a cost.
 pub(crate) fn rounded(cost: f64) -> f64 {
     (cost * 1e9).round() / 1e9
 }
@@ -334,7 +333,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Message {
-    /// A user's message without a time.
+    /// Creates a user's message without a time.
     pub fn user(content: impl Into<String>) -> Self {
         Self::User(User {
             content: content.into(),
@@ -342,12 +341,12 @@ impl Message {
         })
     }
 
-    /// Whether it is a note of what was sent to the chat, which belongs to no turn.
+    /// Whether this is a note about a message to the chat, which belongs to no turn.
     pub(crate) fn is_note(&self) -> bool {
         matches!(self, Self::User(user) if user.kind == UserKind::Note)
     }
 
-    /// Whether a turn begins with it.
+    /// Whether this message starts a turn.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Self::User(user) if user.kind == UserKind::Question)
     }
@@ -360,7 +359,7 @@ impl Message {
         }
     }
 
-    /// Replaces media by text, and returns how many.
+    /// Replaces media by text, and returns the number of replacements.
     pub(crate) fn replace_media(&mut self, which: impl Fn(&Media) -> bool, why: &str) -> usize {
         let (content, media) = match self {
             Self::User(user) => (&mut user.content, &mut user.media),
@@ -378,7 +377,7 @@ impl Message {
         before - media.len()
     }
 
-    /// The fields of the message in a session line, without empty ones.
+    /// Returns the non-empty fields of the message for a session line.
     pub fn to_json(&self) -> Map<String, Value> {
         let (role, fields) = match self {
             Self::System(content) => ("system", Ok(json!({"content": content}))),
@@ -395,12 +394,12 @@ impl Message {
         line
     }
 
-    /// Reads what [`Message::to_json`] writes; `None` if the line is not a message.
+    /// Parses the output of [`Message::to_json`]; `None` if the line is not a message.
     pub fn from_json(line: &Value) -> Option<Self> {
         Self::from_line(line.clone())
     }
 
-    /// The same without a copy of the texts.
+    /// Parses a line without copying its texts.
     pub(crate) fn from_line(mut line: Value) -> Option<Self> {
         match line.get("role")?.as_str()? {
             "system" => match line.get_mut("content")?.take() {

@@ -1,18 +1,18 @@
-//! What a file is that is no text, by its first bytes.
+//! Detects binary files by their first bytes.
 
-/// How many bytes at the beginning tell what a file is.
+/// Number of leading bytes that are inspected.
 pub(crate) const START: usize = 8 << 10;
 
-/// A file that is no text.
+/// Kind of a binary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BinaryKind {
-    /// With its article: "a Word document".
+    /// Name with its article: "a Word document".
     pub name: &'static str,
-    /// A command that shows what is in it; `{}` stands for its path.
+    /// Command that shows the contents; `{}` is the placeholder of the path.
     pub reader: &'static str,
 }
 
-/// Signatures (of the formats' specifications), names, and commands.
+/// Signatures (from the formats' specifications), names, and commands.
 const SIGNATURES: [(&[u8], &str, &str); 8] = [
     (b"\x1f\x8b", "a gzip file", "zcat {} | head"),
     (b"\xfd7zXZ\0", "an xz file", "xzcat {} | head"),
@@ -32,7 +32,7 @@ const SIGNATURES: [(&[u8], &str, &str); 8] = [
     ),
 ];
 
-/// What an archive holds near its beginning, if it is a document.
+/// Strings near the start of an archive that identify a document.
 const IN_ZIP: [(&str, &str, &str); 5] = [
     ("application/epub+zip", "an EPUB book", "unzip -l {}"),
     (
@@ -53,7 +53,7 @@ const IN_ZIP: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// What a file is that begins so, if it is no text: a known format, or one with a NUL in its first bytes.
+/// Detects the kind of a binary file: a known format, or a NUL in its first bytes. Returns `None` for text.
 pub(crate) fn binary_kind(start: &[u8]) -> Option<BinaryKind> {
     let start = &start[..start.len().min(START)];
     let kind = |name, reader| Some(BinaryKind { name, reader });
@@ -85,7 +85,7 @@ pub(crate) fn binary_kind(start: &[u8]) -> Option<BinaryKind> {
 }
 
 impl BinaryKind {
-    /// Why a file cannot be read as text, and how it can be read.
+    /// Returns an error message with a command that shows the contents.
     pub(crate) fn refusal(self, path: &str, size: &str) -> String {
         let quoted = shell_words::quote(path);
         let reader = self.reader.replace("{}", &quoted);

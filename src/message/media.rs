@@ -1,4 +1,4 @@
-//! Images, PDFs and recordings: recognises them by their first bytes, and replaces them by text.
+//! Images, PDFs and recordings: detects them by their first bytes, and replaces them by text.
 
 use std::path::Path;
 
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::text::{fenced, foreign_name, size};
 
-/// A picture, a PDF or a recording, as requests and session lines carry it.
+/// An image, a PDF or a recording, in the format of requests and session lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Media {
-    /// The IANA media type, `image/png` say.
+    /// IANA media type, such as `image/png`.
     pub mime: String,
-    /// The file's bytes in base64 (RFC 4648, section 4, with padding).
+    /// Bytes of the file in base64 (RFC 4648, section 4, with padding).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub base64: String,
-    /// The name under which [`crate::FileStore`] keeps the bytes beside the log, in a line that does not hold them.
+    /// Name of the file next to the log in which [`crate::FileStore`] stores the bytes, if the line does not contain them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// The file's name for the model, `offer.pdf` say; empty if it has none.
+    /// File name for the model, such as `offer.pdf`; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The text of a PDF, for models that do not take PDFs; empty if it is unknown.
+    /// Text of a PDF, for models that do not support PDFs; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
 
-/// What a model may take or not.
+/// A kind of media that a model may or may not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MediaKind {
     Image,
@@ -37,25 +37,25 @@ pub(crate) enum MediaKind {
     Audio,
 }
 
-/// The most bytes of a PDF or a recording: it is held in memory, and sent again with every request.
+/// Maximum size of a PDF or a recording, in bytes, because it is in memory and part of every request.
 pub(crate) const MAX_FILE: usize = 10 << 20;
-/// The most bytes of an image: hosts refuse larger ones.
+/// Maximum size of an image, in bytes, because hosts reject larger ones.
 pub(crate) const MAX_IMAGE: usize = 5 << 20;
-/// The most images that the tools of one turn show.
+/// Maximum number of images that the tools of one turn show.
 pub(crate) const MAX_IMAGES: usize = 20;
-/// The most bytes of base64 of all files that come with a message, of all that the tools of a turn show, and of all that stay
-/// in a conversation.
+/// Maximum size in base64, in bytes, for each of these: all files of a message, all files that the tools of a turn show, and
+/// all files of a conversation.
 pub(crate) const MAX_MEDIA: usize = 12 << 20;
 /// Maximum length of a file's name for the model, in characters.
 const MAX_NAME: usize = 80;
-/// The most pixels of an image. The largest cameras make half as many; a few bytes can claim billions.
+/// Maximum number of pixels of an image, twice as many as the largest cameras have. A header of a few bytes can claim billions.
 const MAX_PIXELS: u64 = 100_000_000;
 
 impl Media {
     /// Reads an image, a PDF or a recording from a file, with the file's name.
     ///
     /// # Errors
-    /// Of the kind `Usage` if the file cannot be read, and those of [`Media::from_bytes`].
+    /// Returns a `Usage` error if the file cannot be read, and the errors of [`Media::from_bytes`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = fs_err::read(path).map_err(|e| Error::usage(e.to_string()))?;
@@ -63,10 +63,10 @@ impl Media {
         Self::from_bytes(&name, &bytes)
     }
 
-    /// An image, a PDF or a recording with this name, recognized by its content.
+    /// Detects an image, a PDF or a recording by its content, and gives it this name.
     ///
     /// # Errors
-    /// Of the kind `Usage`: it is something else, or larger than 5 MB for an image and 10 MB for others.
+    /// Returns a `Usage` error for other files, and for files larger than 5 MB (images) or 10 MB (others).
     pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self> {
         let shown = foreign_name(name, MAX_NAME);
         let Some(media) = Self::of(bytes) else {
@@ -87,13 +87,13 @@ impl Media {
         Ok(media.named(name))
     }
 
-    /// The same with a name that others chose.
+    /// Sets an untrusted name, which is sanitized.
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.name = foreign_name(name, MAX_NAME);
         self
     }
 
-    /// The line that stands before it in a request, if it has a name.
+    /// Returns the line before the file in a request, if the file has a name.
     pub(crate) fn label(&self) -> Option<String> {
         let kind = match self.kind() {
             MediaKind::Image => "image",
@@ -103,7 +103,7 @@ impl Media {
         (!self.name.is_empty()).then(|| format!("[{kind}: {}]", self.name))
     }
 
-    /// Recognises a file by its first bytes. An image needs a complete header of its format, and at most [`MAX_PIXELS`] pixels.
+    /// Detects a file by its first bytes. An image needs a complete header of its format, and up to [`MAX_PIXELS`] pixels.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let mime = media_type(bytes)?.to_owned();
         if image_type(bytes).is_some() && !is_shown(bytes) {
@@ -116,7 +116,7 @@ impl Media {
         })
     }
 
-    /// The same for an image alone.
+    /// Detects an image by its first bytes.
     pub(crate) fn image(bytes: &[u8]) -> Option<Self> {
         image_type(bytes).and_then(|_| Self::of(bytes))
     }
@@ -129,10 +129,10 @@ impl Media {
         }
     }
 
-    /// The size of the file in bytes.
+    /// Returns the size of the file, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let here = self.base64.trim_end_matches('=').len() as u64 * 3 / 4;
-        // A file's name ends with its size.
+        // The name of a stored file ends with its size.
         let kept = self
             .file
             .rsplit('-')
@@ -145,7 +145,7 @@ impl Media {
         }
     }
 
-    /// The format of a recording that chat APIs take.
+    /// Format name for chat APIs; `None` if they do not support it.
     pub(crate) fn audio_format(&self) -> Option<&'static str> {
         match self.mime.as_str() {
             "audio/wav" => Some("wav"),
@@ -154,7 +154,7 @@ impl Media {
         }
     }
 
-    /// Stands in for it: the text of a PDF where that is known, else a line that says why it is not there.
+    /// Returns a replacement: the text of a PDF if known, else a line with the reason.
     pub(crate) fn replacement(&self, why: &str) -> String {
         if !self.text.is_empty() {
             return format!("[the text of a PDF]\n{}", fenced(&self.text));
@@ -177,7 +177,7 @@ impl Media {
     }
 }
 
-/// The IANA media type of a file that a model may take, by its first bytes.
+/// Returns the IANA media type of a supported file, by its first bytes.
 pub(crate) fn media_type(start: &[u8]) -> Option<&'static str> {
     Some(match start {
         [b'%', b'P', b'D', b'F', b'-', ..] => "application/pdf",
@@ -192,7 +192,7 @@ pub(crate) fn media_type(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// The same for the images that models can see.
+/// Returns the IANA media type of an image, by its first bytes.
 pub(crate) fn image_type(start: &[u8]) -> Option<&'static str> {
     Some(match start {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => "image/png",
@@ -205,14 +205,14 @@ pub(crate) fn image_type(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Whether these bytes are an image whose header gives a possible size.
+/// Whether these bytes are an image with a plausible size in its header.
 pub(crate) fn is_shown(image: &[u8]) -> bool {
     let pixels =
         dimensions(image).map_or(0, |(width, height)| u64::from(width) * u64::from(height));
     (1..=MAX_PIXELS).contains(&pixels)
 }
 
-/// Width and height of an image, as its header gives them.
+/// Returns the width and height in an image's header.
 fn dimensions(image: &[u8]) -> Option<(u32, u32)> {
     match image_type(image)? {
         "image/png" => {
@@ -228,7 +228,7 @@ fn dimensions(image: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Goes through the segments up to the start of a frame (ITU T.81, B.2.2).
+/// Reads the segments up to the start of a frame (ITU T.81, B.2.2).
 fn of_jpeg(image: &[u8]) -> Option<(u32, u32)> {
     let mut rest = image.get(2..)?;
     loop {
@@ -238,14 +238,14 @@ fn of_jpeg(image: &[u8]) -> Option<(u32, u32)> {
         match marker {
             // A fill byte.
             0xff => rest = &rest[1..],
-            // Those without a length.
+            // Segments without a length.
             0x01 | 0xd0..=0xd7 => rest = after,
-            // A frame: not the tables of Huffman and arithmetic coding, nor the extension.
+            // A frame; excludes the tables of Huffman and arithmetic coding, and the extension.
             0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                 let size = after.get(3..7)?;
                 return Some((big_endian(&size[2..]), big_endian(&size[..2])));
             }
-            // The data begins, or the image ends.
+            // The data starts, or the image ends.
             0xd8..=0xda => return None,
             _ => {
                 let len = big_endian(after.get(..2)?) as usize;
@@ -255,7 +255,7 @@ fn of_jpeg(image: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// The first chunk says it (RFC 9649).
+/// Reads the first chunk (RFC 9649).
 fn of_webp(image: &[u8]) -> Option<(u32, u32)> {
     let (kind, data) = (image.get(12..16)?, image.get(20..)?);
     match kind {
@@ -278,7 +278,7 @@ fn of_webp(image: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// At most four bytes as a number, the highest first.
+/// Converts up to four bytes to a number, highest byte first.
 fn big_endian(bytes: &[u8]) -> u32 {
     bytes
         .iter()
@@ -310,7 +310,7 @@ mod tests {
             assert_eq!(dimensions(image), Some((640, 480)), "{image:?}");
             assert!(Media::image(image).is_some());
             for cut in 0..image.len() {
-                // Cut short, it is smaller, another size or none, and nothing is read beyond its end.
+                // A truncated file has a smaller size, another size or none, and must not cause a read beyond its end.
                 let _size = dimensions(&image[..cut]);
             }
         }
@@ -333,7 +333,7 @@ mod tests {
             assert_eq!(Media::of(&zeros(start)), None, "{start:?}");
             assert_eq!(Media::of(start), None, "{start:?}");
         }
-        // One of 16 MB, all of it segments without an end.
+        // 16 MB of segments without an end.
         assert_eq!(
             dimensions(&[b"\xff\xd8".as_slice(), &vec![0xff; 16 << 20]].concat()),
             None
