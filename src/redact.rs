@@ -1,7 +1,7 @@
-//! Removes secrets from text: the keys of this configuration, keys of a known shape, and values of a telling name.
+//! Removes secrets from text: keys of this configuration, keys in well-known formats, and values with secret names.
 //!
-//! A name tells more than its value: what a program writes in capitals before a value, as in `DB_PASSWORD=hunter2`, is data. In
-//! lower case it is as often code, so there it counts only in the forms of YAML, INI and JSON.
+//! Names are more reliable than values: an upper-case name with a value, as in `DB_PASSWORD=hunter2`, is data. A lower-case
+//! name is often code, so it only counts in the formats of YAML, INI and JSON.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 use crate::secret::Secret;
 use crate::text::one_line;
 
-/// Stands where a secret was.
+/// Replacement of a secret.
 pub(crate) const REMOVED: &str = "[secret removed]";
 
-/// What is removed from the results of tools, besides the keys of this configuration.
+/// Secrets to remove from tool results, in addition to the keys of this configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Redact {
-    /// Keys of well-known shapes.
+    /// Keys in well-known formats.
     Keys,
-    /// Also the values of names such as `PASSWORD`, `SECRET` and `TOKEN`.
+    /// Also values with names such as `PASSWORD`, `SECRET` and `TOKEN`.
     #[default]
     Secrets,
     Off,
 }
 
-/// Shorter secrets, in bytes, are not removed, because ordinary words would go with them.
+/// Minimum length of removed secrets, in bytes, because shorter ones may be ordinary words.
 const MIN_LENGTH: usize = 12;
 
-/// Prefixes of well-known keys, and how many key characters must follow.
+/// Prefixes of well-known keys, and the minimum number of key characters after them.
 const KEY_SHAPES: [(&str, usize); 30] = [
     ("sk-", 20),
     ("sk_live_", 16),
@@ -63,22 +63,22 @@ const KEY_SHAPES: [(&str, usize); 30] = [
     ("Authorization: Basic ", 12),
 ];
 
-/// So many key characters on end are a line of a private key, and no word.
+/// Number of consecutive key characters that identify a line of a private key instead of a word.
 const LINE_OF_A_KEY: usize = 24;
 
-/// A longer name is none, in bytes.
+/// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 64;
-/// White space around a separator, and what may precede a name on its line, in bytes.
+/// Maximum length of white space around a separator, and of text before a name on its line, in bytes.
 const MAX_GAP: usize = 80;
-/// A longer value is a secret, whatever it looks like: bounds the time that values take which stay.
+/// Maximum length of a value that can be harmless, in bytes; limits the time for such values.
 const MAX_KEPT: usize = 256;
-/// The most values of a text that are looked for in the user's message; further ones are removed.
+/// Maximum number of values per text that are compared with the user's message; further values are removed.
 const MAX_LOOKED_FOR: usize = 64;
 
-/// Removes secrets from text before a model, a session or a log sees it. Clones share their keys.
+/// Removes secrets from text before it reaches a model, a session or a log. Clones share their keys.
 #[derive(Clone, Default)]
 pub(crate) struct Redactor {
-    /// The longest first, so that a secret that contains another is removed whole.
+    /// Longest first, so that a secret that contains another is removed completely.
     known: Arc<RwLock<Vec<Secret>>>,
     level: Redact,
 }
@@ -92,12 +92,12 @@ impl Redactor {
         redactor
     }
 
-    /// The same keys, with this level for the results of tools.
+    /// Returns a redactor with these keys, and this level for tool results.
     pub(crate) fn at(self, level: Redact) -> Self {
         Self { level, ..self }
     }
 
-    /// Adds a secret, for example a key that was resolved just now.
+    /// Adds a secret, for example a key that was just resolved.
     pub(crate) fn learn(&self, secret: Secret) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if secret.reveal().len() >= MIN_LENGTH && !known.contains(&secret) {
@@ -106,7 +106,7 @@ impl Redactor {
         }
     }
 
-    /// `text` without the keys of this configuration. Others cannot make anything else disappear.
+    /// Removes the keys of this configuration from `text`. Untrusted text cannot cause other removals.
     pub(crate) fn redact_known(&self, mut text: String) -> String {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         for secret in known.iter() {
@@ -117,18 +117,18 @@ impl Redactor {
         text
     }
 
-    /// `text` without configured keys, and without keys of known shapes.
+    /// Removes configured keys and keys in well-known formats.
     pub(crate) fn redact(&self, text: String) -> String {
         self.removed(text, Redact::Keys, "")
     }
 
-    /// The output of a tool without secrets, except for those in the user's own message.
+    /// Removes secrets from a tool's output, except those in the user's message.
     pub(crate) fn redact_output(&self, output: String, user_text: &str) -> String {
         self.removed(output, self.level, user_text)
     }
 
-    /// Another's words, such as an error of a host or the description of a server, in one line of at most `max` characters.
-    /// Secrets are removed before the cut: of a key that is cut in two, no half is known.
+    /// Sanitizes untrusted text, such as a host's error or a server's description, to one line of up to `max` characters.
+    /// Secrets are removed before truncating, because a truncated key would not be recognized.
     pub(crate) fn foreign(&self, text: &str, max: usize) -> String {
         one_line(&self.redact(text.to_owned()), max)
     }
@@ -162,7 +162,7 @@ fn key_chars(text: &str) -> usize {
     text.bytes().take_while(|b| is_key_char(*b)).count()
 }
 
-/// The length of the well-known key at the start of `text`.
+/// Returns the length of the well-known key at the start of `text`.
 fn key_len(text: &str) -> Option<usize> {
     for (prefix, more) in KEY_SHAPES {
         let Some(rest) = text.strip_prefix(prefix) else {
@@ -170,12 +170,12 @@ fn key_len(text: &str) -> Option<usize> {
         };
         let is_token = |b: &u8| is_key_char(*b) || prefix.ends_with(' ') && b".~+/=".contains(b);
         let len = rest.bytes().take_while(is_token).count();
-        // Real keys have a digit, `sk-learn-...` does not.
+        // Real keys contain a digit; `sk-learn-...` does not.
         if len >= more && rest[..len].bytes().any(|b| b.is_ascii_digit()) {
             return Some(prefix.len() + len);
         }
     }
-    // A key of SendGrid: two parts, of 22 and of 43 characters.
+    // A key of SendGrid: two parts of 22 and 43 characters.
     if let Some(rest) = text.strip_prefix("SG.") {
         let id = key_chars(rest);
         let key = rest[id..].strip_prefix('.').map_or(0, key_chars);
@@ -187,7 +187,7 @@ fn key_len(text: &str) -> Option<usize> {
     ((6..=12).contains(&id.len()) && key == 35).then_some(id.len() + 36)
 }
 
-/// The kind of private key that this line of dashes begins or ends, with the line's length.
+/// Returns the kind of private key whose first or last line this is, and the length of the line.
 fn private_key_line<'a>(text: &'a str, dashes: &str) -> Option<(&'a str, usize)> {
     let rest = text.strip_prefix(dashes)?;
     let line = &rest.as_bytes()[..rest.len().min(60)];
@@ -200,11 +200,11 @@ fn private_key_line<'a>(text: &'a str, dashes: &str) -> Option<(&'a str, usize)>
     is_line.then_some((kind, dashes.len() + len + "-----".len()))
 }
 
-/// The length of the private key block at the start of `text`. One that is cut off ends with its last line of key characters;
-/// one without a key is the word of a program that reads or writes such blocks.
+/// Returns the length of the private key block at the start of `text`. A truncated block ends with its last line of key
+/// characters. A block without a key, as in the source code of a program, is not a secret.
 fn block_len(text: &str) -> Option<usize> {
     let (kind, begin) = private_key_line(text, "-----BEGIN ")?;
-    // No key has so many dashes, and what one look has read the next does not read again.
+    // Keys do not contain this many dashes, and the search does not scan text twice.
     let len = text[begin..].find("-----");
     let (body, rest) = text[begin..].split_at(len.unwrap_or(text.len() - begin));
     let is_bare = |line: &str| {
@@ -227,7 +227,7 @@ fn block_len(text: &str) -> Option<usize> {
     (!body[..len].trim().is_empty()).then_some(begin + len)
 }
 
-/// Where the private key begins of which only the end is here: its last line is at `at`.
+/// Returns the range of a private key whose beginning is missing, if its last line is at `at`.
 fn end_of_block(text: &str, at: usize) -> Option<Range<usize>> {
     private_key_line(&text[at..], "-----END ")?;
     let is_key = |line: &&str| {
@@ -237,13 +237,13 @@ fn end_of_block(text: &str, at: usize) -> Option<Range<usize>> {
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
     };
-    // Each line with the line feed before it.
+    // Counts each line with the line feed before it.
     let lines = text[..at].strip_suffix('\n')?.rsplit('\n');
     let len: usize = lines.take_while(is_key).map(|line| line.len() + 1).sum();
     (len > 0).then_some(at - len.min(at)..at)
 }
 
-/// The length of the JSON web token at the start of `text`: two parts that are objects, and a signature.
+/// Returns the length of the JSON web token at the start of `text`: two parts that are objects, and a signature.
 fn web_token_len(text: &str) -> Option<usize> {
     let part = |from: usize| {
         let rest = text.get(from..).unwrap_or_default();
@@ -264,7 +264,7 @@ fn web_token_len(text: &str) -> Option<usize> {
     is_token.then_some(both + signature)
 }
 
-/// The key of a well-known shape at `at`.
+/// Returns the range of a key in a well-known format at `at`.
 fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
     let rest = text.get(at..)?;
     if rest.starts_with("://") {
@@ -282,7 +282,7 @@ fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
     }
 }
 
-/// The password of an address whose user and host begin at `from`: `scheme://user:PASSWORD@host`.
+/// Returns the password of an address whose user and host start at `from`: `scheme://user:PASSWORD@host`.
 fn password_at(text: &str, from: usize) -> Option<Range<usize>> {
     let rest = &text[from..];
     let ends = |c: char| c.is_ascii_whitespace() || matches!(c, '/' | '"' | '\'' | '`' | '<' | '>');
@@ -293,17 +293,17 @@ fn password_at(text: &str, from: usize) -> Option<Range<usize>> {
     (!is_kept(password)).then(|| start..start + password.len())
 }
 
-/// What a name promises of its value.
+/// Kind of the value that a name suggests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promise {
-    /// A word may be one.
+    /// The value may be a word.
     Password,
-    /// Has a digit, or is long.
+    /// The value has a digit, or is long.
     Token,
 }
 
 impl Promise {
-    /// Whether a name is that of a secret: `DB_PASSWORD`, `access-token`, `apiKey`.
+    /// Returns the kind for a secret name, such as `DB_PASSWORD`, `access-token` or `apiKey`.
     fn of(name: &str) -> Option<Self> {
         const PASSWORDS: [&str; 8] = [
             "PASSWORD",
@@ -315,7 +315,7 @@ impl Promise {
             "CREDENTIALS",
             "APIKEY",
         ];
-        // `SECRET_NAME` says where a secret is, not what it is.
+        // `SECRET_NAME` refers to a secret, but does not contain it.
         const OTHERS: [&str; 11] = [
             "NAME", "ID", "FILE", "PATH", "DIR", "URL", "TYPE", "VERSION", "LENGTH", "COUNT",
             "LIMIT",
@@ -344,7 +344,7 @@ impl Promise {
     }
 }
 
-/// The parts of a name, in capitals and without numbers: `DB_PASSWORD_2`, `db-password` and `dbPassword` have two.
+/// Splits a name into upper-case parts without numbers: `DB_PASSWORD_2`, `db-password` and `dbPassword` have two.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut before = ' ';
@@ -361,7 +361,7 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// Whether a value is no secret, whatever its name says.
+/// Whether a value is harmless, even with a secret name.
 fn is_kept(value: &str) -> bool {
     const NOTHING: [&str; 7] = [
         "true",
@@ -378,13 +378,13 @@ fn is_kept(value: &str) -> bool {
     value.len() < 4
         || value.len() <= MAX_KEPT
             && (is_reference(value)
-                // A key in base64 may begin with a slash.
+                // A key in base64 may start with a slash.
                 || PLACES.iter().any(|start| value.starts_with(start)) && !value.contains(['+', '='])
                 || NOTHING.iter().any(|word| value.eq_ignore_ascii_case(word))
                 || value.bytes().all(|b| b == value.as_bytes()[0]))
 }
 
-/// Whether another value will stand in its place: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`.
+/// Whether a value is a placeholder: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`.
 fn is_reference(value: &str) -> bool {
     let is_name = |name: &str| {
         let mut bytes = name.bytes();
@@ -407,12 +407,12 @@ fn is_reference(value: &str) -> bool {
                 .all(is_letters)
 }
 
-/// Whether it can be a name, and has no digits.
+/// Whether a text only has letters and underscores.
 fn is_letters(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }
 
-/// Whether the rest of a line, a word after a name in lower case, is code: a call, a type, a variable.
+/// Whether the rest of a line, a word after a lower-case name, is code: a call, a type, a variable.
 fn is_code(word: &str, is_spaced: bool) -> bool {
     word.contains(['(', ')', '[', ']', '{', '}', '<', '>'])
         || word.ends_with([',', ';'])
@@ -420,19 +420,19 @@ fn is_code(word: &str, is_spaced: bool) -> bool {
             && (word.contains(|c: char| c.is_ascii_uppercase()) || is_spaced && word.contains('_'))
 }
 
-/// What separates a name from its value.
+/// The separator between a name and its value.
 struct Separator {
     sign: u8,
-    /// White space precedes it, as in code.
+    /// Whether white space precedes it, as in code.
     is_spaced: bool,
-    /// The name is in quotes, as in JSON.
+    /// Whether the name is in quotes, as in JSON.
     is_after_quote: bool,
-    /// Where the value begins.
+    /// Start of the value.
     end: usize,
 }
 
 impl Separator {
-    /// The one at `at`, where a name ends.
+    /// Parses the separator at `at`, the end of a name.
     fn after(bytes: &[u8], at: usize) -> Option<Self> {
         let quote = quote_len(&bytes[at..]);
         let is_index = quote > 0 && bytes.get(at + quote) == Some(&b']');
@@ -467,7 +467,7 @@ fn quote_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// The length of a type before a quoted value: `PASSWORD: &str = "..."`.
+/// Returns the length of a type before a quoted value: `PASSWORD: &str = "..."`.
 fn type_len(bytes: &[u8]) -> usize {
     let is_of_type = |b: &u8| b.is_ascii_alphanumeric() || b" &'_<>[]:".contains(b);
     let len = bytes
@@ -481,20 +481,20 @@ fn type_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// Looks for secrets in a text, from its start to its end.
+/// Searches a text for secrets, from start to end.
 struct Scanner<'a> {
     text: &'a str,
-    /// Also looks at names.
+    /// Whether to search for secret names.
     has_names: bool,
     user_text: &'a str,
-    /// How many values may still be looked for in the user's message.
+    /// Remaining number of values to compare with the user's message.
     lookups: usize,
-    /// Where the last value without quotes ends, because each of many names in it may ask for that.
+    /// End of the last unquoted value, which many names in the value may need.
     end_of_word: usize,
 }
 
 impl Scanner<'_> {
-    /// The text with a mark in the place of each secret; `None` if there is none.
+    /// Returns the text with each secret replaced; `None` if it has no secrets.
     fn removed(mut self) -> Option<String> {
         let mut out = String::new();
         let (mut kept, mut at) = (0, 0);
@@ -511,19 +511,19 @@ impl Scanner<'_> {
         (kept > 0).then(|| out + &self.text[kept..])
     }
 
-    /// Whether the user's own message has this value.
+    /// Whether the user's message contains this value.
     fn is_said(&mut self, value: &Range<usize>) -> bool {
         self.lookups = self.lookups.saturating_sub(1);
         self.lookups > 0 && self.user_text.contains(&self.text[value.clone()])
     }
 
-    /// The secret value of the name that begins at `at`.
+    /// Returns the secret value of the name that starts at `at`.
     fn named_at(&mut self, at: usize) -> Option<Range<usize>> {
         let bytes = self.text.as_bytes();
         if !self.has_names || !is_key_char(bytes[at]) || at > 0 && is_key_char(bytes[at - 1]) {
             return None;
         }
-        // A line that begins in a string: `"DEBUG=1\nDB_PASSWORD=hunter2"`.
+        // A line may start within a string: `"DEBUG=1\nDB_PASSWORD=hunter2"`.
         let is_escape = at > 0 && bytes[at - 1] == b'\\' && matches!(bytes[at], b'n' | b'r' | b't');
         let at = at + usize::from(is_escape);
         let letters = bytes[at..].iter().take(MAX_NAME + 1);
@@ -534,7 +534,7 @@ impl Scanner<'_> {
         let name = &self.text[at..at + len];
         let separator = Separator::after(bytes, at + len)?;
         let promise = Promise::of(name)?;
-        // The result of a test: `--- PASS: TestName`.
+        // A test result: `--- PASS: TestName`.
         if name == "PASS" && separator.sign == b':' {
             return None;
         }
@@ -555,8 +555,8 @@ impl Scanner<'_> {
         is_secret.then_some(range)
     }
 
-    /// Where the value that begins at `start` is, and the length of its quotes: it ends at its quote or its line, else at white
-    /// space or another's quote.
+    /// Returns the range of the value that starts at `start`, and the length of its quotes. A quoted value ends at its quote or
+    /// its line; others end at white space or any quote.
     fn value(&mut self, start: usize) -> (Range<usize>, usize) {
         let bytes = self.text.as_bytes();
         let quote = quote_len(&bytes[start..]);
@@ -581,7 +581,7 @@ impl Scanner<'_> {
         )
     }
 
-    /// Whether a name at `at` and its value, which ends at `end` with its quote, are a whole line, as in YAML, INI and JSON.
+    /// Whether a name at `at` and its value, which ends at `end` with its quote, fill a line, as in YAML, INI and JSON.
     fn is_line(&self, at: usize, end: usize) -> bool {
         let (before, after) = (
             &self.text.as_bytes()[..at],
@@ -597,10 +597,10 @@ impl Scanner<'_> {
             text.len() - count
         };
         let is_word: fn(&u8) -> bool = |b| !b.is_ascii_whitespace();
-        // Also `db.password` and `$password`.
+        // Also matches `db.password` and `$password`.
         let before = &before[..without(before, is_word)];
         let mut before = &before[..without(before, |b| matches!(b, b' ' | b'\t' | b'-' | b'+'))];
-        // Where a search has found the line: `file.yml:12:`.
+        // Location prefix of a search result: `file.yml:12:`.
         if before.ends_with(b":") {
             before = &before[..without(before, is_word)];
         }

@@ -1,4 +1,4 @@
-//! Redaction on files as people have them, and on hostile texts.
+//! Redaction of realistic files, and of hostile texts.
 
 use crate::computed::computed;
 
@@ -12,7 +12,7 @@ fn output(text: &str) -> String {
     Redactor::default().redact_output(text.to_owned(), "")
 }
 
-/// Files as people have them. What is between « and » is removed, and all else stays.
+/// Realistic files. Text between « and » is removed; other text is unchanged.
 const FILES: [(&str, &str); 40] = [
     (
         ".env",
@@ -240,7 +240,7 @@ fn a_megabyte_of_names_takes_under_a_second() {
         let before = computed();
         drop(output(&(text + " x")));
         let took = computed() - before;
-        // What is not optimised takes ten times as long.
+        // A debug build takes ten times as long.
         assert!(took < 1000, "{pair:?}: {took}0 ms");
     }
 }
