@@ -1,4 +1,4 @@
-//! The protocol: JSON-RPC 2.0 requests and their answers, in the revisions with a handshake and in the one without.
+//! The protocol: JSON-RPC 2.0 requests and responses, in the revisions with a handshake and in the stateless one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,31 +11,30 @@ use crate::error::{Error, Kind};
 use crate::redact::Redactor;
 use crate::text::one_line;
 
-/// Revisions that begin with `initialize`, the newest first.
+/// Revisions that start with `initialize`, newest first.
 const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// The revision without handshake and session: each request says who sends it.
+/// Revision without handshake and session: each request identifies the client.
 const STATELESS_REVISION: &str = "2026-07-28";
-/// Fields of `_meta` in a stateless request
-/// (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
+/// Fields of `_meta` in a stateless request (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
 pub(super) const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// Limits of one tool list: pages, and tools.
+/// Limits of a tool list: number of pages, and of tools.
 const MAX_PAGES: usize = 50;
 const MAX_TOOLS: usize = 500;
-/// JSON-RPC: no such method, and wrong parameters; MCP: the headers differ from the message.
+/// Error codes of JSON-RPC: unknown method, and invalid parameters; of MCP: the headers differ from the message.
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const HEADER_MISMATCH: i64 = -32020;
-/// Maximum length of the id of a server's request, in bytes: a reply repeats it.
+/// Maximum length of the id of a server's request, in bytes, because the reply repeats it.
 const MAX_ID: usize = 200;
-/// How long a server may take to read that a request is abandoned: the turn waits for it.
+/// Time limit for sending a cancellation, for which the turn waits.
 const ABANDON: Duration = Duration::from_millis(100);
 /// Minimum time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Carries messages to a server and back.
+/// Transports messages to a server and back.
 pub(crate) trait Transport: Send + Sync {
     /// Sends a request with these additional HTTP headers, and waits for the message with its id.
     fn request(
@@ -45,43 +44,43 @@ pub(crate) trait Transport: Send + Sync {
         wait: &mut Wait,
     ) -> Result<Value, Failure>;
 
-    /// Sends a message that has no answer, in up to this time.
+    /// Sends a message without a response, within this time.
     fn notify(&self, message: &Value, within: Duration);
 
-    /// Takes note of the revision that the handshake agreed on.
+    /// Stores the revision of the handshake.
     fn set_revision(&self, _revision: &str) {}
 
-    /// Whether the connection still carries messages.
+    /// Whether the connection is usable.
     fn is_open(&self) -> bool {
         true
     }
 }
 
-/// Why a request has no result.
+/// Reason for a failed request.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A JSON-RPC error, with its code and the server's words.
+    /// A JSON-RPC error, with its code and the server's message.
     Refused(i64, String),
     /// An HTTP status without a JSON-RPC message.
     Status(u16),
     /// A redirect, with its target.
     Redirected(String),
-    /// The server no longer knows the session, and ran nothing.
+    /// The server has lost the session, and did not run the request.
     NoSession,
-    /// No answer within this time.
+    /// No response within this time.
     Silent(Duration),
-    /// The connection broke off, the message made no sense, or the turn ended.
+    /// The connection failed, the message was invalid, or the turn ended.
     Other(Error),
 }
 
 impl Failure {
-    /// Whether the server may speak only the stateless revision. Its answer to `initialize` is not specified, apart from a
-    /// JSON-RPC error or status 400.
+    /// Whether the server may only support the stateless revision. Its response to `initialize` is unspecified, except that it
+    /// is a JSON-RPC error or status 400.
     fn may_be_stateless(&self) -> bool {
         matches!(self, Self::Refused(..) | Self::Status(400))
     }
 
-    /// Whether the tool is not what the list says.
+    /// Whether the tool differs from the list.
     pub(super) fn contradicts_list(&self) -> bool {
         matches!(
             self,
@@ -93,7 +92,7 @@ impl Failure {
         Self::Other(Error::failed(message))
     }
 
-    /// The error as a user reads it, without keys. A server may repeat those that it was given.
+    /// Converts this to a user's error, without keys, because a server may repeat the keys that it received.
     pub(super) fn into_error(self, redactor: &Redactor) -> Error {
         Error::failed(match self {
             Self::Refused(_, text) => format!("it refused: {}", redactor.foreign(&text, 2_000)),
@@ -127,11 +126,11 @@ impl<E: Into<Error>> From<E> for Failure {
     }
 }
 
-/// How long a request may take.
+/// Time limits of a request.
 pub(super) struct Limits<'a> {
-    /// Without an answer or a report of progress.
+    /// Limit without a response or a report of progress.
     pub silence: Duration,
-    /// In all. If it is longer than the silence, the request asks for progress.
+    /// Total limit. If it is longer than the silence, the request asks for progress.
     pub total: Duration,
     pub on_progress: &'a dyn Fn(&str),
 }
@@ -146,7 +145,7 @@ impl Limits<'_> {
     }
 }
 
-/// The wait for the answer to one request.
+/// State of waiting for the response to a request.
 pub(crate) struct Wait<'a> {
     pub(super) id: u64,
     pub(super) cancel: &'a Cancel,
@@ -174,7 +173,7 @@ impl<'a> Wait<'a> {
         self.cancel.remaining(left)
     }
 
-    /// Whether this message answers the request.
+    /// Whether this message is the response to the request.
     pub(super) fn is_answer(&self, message: &Value) -> bool {
         message["method"].is_null() && message["id"] == self.id
     }
@@ -193,7 +192,7 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// The id of the request whose progress a message reports.
+/// Returns the id of the request whose progress a message reports.
 pub(super) fn progress_token(message: &Value) -> Option<u64> {
     if message["method"] != "notifications/progress" {
         return None;
@@ -201,7 +200,7 @@ pub(super) fn progress_token(message: &Value) -> Option<u64> {
     message["params"]["progressToken"].as_u64()
 }
 
-/// A report of progress, in the server's words.
+/// Returns the text of a progress report.
 fn progress(params: &Value) -> String {
     match (params["message"].as_str(), &params["total"]) {
         (Some(message), _) => message.to_owned(),
@@ -210,8 +209,8 @@ fn progress(params: &Value) -> String {
     }
 }
 
-/// Handles a message that answers no request: marks a changed list as stale, and returns the reply to a request of the server.
-/// A ping is answered; bantam offers nothing else.
+/// Handles a message that is not a response: marks a changed list as stale, and returns the reply to a request of the server.
+/// Only pings are supported.
 pub(super) fn reply_to(message: &Value, list: &ListStore) -> Option<Value> {
     let method = message["method"].as_str()?;
     let id = &message["id"];
@@ -232,14 +231,14 @@ pub(super) fn reply_to(message: &Value, list: &ListStore) -> Option<Value> {
     Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
-/// How requests are made.
+/// Request format of the server's revision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Era {
     Handshake,
     Stateless,
 }
 
-/// A connection to a server that answers.
+/// A connection to a server that has answered.
 pub(crate) struct Client {
     transport: Box<dyn Transport>,
     era: Era,
@@ -247,7 +246,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Begins a conversation. A server that refuses the handshake is tried without one.
+    /// Connects to a server. If it rejects the handshake, tries the stateless revision.
     pub(super) fn start(
         transport: Box<dyn Transport>,
         within: Duration,
@@ -373,7 +372,7 @@ impl Client {
         }
     }
 
-    /// The `_meta` of every request and notification.
+    /// Returns the `_meta` of every request and notification.
     fn meta(&self) -> Map<String, Value> {
         let mut meta = Map::new();
         if self.era == Era::Stateless {
@@ -384,7 +383,7 @@ impl Client {
         meta
     }
 
-    /// Tells the server that the answer is no longer awaited.
+    /// Notifies the server that the request is cancelled.
     fn abandon(&self, id: u64) {
         let mut params = json!({"requestId": id, "reason": "nobody is waiting any more"});
         let meta = self.meta();
@@ -408,7 +407,7 @@ fn unknown_revision(revision: &Value) -> Failure {
     ))
 }
 
-/// The result in an answer.
+/// Returns the result of a response, or its error.
 fn result(mut answer: Value) -> Result<Value, Failure> {
     match answer.get("error") {
         None | Some(Value::Null) => Ok(answer["result"].take()),

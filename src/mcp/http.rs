@@ -1,5 +1,5 @@
-//! A server on the network, by streamable HTTP. Each message is a POST; its answer is one JSON message, or a stream of events
-//! that ends with it. A stream that breaks off is not resumed: its call fails.
+//! A remote server over streamable HTTP. Each message is a POST; the response is one JSON message, or a stream of events that
+//! ends with it. An interrupted stream is not resumed, so its call fails.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 
-/// How long a server may take for a reply that it asked for, and for the end of its session.
+/// Time limit for a reply to a server's request, and for the end of a session.
 const REPLY: Duration = Duration::from_secs(2);
 /// Maximum size of an error's body, in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Speaks to a URL.
+/// Transport to a URL.
 pub(crate) struct Http {
     client: Client,
     url: String,
@@ -29,7 +29,7 @@ pub(crate) struct Http {
     session: Mutex<Session>,
 }
 
-/// What the handshake agreed on; empty in the stateless revision.
+/// Result of the handshake; empty in the stateless revision.
 #[derive(Default)]
 struct Session {
     id: Option<String>,
@@ -84,7 +84,7 @@ impl Http {
         }
     }
 
-    /// Posts a message and returns the beginning of the response.
+    /// Posts a message and returns the head of the response.
     fn post(
         &self,
         message: &Value,
@@ -102,14 +102,14 @@ impl Http {
         Ok((exchange, head))
     }
 
-    /// Sends a message whose answer means nothing.
+    /// Sends a message and ignores its response.
     fn send(&self, message: &Value, within: Duration, cancel: &Cancel) {
         if !within.is_zero() && cancel.reason().is_none() {
             drop(self.post(message, &[], Instant::now() + within, cancel));
         }
     }
 
-    /// Returns the message if it is the answer, and handles it if not.
+    /// Returns the message if it is the awaited response; otherwise handles it.
     fn sort(&self, message: Value, wait: &mut Wait) -> Option<Value> {
         if wait.is_answer(&message) {
             return Some(message);
@@ -121,7 +121,7 @@ impl Http {
         None
     }
 
-    /// Reads a stream of events until the answer comes.
+    /// Reads a stream of events until the response arrives.
     fn read_events(&self, mut exchange: Exchange, wait: &mut Wait) -> Result<Value, Failure> {
         let mut decoder = Decoder::new(MAX_MESSAGE);
         loop {
@@ -143,7 +143,7 @@ impl Http {
         }
     }
 
-    /// The JSON-RPC error in the body of a failed response, or what its status means.
+    /// Returns the JSON-RPC error in the body of a failed response, or an error for its status.
     fn read_error(
         &self,
         exchange: &mut Exchange,
@@ -211,7 +211,7 @@ impl Drop for Http {
         if self.session().id.is_none() {
             return;
         }
-        // A server may refuse to end sessions, which changes nothing.
+        // A server may refuse to end sessions, which has no effect.
         let request = self.outgoing(None, &[]);
         if let Ok(mut exchange) = self.client.delete(request, &Cancel::default()) {
             drop(exchange.head(REPLY));

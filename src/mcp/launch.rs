@@ -1,4 +1,4 @@
-//! A program with a server's keys and network must not be one that tools can change.
+//! Prevents starting a program with a server's keys and network if tools can change the program.
 
 use std::path::{Path, PathBuf};
 
@@ -7,22 +7,22 @@ use crate::child::PATH;
 use crate::error::{Error, Result};
 use crate::text::one_line;
 
-/// What an entry starts.
+/// The program and arguments of an entry.
 pub(crate) struct Launch<'a> {
     pub name: &'a str,
     pub command: &'a str,
     pub args: &'a [String],
-    /// The variable `PATH` of the entry, if it has one.
+    /// Variable `PATH` of the entry, if it has one.
     pub path: Option<&'a str>,
     pub working_dir: &'a Path,
 }
 
-/// Refuses a command, a working directory and existing files among the arguments that lie in a directory which tools can change,
-/// or behind a link there. It tells the user early; the sandbox is what protects the keys: a server with variables or network
-/// does not see the workspace.
+/// Rejects a command, a working directory and existing files among the arguments if they are in a directory that tools can
+/// change, or behind a link there. This is an early warning; the keys are protected by the sandbox, because a server with
+/// variables or network has no access to the workspace.
 ///
 /// # Errors
-/// Of the kind `Config`, with the path and the setting.
+/// Returns a `Config` error with the path and the setting.
 pub(crate) fn refuse_writable_parts(launch: &Launch, grants: &Grants) -> Result<()> {
     let dir = launch.working_dir;
     let mut parts = vec![("cwd", dir.to_owned())];
@@ -57,7 +57,7 @@ pub(crate) fn refuse_writable_parts(launch: &Launch, grants: &Grants) -> Result<
     Ok(())
 }
 
-/// The file that the command names.
+/// Returns the file of the command.
 fn program(launch: &Launch) -> Option<PathBuf> {
     if launch.command.contains('/') {
         return Some(launch.working_dir.join(launch.command));

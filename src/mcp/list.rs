@@ -1,4 +1,4 @@
-//! Tool lists of servers: what is taken from an answer, and the copy on disk.
+//! Tool lists of servers: parsing with limits, and the copy on disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,38 +23,38 @@ use crate::text::whole_words;
 const MAX_DESCRIPTION: usize = 1_000;
 const MAX_SCHEMA: usize = 16 << 10;
 const MAX_NAME: usize = 200;
-/// What a request adds around a tool, in bytes: the names of its fields, and the server's name twice.
+/// Additional size of a tool in a request, in bytes: field names, and the server's name twice.
 const FRAME: usize = 150;
-/// Limits of a line that names tools: names, and characters of a name.
+/// Limits of a line that lists tools: number of tools, and characters per name.
 const MAX_NAMED: usize = 5;
 const MAX_SHOWN: usize = 40;
-/// How long the error of a server that could not be listed counts.
+/// Time until a server that could not be listed is tried again.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
-/// The age at which a list is fetched again when its server starts anyway.
+/// Age from which a list is refreshed when its server starts.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long another process may write the same list.
+/// Maximum time that another process may write this list.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// A tool as its server describes it, within limits.
+/// A tool as described by its server, within limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RemoteTool {
     pub name: String,
     pub description: String,
-    /// A JSON Schema whose type is `object`, as JSON.
+    /// JSON Schema of type `object`, as JSON text.
     pub schema: String,
     /// `readOnlyHint`: calls may run in parallel.
     #[serde(default)]
     pub read_only: bool,
-    /// `x-mcp-header`: names of HTTP headers, and JSON pointers to the arguments that they repeat.
+    /// `x-mcp-header`: names of HTTP headers, and JSON pointers to the arguments in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     headers: Vec<(String, String)>,
 }
 
 impl RemoteTool {
-    /// Takes a tool from a list.
+    /// Parses a tool of a list.
     ///
     /// # Errors
-    /// Why it cannot be offered.
+    /// Returns the reason for leaving the tool out.
     fn read(tool: &Value) -> Result<Self, String> {
         let name = tool["name"].as_str().unwrap_or_default();
         if name.is_empty() || name.len() > MAX_NAME {
@@ -84,12 +84,12 @@ impl RemoteTool {
         })
     }
 
-    /// About how many bytes it adds to each request.
+    /// Estimated size in each request, in bytes.
     pub(crate) fn size(&self) -> u64 {
         (self.name.len() + self.description.len() + self.schema.len() + FRAME) as u64
     }
 
-    /// The headers that repeat arguments of a call.
+    /// Returns the headers that repeat arguments of a call.
     pub(super) fn headers_for(&self, arguments: &Value) -> Vec<(String, String)> {
         let mut headers = Vec::new();
         for (name, pointer) in &self.headers {
@@ -104,10 +104,10 @@ impl RemoteTool {
     }
 }
 
-/// Finds the properties of a schema whose arguments become headers.
+/// Collects the properties of a schema whose arguments become headers.
 ///
 /// # Errors
-/// An annotation that the specification has clients refuse
+/// Returns an error for an annotation that the specification requires clients to reject
 /// (<https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#schema-extension>).
 fn collect_headers(
     schema: &Value,
@@ -136,7 +136,7 @@ fn collect_headers(
     Ok(())
 }
 
-/// The value of a header, in Base64 where plain text is not allowed.
+/// Encodes the value of a header, in Base64 if plain text is not allowed.
 pub(super) fn header_value(text: &str) -> String {
     let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
         && text.trim() == text
@@ -147,11 +147,11 @@ pub(super) fn header_value(text: &str) -> String {
     format!("=?base64?{}?=", STANDARD.encode(text))
 }
 
-/// What a server listed.
+/// The tools of a server.
 #[derive(Clone, Default)]
 pub(crate) struct Listing {
     pub tools: Vec<RemoteTool>,
-    /// Names of tools that are left out, each with the reason.
+    /// Names of left-out tools, with reasons.
     pub left_out: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ impl Listing {
         }
     }
 
-    /// Removes keys of the configuration, and then cuts: a key across the cut would not be recognized.
+    /// Removes keys of the configuration before truncating, because a truncated key would not be recognized.
     pub(super) fn redact(&mut self, redactor: &Redactor) {
         for tool in &mut self.tools {
             for text in [&mut tool.name, &mut tool.description, &mut tool.schema] {
@@ -183,24 +183,24 @@ impl Listing {
 
 /// The stored list of a server, `state/mcp/NAME.json`.
 pub(crate) struct ListStore {
-    /// The server's name, for warnings.
+    /// Name of the server, for warnings.
     server: String,
     path: PathBuf,
     /// See [`checksum`].
     entry: String,
-    /// The server has said that its tools have changed since it was listed.
+    /// Whether the server has reported a change of its tools since the last list.
     is_stale: AtomicBool,
-    /// Counts changes of lists, shared by all servers of the process.
+    /// Counter of changes of lists, shared by all servers of the process.
     generation: Arc<AtomicU64>,
 }
 
-/// The file's content.
+/// Contents of the file.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ToolList {
     entry: String,
-    /// When it was made, in seconds since 1970; 0 once it is stale.
+    /// Time of the list, in seconds since 1970; 0 if it is stale.
     at: u64,
-    /// After an error, the tools of the list before, to compare the next one with.
+    /// Tools; after an error the previous tools, for comparison with the next list.
     tools: Vec<RemoteTool>,
     /// See [`Listing::left_out`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -219,7 +219,7 @@ impl ToolList {
         seconds(now).saturating_sub(self.at) > OLD.as_secs()
     }
 
-    /// The tools, or why there are none.
+    /// Returns the tools, or the error of the last attempt.
     pub(crate) fn into_tools(self) -> Result<Vec<RemoteTool>> {
         match self.error {
             None => Ok(self.tools),
@@ -247,7 +247,7 @@ impl ListStore {
         }
     }
 
-    /// The stored list, unless the entry has changed or an error has expired.
+    /// Returns the stored list, unless the entry has changed or an error has expired.
     pub(crate) fn read(&self, now: SystemTime) -> Option<ToolList> {
         let list = self.stored()?;
         let age = seconds(now).saturating_sub(list.at);
@@ -255,10 +255,10 @@ impl ListStore {
         (list.entry == self.entry && counts).then_some(list)
     }
 
-    /// Replaces the stored list. Returns warnings about new, changed and left-out tools: a server can change what the model
-    /// reads about a tool that its user trusts.
+    /// Replaces the stored list. Returns warnings about new, changed and left-out tools, because a server can change the
+    /// description of a tool that its user trusts.
     pub(super) fn replace(&self, found: &Result<Listing>, now: SystemTime) -> Result<Vec<String>> {
-        // Another process may list the same server.
+        // Another process may list this server at the same time.
         let _lock = self.lock()?;
         let before = self.stored().unwrap_or_default();
         let mut warnings = Vec::new();
@@ -288,7 +288,7 @@ impl ListStore {
         Ok(warnings)
     }
 
-    /// Has the next agent or run list the server again. The old list stays in use until then, and if it cannot be written.
+    /// Makes the next agent or run list the server again. Until then, the old list remains in use.
     pub(super) fn mark_stale(&self) {
         if self.is_stale.swap(true, Ordering::SeqCst) {
             return;
@@ -299,7 +299,7 @@ impl ListStore {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Names new and changed tools in one line. The first list has nothing to compare with.
+    /// Lists new and changed tools in one line; `None` without an earlier list.
     fn changes(&self, before: &ToolList, now: &[RemoteTool]) -> Option<String> {
         if before.tools.is_empty() {
             return None;
@@ -345,7 +345,7 @@ impl ListStore {
     }
 }
 
-/// Names of tools; of many, the first ones.
+/// Returns the names of tools; of many, the first ones and a number.
 fn named(tools: &[&RemoteTool]) -> String {
     let names: Vec<String> = tools
         .iter()
@@ -359,7 +359,8 @@ fn named(tools: &[&RemoteTool]) -> String {
     }
 }
 
-/// A tool's name as letters, digits and `_-.`: a user reads it without having asked, so it must not be a sentence or a link.
+/// Restricts a tool's name to letters, digits and `_-.`, because the user sees it unasked, and it must not be a sentence or a
+/// link.
 fn plain_name(name: &str) -> String {
     let plain = |c: char| match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' => c,
@@ -378,7 +379,7 @@ fn seconds(time: SystemTime) -> u64 {
     since.as_secs()
 }
 
-/// Identifies an entry of the configuration, apart from what does not change its list.
+/// Returns a checksum of the settings that affect the list.
 pub(super) fn checksum(entry: &McpServer) -> String {
     let mut values = Vec::new();
     for (name, value) in entry.env.iter().chain(&entry.headers) {
@@ -398,7 +399,7 @@ pub(super) fn checksum(entry: &McpServer) -> String {
     format!("{:08x}", crc32fast::hash(text.to_string().as_bytes()))
 }
 
-/// The line of a run without a server's tools.
+/// Returns the warning of a run without a server's tools.
 pub(crate) fn missing(name: &str, e: &Error) -> String {
     let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
     format!(

@@ -1,8 +1,8 @@
-//! MCP servers (Model Context Protocol, revisions 2024-11-05 to 2026-07-28): their tool lists and calls, over stdio and HTTP.
+//! MCP servers (Model Context Protocol, revisions 2024-11-05 to 2026-07-28): tool lists and calls, over stdio and HTTP.
 //!
-//! A server starts, or is connected to, at its first call, and stays until this program ends. Its tool list is stored in
-//! `state/mcp/NAME.json`, so a question that calls none of its tools starts nothing. All that a server says is untrusted:
-//! limited in size, without keys, and marked for the model.
+//! A server is started or connected at its first call, and remains connected until this program ends. Its tool list is stored
+//! in `state/mcp/NAME.json`, so a question without calls of its tools does not start it. Output of servers is untrusted:
+//! limited in size, without keys, and marked as foreign for the model.
 
 mod client;
 mod http;
@@ -35,19 +35,19 @@ pub(crate) use list::{ListStore, RemoteTool, missing, missing_prefix};
 use list::{Listing, RETRY_AFTER, checksum};
 pub(crate) use stdio::Stdio;
 
-/// How long a server may take to start and to list its tools: `npx` and `uvx` may download it first.
+/// Time limit for starting a server and for listing its tools, because `npx` and `uvx` may download it first.
 const START: Duration = Duration::from_secs(60);
-/// How long a call may take without progress, and in all.
+/// Time limits of a call without progress, and in total.
 const CALL_SILENCE: Duration = Duration::from_secs(60);
 const CALL_TOTAL: Duration = Duration::from_secs(600);
-/// The first pause before the gateway lists a remote server again; each is twice the one before, up to [`RETRY_AFTER`].
+/// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
 const RETRY: Duration = Duration::from_secs(2);
-/// How often a program may start within [`PERIOD`].
+/// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
-/// How often a call checks whether another one has started the server.
+/// Interval of a call's checks whether another call has started the server.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// Limits of one message: bytes, which hold the largest image in base64, and values, which take hundreds of bytes each in
+/// Limits of one message: bytes, enough for the largest image in base64, and values, which take hundreds of bytes each in
 /// memory. A larger message fails its call.
 const MAX_MESSAGE: usize = 12 << 20;
 const MAX_VALUES: usize = 50_000;
@@ -56,16 +56,16 @@ const MAX_VALUES: usize = 50_000;
 pub(crate) type Connect =
     dyn Fn(&Arc<ListStore>, &Cancel) -> Result<Box<dyn Transport>> + Send + Sync;
 
-/// What an entry of `mcpServers` says of a server.
+/// Definition of a server, from an entry of `mcpServers`.
 pub(crate) struct Definition {
     pub name: String,
-    /// Identifies the entry's content.
+    /// Checksum of the entry.
     pub checksum: String,
-    /// bantam starts its program; otherwise it is remote.
+    /// Whether bantam starts a program; otherwise the server is remote.
     pub is_program: bool,
-    /// Where its tool list is stored.
+    /// Path of the stored tool list.
     pub list: PathBuf,
-    /// Removes the keys of the configuration from what it says.
+    /// Removes the keys of the configuration from the server's output.
     pub redactor: Redactor,
     pub connect: Box<Connect>,
 }
@@ -83,7 +83,7 @@ impl Definition {
     }
 }
 
-/// A configured server, and up to one connection to it.
+/// A configured server with up to one connection.
 pub(crate) struct Server {
     pub definition: Definition,
     list: Arc<ListStore>,
@@ -93,37 +93,37 @@ pub(crate) struct Server {
 #[derive(Default)]
 struct State {
     client: Option<Arc<Client>>,
-    /// When the program was started within [`PERIOD`].
+    /// Times of the program's starts within [`PERIOD`].
     starts: VecDeque<Instant>,
-    /// Why the last connection ended or could not begin.
+    /// Reason for the end or the failure of the last connection.
     last_error: String,
-    /// A thread lists it.
+    /// Whether a thread is listing the tools.
     is_listing: bool,
-    /// When the owner was last told that its tools have changed.
+    /// Time of the last notification to the owner about changed tools.
     told: Option<Instant>,
 }
 
-/// What happens if the tool list of a server is unknown or stale.
+/// Handling of an unknown or stale tool list.
 #[derive(Clone)]
 pub(crate) enum Unknown {
-    /// The question waits for it.
+    /// The question waits for the list.
     Wait(Cancel),
-    /// A thread lists the server, until the gateway ends. Later turns have the tools.
+    /// A thread lists the server until the gateway ends. Later turns have the tools.
     List(Background),
-    /// Its tools are missing.
+    /// The server's tools are left out.
     Skip,
 }
 
-/// How a gateway lists servers.
+/// Context of a gateway that lists servers.
 #[derive(Clone)]
 pub(crate) struct Background {
     pub cancel: Cancel,
     pub log: Log,
-    /// Tells the owner of the bot: nobody may read the log.
+    /// Notifies the bot's owner, who may not read the log.
     pub tell_owner: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// How often the owner is told of a server whose tools keep changing.
+/// Minimum time between notifications to the owner about a server's changed tools.
 const TELL_AGAIN: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Unknown {
@@ -132,10 +132,10 @@ impl Default for Unknown {
     }
 }
 
-/// The tools of a server.
+/// Tools of a server.
 pub(crate) struct Tools {
     pub server: Arc<Server>,
-    /// `None` while a thread lists the server for the first time.
+    /// Result; `None` while a thread lists the server for the first time.
     pub found: Option<Result<Vec<RemoteTool>>>,
     pub warnings: Vec<String>,
 }
@@ -149,7 +149,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// The server with this definition: the known one, or a new one if its entry has changed.
+    /// Returns the server with this definition; creates it if it is new or its entry has changed.
     pub(crate) fn get(&self, definition: Definition) -> Arc<Server> {
         let mut servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = servers.get(&definition.name) {
@@ -171,12 +171,12 @@ impl Servers {
         server
     }
 
-    /// Changes with each list: an agent with older tools has to be built again.
+    /// Counter of list changes, after which an agent has to be built again.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// The tools of these servers, from the stored lists where they are known.
+    /// Returns the tools of these servers, from the stored lists if available.
     pub(crate) fn tools_of(&self, servers: Vec<Arc<Server>>) -> Vec<Tools> {
         let now = SystemTime::now();
         let mut all = Vec::new();
@@ -209,7 +209,7 @@ impl Servers {
         all
     }
 
-    /// Lists a server in a thread, and again after an error: a board starts before its network does.
+    /// Lists a server in a thread, with retries after errors, because a board may start before its network.
     fn list_in_background(&self, server: &Arc<Server>, background: &Background) {
         if std::mem::replace(&mut server.lock().is_listing, true) {
             return;
@@ -220,7 +220,7 @@ impl Servers {
         let work = move || {
             let mut pause = if is_program { RETRY_AFTER } else { RETRY };
             let mut reported = String::new();
-            // A server that the configuration no longer names is gone.
+            // A server that was removed from the configuration has been dropped.
             while let Some(server) = weak.upgrade() {
                 let Tools {
                     found, warnings, ..
@@ -255,7 +255,7 @@ impl Servers {
     }
 }
 
-/// Lists servers in parallel: each may take a minute.
+/// Lists servers in parallel, because each may take a minute.
 pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Tools> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -273,7 +273,7 @@ pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Tools> {
                     found: Some(Err(Error::failed("listing its tools panicked"))),
                     warnings: Vec::new(),
                 },
-                // No more threads: one after another takes longer.
+                // If no thread can start, the servers are listed one by one.
                 Err(_) => server.clone().list(cancel),
             });
         }
@@ -282,7 +282,7 @@ pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Tools> {
 }
 
 impl Server {
-    /// Logs what is new about its tools, and tells the owner once in a while.
+    /// Logs changes of the server's tools, and notifies the owner with a minimum interval.
     fn tell_of_changes(&self, changes: &[String], background: &Background) {
         for change in changes {
             background.log.write(Level::Warn, change);
@@ -296,7 +296,7 @@ impl Server {
         }
     }
 
-    /// Lists its tools, stores the list, and warns of changes.
+    /// Lists the server's tools, stores the list, and returns warnings about changes.
     pub(crate) fn list(self: Arc<Self>, cancel: &Cancel) -> Tools {
         let found = self
             .open_client(cancel)
@@ -306,7 +306,7 @@ impl Server {
             found: None,
             warnings: Vec::new(),
         };
-        // A wait that was ended says nothing of the server.
+        // An interrupted wait is not an error of the server.
         if found.is_ok() || cancel.reason().is_none() {
             match self.list.replace(&found, SystemTime::now()) {
                 Ok(warnings) => tools.warnings = warnings,
@@ -330,7 +330,7 @@ impl Server {
     /// Calls a tool. `on_progress` gets a line for each report.
     ///
     /// # Errors
-    /// For the model, with the server's words. A program that ended starts again with the next call.
+    /// Errors are for the model, with the server's message. A program that ended is started again at the next call.
     pub(crate) fn call(
         &self,
         tool: &RemoteTool,
@@ -351,7 +351,7 @@ impl Server {
         let mut client = self.client(cancel)?;
         let mut result = client.call(tool, arguments, &limits, cancel);
         if matches!(result, Err(Failure::NoSession)) {
-            // Nothing ran: the call begins a new session.
+            // The call did not run, so it is repeated in a new session.
             self.disconnect(&client, "it has forgotten this session");
             client = self.client(cancel)?;
             result = client.call(tool, arguments, &limits, cancel);
@@ -359,7 +359,7 @@ impl Server {
         result.map_err(|failure| self.fail(&client, failure))
     }
 
-    /// The error of a request. Ends the connection if it is of no more use.
+    /// Converts a failure to an error. Ends an unusable connection.
     fn fail(&self, client: &Arc<Client>, failure: Failure) -> Error {
         if failure.contradicts_list() {
             self.list.mark_stale();
@@ -389,7 +389,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The open connection, or a new one. One that begins after a day lists the tools again.
+    /// Returns the open connection, or a new one. A new connection refreshes a tool list older than a day.
     fn client(&self, cancel: &Cancel) -> Result<Arc<Client>> {
         let (client, is_new) = self.open_client(cancel)?;
         let now = SystemTime::now();
@@ -406,7 +406,7 @@ impl Server {
             match self.state.try_lock() {
                 Ok(state) => break state,
                 Err(TryLockError::Poisoned(e)) => break e.into_inner(),
-                // Another call starts it.
+                // Another call is starting the server.
                 Err(TryLockError::WouldBlock) => cancel.sleep(LOCK_INTERVAL).map_err(ended)?,
             }
         };
@@ -447,7 +447,7 @@ impl Server {
     }
 
     /// # Errors
-    /// The program has started too often.
+    /// Fails if the program was started too often.
     fn count_start(&self, state: &mut State) -> Result<()> {
         state.starts.retain(|start| start.elapsed() < PERIOD);
         if state.starts.len() < MAX_STARTS {
@@ -465,7 +465,7 @@ impl Server {
     }
 }
 
-/// The error of a call whose turn has ended.
+/// Returns the error of a call whose turn has ended.
 fn ended(reason: CancelReason) -> Error {
     match reason {
         CancelReason::Stopped => Error::new(Kind::Interrupted, "stopped"),
@@ -473,7 +473,7 @@ fn ended(reason: CancelReason) -> Error {
     }
 }
 
-/// An error on one line: its first line, and the last two that the server said.
+/// Shortens an error to one line: its first line, and the last two lines of the server's output.
 pub(crate) fn brief(message: &str) -> String {
     let lines: Vec<&str> = message
         .lines()
@@ -488,8 +488,8 @@ pub(crate) fn brief(message: &str) -> String {
     }
 }
 
-/// Reads a message, or the messages of a batch. Text that is not JSON is a log line in the wrong place, or an event that keeps
-/// a connection alive.
+/// Parses a message, or the messages of a batch. Text that is not JSON is a misplaced log line, or an event that only keeps a
+/// connection alive.
 fn parse(text: &str) -> Result<Vec<Value>> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if count_values(text.as_bytes()) > MAX_VALUES {
@@ -508,7 +508,7 @@ fn too_long() -> Error {
     Error::failed(format!("it sent a message of more than {megabytes} MB"))
 }
 
-/// Reads a message in every way in which one is read, for the fuzzer.
+/// Runs all parsers on a message, for the fuzzer.
 #[cfg(test)]
 pub(crate) fn read_frame(text: &str) {
     let servers = Servers::default();

@@ -1,4 +1,4 @@
-//! A server that bantam starts: one JSON message a line on its standard input and output.
+//! A server that bantam starts, with one JSON message per line on its standard input and output.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,20 +19,20 @@ use crate::text::foreign_line;
 use crate::worker::protocol::{Header, Message, Termination, receive_message};
 use crate::worker::{Served, WorkerProcess};
 
-/// How long a server and its worker may take to end. Longer than a worker takes that has lost its caller.
+/// Time limit for a server and its worker to end; longer than a worker takes after losing its caller.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a server may take to read its last messages.
+/// Time limit for a server to read its last messages.
 const LAST_INPUT: Duration = Duration::from_millis(500);
-/// Maximum size of a message that is skipped, in bytes.
+/// Maximum size of a skipped message, in bytes.
 const MAX_SKIPPED: usize = 64 << 20;
-/// Pause after each read while no request waits: a server that writes without end must not cost a processor.
+/// Pause after each read without waiting requests, so that a server with endless output does not use a whole CPU.
 const IDLE_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum length of a line of a program's last words, in characters.
+/// Maximum length of a line of a program's last output, in characters.
 const MAX_LINE: usize = 300;
-/// Messages queued for the server, and for a request.
+/// Maximum number of queued messages for the server, and for a request.
 const QUEUE: usize = 64;
 
-/// Runs in a worker. Two threads read and write, because a pipe holds 64 KB and a server may not read.
+/// A server in a worker. Two threads read and write, because a pipe buffers 64 KB and a server may not read.
 pub(crate) struct Stdio {
     process: WorkerProcess,
     socket: UnixStream,
@@ -46,15 +46,15 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Messages for the server; `None` once it has to end.
+    /// Messages for the server; `None` when it has to end.
     input: Option<SyncSender<String>>,
-    /// The requests that wait for an answer, by id.
+    /// Waiting requests by id.
     waiting: BTreeMap<u64, SyncSender<Event>>,
-    /// Why the output ended.
+    /// Reason for the end of the output.
     ended: Option<String>,
 }
 
-/// What happens to a request that waits.
+/// An event for a waiting request.
 enum Event {
     Message(Value),
     Failed(String),
@@ -62,7 +62,7 @@ enum Event {
 }
 
 impl Stdio {
-    /// Speaks to a server that has been started.
+    /// Connects to a started server.
     pub(crate) fn new(served: Served, list: Arc<ListStore>) -> Result<Self> {
         let Served {
             process,
@@ -92,7 +92,7 @@ impl Stdio {
                     return;
                 }
             }
-            // Nothing more comes: a server that reads ends, and the worker ends one that does not.
+            // At the end of its input a server normally ends; otherwise the worker ends it.
             drop(input.shutdown(Shutdown::Both));
         };
         start_thread(Box::new(read))?;
@@ -115,10 +115,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles each line until the output ends, and returns why it did.
+    /// Handles each line until the output ends, and returns the reason for the end.
     fn read_all(&self, mut output: impl Read, socket: &UnixStream) -> String {
         let mut line = Vec::new();
-        // Bytes of a line that is too long.
+        // Number of skipped bytes of a line that is too long.
         let mut skipped = 0;
         let mut piece = vec![0; 16 << 10];
         loop {
@@ -160,12 +160,12 @@ impl Shared {
         }
     }
 
-    /// Gives a message to the request that it answers or concerns.
+    /// Passes a message to the request that it answers or concerns.
     fn route(&self, message: Value) {
         let mut state = self.lock();
         if let Some(id) = progress_token(&message) {
             if let Some(request) = state.waiting.get(&id) {
-                // A full queue has enough reports.
+                // A full queue contains enough reports.
                 drop(request.try_send(Event::Message(message)));
             }
             return;
@@ -175,7 +175,7 @@ impl Shared {
             let request = state.waiting.remove(&id);
             drop(state);
             if let Some(request) = request {
-                // Fails when the request is no longer awaited.
+                // Fails if the request has stopped waiting.
                 drop(request.send(Event::Message(message)));
             }
             return;
@@ -206,7 +206,7 @@ impl Shared {
     }
 }
 
-/// Why the output ended: the worker says it, if it could not start the program or the program complained.
+/// Returns the reason for the end of the output, as reported by the worker.
 fn last_words(mut socket: &UnixStream) -> String {
     drop(socket.set_read_timeout(Some(GRACE)));
     let why = match receive_message(&mut socket) {
@@ -233,7 +233,7 @@ impl Transport for Stdio {
         let (sender, events) = sync_channel(QUEUE);
         let waker = sender.clone();
         let _hook = wait.cancel.on_stop(move || {
-            // A full queue wakes the request, too.
+            // A full queue also wakes the request.
             drop(waker.try_send(Event::Stopped));
         });
         self.shared.lock().waiting.insert(wait.id, sender);
@@ -277,13 +277,13 @@ impl Transport for Stdio {
 
 impl Drop for Stdio {
     fn drop(&mut self) {
-        // The end of its input ends the server, and the worker around it ends what remains.
+        // The end of its input ends the server, and the worker ends all remaining processes.
         self.shared.lock().input = None;
         let started = Instant::now();
         let mut is_cut = false;
         while !self.process.has_ended() && started.elapsed() < GRACE {
             if !is_cut && started.elapsed() >= LAST_INPUT {
-                // Also where the server does not read, and the last message is still being written.
+                // Also if the server does not read, and the last message is still being written.
                 drop(self.socket.shutdown(Shutdown::Both));
                 is_cut = true;
             }
