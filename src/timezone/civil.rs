@@ -1,21 +1,21 @@
-//! Dates and times of day without a zone, and how RFC 3339 writes them.
+//! Dates and times of day without a zone, and their RFC 3339 format.
 
 use tz::UtcDateTime;
 
-/// The date and time `seconds` after 1970-01-01 00:00; 1970 for what the calendar cannot hold.
+/// Returns the date and time `seconds` after 1970-01-01 00:00; 1970 if they are out of range.
 pub(crate) fn calendar(seconds: i64) -> UtcDateTime {
     UtcDateTime::from_timespec(seconds, 0).unwrap_or_else(|_| calendar(0))
 }
 
-/// `2026-11-22 03:15:00`, so many seconds after 1970-01-01 00:00.
+/// Formats the time `seconds` after 1970-01-01 00:00 as `2026-11-22 03:15:00`.
 pub(crate) fn stamp(seconds: i64) -> String {
     let t = calendar(seconds);
     let date = format!("{:04}-{:02}-{:02}", t.year(), t.month(), t.month_day());
     format!("{date} {:02}:{:02}:{:02}", t.hour(), t.minute(), t.second())
 }
 
-/// Reads a date and a time (`2026-03-29T02:30`, also with seconds, their fraction, and a space for the T) as seconds
-/// since 1970-01-01 00:00, and the offset that RFC 3339 puts after it (`Z` or `+02:00`) as seconds east of UTC.
+/// Parses a date and a time (`2026-03-29T02:30`, optionally with seconds, their fraction, and a space for the T) to seconds
+/// since 1970-01-01 00:00, and an RFC 3339 offset (`Z` or `+02:00`) to seconds east of UTC.
 pub(crate) fn parse_time(text: &str) -> Option<(i64, Option<i32>)> {
     let bytes = text.as_bytes();
     let number = |at: usize, digits: usize| -> Option<i32> {

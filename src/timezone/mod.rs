@@ -1,8 +1,8 @@
-//! Local time: which offset from UTC holds when, and at which instant clocks show a time.
+//! Local time: offsets from UTC, and the instants at which clocks show a time.
 //!
-//! `tz-rs` reads the zone database's files and the rules of POSIX; where to look for them is decided here. The C library is
-//! not asked: it keeps its zone in a global and reads the environment when it likes. Times are seconds since 1970-01-01
-//! 00:00 UTC ("unix"); the same count read off a wall clock is called "wall". Nothing in here asks the clock.
+//! `tz-rs` parses the zone database's files and the rules of POSIX; this module locates them. The C library is not used,
+//! because its zone is global and it reads the environment at unpredictable times. Times are seconds since 1970-01-01 00:00 UTC
+//! ("unix"), or such a count read off a wall clock ("wall"). This module never reads the current time.
 
 mod civil;
 
@@ -22,16 +22,16 @@ pub(crate) struct Zone {
     rules: TimeZone,
 }
 
-/// Where the C library and Python look for zones.
+/// Directories in which the C library and Python look for zones.
 const DIRECTORIES: [&str; 4] = [
     "/usr/share/zoneinfo",
     "/usr/lib/zoneinfo",
     "/usr/share/lib/zoneinfo",
     "/etc/zoneinfo",
 ];
-/// The largest file of the IANA database has 4 KB.
+/// Maximum size of a zone file, in bytes. The largest file of the IANA database has 4 KB.
 const MAX_BYTES: usize = 64 << 10;
-/// No clock is further from UTC than this: RFC 8536 asks for less than 26 hours.
+/// Maximum distance from UTC, in seconds: RFC 8536 requires less than 26 hours.
 const MAX_OFFSET: i32 = 26 * 3600;
 
 impl Zone {
@@ -42,8 +42,8 @@ impl Zone {
         }
     }
 
-    /// The zone of this machine: the variable `TZ` (a name, a rule, or the path of a file), else `/etc/localtime`, else
-    /// `/etc/TZ`, where small systems keep a rule, else UTC.
+    /// Returns the zone of this machine: the variable `TZ` (a name, a rule, or the path of a file), else `/etc/localtime`, else
+    /// `/etc/TZ`, which contains a rule on small systems, else UTC.
     pub(crate) fn local(env: &BTreeMap<String, String>) -> Result<Self> {
         if let Some(set) = env.get("TZ") {
             let set = set.strip_prefix(':').unwrap_or(set);
@@ -57,7 +57,7 @@ impl Zone {
             };
         }
         let path = "/etc/localtime";
-        // A link to the zone's file, mostly, which tells its name.
+        // Usually a link to the zone's file, whose path contains the name.
         let link = fs_err::read_link(path)
             .map(|link| link.to_string_lossy().into_owned())
             .unwrap_or_default();
@@ -71,9 +71,8 @@ impl Zone {
         }
     }
 
-    /// The zone of a name from the IANA database (`Europe/Berlin`), or of a rule as POSIX writes it
-    /// (`CET-1CEST,M3.5.0,M10.5.0/3`). A name never leads out of the directories of the database; the variable `TZDIR`
-    /// names another one.
+    /// Returns the zone for a name of the IANA database (`Europe/Berlin`), or for a POSIX rule (`CET-1CEST,M3.5.0,M10.5.0/3`).
+    /// A name cannot refer to files outside the directories of the database; the variable `TZDIR` adds a directory.
     pub(crate) fn named(name: &str, env: &BTreeMap<String, String>) -> Result<Self> {
         let zone = |rules| Self {
             name: name.to_owned(),
@@ -103,7 +102,7 @@ impl Zone {
         rule(name).map(zone).ok_or_else(|| unknown(name))
     }
 
-    /// The zone in a file, if there is one.
+    /// Returns the zone in a file, if the file exists.
     fn in_file(name: &str, path: &Path) -> Option<Result<Self>> {
         let bytes = read(path)?;
         let broken = || {
@@ -122,15 +121,15 @@ impl Zone {
         )
     }
 
-    /// `Europe/Berlin`, a rule, or the path of the file it came from.
+    /// Returns the name: `Europe/Berlin`, a rule, or the path of a file.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Seconds to add to UTC at this instant.
+    /// Returns the offset at this instant, in seconds to add to UTC.
     pub(crate) fn offset_at(&self, unix: i64) -> i32 {
         let found = self.rules.find_local_time_type(unix).ok();
-        // Without a rule, the last change holds for ever.
+        // Without a rule, the last change remains effective.
         let last = || {
             let rules = self.rules.as_ref();
             let index = rules
@@ -142,7 +141,7 @@ impl Zone {
         found.or_else(last).map_or(0, tz::LocalTimeType::ut_offset)
     }
 
-    /// When clocks change between two instants, a day or so apart.
+    /// Returns the instant of a clock change between two instants about a day apart.
     pub(crate) fn change_between(&self, from: i64, until: i64) -> Option<i64> {
         let offset = self.offset_at(from);
         let (mut same, mut changed) = (from, until);
@@ -160,7 +159,7 @@ impl Zone {
         Some(changed)
     }
 
-    /// The first instant at which clocks show `wall`; where they skip it, the instant of that change.
+    /// Returns the first instant at which clocks show `wall`; if clocks skip it, the instant of the change.
     pub(crate) fn first_instant(&self, wall: i64) -> i64 {
         let (before, after) = (wall - i64::from(MAX_OFFSET), wall + i64::from(MAX_OFFSET));
         let shown = [before, after].map(|near| wall - i64::from(self.offset_at(near)));
@@ -173,12 +172,12 @@ impl Zone {
             .unwrap_or(wall)
     }
 
-    /// For people: `2026-11-22 03:15:00`, as clocks show it.
+    /// Formats local time for people: `2026-11-22 03:15:00`.
     pub(crate) fn stamp(&self, unix: i64) -> String {
         stamp(unix + i64::from(self.offset_at(unix)))
     }
 
-    /// For models: `2026-11-22 03:15:00 +01:00, Sunday, Europe/Berlin`.
+    /// Formats local time for models: `2026-11-22 03:15:00 +01:00, Sunday, Europe/Berlin`.
     pub(crate) fn clock(&self, unix: i64) -> String {
         const WEEKDAYS: [&str; 7] = [
             "Sunday",
@@ -202,7 +201,7 @@ impl Zone {
         )
     }
 
-    /// RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
+    /// Formats local time as RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
     pub(crate) fn rfc3339(&self, unix: i64) -> String {
         let minutes = self.offset_at(unix) / 60;
         let sign = if minutes < 0 { '-' } else { '+' };
@@ -216,7 +215,7 @@ impl Zone {
     }
 }
 
-/// Reads a file of the database (RFC 8536).
+/// Parses a file of the database (RFC 8536).
 fn parse(bytes: &[u8]) -> Option<TimeZone> {
     let rules = TimeZone::from_tz_data(bytes)
         .ok()
@@ -229,8 +228,8 @@ fn parse(bytes: &[u8]) -> Option<TimeZone> {
     is_near.then_some(rules)
 }
 
-/// Reads a rule. tz-rs takes the times of day that RFC 8536 allows beyond POSIX (`M3.5.0/-1`) only from a file of version 3,
-/// so this wraps the rule in one that holds nothing else.
+/// Parses a rule. tz-rs only accepts the times of day that RFC 8536 allows in addition to POSIX (`M3.5.0/-1`) in a file of
+/// version 3, so the rule is wrapped in an otherwise empty file.
 fn rule(text: &str) -> Option<TimeZone> {
     let text = Some(text).filter(|text| text.is_ascii() && !text.contains('\n'))?;
     let counts = [0, 0, 0, 0, 1, 4_u32].map(u32::to_be_bytes).concat();
@@ -247,9 +246,9 @@ fn unknown(name: &str) -> Error {
     )
 }
 
-/// The content of a file, if it is one and not too large.
+/// Returns the contents of a regular file, up to one byte more than the maximum.
 fn read(path: &Path) -> Option<Vec<u8>> {
-    // Checked first: opening a named pipe would block.
+    // Checked first, because opening a named pipe would block.
     let metadata = fs_err::metadata(path).ok()?;
     if !metadata.is_file() {
         return None;

@@ -1,4 +1,4 @@
-//! Rules, files, and local time against an implementation that we did not write: `zdump`, on the same database.
+//! Rules, files, and local time, compared with an independent implementation: `zdump`, with the same database.
 
 use std::process::Command;
 
@@ -54,7 +54,7 @@ fn a_time_on_the_wall_is_its_first_instant_or_that_of_the_change_that_skips_it()
     assert_eq!(zone.first_instant(wall("2026-10-25T03:00")), back + 3600);
 }
 
-/// RFC 8536, section 3.3.1, gives this for a summer that never ends.
+/// RFC 8536, section 3.3.1, has this rule for permanent summer time.
 #[test]
 fn a_summer_of_a_whole_year_has_no_changes_that_show() {
     let zone = ruled("XXX3EDT4,0/0,J365/23");
@@ -92,7 +92,7 @@ fn what_is_no_zone_is_named() {
         );
     }
     for path in ["/etc/passwd", "/dev/zero", "/etc", "/not/there"] {
-        // The variable may name any file; a job's zone may not.
+        // The variable may refer to any file; a job's zone may not.
         assert!(Zone::local(&env(&[("TZ", path)])).is_err());
         assert!(
             Zone::named(path, &env(&[]))
@@ -150,7 +150,7 @@ fn times_are_read_as_rfc_3339_writes_them_and_no_other_way() {
     }
 }
 
-/// One table with times of `width` bytes: type 0 is UTC-1, type 1 UTC+2 from 1000 s on.
+/// Builds a table with times of `width` bytes: type 0 is UTC-1, type 1 UTC+2 from 1000 s on.
 fn table(width: usize, version: u8) -> Vec<u8> {
     let mut bytes = [&b"TZif"[..], &[version], &[0; 15]].concat();
     for count in [0_u32, 0, 0, 1, 2, 4] {
@@ -223,17 +223,17 @@ fn no_damage_does_more_than_make_a_file_unreadable() {
 
 const ZONES: [&str; 14] = [
     "Europe/Berlin",
-    "Europe/Dublin", // standard time is the summer's
+    "Europe/Dublin", // summer is standard time
     "America/New_York",
     "America/St_Johns",
-    "America/Sao_Paulo", // gave summer time up
+    "America/Sao_Paulo", // abolished summer time
     "America/Santiago",
     "Asia/Kolkata",
     "Asia/Kathmandu",
     "Asia/Shanghai",
     "Australia/Lord_Howe", // half an hour
-    "Africa/Casablanca",   // stops for Ramadan, by the table to 2087
-    "Pacific/Apia",        // has no 2011-12-30
+    "Africa/Casablanca",   // suspends summer time for Ramadan, in the table to 2087
+    "Pacific/Apia",        // skipped 2011-12-30
     "Antarctica/Troll",    // two hours
     "America/Nuuk",        // changes on a Saturday evening
 ];
@@ -242,7 +242,7 @@ fn named(name: &str) -> Zone {
     Zone::named(name, &BTreeMap::new()).unwrap()
 }
 
-/// Every change between the first instant of 1990 and the last of 2100.
+/// Returns every change from the start of 1990 to the end of 2100.
 fn changes(zone: &Zone) -> Vec<(i64, i64)> {
     let days = (631_152_000..4_133_980_800).step_by(86_400);
     let changed = days.filter_map(|day| zone.change_between(day, day + 86_400));
@@ -251,16 +251,16 @@ fn changes(zone: &Zone) -> Vec<(i64, i64)> {
         .collect()
 }
 
-/// A change of a clock as `zdump` tells it.
+/// A clock change in the output of `zdump`.
 struct Change {
-    /// The first instant of the new offset.
+    /// First instant of the new offset.
     at: i64,
     before: i64,
     after: i64,
 }
 
 impl Change {
-    /// Reads the two lines of a change: the last instant before it, and the first after it.
+    /// Parses the two lines of a change: the last instant before it, and the first one after it.
     fn read(lines: &[&str]) -> Self {
         let offset = |line: &str| -> i64 {
             let (_, offset) = line.split_once("gmtoff=").unwrap();
@@ -276,14 +276,14 @@ impl Change {
         }
     }
 
-    /// When a clock shows this, the first time.
+    /// Returns the first instant at which clocks show this time.
     fn first_instant(&self, wall: i64) -> Option<i64> {
         let before = Some(wall - self.before).filter(|at| *at < self.at);
         before.or(Some(wall - self.after).filter(|at| *at >= self.at))
     }
 }
 
-/// The changes of a zone from 1990 to 2100.
+/// Returns the changes of a zone from 1990 to 2100.
 fn zdumped(name: &str) -> Vec<Change> {
     let out = Command::new("zdump")
         .args(["-v", "-c", "1990,2101", name])
@@ -312,7 +312,7 @@ fn offsets_and_walls_are_those_of_another_implementation() {
             .collect();
         assert_eq!(changes(&zone), pairs, "{name}");
         for change in theirs {
-            // Every ten minutes around it, and a day around it where clocks skip a day.
+            // Every ten minutes around the change, or a day around it if clocks skip a day.
             let reach = (change.after - change.before).abs() + 3600;
             let [low, high] = [
                 change.before.min(change.after),
@@ -323,7 +323,7 @@ fn offsets_and_walls_are_those_of_another_implementation() {
                 if let Some(first) = change.first_instant(wall) {
                     assert_eq!(ours, first, "{name} {wall}");
                 } else {
-                    // By the clock of before, the wall would be reached after the change; by the one of after, before it.
+                    // With the offset before the change, the time would be after the change; with the offset after it, before.
                     let [before, then] =
                         [ours - 1, ours].map(|unix| wall - i64::from(zone.offset_at(unix)));
                     assert!(then < ours && ours <= before, "{name} {wall}");
@@ -335,7 +335,7 @@ fn offsets_and_walls_are_those_of_another_implementation() {
     assert!(compared > 10_000, "{compared}");
 }
 
-/// What the database says up to 2037 in tables, a rule says as well.
+/// A rule must agree with the tables of the database up to 2037.
 #[test]
 fn rules_agree_with_tables() {
     let places = [
