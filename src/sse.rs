@@ -1,15 +1,15 @@
 //! Decodes the `data:` of server-sent events (WHATWG HTML, section 9.2).
 
-/// The most bytes of one event, unless the caller takes more.
+/// Maximum size of an event, in bytes, unless the caller sets another.
 const MAX_EVENT: usize = 8 << 20;
 
 /// Decodes a stream that arrives in pieces of any size.
 pub(crate) struct Decoder {
-    /// What has arrived of a line.
+    /// Received part of the current line.
     line: Vec<u8>,
-    /// The data of the event so far; `None` before its first `data:` line.
+    /// Data of the current event; `None` before its first `data:` line.
     data: Option<Vec<u8>>,
-    /// The last line ended with CR: an LF after it belongs to the same end.
+    /// Whether the last line ended with CR. A following LF belongs to the same line end.
     after_return: bool,
     most: usize,
 }
@@ -20,12 +20,12 @@ impl Default for Decoder {
     }
 }
 
-/// An event is longer than [`MAX_EVENT`].
+/// An event exceeds the maximum size.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
 impl Decoder {
-    /// Decodes a stream whose events have up to `most` bytes.
+    /// Creates a decoder for events of up to `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -35,7 +35,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next bytes and returns the data of each event they complete. Replaces invalid UTF-8.
+    /// Decodes the next bytes and returns the data of each completed event. Replaces invalid UTF-8.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<String>, TooLong> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
@@ -58,14 +58,14 @@ impl Decoder {
         Ok(events)
     }
 
-    /// Returns the last event, which may lack the blank line that should end it.
+    /// Returns the last event, which may lack its final blank line.
     pub(crate) fn finish(&mut self) -> Option<String> {
         self.end_line().or_else(|| self.end_line())
     }
 
     fn end_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
-        // A byte order mark may begin the stream.
+        // The stream may start with a byte order mark.
         let line = line
             .strip_prefix(b"\xef\xbb\xbf")
             .unwrap_or(&line)
