@@ -1,7 +1,7 @@
-//! Signals a running gateway that something on disk has changed: a job, a message to send.
+//! Signals a running gateway that a file has changed, such as a new job or a message to send.
 //!
-//! The signal is a datagram to the socket `state/notify`, which only the owner of the home can reach; its content does not
-//! matter. A lost one costs time: the gateway checks the jobs every hour, and messages when it sends the next one.
+//! The signal is a datagram to the socket `state/notify`, which only the owner of the home can access; its content does not
+//! matter. A lost signal causes a delay: the gateway checks the jobs every hour, and messages when it sends the next one.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use crate::paths::Home;
 use crate::storage::{self, Lock};
 
 const NAME: &str = "notify";
-/// The size of `sun_path` in `unix(7)`, with the byte that ends the path.
+/// Size of `sun_path` in `unix(7)`, including the byte that ends the path.
 const MAX_PATH: usize = 108;
 
 pub(crate) struct Listener(UnixDatagram);
@@ -33,7 +33,7 @@ fn with_path<T>(home: &Home, action: impl FnOnce(&Path) -> io::Result<T>) -> io:
     )))
 }
 
-/// Creates the socket, replacing that of a gateway that was killed. The caller holds the gateway's lock.
+/// Creates the socket, replacing the socket of a killed gateway. The caller must hold the gateway's lock.
 pub(crate) fn bind(home: &Home) -> Result<Listener> {
     storage::make_dir(&home.state())?;
     close(home)?;
@@ -53,18 +53,18 @@ pub(crate) fn close(home: &Home) -> Result<()> {
     storage::remove(&home.state().join(NAME))
 }
 
-/// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.
+/// Whether a gateway of this home is running, judging by its lock. Does not create files.
 pub(crate) fn is_running(home: &Home) -> bool {
     let lock = home.lock("gateway");
     let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
     lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)
 }
 
-/// Signals the gateway, if one listens.
+/// Signals the gateway, if one is running.
 pub(crate) fn signal(home: &Home) {
     let send = || -> io::Result<usize> {
         let socket = UnixDatagram::unbound()?;
-        // If the socket is full, the gateway has signals to read.
+        // If the socket is full, signals are already pending.
         socket.set_nonblocking(true)?;
         with_path(home, |path| socket.send_to(b"!", path))
     };
