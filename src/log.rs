@@ -1,7 +1,7 @@
-//! The gateway's log: lines on standard error.
+//! The gateway's log on standard error.
 //!
-//! A line begins with the time, unless the journal adds it, and `bantam: `. With `log.json` each line is an object:
-//! `{"time","level","about","text"}`. Nothing is written to disk.
+//! A line starts with the time, unless the journal adds it, and `bantam: `. With `log.json` each line is an object:
+//! `{"time","level","about","text"}`. The log is not written to disk.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::error::Result;
 use crate::text::{one_line, rfc3339};
 
-/// The severity of a line, as `log.level` names it.
+/// Severity of a line, with the names of `log.level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Something was lost or will not be done.
+    /// A loss, or work that will not be done.
     Error,
-    /// Something failed and is retried or worked around.
+    /// A failure that is retried or worked around.
     Warn,
     Info,
     /// Each turn and each tool call.
@@ -29,30 +29,30 @@ pub(crate) enum Level {
 /// Writes a line.
 pub(crate) type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
-/// Writes an error, and returns the value of a success.
+/// Logs an error, and returns the value of a success.
 pub(crate) fn log_error<T>(log: &Sink, result: Result<T>) -> Option<T> {
     result.map_err(|e| log(Level::Error, &e.message)).ok()
 }
 
-/// The names of the levels, the most severe first.
+/// Names of the levels, most severe first.
 const NAMES: [&str; 4] = ["error", "warn", "info", "debug"];
 
-/// The longest text in characters.
+/// Maximum length of a text, in characters.
 const LONGEST: usize = 500;
 
-/// What lines are written, and how.
+/// Settings of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
-    /// Index into [`NAMES`].
+    /// Index in [`NAMES`].
     least: usize,
     json: bool,
     has_time: bool,
-    /// The part of the program that writes; empty for the program itself.
+    /// Part of the program that logs; empty for the program itself.
     about: &'static str,
 }
 
 impl Log {
-    /// `least` is the least severe level to write; `journal` is `JOURNAL_STREAM` of the environment.
+    /// Creates a log. `least` is the least severe level to write; `journal` is the environment's `JOURNAL_STREAM`.
     pub(crate) fn new(least: Level, json: bool, journal: Option<&str>) -> Self {
         Self {
             least: least as usize,
@@ -62,24 +62,24 @@ impl Log {
         }
     }
 
-    /// The same for another part of the program.
+    /// Returns a log for another part of the program.
     pub(crate) fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
-    /// A function that writes lines about a part of the program.
+    /// Returns a function that logs for a part of the program.
     pub(crate) fn sink(self, about: &'static str) -> Sink {
         Arc::new(move |level, text| self.about(about).write(level, text))
     }
 
     pub(crate) fn write(&self, level: Level, text: &str) {
         if let Some(line) = self.line(level, text, SystemTime::now()) {
-            // One write, so that lines of several threads stay whole. A closed standard error is ignored.
+            // One write, so that lines of several threads are not mixed. A closed standard error is ignored.
             drop(std::io::stderr().lock().write_all(line.as_bytes()));
         }
     }
 
-    /// The line with its line feed; `None` if it is not severe enough.
+    /// Returns the line with its line feed; `None` if it is not severe enough.
     fn line(&self, level: Level, text: &str, now: SystemTime) -> Option<String> {
         if level as usize > self.least {
             return None;
@@ -99,7 +99,7 @@ impl Log {
     }
 }
 
-/// Whether standard error is the stream that the service manager connected to the journal (systemd.exec(5)).
+/// Whether standard error is connected to the journal by the service manager (systemd.exec(5)).
 fn is_read_by_journal(journal: Option<&str>) -> bool {
     let stderr = rustix::fs::fstat(std::io::stderr());
     stderr.is_ok_and(|stat| journal == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
