@@ -37,14 +37,14 @@ impl Place {
         Self { asked, found }
     }
 
-    /// A part of bantam's home, at `below` in it.
-    fn in_home(home: &Resolved, called: &str, below: &str, path: PathBuf) -> Self {
+    /// A file or directory of the home by its name there.
+    fn in_home(home: &Home, root: &Resolved, name: &str) -> Self {
         let asked = Asked {
-            setting: called.to_owned(),
-            path,
+            setting: name.to_owned(),
+            path: home.root().join(name),
             access: Access::Read,
         };
-        let found = home.join(below.as_ref());
+        let found = root.join(name.as_ref());
         Self { asked, found }
     }
 
@@ -95,8 +95,8 @@ impl Grants {
             Place::new(asked)
         };
         let grants = Self {
-            agent: Place::in_home(&root, "agent", "agent", home.agent()),
-            notes: Place::in_home(&root, "memory", "memory", home.notes()),
+            agent: Place::in_home(home, &root, "agent"),
+            notes: Place::in_home(home, &root, "memory"),
             writable: writable.into_iter().map(place).collect(),
             home: root,
             open_beside,
@@ -104,8 +104,15 @@ impl Grants {
         for place in &grants.writable {
             grants.check(place)?;
         }
-        let itself = Place::in_home(&grants.home, "BANTAM_HOME", "", home.root().to_owned());
-        let config = Place::in_home(&grants.home, "config.json", "config.json", home.config());
+        let config = Place::in_home(home, &grants.home, "config.json");
+        let itself = Place {
+            asked: Asked {
+                setting: "BANTAM_HOME".to_owned(),
+                path: home.root().to_owned(),
+                access: Access::Read,
+            },
+            found: grants.home.clone(),
+        };
         for own in [&itself, &grants.agent, &grants.notes, &config] {
             let mut entries = own.found.links.iter().chain([&own.found.real]);
             if let Some((entry, by)) = entries.find_map(|entry| grants.changing(entry)) {
