@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// Waits until one of the descriptors is ready, and tells which are. A signal or the timeout leaves none ready.
+/// Waits until one of the descriptors is ready, and returns which are. A signal or the timeout returns only `false`.
 pub(crate) fn poll(
     watched: &[(BorrowedFd, PollFlags)],
     timeout: Option<Duration>,
@@ -21,7 +21,7 @@ pub(crate) fn poll(
         .iter()
         .map(|(fd, events)| PollFd::from_borrowed_fd(*fd, *events))
         .collect();
-    // Rounded up to the next millisecond, so that a wait does not end early.
+    // Rounds up to the next millisecond, so that a wait does not end early.
     let timeout = timeout.map(|time| {
         if time.is_zero() {
             time
@@ -46,12 +46,12 @@ pub(crate) fn deny_inspection() -> io::Result<()> {
         .map_err(Into::into)
 }
 
-/// The signals that end a run.
+/// Signals that end a run.
 pub(crate) const ENDING: &[libc::c_int] = &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Those that a conversation waits for: these, and Ctrl-Z.
+/// Signals that a conversation waits for: [`ENDING`] and Ctrl-Z.
 pub(crate) const CONVERSATION: &[libc::c_int] =
     &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP];
-/// A new size of the terminal.
+/// Signal for a new size of the terminal.
 pub(crate) const RESIZED: &[libc::c_int] = &[libc::SIGWINCH];
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
@@ -66,18 +66,18 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// Blocks these signals in this thread and those it starts, so that [`wait_for_signal`] gets them. The standard library
+/// Blocks these signals in this thread and the threads it starts, so that [`wait_for_signal`] gets them. The standard library
 /// unblocks them in children.
 pub(crate) fn block_signals(signals: &[libc::c_int]) {
     let set = set_of(signals);
-    // SAFETY: the set is initialised and lives through the call; the old mask is not asked for.
+    // SAFETY: the set is initialised and lives through the call; a null pointer for the old mask is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Lets this thread receive these signals again.
 pub(crate) fn unblock_signals(signals: &[libc::c_int]) {
     let set = set_of(signals);
-    // SAFETY: the set is initialised and lives through the call; the old mask is not asked for.
+    // SAFETY: the set is initialised and lives through the call; a null pointer for the old mask is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
@@ -85,15 +85,15 @@ pub(crate) fn unblock_signals(signals: &[libc::c_int]) {
 pub(crate) fn wait_for_signal(signals: &[libc::c_int]) -> i32 {
     let set = set_of(signals);
     let mut signal = 0;
-    // SAFETY: both pointers are to live values of the right type.
+    // SAFETY: both pointers point to live values of the right type.
     while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
     signal
 }
 
-/// Waits until one of the blocked signals has come, and leaves it pending: a new program in this process gets it, too.
+/// Waits for one of the blocked signals, and leaves it pending, so that a new program in this process also gets it.
 pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
     let set = set_of(signals);
-    // SAFETY: the set is live and initialised; the descriptor is new, and nobody else has it.
+    // SAFETY: the set is live and initialised; the descriptor is new and has no other owner.
     let signalled = unsafe {
         let fd = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC).into())?;
         OwnedFd::from_raw_fd(fd.try_into().map_err(io::Error::other)?)
@@ -107,7 +107,7 @@ pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
     }
 }
 
-/// The argument that names the descriptor of an inherited text.
+/// Argument that names the descriptor of an inherited text.
 const INHERITED: &str = "--inherited-text=";
 
 /// Whether [`reexec`] made this argument.
@@ -115,12 +115,12 @@ pub(crate) fn is_inherited(argument: &OsStr) -> bool {
     argument.to_string_lossy().starts_with(INHERITED)
 }
 
-/// Takes the text that [`reexec`] passed to this process. Its children do not inherit it: call this before there are any.
+/// Takes the text that [`reexec`] passed to this process. Call this before starting children, which must not inherit it.
 pub(crate) fn take_inherited_text() -> Option<String> {
     let argument =
         std::env::args().find_map(|arg| Some(arg.strip_prefix(INHERITED)?.to_owned()))?;
     let fd: i32 = argument.parse().ok().filter(|fd| *fd > 2)?;
-    // Only a file in memory is one that this program made.
+    // Accepts only a memory file, which this program made.
     let path = format!("/proc/self/fd/{fd}");
     let target = std::fs::read_link(&path).ok()?;
     if !target.to_string_lossy().starts_with("/memfd:bantam") {
@@ -132,8 +132,8 @@ pub(crate) fn take_inherited_text() -> Option<String> {
     text
 }
 
-/// Replaces this process with a new run of this program, in the same environment and with the same signals blocked: one that is
-/// pending reaches it. The run gets `text` by [`take_inherited_text`]: it may contain keys, so it is in no file. Returns only if that fails.
+/// Replaces this process with a new run of this program, with its environment, blocked signals and pending signals. The run
+/// gets `text` by [`take_inherited_text`]; it may contain keys, so it is never written to a file. Returns only on failure.
 pub(crate) fn reexec(args: &[&CStr], text: &str) -> io::Error {
     let file = rustix::fs::memfd_create(c"bantam", rustix::fs::MemfdFlags::empty());
     let written = file.map(|fd| {
@@ -148,33 +148,33 @@ pub(crate) fn reexec(args: &[&CStr], text: &str) -> io::Error {
     let args: Vec<&CStr> = args.iter().copied().chain([argument.as_c_str()]).collect();
     let pointers = args.iter().map(|arg| arg.as_ptr());
     let list: Vec<_> = pointers.chain([std::ptr::null()]).collect();
-    // SAFETY: the pointers are to live strings that end with a null byte, and the list ends with a null pointer.
+    // SAFETY: the pointers point to live strings that end with a null byte, and the list ends with a null pointer.
     unsafe { libc::execv(c"/proc/self/exe".as_ptr(), list.as_ptr()) };
     io::Error::last_os_error()
 }
 
-/// [`wait_for_signal`] for this time at most; `None` when no signal has come.
+/// Like [`wait_for_signal`], for up to `limit`; `None` if no signal came.
 pub(crate) fn wait_for_signal_within(signals: &[libc::c_int], limit: Duration) -> Option<i32> {
     let set = set_of(signals);
-    // Less than a second, which fits; on 32-bit ARM the field is no wider.
+    // Always fits, being less than a second; on 32-bit ARM the field has 32 bits.
     let nanos = i32::try_from(limit.subsec_nanos()).unwrap_or_default();
     let limit = libc::timespec {
         tv_sec: limit.as_secs().try_into().unwrap_or(3600),
         tv_nsec: nanos.into(),
     };
-    // SAFETY: the set and the limit are live and initialised; what else is known of the signal is not asked for.
+    // SAFETY: the set and the limit are live and initialised; a null pointer for the signal's details is allowed.
     let signal =
         unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
     (signal > 0).then_some(signal)
 }
 
-/// Stops this process until it is continued. Raised in this thread, which goes no further before that.
+/// Stops this process until it is continued. Raised in this thread, which does not return before that.
 pub(crate) fn stop() {
     // SAFETY: raise takes an integer.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) have no sandbox either.
+/// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) also have no sandbox.
 pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: close_range takes three integers. The caller owns no descriptor above 2 yet.
     match check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }) {
@@ -185,11 +185,11 @@ pub(crate) fn close_inherited() -> io::Result<()> {
 
 /// Moves this process into new namespaces.
 pub(crate) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
-    // SAFETY: the caller is single-threaded and shares no descriptor table, which is what unshare could pull apart.
+    // SAFETY: the caller is single-threaded and shares no descriptor table that unshare could split.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Sets attributes of a mount and, if `below`, of all mounts in it (Linux 5.12).
+/// Sets attributes of a mount and, if `below`, also of all mounts in it (Linux 5.12).
 pub(crate) fn set_mount_attributes(
     mount: BorrowedFd,
     set: rustix::mount::MountAttrFlags,
@@ -202,7 +202,7 @@ pub(crate) fn set_mount_attributes(
         userns_fd: 0,
     };
     let flags = libc::AT_EMPTY_PATH | if below { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is a NUL-terminated string, and the structure lives through the call and has the size told.
+    // SAFETY: the path is a NUL-terminated string, and the structure lives through the call and has the given size.
     check(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -238,14 +238,14 @@ pub(crate) fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
     .map(drop)
 }
 
-/// The addresses of this machine's interfaces, each with the length of its network's prefix.
+/// Addresses of this machine's interfaces, each with the length of its network's prefix.
 pub(crate) fn interfaces() -> io::Result<Vec<(IpAddr, u32)>> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: getifaddrs writes a pointer to a list, which is freed below.
+    // SAFETY: getifaddrs writes a pointer to a list, which is freed at the end.
     check(unsafe { libc::getifaddrs(&raw mut list) }.into())?;
     let (mut found, mut entry) = (Vec::new(), list);
     while !entry.is_null() {
-        // SAFETY: the entry is one of the list's, and what it points to lives as long.
+        // SAFETY: the entry belongs to the list, and its pointers live as long as the list.
         let (address, mask, next) = unsafe {
             (
                 ip((*entry).ifa_addr),
@@ -270,12 +270,12 @@ pub(crate) fn interfaces() -> io::Result<Vec<(IpAddr, u32)>> {
         }
         entry = next;
     }
-    // SAFETY: getifaddrs made the list, and nothing refers to it any more.
+    // SAFETY: getifaddrs made the list, and the last reference to it has ended.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
 
-/// The IP address in a socket address.
+/// Returns the IP address in a socket address.
 ///
 /// # Safety
 /// `address` is null, or points to a socket address as long as its family's.
@@ -283,7 +283,7 @@ unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: as the caller promises. The copies need no alignment.
+    // SAFETY: guaranteed by the caller. The copies need no alignment.
     unsafe {
         match i32::from((&raw const (*address).sa_family).read_unaligned()) {
             libc::AF_INET => {
@@ -305,7 +305,7 @@ unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// The Landlock ABI version of this kernel; an error without Landlock.
+/// Returns the Landlock ABI version of this kernel, or an error without Landlock.
 pub(crate) fn landlock_abi() -> io::Result<u32> {
     /// `LANDLOCK_CREATE_RULESET_VERSION` of `linux/landlock.h`.
     const VERSION: libc::c_uint = 1;
@@ -321,7 +321,7 @@ pub(crate) fn landlock_abi() -> io::Result<u32> {
     u32::try_from(abi).map_err(io::Error::other)
 }
 
-/// Applies a seccomp filter to this thread and what it starts, irrevocably.
+/// Applies a seccomp filter irrevocably to this thread and its future children.
 pub(crate) fn apply_seccomp_filter(program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let filter = libc::sock_fprog {
@@ -348,7 +348,7 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// Has `command` start as the leader of a session, in this Landlock domain and under this filter.
+/// Makes `command` start as the leader of a session, in this Landlock domain and under this filter.
 pub(crate) fn start_confined(
     command: &mut Command,
     domain: Option<OwnedFd>,
@@ -370,12 +370,12 @@ pub(crate) fn start_confined(
     unsafe { command.pre_exec(confine) };
 }
 
-/// Kills every other process that this one may signal. Only for where a sandbox confines that: outside one it is everything
-/// that its user runs.
+/// Kills every other process that this one may signal. Call this only inside a sandbox; outside, it would kill all processes of
+/// the user.
 pub(crate) fn kill_all_others() -> io::Result<()> {
     // SAFETY: takes two integers.
     match check(unsafe { libc::kill(-1, libc::SIGKILL) }.into()) {
-        // There is no other process.
+        // Kill found no other process.
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         result => result.map(drop),
     }
