@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::error::Error;
 use crate::timezone;
 
-/// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
+/// Returns the longest prefix of `text` that ends on a character boundary, up to `max` bytes.
 pub(crate) fn clip(text: &str, max: usize) -> &str {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {
@@ -15,8 +15,8 @@ pub(crate) fn clip(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// One line of at most `max` characters for display: white space, control characters and bidirectional overrides become
-/// single spaces; `…` marks a cut.
+/// Formats text as one line for display, up to `max` characters: white space, control characters and bidirectional overrides
+/// become single spaces; `…` marks a cut.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
     for word in text
@@ -38,11 +38,11 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     out
 }
 
-/// The longest part of a secret that a cut may leave, in bytes.
+/// Maximum number of bytes that a cut removes from a word; secrets are shorter.
 const MAX_KEY: usize = 200;
 
-/// The longest prefix of `text` of at most `max` bytes that does not end within a word: half of a secret is not known as one.
-/// For cutters that know no keys; [`crate::redact::Redactor::foreign`] knows them.
+/// Returns the longest prefix of `text`, up to `max` bytes, that does not end within a word, because redaction does not
+/// recognize half a secret. For callers without the keys; [`crate::redact::Redactor::foreign`] has them.
 pub(crate) fn whole_words(text: &str, max: usize) -> &str {
     let start = clip(text, max);
     if !text[start.len()..].starts_with(|c: char| c.is_ascii_graphic()) {
@@ -53,13 +53,13 @@ pub(crate) fn whole_words(text: &str, max: usize) -> &str {
     &start[..start.len() - word.take_while(is_key_char).count()]
 }
 
-/// One line of another's words of at most `max` characters, for cutters that know no keys.
+/// Formats foreign text as one line, up to `max` characters, without cutting a word; for callers without the keys.
 pub(crate) fn foreign_line(text: &str, max: usize) -> String {
     let end = text.char_indices().nth(max).map(|(at, _)| at);
     one_line(whole_words(text, end.unwrap_or(text.len())), max)
 }
 
-/// A name that others chose, of a file, a sender or a button: one line of at most `max` characters, which cannot close brackets
+/// Formats a foreign name (a file, a sender or a button) as one line, up to `max` characters, that cannot close the brackets
 /// around it or open a fence.
 pub(crate) fn foreign_name(name: &str, max: usize) -> String {
     let brackets = |c| match c {
@@ -71,16 +71,16 @@ pub(crate) fn foreign_name(name: &str, max: usize) -> String {
     one_line(name, max).chars().map(brackets).collect()
 }
 
-/// A Markdown fence that nothing in `text` can close.
+/// Returns a Markdown fence longer than any run of backticks in `text`.
 pub(crate) fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)
 }
 
-/// The longest row of backticks in a text that is fenced, so that no fence is longer than what it holds.
+/// Maximum run of backticks in fenced text, so that the fence is never longer than its content.
 const MAX_BACKTICKS: usize = 30;
 
-/// Marks a text as data: a fence inside it cannot close ours. Empty if the text is.
+/// Marks text as data by a fence that the text cannot close. Empty for empty text.
 pub(crate) fn fenced(text: &str) -> String {
     let (mut kept, mut row) = (String::with_capacity(text.len()), 0);
     for c in text.trim().chars() {
@@ -97,8 +97,8 @@ pub(crate) fn fenced(text: &str) -> String {
     }
 }
 
-/// A result that quotes another's words: a page, a server, a header of either. Every word that neither this program nor its
-/// user wrote goes through here, so that none of them stands where this program speaks.
+/// Formats a result that quotes foreign text: a page, a server's reply, a header. Every foreign word goes through here, so that
+/// it cannot pass for a message of this program.
 pub(crate) fn foreign(ours: &str, theirs: &str) -> String {
     let theirs = fenced(&printable(theirs));
     if theirs.is_empty() {
@@ -108,11 +108,11 @@ pub(crate) fn foreign(ours: &str, theirs: &str) -> String {
     }
 }
 
-/// The most bytes of a media type.
+/// Maximum size of a media type, in bytes.
 const MAX_MEDIA_TYPE: usize = 60;
 
-/// The media type at the start of a `Content-Type`, if it is one: `token/token` (RFC 9110, section 8.3.1). It is foreign, but too
-/// short and plain to instruct anybody.
+/// Returns the media type at the start of a `Content-Type`, if valid: `token/token` (RFC 9110, section 8.3.1). It is foreign
+/// text, but too short and plain to contain an instruction.
 pub(crate) fn media_type(content_type: &str) -> Option<String> {
     let written = content_type.split(';').next()?.trim();
     let is_token = |part: &str| {
@@ -124,7 +124,7 @@ pub(crate) fn media_type(content_type: &str) -> Option<String> {
     is_type.then(|| written.to_ascii_lowercase())
 }
 
-/// The fence of a text that [`fenced`] made, maybe behind a line of ours; empty without one.
+/// Returns the fence of a text that [`fenced`] made, after up to one line of ours; empty without a fence.
 pub(crate) fn fence_of(text: &str) -> &str {
     let is_fence = |line: &&str| {
         (3..=MAX_BACKTICKS + 1).contains(&line.len()) && line.bytes().all(|b| b == b'`')
@@ -132,7 +132,7 @@ pub(crate) fn fence_of(text: &str) -> &str {
     text.lines().take(2).find(is_fence).unwrap_or_default()
 }
 
-/// A number of bytes for people: `12 KB`.
+/// Formats a number of bytes for people: `12 KB`.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
@@ -145,7 +145,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// `1 file`, `2 files`.
+/// Formats a count with its noun: `1 file`, `2 files`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     if count == 1 {
         format!("1 {what}")
@@ -159,8 +159,8 @@ pub(crate) fn without_controls(text: &str) -> String {
     text.chars().filter(|c| !is_control(*c)).collect()
 }
 
-/// Text that cannot control a terminal: without control characters, and with the code of whatever reorders a line or breaks it.
-/// Right-to-left letters and joiners stay as they are.
+/// Returns text that cannot control a terminal: control characters are removed, and characters that reorder or break a line are
+/// escaped. Right-to-left letters and joiners are unchanged.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().filter(|c| !is_control(*c)) {
@@ -173,8 +173,8 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
-/// Text that hides nothing from whoever has to judge it: with the code of each character that controls, reorders or cannot be
-/// seen. White space stays, and a joiner between two letters of a script that needs it.
+/// Returns text with every control, reordering or invisible character escaped, for people who must judge it. White space is
+/// unchanged, and so are joiners between two letters of a script that needs them.
 pub(crate) fn spelled_out(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = None;
@@ -195,7 +195,7 @@ pub(crate) fn spelled_out(text: &str) -> String {
     out
 }
 
-/// A number for the script of a letter that a joiner may stand beside; `None` for other characters.
+/// Returns a number for the script of a letter that may be next to a joiner; `None` for other characters.
 fn joined_script(c: char) -> Option<u32> {
     // The signs of Indic scripts that mute a vowel are not alphabetic.
     let is_mute = matches!(c, '\u{900}'..='\u{DFF}') && u32::from(c) & 0x7f == 0x4d;
@@ -216,7 +216,7 @@ fn joined_script(c: char) -> Option<u32> {
     }
 }
 
-/// Whether a terminal may act on it, or show something else than the text says.
+/// Whether a terminal may act on this character, or display something else than the text.
 pub(crate) fn is_unsafe_to_show(c: char) -> bool {
     is_control(c) || is_reordering(c)
 }
@@ -225,17 +225,17 @@ fn is_control(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
 }
 
-/// Marks of direction, bidirectional embeddings, overrides and isolates, and the separators of lines and paragraphs.
+/// Whether this is a mark of direction, a bidirectional embedding, override or isolate, or a separator of lines or paragraphs.
 fn is_reordering(c: char) -> bool {
     matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether there is anything to see in it. Telegram refuses a message of white space, control and format characters alone.
+/// Whether the text has a visible character. Telegram refuses messages of only white space, control and format characters.
 pub(crate) fn has_text(text: &str) -> bool {
     text.chars().any(|c| !is_invisible(c))
 }
 
-/// Whether nothing is shown for it.
+/// Whether this character has no visible shape.
 pub(crate) fn is_invisible(c: char) -> bool {
     c.is_whitespace()
         || c.is_control()
@@ -249,7 +249,7 @@ pub(crate) fn is_invisible(c: char) -> bool {
         || matches!(c, '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
-/// The candidate nearest to `word`, if it may be a misspelling of it.
+/// Returns the candidate nearest to `word`, if the word may be a misspelling of it.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -263,8 +263,8 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// The error for a name that leads nowhere, with the nearest of the known ones, or the command that lists them. Kind Usage: whoever
-/// reads the name from a file says so.
+/// Creates the error for an unknown name, with the nearest known name or the command that lists them as its hint. Kind `Usage`;
+/// callers that read the name from a file change it.
 pub(crate) fn not_found<'a>(
     kind: &str,
     name: &str,
@@ -274,7 +274,7 @@ pub(crate) fn not_found<'a>(
     not_found_near(kind, name, nearest(name, known), list)
 }
 
-/// [`not_found`], with the name that is meant.
+/// Like [`not_found`], with the name that was probably meant.
 pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &str) -> Error {
     let hint = match near {
         Some(near) => format!("did you mean `{}`?", one_line(near, 80)),
@@ -283,14 +283,14 @@ pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &
     Error::usage(format!("no {kind} named \"{}\"", one_line(name, 80))).hint(hint)
 }
 
-/// Edit distance (optimal string alignment: swapped neighbours count once), ignoring ASCII case.
+/// Edit distance (optimal string alignment, where swapped neighbours count once), ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|word| {
         word.chars()
             .map(|c| c.to_ascii_lowercase())
             .collect::<Vec<_>>()
     });
-    // rows[i][j]: from the first i letters of a to the first j of b.
+    // rows[i][j] is the distance from the first i letters of a to the first j of b.
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for i in 1..=a.len() {
         let mut row = vec![i];
@@ -307,7 +307,7 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
+/// Formats a time as RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. Times before 1970 become 1970.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let stamp = timezone::stamp(since.as_secs().try_into().unwrap_or_default());
@@ -318,16 +318,17 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     )
 }
 
-/// Formats local time as `2026-11-21 22:44:35 +01:00, Saturday, Europe/Berlin`: ten characters are the day, seven the month.
+/// Formats local time as `2026-11-21 22:44:35 +01:00, Saturday, Europe/Berlin`: the first ten characters are the day, seven the
+/// month.
 pub(crate) type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
 
-/// UTC as the beginning of a [`LocalTime`].
+/// Formats UTC like the beginning of a [`LocalTime`].
 #[cfg(test)]
 pub(crate) fn utc(time: SystemTime) -> String {
     rfc3339(time)[..19].replace('T', " ")
 }
 
-/// The first lines of `text` that fit into `max` bytes; of a longer first line, what fits.
+/// Returns the first lines of `text` that fit into `max` bytes; a longer first line is cut.
 pub(crate) fn first_lines(text: &str, max: usize) -> &str {
     let start = clip(text, max);
     if start.len() == text.len() {
@@ -336,16 +337,14 @@ pub(crate) fn first_lines(text: &str, max: usize) -> &str {
     start.rfind('\n').map_or(start, |end| &start[..=end])
 }
 
-/// Whole milliseconds of `time`.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Fills `{{name}}` and `{{name:default}}` by what `value` returns for the name, once: a value that looks like a place stays as
-/// it is.
+/// Replaces `{{name}}` and `{{name:default}}` by the result of `value` for the name. Replaced text is not scanned again.
 ///
 /// # Errors
-/// The first name that has neither a value nor a default.
+/// Returns the first name that has neither a value nor a default.
 pub(crate) fn fill<'t>(
     template: &'t str,
     mut value: impl FnMut(&'t str) -> Option<&'t str>,
