@@ -1,13 +1,13 @@
-//! The one error type: what was being done, what went wrong, and a line that fixes it.
+//! The one error type: the failed action, the reason, and a hint how to fix it.
 //!
-//! The [`Kind`] decides the exit code; the rest is text for people. `anyhow` would add nothing: kind and hint travel with
+//! The [`Kind`] decides the exit code; the rest is text for people. `anyhow` is not used, because kind and hint travel with
 //! every error.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 
-/// What an error means to the caller. Each kind has an exit code and a word in `--json`.
+/// Category of an error. Each kind has an exit code and a word in `--json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -21,16 +21,16 @@ pub enum Kind {
     Unavailable,
     /// Steps, time, tokens or budget ran out.
     Limit,
-    /// Another run holds the session.
+    /// Another run has locked the session.
     Busy,
-    /// The user stopped it.
+    /// The user stopped the run.
     Interrupted,
     /// Anything else.
     Failed,
 }
 
 impl Kind {
-    /// The exit code of the program, and the word in `--json`.
+    /// Returns the exit code of the program and the word in `--json`.
     fn code_and_name(self) -> (u8, &'static str) {
         match self {
             Self::Failed => (1, "failed"),
@@ -44,35 +44,35 @@ impl Kind {
         }
     }
 
-    /// The exit code of the program.
+    /// Returns the exit code of the program.
     pub fn exit_code(self) -> u8 {
         self.code_and_name().0
     }
 
-    /// The word in `--json`.
+    /// Returns the word in `--json`.
     pub fn name(self) -> &'static str {
         self.code_and_name().1
     }
 }
 
-/// An error on its way to the user. `message` is lower case, one line, without a full stop.
+/// An error for the user. `message` is lower case, one line, without a full stop.
 ///
-/// `{}` shows the message, `{:?}` also the kind and the hint, so that it reads well when `main` returns it.
+/// `{}` shows the message, `{:?}` also the kind and the hint, so that an error returned from `main` is readable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What it means to the caller.
+    /// Category, which decides the exit code.
     pub kind: Kind,
-    /// What was being done, and what went wrong.
+    /// The failed action and the reason.
     pub message: String,
-    /// What to type or change, worded for the command line; a program may have a better hint for its users.
+    /// Suggested fix, worded for the command line; a program may have a better hint for its users.
     pub hint: Option<String>,
 }
 
-/// The result of nearly everything here.
+/// The result of nearly every function here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind.
+    /// Creates an error of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -81,28 +81,28 @@ impl Error {
         }
     }
 
-    /// An error of the kind [`Kind::Failed`].
+    /// Creates an error of the kind [`Kind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
     }
 
-    /// An error of the kind [`Kind::Usage`].
+    /// Creates an error of the kind [`Kind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// An error of the kind [`Kind::Config`].
+    /// Creates an error of the kind [`Kind::Config`].
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Kind::Config, message)
     }
 
-    /// Says what to type or change.
+    /// Adds a suggested fix.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Prefixes the message with what was being done.
+    /// Prefixes the message with the failed action.
     pub fn doing(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
@@ -111,7 +111,7 @@ impl Error {
 
 /// Runs `what`; if the program is built to unwind, a panic in it becomes an error.
 ///
-/// Whatever it was changing is no longer used, or is behind locks that tolerate a panic.
+/// Unwind safety: values that `what` was changing are dropped, or are behind locks that tolerate a panic.
 pub(crate) fn contained<T>(who: &str, what: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -151,8 +151,8 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What the system says, without the error number and without our libraries' wording:
-/// "failed to open file `/x`: No such file or directory (os error 2)".
+/// Simplifies a system error by removing the error number and the wording of our libraries: "failed to open file `/x`: No such
+/// file or directory (os error 2)".
 fn plain(text: &str) -> String {
     let text = text
         .rsplit_once(" (os error ")
@@ -185,7 +185,7 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// `.doing("reading x")` on any result that can become an [`Error`].
+/// Adds `.doing("reading x")` to any result whose error can become an [`Error`].
 pub trait Context<T> {
     /// Prefixes the error's message with `what`.
     fn doing(self, what: impl fmt::Display) -> Result<T>;
