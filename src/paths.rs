@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Kind, Result};
 use crate::text::one_line;
 
-/// `$BANTAM_HOME`.
+/// Path of `$BANTAM_HOME`.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     root: PathBuf,
@@ -23,7 +23,7 @@ impl Home {
         &self.root
     }
 
-    /// Adds a hint to an error of the file system.
+    /// Adds a hint to a file system error.
     pub(crate) fn hinted(&self, e: Error) -> Error {
         if e.hint.is_some() || e.kind != Kind::Failed {
             return e;
@@ -38,7 +38,7 @@ impl Home {
         self.root.join("config.json")
     }
 
-    /// Identity, guidelines, skills and prompts; no tool can write them.
+    /// Identity, guidelines, skills and prompts, read-only for tools.
     pub(crate) fn agent(&self) -> PathBuf {
         self.root.join("agent")
     }
@@ -56,7 +56,6 @@ impl Home {
         self.root.join("usage")
     }
 
-    /// The live file of a session.
     pub(crate) fn session(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl"))
     }
@@ -65,43 +64,43 @@ impl Home {
         self.root.join("state")
     }
 
-    /// The token of the HTTP endpoint that the gateway made.
+    /// HTTP token created by the gateway.
     pub(crate) fn http_token(&self) -> PathBuf {
         self.state().join("http_token")
     }
 
-    /// What the files were that a conversation's tools have changed.
+    /// Earlier versions of the files that a conversation's tools have changed.
     pub(crate) fn undo(&self, session: &str) -> PathBuf {
         self.state().join("undo").join(session)
     }
 
-    /// The user's notes: `USER.md`, `MEMORY.md` and others. File jobs write them, commands only read.
+    /// The user's notes: `USER.md`, `MEMORY.md` and others. File jobs can write them, commands can only read them.
     pub(crate) fn notes(&self) -> PathBuf {
         self.root.join("memory")
     }
 
-    /// The notes as they were before the first change of a day.
+    /// Copies of the notes from before the first change of a day.
     pub(crate) fn notes_copy(&self) -> PathBuf {
         self.state().join("notes")
     }
 
-    /// What was typed in conversations.
+    /// Lines typed in conversations.
     pub(crate) fn history(&self) -> PathBuf {
         self.state().join("history")
     }
 
-    /// What the tools of an MCP server are.
+    /// Cached tool list of an MCP server.
     pub(crate) fn mcp_tools(&self, server: &str) -> PathBuf {
         self.state().join("mcp").join(format!("{server}.json"))
     }
 
-    /// The home directory of an MCP server's program.
+    /// Home directory of an MCP server's program.
     pub(crate) fn mcp_home(&self, server: &str) -> PathBuf {
         self.state().join("mcp").join(server)
     }
 
-    /// A lock: of a session, which a turn holds, or of something else. The names of sessions have an underscore, so others are
-    /// free.
+    /// Lock file of a session, which its turn owns, or of something else. Session names have an underscore, so names without
+    /// one are free.
     pub(crate) fn lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))
     }
@@ -114,25 +113,25 @@ impl Home {
         self.cron().join("jobs.json")
     }
 
-    /// What became of the runs of jobs.
+    /// Results of job runs.
     pub(crate) fn cron_history(&self) -> PathBuf {
         self.cron().join("history.jsonl")
     }
 
-    /// Guards the jobs. No session has this name.
+    /// Lock file of the jobs. Its name cannot be a session's.
     pub(crate) fn cron_lock(&self) -> PathBuf {
         self.lock("cron")
     }
 }
 
-/// Leaves room for a segment number and a suffix within the usual 255 bytes of a file name.
+/// Maximum length of a session name, in bytes. File names have up to 255; the rest is for a segment number and a suffix.
 const MAX_NAME: usize = 200;
 
-/// Begins the name of a conversation that its user has not named.
+/// First character of an unnamed conversation's name.
 pub(crate) const UNNAMED: char = '+';
 
-/// A name for a conversation that its user has not named, `+mz3kq81xz0aa` say: the time in microseconds, which no other of this
-/// process has, and two digits of the process.
+/// Creates a name for an unnamed conversation, such as `+mz3kq81xz0aa`: the time in microseconds, unique within this process,
+/// and two digits from the process id.
 pub(crate) fn fresh_key(now: SystemTime) -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let since = now
@@ -151,13 +150,14 @@ pub(crate) fn fresh_key(now: SystemTime) -> String {
     format!("{UNNAMED}{}", String::from_utf8_lossy(&digits))
 }
 
-/// A conversation's key as the command line prints and takes it: those of the command line are without `cli_`.
+/// Returns a conversation's key as the command line prints and takes it, without the prefix `cli_`.
 pub(crate) fn shown_key(key: &str) -> &str {
     key.strip_prefix("cli_").unwrap_or(key)
 }
 
-/// A key for any two texts, `CHANNEL_CHAT`: all characters of `chat` but letters, digits, `-`, `_`, `@` and `+` become `%XX`, so
-/// that no two chats share one. `channel` stays as it is: let it be letters, digits and `-`.
+/// Makes a key, `CHANNEL_CHAT`, from any two texts. All characters of `chat` other than letters, digits, `-`, `_`, `@` and `+`
+/// become `%XX`, so that different chats have different keys. `channel` is copied unchanged and should be letters, digits and
+/// `-`.
 ///
 /// ```
 /// let key = bantam::session_key("web", "ada@example.com")?;
@@ -166,7 +166,7 @@ pub(crate) fn shown_key(key: &str) -> &str {
 /// ```
 ///
 /// # Errors
-/// Of the kind [`Kind::Usage`]: `chat` is empty, or the key would be longer than 200 bytes.
+/// Returns an error of the kind [`Kind::Usage`] if `chat` is empty, or the key would be longer than 200 bytes.
 pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     let mut name = format!("{channel}_");
     for c in chat.chars() {
@@ -194,7 +194,7 @@ fn too_long(name: &str) -> Error {
     ))
 }
 
-/// Fails for the name of a session that is not one plain file name, or that a segment number would be read from.
+/// Returns an error if a session name is not one plain file name, or contains a dot, which would be read as a segment number.
 pub(crate) fn check_session(name: &str) -> Result<()> {
     let has_meaning = |c: char| matches!(c, '/' | '\\' | '.') || c.is_control();
     if name.len() > MAX_NAME {
@@ -208,10 +208,9 @@ pub(crate) fn check_session(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name of the Telegram channel.
 pub(crate) const TELEGRAM: &str = "telegram";
 
-/// The path that the user means: `~/notes` is in their home, as in a shell.
+/// Expands `~` at the start of a path to the user's home, as a shell does.
 pub(crate) fn of_user(written: &str, env: &BTreeMap<String, String>) -> PathBuf {
     match (written.strip_prefix('~'), env.get("HOME")) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
@@ -221,13 +220,13 @@ pub(crate) fn of_user(written: &str, env: &BTreeMap<String, String>) -> PathBuf 
     }
 }
 
-/// The chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
+/// Returns the chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
 pub(crate) fn telegram_chat(to: &str) -> Result<&str> {
     let is_chat = |chat: &&str| {
         let (number, topic) = chat
             .split_once('_')
             .map_or((*chat, None), |(number, topic)| (number, Some(topic)));
-        // One spelling for each chat, so that it has one session and one order: not `+42` or `042`.
+        // Rejects other spellings, such as `+42` and `042`, so that each chat has one session and one order.
         number
             .parse::<i64>()
             .is_ok_and(|n| n != 0 && n.to_string() == number)
