@@ -1,16 +1,15 @@
-//! Reads JSON that others wrote, within bounds, and writes long texts.
+//! Reads untrusted JSON within bounds, and writes long texts.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The most values of a JSON text: more than any answer of ours has, embeddings included. Each takes 32 bytes of memory or more,
-/// and may have two bytes in the text.
+/// Maximum number of values in a JSON text, enough for any expected response, embeddings included. A value takes at least 32
+/// bytes of memory, and as few as two bytes of text.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Reads JSON. The only parser: each further source or type would add a
-/// copy of it to the binary. Half of a UTF-16 pair becomes U+FFFD:
-/// a program that cuts an emoji in the middle, as `slice` of `JavaScript` does, writes `"\\ud83e"`.
+/// Reads JSON. This is the only parser, because each further source or type would add a copy of it to the binary. Half of a
+/// UTF-16 pair becomes U+FFFD; programs that cut an emoji in the middle, like `slice` of `JavaScript`, write `"\\ud83e"`.
 pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     let text = text.as_ref();
     refuse_more_values(text, MAX_VALUES)?;
@@ -20,7 +19,7 @@ pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     })
 }
 
-/// What is wrong with a text that is not JSON, and where: `line 3, column 31: a comma after the last entry`.
+/// Describes a syntax error and its position: `line 3, column 31: a comma after the last entry`.
 pub(crate) fn explain(e: &serde_json::Error) -> String {
     let what = e.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
@@ -32,13 +31,13 @@ pub(crate) fn explain(e: &serde_json::Error) -> String {
     format!("line {}, column {}: {what}", e.line(), e.column())
 }
 
-/// About how many values a text has if it is JSON: each takes far more memory than it has bytes, so untrusted texts are counted
+/// Estimates the number of values in a JSON text. Each takes far more memory than its bytes, so untrusted texts are counted
 /// before they are parsed.
 pub(crate) fn count_values(text: &[u8]) -> usize {
     count(text).0
 }
 
-/// About how many values a text has if it is JSON, and how many objects among them.
+/// Estimates the number of values in a JSON text, and how many of them are objects.
 fn count(text: &[u8]) -> (usize, usize) {
     let (mut values, mut objects) = (0, 0);
     let (mut in_string, mut escaped) = (false, false);
@@ -57,11 +56,11 @@ fn count(text: &[u8]) -> (usize, usize) {
     (values, objects)
 }
 
-/// An object with a member takes as much memory as so many other values: about 640 bytes.
+/// Memory of an object with a member, in other values: about 640 bytes.
 const WEIGHT_OF_AN_OBJECT: usize = 20;
 
 /// # Errors
-/// The text has more than this number of values, or as many objects as take their memory.
+/// The text has more than `most` values, or as many objects as take their memory.
 pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result<()> {
     let most_objects = most / WEIGHT_OF_AN_OBJECT;
     // An object that takes memory has at least six bytes, and a comma.
@@ -82,13 +81,13 @@ pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result
     }
 }
 
-/// Reads JSON into a type of ours.
+/// Reads JSON into a Rust type.
 pub(crate) fn from_json<T: DeserializeOwned>(text: impl AsRef<[u8]>) -> serde_json::Result<T> {
     T::deserialize(&parse_json(text)?)
 }
 
-/// The pieces as one text in JSON. A conversation is mostly text that needs no escape, and is sent with every request:
-/// looking at eight bytes at a time takes a third of what `serde_json` takes for each byte.
+/// Writes the pieces as one JSON string. A conversation is mostly text without escapes, and is sent with every request;
+/// checking eight bytes at a time takes a third of the time of `serde_json`.
 pub(crate) fn write_text<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Box<RawValue> {
     let len: usize = pieces.clone().map(str::len).sum();
     let mut json = String::with_capacity(len + len / 16 + 2);
@@ -118,10 +117,10 @@ fn push_escaped(json: &mut String, text: &str) {
     }
 }
 
-/// How many bytes at the beginning need no escape.
+/// Returns how many bytes at the beginning need no escape.
 fn plain_len(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
-    // The top bit of each byte that is 0, and of none before the first such byte.
+    // Sets the top bit of each zero byte; bits before the first zero byte remain clear.
     let zeros = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
     for (n, word) in text.chunks_exact(8).enumerate() {
         let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
@@ -142,7 +141,7 @@ fn plain_len(text: &[u8]) -> usize {
             .count()
 }
 
-/// JSON in which each half of a UTF-16 pair is U+FFFD; `None` if there is none.
+/// Replaces each half of a UTF-16 pair by U+FFFD; `None` if the text has only whole pairs.
 pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let (mut at, mut written) = (0, 0);
@@ -159,7 +158,7 @@ pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
                 at += 6;
                 written = at;
             }
-            // Also past the second of two backslashes.
+            // Skips any other escape, so that the second of two backslashes does not begin one.
             _ => at = (at + 2).min(json.len()),
         }
     }
@@ -170,7 +169,7 @@ pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The unit of UTF-16 that `\uXXXX` at the beginning stands for.
+/// Returns the UTF-16 unit of `\uXXXX` at the beginning.
 fn escape(json: &[u8]) -> Option<u32> {
     let digits = json.strip_prefix(b"\\u")?.get(..4)?;
     let digits = std::str::from_utf8(digits).ok()?;
