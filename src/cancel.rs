@@ -1,4 +1,4 @@
-//! Stopping a turn: a flag with a deadline, and hooks that wake blocked threads.
+//! Stops a turn: a flag with a deadline, and hooks that wake blocked threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind};
 
-/// Why a turn must not go on; see [`Cancel::reason`].
+/// Reason to end a turn; see [`Cancel::reason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// It was stopped.
+    /// The turn was stopped.
     Stopped,
-    /// It timed out.
+    /// The turn timed out.
     Deadline,
 }
 
-/// Shared by everything that works on one turn. Clones belong to the same turn.
+/// Stop flag and deadline of one turn, for all its threads. Clones belong to the same turn.
 #[derive(Clone, Default)]
 pub struct Cancel {
     shared: Arc<Shared>,
     deadline: Option<Instant>,
-    /// Time until the deadline when it was set.
+    /// Time from setting the deadline until the deadline.
     timeout: Option<Duration>,
 }
 
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopped: bool,
-    /// Since when deadlines wait, how many wait for that to end, and how long they have waited before.
+    /// Start of the current pause, and how many pauses overlap.
     paused: Option<(Instant, usize)>,
     paused_before: Duration,
     next: u64,
@@ -41,8 +41,8 @@ struct State {
 }
 
 impl Cancel {
-    /// After `timeout`, [`Cancel::reason`] returns [`CancelReason::Deadline`]. That wakes no thread: bound every wait by
-    /// [`Cancel::remaining`].
+    /// Creates a flag. After `timeout`, [`Cancel::reason`] returns [`CancelReason::Deadline`], but blocked threads are not
+    /// woken, so limit every wait by [`Cancel::remaining`].
     pub fn new(timeout: Option<Duration>) -> Self {
         Self {
             shared: Arc::default(),
@@ -51,7 +51,7 @@ impl Cancel {
         }
     }
 
-    /// The same flag, with an earlier deadline.
+    /// Returns the same flag with an earlier deadline.
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         let own = Instant::now().checked_add(timeout);
         Self {
@@ -65,7 +65,7 @@ impl Cancel {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Stops the turn and wakes its threads; later waits end at once.
+    /// Stops the turn and wakes its threads. Later waits return immediately.
     pub fn stop(&self) {
         let hooks = {
             let mut state = self.lock();
@@ -78,7 +78,7 @@ impl Cancel {
         }
     }
 
-    /// Has all deadlines of the turn wait until the guard is dropped: a person takes as long as they take.
+    /// Pauses all deadlines of the turn until the guard is dropped, for waits that depend on a person.
     pub(crate) fn pause(&self) -> Pause {
         let mut state = self.lock();
         let (since, pauses) = state.paused.unwrap_or((Instant::now(), 0));
@@ -87,7 +87,7 @@ impl Cancel {
         Pause(self.shared.clone())
     }
 
-    /// Why the turn must not go on; `None` if it may.
+    /// Returns why the turn must end, or `None` if it may continue.
     pub fn reason(&self) -> Option<CancelReason> {
         let state = self.lock();
         if state.stopped {
@@ -97,20 +97,20 @@ impl Cancel {
         (state.left(deadline).is_zero()).then_some(CancelReason::Deadline)
     }
 
-    /// The error of a turn that reached its deadline.
+    /// Returns the error of a turn that reached its deadline.
     pub(crate) fn timed_out(&self) -> Error {
         let seconds = self.timeout.unwrap_or_default().as_secs();
         Error::new(Kind::Limit, format!("the turn timed out after {seconds} s"))
             .hint("raise `agents.defaults.timeout`, or --timeout of this question")
     }
 
-    /// The time until the deadline, at most `cap`.
+    /// Returns the time until the deadline, up to `cap`.
     pub fn remaining(&self, cap: Duration) -> Duration {
         self.deadline
             .map_or(cap, |deadline| self.lock().left(deadline).min(cap))
     }
 
-    /// Sleeps for `time`, or until the turn must not go on.
+    /// Sleeps for `time`, or until the turn must end.
     pub fn sleep(&self, time: Duration) -> Result<(), CancelReason> {
         let (started, time) = (Instant::now(), self.remaining(time));
         let mut state = self.lock();
@@ -130,7 +130,7 @@ impl Cancel {
         self.reason().map_or(Ok(()), Err)
     }
 
-    /// Runs `hook` when the turn is stopped, or at once if it already is. Dropping the guard removes the hook.
+    /// Runs `hook` when the turn is stopped, or immediately if it already is. Dropping the guard removes the hook.
     pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) -> Hook {
         let mut state = self.lock();
         let id = state.next;
@@ -156,14 +156,14 @@ impl Cancel {
 }
 
 impl State {
-    /// The time until a deadline, which waits during pauses.
+    /// Returns the time until a deadline, without pauses.
     fn left(&self, deadline: Instant) -> Duration {
         let now = self.paused.map_or_else(Instant::now, |(since, _)| since);
         (deadline + self.paused_before).saturating_duration_since(now)
     }
 }
 
-/// See [`Cancel::pause`].
+/// Guard of a pause; see [`Cancel::pause`].
 pub(crate) struct Pause(Arc<Shared>);
 
 impl Drop for Pause {
@@ -180,7 +180,7 @@ impl Drop for Pause {
     }
 }
 
-/// Keeps a hook until it is dropped; see [`Cancel::on_stop`].
+/// Guard of a hook, which is removed when this is dropped; see [`Cancel::on_stop`].
 pub struct Hook {
     shared: Arc<Shared>,
     id: u64,
