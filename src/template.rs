@@ -7,7 +7,7 @@ use crate::storage::{self, CopyOutcome};
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
-/// The text of the file at `path` in `workspace-template/`.
+/// Returns the text of the file at `path` in `workspace-template/`.
 pub(crate) fn text(path: &str) -> Option<String> {
     FILES
         .iter()
@@ -15,18 +15,18 @@ pub(crate) fn text(path: &str) -> Option<String> {
         .map(|(_, text)| (*text).to_owned())
 }
 
-/// The files below `dir` in `workspace-template/`: paths relative to it, and texts.
+/// Returns the files under `dir` in `workspace-template/`: paths relative to it, and texts.
 pub(crate) fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     FILES
         .iter()
         .filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
 }
 
-/// The skills of a new home: the name, the description and the text of each.
+/// Returns the name, the description and the text of each skill of a new home.
 pub(crate) fn skills() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     below("agent/skills").filter_map(|(path, file)| {
         let name = path.strip_suffix("/SKILL.md")?;
-        // Ours have these two fields and no others.
+        // The built-in skills have exactly these two fields.
         let fields = file.strip_prefix("---\nname: ")?.strip_prefix(name)?;
         let (description, text) = fields
             .strip_prefix("\ndescription: ")?
@@ -35,7 +35,7 @@ pub(crate) fn skills() -> impl Iterator<Item = (&'static str, &'static str, &'st
     })
 }
 
-/// The names of the files directly in `dir`.
+/// Returns the names of the files directly in `dir`.
 pub(crate) fn names(dir: &str) -> Vec<&'static str> {
     below(dir)
         .map(|(name, _)| name)
@@ -43,13 +43,13 @@ pub(crate) fn names(dir: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Writes the files below `part` (`agent`, `workspace` or `memory`) into `dir`, and keeps those that exist.
+/// Writes the files under `part` (`agent`, `workspace` or `memory`) into `dir`. Existing files are unchanged.
 pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
     storage::make_dir(dir)?;
     let mut written = Vec::new();
     for (path, text) in below(part) {
         if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
-            // It would take precedence over the existing file.
+            // A new AGENT.md would take precedence over the existing file.
             written.push(("AGENTS.md", CopyOutcome::Exists));
             continue;
         }
@@ -59,7 +59,7 @@ pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOut
     Ok(written)
 }
 
-/// Makes the user's notes in `dir`, unless it exists.
+/// Creates the user's notes in `dir`, unless it exists.
 pub(crate) fn make_notes(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
