@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A key or token. Without `Debug` and `Display` it cannot end up in a log or an error by accident.
+/// A key or token. Without `Debug` and `Display`, it cannot appear in a log or an error by accident.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -11,7 +11,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The secret itself, for a request's header and nothing else.
+    /// Returns the secret itself, only for a request's header.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -27,7 +27,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Says whether there is one, and no more.
+/// Serializes only whether the secret is set.
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(if self.0.is_empty() { "" } else { "(set)" })
