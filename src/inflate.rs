@@ -4,7 +4,7 @@ use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
-/// Unpacks raw deflate: as much as there is, up to `max` bytes.
+/// Unpacks raw deflate up to `max` bytes; damaged or incomplete input gives the bytes before the damage.
 pub(crate) fn inflate(mut packed: &[u8], max: usize) -> Vec<u8> {
     let mut state = Box::<DecompressorOxide>::default();
     let (mut unpacked, mut len) = (vec![0; max.min(packed.len() * 4)], 0);
@@ -20,7 +20,7 @@ pub(crate) fn inflate(mut packed: &[u8], max: usize) -> Vec<u8> {
     }
 }
 
-/// Unpacks gzip likewise; `None` if it is not that. The checksum at its end does not matter to a page.
+/// Unpacks gzip like [`inflate`]; `None` for other formats. Ignores the checksum, because part of a page is still useful.
 pub(crate) fn gunzip(packed: &[u8], max: usize) -> Option<Vec<u8>> {
     let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = packed else {
         return None;
@@ -32,7 +32,7 @@ pub(crate) fn gunzip(packed: &[u8], max: usize) -> Option<Vec<u8>> {
         };
         rest = after.get(usize::from(u16::from_le_bytes([*low, *high]))..)?;
     }
-    // A file's name, a comment.
+    // Skips the optional file name and comment.
     for _ in 0..(flags >> 3 & 1) + (flags >> 4 & 1) {
         rest = &rest[rest.iter().position(|byte| *byte == 0)? + 1..];
     }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn gzip_is_unpacked_as_far_as_it_goes() {
-        // By Python's gzip, with a file's name, of "hello hello hello hello\n".
+        // Made by Python's gzip, with a file name.
         let packed = b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x02\xffname.txt\x00\xcbH\xcd\xc9\xc9W\xc8@'\xb9\x00\x00\x88Y\x0b\x18\x00\x00\x00";
         assert_eq!(gunzip(packed, 100).unwrap(), b"hello hello hello hello\n");
         assert_eq!(gunzip(packed, 5).unwrap().len(), 5);
