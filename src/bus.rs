@@ -1,5 +1,4 @@
-//! Events of turns, an [`EventLog`] for those who read them later, and channels: where messages come from, and where answers are
-//! shown.
+//! Events of turns, an [`EventLog`] for late readers, and channels, which receive messages and show answers.
 
 mod events;
 mod inbox;
@@ -20,7 +19,7 @@ pub use inbox::Inbox;
 pub(crate) use inbox::{MessageStore, message_id};
 pub use pair::channel;
 
-/// Where a message came from and where its answer goes.
+/// Source of a message, and destination of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Origin {
@@ -30,42 +29,42 @@ pub struct Origin {
     pub chat: String,
 }
 
-/// A message that needs an answer: what somebody wrote, a run of a job, or the report of a background task.
+/// A message that needs an answer: a user's message, a run of a job, or the report of a background task.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Inbound {
-    /// Tells it from all others of its channel; a known one is not answered again. [`Inbox::add`] makes one if it is empty.
+    /// Unique within its channel; a known id is not answered again. [`Inbox::add`] fills in an empty one.
     #[serde(skip)]
     pub id: String,
-    /// Where it comes from, and where its answer goes.
+    /// Source of the message, and destination of its answer.
     pub origin: Origin,
-    /// The key of its conversation: `cli_default`.
+    /// Key of its conversation, such as `cli_default`.
     pub session: String,
-    /// What the user wrote.
+    /// Text of the user.
     pub text: String,
-    /// What came with it.
+    /// Attached media.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<Media>,
-    /// What to do instead of asking the model.
+    /// Command to run instead of asking the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
-    /// The chat that its answer is sent to, `telegram:CHAT`. `None`: the answer is only an event.
+    /// Destination of the answer, `telegram:CHAT`. `None` reports the answer only as an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<String>,
-    /// The model that answers; empty for the one of the conversation.
+    /// Model that answers; empty for the conversation's model.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) model: String,
     pub(crate) source: Source,
-    /// Turns of it that never ended.
+    /// Turns of it that never ended, because the program died.
     #[serde(skip)]
     pub(crate) starts: u32,
-    /// A turn of it has begun at some time, so its conversation may have it.
+    /// A turn of it has begun at some time, so its conversation may contain it.
     #[serde(skip)]
     pub(crate) has_begun: bool,
 }
 
 impl Inbound {
-    /// A message for the model.
+    /// Creates a message for the model.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
         Self {
             origin,
@@ -75,8 +74,8 @@ impl Inbound {
         }
     }
 
-    /// A line that somebody wrote in a chat of a channel: `/stop`, `/new` and `/status` are commands, all else is for the model.
-    /// The key of its conversation is made from both names, escaped so that no two chats share one.
+    /// Creates a message from a line typed in a chat of a channel. `/stop`, `/new` and `/status` are commands; other text is
+    /// for the model. The key of its conversation is made from both names, escaped so that different chats have different keys.
     ///
     /// ```
     /// use bantam::{Command, Inbound};
@@ -88,10 +87,10 @@ impl Inbound {
     /// ```
     ///
     /// # Errors
-    /// Of the kind [`crate::error::Kind::Usage`]: `channel` is empty or has other characters than letters, digits and `-`;
-    /// `chat` is empty, or too long for a key.
+    /// Returns an error of the kind [`crate::error::Kind::Usage`] if `channel` is empty or has characters other than letters,
+    /// digits and `-`, or if `chat` is empty or too long for a key.
     pub fn line(channel: &str, chat: &str, text: impl Into<String>) -> Result<Self> {
-        // The key joins both by `_`: one within the channel could make two chats one.
+        // The key joins both names by `_`; an underscore in `channel` could make two chats share a key.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if channel.is_empty() || !channel.chars().all(is_plain) {
             return Err(Error::usage(format!(
@@ -115,13 +114,13 @@ impl Inbound {
         })
     }
 
-    /// Whether a turn can answer it together with others of its chat.
+    /// Whether one turn can answer it together with other messages of its chat.
     pub(crate) fn is_plain(&self) -> bool {
         let is_of_user = matches!(self.source, Source::Channel | Source::Telegram { .. });
         is_of_user && self.command.is_none() && !self.has_begun
     }
 
-    /// The files to fetch before its turn.
+    /// Returns the files to fetch before its turn.
     pub(crate) fn files(&self) -> &[RemoteFile] {
         match &self.source {
             Source::Telegram { files, .. } => files,
@@ -130,69 +129,69 @@ impl Inbound {
     }
 }
 
-/// Who added a message.
+/// Origin of a message.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Source {
-    /// A channel of a program.
+    /// A channel that a program implements.
     #[default]
     Channel,
     Telegram {
-        /// The numbers of the bot, of the user who wrote, and of the message in its chat.
+        /// Ids of the bot, of the user who wrote it, and of the message in its chat.
         bot: i64,
         user: i64,
         message: i64,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         files: Vec<RemoteFile>,
-        /// It belongs to an album, or is a text that the client has split.
+        /// It belongs to an album, or is part of a text that the client has split.
         more_follows: bool,
     },
     Job(JobRun),
-    /// A background task, whose report the text is.
+    /// A background task; the text is its report.
     Task,
 }
 
 /// A run of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct JobRun {
-    /// The id of the job.
+    /// Id of the job.
     pub job: String,
-    /// Its name, for when it is gone.
+    /// Name of the job, for display after the job is deleted.
     pub name: String,
-    /// When the run began, in milliseconds since 1970; with the job's id, its name in the record.
+    /// Start of the run, in milliseconds since 1970; together with the job's id, the key of its record.
     pub at: i64,
-    /// The conversation is emptied before it.
+    /// The conversation is emptied before the run.
     pub is_fresh: bool,
 }
 
-/// A file that Telegram keeps.
+/// A file on Telegram's servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RemoteFile {
     pub id: String,
     pub name: String,
-    /// Its kind and duration.
+    /// Kind and duration of the file.
     pub about: String,
-    /// In bytes; 0 when Telegram does not say.
+    /// Size in bytes; 0 if unknown.
     pub size: u64,
-    /// Audio or video, never text.
+    /// Audio or video, which is never read as text.
     #[serde(rename = "media")]
     pub is_media: bool,
 }
 
-/// What a message wants that is not for the model.
+/// An action that needs no model.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Command {
-    /// Ends the running turn at once.
+    /// Ends the running turn immediately.
     Stop,
     /// Ends the running turn and starts a new conversation.
     New,
     /// Shows the status.
     Status,
-    /// Takes back the last question, its answer, and the files that its file tools changed. Only `bantam` has it, not
-    /// [`serve`](crate::serve()), nor those below.
+    /// Undoes the last question, its answer, and the changes of its file tools. Only `bantam` supports this command and the
+    /// following ones, [`serve`](crate::serve()) does not.
     Undo,
     /// Changes the model of this conversation, or shows it if empty.
     Model(String),
@@ -205,14 +204,14 @@ pub enum Command {
 /// An event for a channel to show.
 #[derive(Clone, Debug)]
 pub struct Outbound {
-    /// The conversation that it is for.
+    /// Conversation of the event.
     pub origin: Origin,
-    /// What to show.
+    /// Event to show.
     pub event: Event,
 }
 
 impl Outbound {
-    /// The text to show in a channel that shows only texts: an answer, or why there is none, and what the user should know.
+    /// Returns the text for channels that show only text: an answer, the reason for a failure, a notice or a warning.
     pub fn text(&self) -> Option<String> {
         match &self.event {
             Event::Done(response) => Some(match &response.error {
@@ -226,45 +225,45 @@ impl Outbound {
     }
 }
 
-/// What happens during a turn. Events show; they never decide: dropping every one changes nothing that is stored.
+/// Progress of a turn. Events are only for display, so dropping them all changes no stored data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The turn of a message begins that [`serve`](crate::serve()) keeps. [`Agent::run`](crate::agent::Agent::run) never sends it.
+    /// The turn of a message begins. Only [`serve`](crate::serve()) sends it, not [`Agent::run`](crate::agent::Agent::run).
     TurnStarted,
     /// The next piece of the answer's text.
     Delta(String),
-    /// The next piece of the model's thoughts, if its host sends them.
+    /// The next piece of the model's reasoning, if its host sends it.
     Thought(String),
-    /// The text so far is not the answer: the model said this beside tool calls.
+    /// The text so far is not the answer, but came with tool calls.
     Progress(String),
     /// A tool call begins; one line for a person.
     ToolStarted {
-        /// The tool's name, and what the call is about.
+        /// The tool's name and the subject of the call.
         summary: String,
     },
-    /// The last line that a running command has printed, from time to time.
+    /// The last line of a running command's output, from time to time.
     ToolOutput(String),
-    /// A tool call is over.
+    /// A tool call has ended.
     ToolFinished {
         /// The tool's name.
         name: String,
-        /// It succeeded.
+        /// Whether the call succeeded.
         ok: bool,
         /// Milliseconds from dispatch to result.
         ms: u64,
     },
-    /// A call has changed a file: the lines that it removed, prefixed with `-`, and those that it added, prefixed with `+`.
+    /// A call has changed a file: the removed lines, prefixed with `-`, and the added lines, prefixed with `+`.
     FileDiff(Vec<String>),
-    /// Something the user should know that is not part of the answer.
+    /// Information for the user that is not part of the answer.
     Notice(String),
-    /// Something is broken, and the user should fix it. Shown in a pipe, too.
+    /// A problem that the user should fix. Also shown in a pipe.
     Warning(String),
-    /// What `-v` shows: retries, timings.
+    /// Details for `-v`: retries, timings.
     Trace(String),
-    /// How many background tasks of the conversation are not answered yet.
+    /// Number of unanswered background tasks of the conversation.
     Background(usize),
-    /// The turn is over and stored, whether it succeeded or not. [`serve`](crate::serve()) and [`EventLog::end`] send it;
+    /// The turn has ended and is stored, whether it succeeded or not. [`serve`](crate::serve()) and [`EventLog::end`] send it;
     /// [`Agent::run`](crate::agent::Agent::run) returns its response instead.
     Done(Box<Response>),
 }
@@ -275,51 +274,51 @@ pub enum Event {
 pub struct CallReport {
     /// The tool's name.
     pub name: String,
-    /// It succeeded.
+    /// Whether the call succeeded.
     pub ok: bool,
     /// Milliseconds from dispatch to result.
     pub ms: u64,
 }
 
-/// The result of a turn. A failed one has an `error`, and still its output so far.
+/// The result of a turn. A failed turn has an `error`, and also its output so far.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
-    /// The answer, or as much of it as arrived.
+    /// The answer, or the part of it that arrived.
     pub output: String,
-    /// The output broke off: the session stores it, marked as partial, and it is not an answer.
+    /// The output broke off. The session stores it, marked as partial, but it is not an answer.
     pub partial: bool,
-    /// The key of its conversation.
+    /// Key of its conversation.
     pub session: String,
-    /// The messages of the turn, as the next one will see them: the question, replies and results. Empty if the turn could not
-    /// begin, left no trace, or was over already.
+    /// Messages of the turn, as the next turn will see them: the question, replies and results. Empty if the turn could not
+    /// begin, left no trace, or had ended earlier.
     pub stored: Vec<Message>,
-    /// The ids of the messages that it answers, as far as its conversation has them.
+    /// Ids of the messages that it answers, as far as its conversation contains them.
     pub(crate) answered: Vec<String>,
-    /// The metadata of its request.
+    /// Metadata of its request.
     pub metadata: BTreeMap<String, String>,
     /// `vendor/model`.
     pub model: String,
-    /// How it ended.
+    /// How the turn ended.
     pub stop: TurnStop,
-    /// Requests answered by the model.
+    /// Number of requests that the model answered.
     pub steps: u32,
-    /// The tool calls, in the order of their results.
+    /// Tool calls, in the order of their results.
     pub tool_calls: Vec<CallReport>,
-    /// Of all its requests, including those of its subagents, as hosts count them: most count at the end of a reply, so one that
-    /// was stopped or broke off is not in it.
+    /// Usage of all requests, including subagents, as counted by hosts. Most hosts count at the end of a reply, so stopped and
+    /// interrupted replies are missing.
     pub usage: Usage,
-    /// The cost in dollars of the calls whose price and usage are known; `None` if there are none.
+    /// Cost in dollars of the calls with a known price and usage; `None` without such calls.
     pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
-    /// What its conversation has lost since the last turn, in sentences: it was damaged on disk, or too large and began anew.
+    /// Sentences about data that the conversation has lost since the last turn, because it was damaged on disk or too large.
     pub lost: Vec<String>,
-    /// What went wrong, if something did.
+    /// The reason for a failure.
     pub error: Option<Error>,
 }
 
 impl Response {
-    /// Of a turn that could not begin.
+    /// Creates the response of a turn that could not begin.
     pub(crate) fn failed(session: &str, e: Error) -> Self {
         let stop = match e.kind {
             ErrorKind::Interrupted => TurnStop::Cancelled,
@@ -334,7 +333,7 @@ impl Response {
         }
     }
 
-    /// The answer as a chat shows it: one that was cut says so.
+    /// Returns the answer for a chat, with a note if it was cut.
     pub(crate) fn answer_for_chat(&self) -> String {
         let answer = self.output.trim();
         if self.stop == TurnStop::Length && !answer.is_empty() {
@@ -343,7 +342,7 @@ impl Response {
         answer.to_owned()
     }
 
-    /// Adds `next`, which followed from this one. The time is that of `next`.
+    /// Adds `next`, a turn that followed from this one. The time is that of `next`.
     pub(crate) fn join(&mut self, next: Self) {
         let before = std::mem::replace(self, next);
         if !before.output.is_empty() {
@@ -362,19 +361,19 @@ impl Response {
     }
 }
 
-/// Brings messages in and shows events: the terminal, Telegram.
+/// A source of messages that also shows events, such as the terminal or Telegram.
 ///
-/// Contract: `start` returns at once. The channel adds messages to `inbox`, and drops it when no more can come. The sender that
-/// it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
-/// [`channel`] makes one from two functions.
+/// Contract: `start` returns immediately. The channel adds messages to `inbox`, and drops it after the last one. The sender
+/// that it returns gets the events of all channels; the channel shows its own events, and ends when all clones of the sender
+/// are dropped. [`channel`] makes a channel from two functions.
 pub trait Channel: Send {
     /// # Errors
-    /// It cannot start, for example because no thread can be created.
+    /// Returns an error if the channel cannot start, for example because no thread can be created.
     fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>>;
 
-    /// What [`serve`](crate::serve()) waits for before it returns: the channel drops the other end after it has shown the last
-    /// event. An error sent through it ends serving, because then it is unknown what was shown or read. Called before `start`.
-    /// Default: `None`, so the last events may be lost.
+    /// Returns a receiver that [`serve`](crate::serve()) waits for before it returns. The channel drops the sender after it has
+    /// shown the last event; an error sent through it ends serving, because shown and read messages are then unknown. Called
+    /// before `start`. The default is `None`, so the last events may be lost.
     fn drained(&mut self) -> Option<Receiver<Error>> {
         None
     }

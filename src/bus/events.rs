@@ -1,4 +1,4 @@
-//! The events of turns, kept for readers that join late.
+//! The events of turns, stored for readers that join late.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::{Event, Response};
 
-/// Keeps the events of each turn in a stream, for readers that come and go: several threads may read a stream while its turn
-/// runs, each from the last number that it saw.
+/// Stores the events of each turn in a stream. Several threads may read a stream while its turn runs, each from the last number
+/// that it saw.
 ///
-/// Events are numbered from 1, and the last one of a stream is [`Event::Done`]. A stream is forgotten some time after that.
+/// Events are numbered from 1, and the last one of a stream is [`Event::Done`]. A stream is removed some time after that.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,23 +33,23 @@ pub struct EventLog {
 /// The status of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// More events may come.
+    /// More events may follow.
     Running,
-    /// Its turn is over and succeeded.
+    /// Its turn has succeeded.
     Done,
-    /// Its turn is over and failed, or was stopped.
+    /// Its turn has failed or was stopped.
     Failed,
 }
 
 struct Stream {
     events: VecDeque<Event>,
-    /// The number of the first event that is kept.
+    /// Number of the first stored event.
     first: u64,
     status: Status,
     at: Instant,
 }
 
-/// The most events kept per stream; beyond that, the oldest are dropped.
+/// Maximum number of events per stream; beyond that, the oldest are dropped.
 const MOST: usize = 10_000;
 
 impl Stream {
@@ -59,14 +59,14 @@ impl Stream {
         new.map(|(n, event)| (n, event.clone())).collect()
     }
 
-    /// The number of the last event.
+    /// Returns the number of the last event.
     fn last(&self) -> u64 {
         self.first + self.events.len() as u64 - 1
     }
 }
 
 impl EventLog {
-    /// Creates a log that keeps each stream for this long after its end.
+    /// Creates a log that stores each stream for this long after its end.
     pub fn new(keep: Duration) -> Self {
         Self {
             keep,
@@ -75,7 +75,7 @@ impl EventLog {
         }
     }
 
-    /// The streams that are not forgotten.
+    /// Locks the streams and removes expired ones.
     fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -85,8 +85,8 @@ impl EventLog {
         streams
     }
 
-    /// Adds an event to a stream, creating it if needed, and returns the event's number. After [`Event::Done`] nothing is
-    /// added, and the number is that of the last event.
+    /// Adds an event to a stream, creating it if needed, and returns the event's number. After [`Event::Done`], events are
+    /// dropped, and the number is that of the last event.
     pub fn add(&self, stream: &str, event: Event) -> u64 {
         let status = match &event {
             Event::Done(response) if response.error.is_some() => Status::Failed,
@@ -114,7 +114,7 @@ impl EventLog {
         number
     }
 
-    /// A receiver of events for [`Agent::run`](crate::agent::Agent::run), which adds them to a stream.
+    /// Returns a receiver of events for [`Agent::run`](crate::agent::Agent::run) that adds them to a stream.
     pub fn writer<'l>(&'l self, stream: &'l str) -> impl Fn(Event) + Sync + 'l {
         move |event| {
             self.add(stream, event);
@@ -126,7 +126,7 @@ impl EventLog {
         self.add(stream, Event::Done(Box::new(response.clone())))
     }
 
-    /// The events of a stream after this number, each with its own number; 0 for all. Empty if the stream is unknown.
+    /// Returns the events of a stream after this number (0 for all), each with its own number. Empty if the stream is unknown.
     pub fn after(&self, stream: &str, number: u64) -> Vec<(u64, Event)> {
         let streams = self.streams();
         streams
@@ -134,9 +134,9 @@ impl EventLog {
             .map_or_else(Vec::new, |stream| stream.after(number))
     }
 
-    /// Like [`EventLog::after`], but waits up to `most` until there is one. An empty list means that none came in time, or that
-    /// none will come: [`EventLog::status`] tells which. A stream that is unknown may begin, so this waits for it, too. To
-    /// avoid waiting for a forgotten stream, check its status first.
+    /// Like [`EventLog::after`], but waits for an event, up to `most`. An empty list means either a timeout or the end of the
+    /// stream; [`EventLog::status`] returns which. This also waits for an unknown stream, which may begin. To avoid waiting for
+    /// a removed stream, check its status first.
     pub fn wait(&self, stream: &str, number: u64, most: Duration) -> Vec<(u64, Event)> {
         let started = Instant::now();
         let mut streams = self.streams();
@@ -153,12 +153,12 @@ impl EventLog {
         }
     }
 
-    /// The status of a stream; `None` if it is unknown: it has not begun, or is forgotten.
+    /// Returns the status of a stream; `None` if it has not begun or was removed.
     pub fn status(&self, stream: &str) -> Option<Status> {
         self.streams().get(stream).map(|stream| stream.status)
     }
 
-    /// How many events a stream has had.
+    /// Returns how many events a stream has had.
     pub fn count(&self, stream: &str) -> u64 {
         self.streams().get(stream).map_or(0, Stream::last)
     }

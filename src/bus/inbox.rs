@@ -1,7 +1,7 @@
-//! The messages of a home that are not answered yet.
+//! Unanswered messages of a home.
 //!
-//! They are items of the home's [`Queue`], named by the channel and the id that it gave. What is added stays there until an
-//! answer ends it, in this process or a later one, and its id is known for a while after that.
+//! They are items of the home's [`Queue`], keyed by the channel and its message id. A message remains in the queue until an
+//! answer ends it, in this process or a later one. Its id is remembered for a while after that.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +13,16 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
 use crate::storage::{Entry, Queue};
 
-/// Which items of the queue are unanswered messages.
+/// Kind of the queue items that are unanswered messages.
 const KIND: &str = "message";
 
-/// Where a channel adds the messages that it receives. Clones share it. When the last one is gone, no more can come.
+/// Receives the messages of a channel. Clones share it. Dropping the last one ends the stream of messages.
 #[derive(Clone)]
 pub struct Inbox(Arc<Shared>);
 
 struct Shared {
     store: MessageStore,
-    /// To the dispatcher; `None` once nothing more is taken.
+    /// Sender to the dispatcher; `None` once the inbox is closed.
     arrivals: Mutex<Option<Sender<Inbound>>>,
 }
 
@@ -33,25 +33,25 @@ impl Shared {
 }
 
 impl Inbox {
-    /// An inbox, and where the dispatcher receives what is added.
+    /// Creates an inbox and the dispatcher's receiver of its messages.
     pub(crate) fn new(store: MessageStore) -> (Self, Receiver<Inbound>) {
         let (sender, received) = channel();
         let arrivals = Mutex::new(Some(sender));
         (Self(Arc::new(Shared { store, arrivals })), received)
     }
 
-    /// Adds a message, which is answered then, after a crash by the next program. It is on disk when this returns. False: a
-    /// message with this id was added before, and this one is dropped.
+    /// Adds a message to be answered, after a crash by the next program. It is on disk when this returns. Returns false if a
+    /// message with this id was added before; the new one is then dropped.
     ///
     /// # Errors
-    /// Of the kind [`crate::error::Kind::Interrupted`]: serving has been stopped. Others: the disk is full, or the queue is. The
-    /// message is not added.
+    /// Returns an error of the kind [`crate::error::Kind::Interrupted`] if serving has been stopped, or another if the disk or
+    /// the queue is full. The message is then not added.
     pub fn add(&self, mut message: Inbound) -> Result<bool> {
         if message.id.is_empty() {
             message.id = fresh_key(SystemTime::now());
         }
         message.id = message_id(&message.origin.channel, &message.id);
-        // Held over the write: what is added before the end of serving is dispatched.
+        // Locked during the write, so that a message added before the end of serving is dispatched.
         let arrivals = self.0.arrivals();
         let is_new = !self.0.store.is_known(&message.id)?;
         if is_new {
@@ -60,7 +60,7 @@ impl Inbox {
         Ok(is_new)
     }
 
-    /// Adds messages that are not known and have whole ids ([`message_id`]), in one write.
+    /// Adds new messages, which have whole ids ([`message_id`]), in one write.
     pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
         self.push(self.0.arrivals().as_ref(), messages)
     }
@@ -71,13 +71,13 @@ impl Inbox {
         };
         self.0.store.keep(&messages)?;
         for message in messages {
-            // A dispatcher that is gone has left it to the next one.
+            // If the dispatcher has ended, the next program answers the message.
             drop(arrivals.send(message));
         }
         Ok(())
     }
 
-    /// Replaces the text of a message in a Telegram chat, while no turn of it has begun. On disk when this returns.
+    /// Replaces the text of a message in a Telegram chat, unless a turn of it has begun. On disk when this returns.
     pub(crate) fn edit(&self, edited: &Inbound) -> Result<()> {
         let Source::Telegram {
             message: number, ..
@@ -100,9 +100,9 @@ impl Inbox {
         &self.0.store
     }
 
-    /// From the stop of `cancel` on, nothing more is taken. Lasts as long as the hook.
+    /// Closes the inbox when `cancel` is stopped. Dropping the hook prevents that.
     pub(crate) fn close_on(&self, cancel: &Cancel) -> Hook {
-        // A clone would keep the dispatcher waiting for messages.
+        // A strong reference would make the dispatcher wait for messages forever.
         let shared = Arc::downgrade(&self.0);
         cancel.on_stop(move || {
             if let Some(shared) = shared.upgrade() {
@@ -112,12 +112,12 @@ impl Inbox {
     }
 }
 
-/// The id of a message among those of all channels.
+/// Makes an id that is unique among all channels.
 pub(crate) fn message_id(channel: &str, id: &str) -> String {
     format!("{channel}:{id}")
 }
 
-/// The unanswered messages on disk, and how often work on each began. Clones share them.
+/// Unanswered messages on disk, and how often a turn of each began. Clones share them.
 #[derive(Clone)]
 pub(crate) struct MessageStore(Arc<Queue>);
 
@@ -126,52 +126,52 @@ impl MessageStore {
         Self(queue)
     }
 
-    /// All of them, the oldest first.
+    /// Returns all messages, the oldest first.
     pub(crate) fn all(&self) -> Result<Vec<Inbound>> {
         let entries = self.0.entries(KIND)?;
         Ok(entries.into_iter().map(read).collect())
     }
 
-    /// Those of these that are not answered, in this order.
+    /// Returns the unanswered messages among `ids`, in that order.
     pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Inbound>> {
         let mut found: Vec<Inbound> = self.0.find(ids)?.into_iter().map(read).collect();
         found.sort_by_key(|message| ids.iter().position(|id| *id == message.id));
         Ok(found)
     }
 
-    /// Whether a message waits or was answered, as far as that is remembered.
+    /// Whether a message waits or was answered, as far as ids are remembered.
     pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
         Ok(self.0.is_done(id)? || self.is_open(id)?)
     }
 
-    /// Whether a message is not answered.
+    /// Whether a message is unanswered.
     pub(crate) fn is_open(&self, id: &str) -> Result<bool> {
         Ok(!self.0.find(&[id.to_owned()])?.is_empty())
     }
 
-    /// Adds messages, or replaces those with their ids. On disk when this returns. Only the next program takes them up.
+    /// Adds messages, or replaces messages with the same ids. On disk when this returns. Only the next program dispatches them.
     pub(crate) fn keep(&self, messages: &[Inbound]) -> Result<()> {
         let entry = |message: &Inbound| Entry::new(&message.id, KIND, message);
         let entries: Vec<Entry> = messages.iter().map(entry).collect();
         self.0.add(&entries).doing("keeping a message")
     }
 
-    /// Counts a start of work on messages. On disk when this returns.
+    /// Counts a start of a turn of these messages. On disk when this returns.
     pub(crate) fn start(&self, ids: &[String]) -> Result<()> {
         self.0.start(ids).doing("recording that a turn begins")
     }
 
-    /// Takes the last start back: work on them ended in good order, and goes on later.
+    /// Undoes the last start; the turn ended in good order, and continues later.
     pub(crate) fn release(&self, ids: &[String]) -> Result<()> {
         self.0.halt(ids).doing("recording that a turn was put off")
     }
 
-    /// Remembers ids of what was no message and has been acted on.
+    /// Remembers ids of updates that were handled without a message.
     pub(crate) fn remember(&self, ids: &[String]) -> Result<()> {
         self.0.done(ids).doing("recording what was received")
     }
 
-    /// Ends messages: they are answered, or need no answer.
+    /// Ends messages, which are answered or need no answer.
     pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
         let open = self.0.find(ids)?.into_iter().map(|entry| entry.id);
         let open: Vec<String> = open.collect();
@@ -207,7 +207,7 @@ mod tests {
             Self(Home::new(root))
         }
 
-        /// As the next program opens it.
+        /// Opens the inbox as the next program would.
         fn inbox(&self) -> (Inbox, Receiver<Inbound>) {
             Inbox::new(MessageStore::new(Arc::new(Queue::of_home(&self.0))))
         }
@@ -269,7 +269,7 @@ mod tests {
         let refused = inbox.add(written("1", 1, "late")).unwrap_err();
         assert_eq!(refused.kind, Kind::Interrupted);
         assert!(arrivals.recv().is_err());
-        // Something is there to be removed.
+        // Leaves a file for the test to remove.
         inbox.store().keep(&[written("telegram:2", 2, "")]).unwrap();
     }
 

@@ -12,12 +12,12 @@ struct Pair<R, S> {
     ended: Option<Sender<Error>>,
 }
 
-/// A channel made from two functions, each on its own thread: `read` adds messages until there are no more, and `show` gets
-/// the events of all channels, one after the other.
+/// Creates a channel from two functions, each on its own thread: `read` adds messages and returns after the last one, and
+/// `show` gets the events of all channels, one at a time.
 ///
-/// A panic in one of them ends serving ([`serve`](crate::serve()) returns it as an error); later events are still shown. A
-/// `read` that waits for something else learns from the `cancel` of `serve` that nobody is listening any more:
-/// [`Cancel::on_stop`](crate::agent::Cancel::on_stop) runs a hook that wakes it.
+/// A panic in one of them ends serving ([`serve`](crate::serve()) returns it as an error); later events are still shown. If
+/// `read` waits for something else, use [`Cancel::on_stop`](crate::agent::Cancel::on_stop) of the `cancel` given to `serve` to
+/// wake it.
 ///
 /// ```
 /// use bantam::{Agent, Cancel, Demo, Inbound, Inbox, Outbound};
@@ -91,7 +91,7 @@ where
 
 fn tell(serving: Option<&Sender<Error>>, result: Result<()>) {
     if let (Some(serving), Err(e)) = (serving, result) {
-        // Serving may be over.
+        // Ignored if serving has ended.
         serving.send(e).ok();
     }
 }
