@@ -1,9 +1,9 @@
-//! What model calls used and cost: one JSON object a line, one line a call, one file a month (`usage/YYYY-MM.jsonl`);
-//! a daily budget over all processes; and the [`Budget`] of each message.
+//! Usage and cost of model calls: one JSON object per line and call, one file per month (`usage/YYYY-MM.jsonl`); a daily budget
+//! over all processes; and the [`Budget`] of each message.
 //!
-//! A line is one write to the end of the file and is not synced: a power cut may lose the last ones, which is worth less
-//! than an SD card's life. Readers take whole lines only and skip damaged ones. Days are local, and each line says its own,
-//! so that a change of zone moves none.
+//! A line is one write to the end of the file, without a sync, which spares SD cards; a power cut may lose the last lines.
+//! Readers take only whole lines and skip damaged ones. Days are local, and each line records its own day, so that a change of
+//! time zone moves none.
 
 mod budget;
 
@@ -25,24 +25,24 @@ use crate::message::{Usage, add_cost};
 use crate::storage;
 use crate::text::{LocalTime, clip, rfc3339};
 
-/// The longest name in a line, in bytes.
+/// Maximum length of a name in a line, in bytes.
 const MAX_NAME: usize = 200;
 
-/// One call of a model.
+/// One model call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call<'a> {
-    /// `vendor/model`, of the one that answered.
+    /// `vendor/model` that answered.
     pub model: &'a str,
     pub session: &'a str,
     pub channel: &'a str,
     pub usage: Usage,
-    /// The tokens are guessed: the server did not count them, or the answer broke off.
+    /// The tokens are estimated, because the host did not count them or the answer broke off.
     pub estimated: bool,
-    /// `None` if no price is known.
+    /// `None` if the price is unknown.
     pub cost: Option<f64>,
 }
 
-/// Allows model calls and records them, in the files of `$BANTAM_HOME/usage`.
+/// Checks model calls against the daily budget and records them, in the files of `$BANTAM_HOME/usage`.
 pub(crate) struct Ledger {
     dir: PathBuf,
     budget: DailyBudget,
@@ -50,16 +50,16 @@ pub(crate) struct Ledger {
     today: Mutex<Today>,
 }
 
-/// What has been spent today.
+/// Usage and cost of today.
 #[derive(Default)]
 struct Today {
     day: String,
-    /// How far the month's file has been read, in bytes.
+    /// Bytes of the month's file that have been read.
     offset: u64,
     spent: Totals,
-    /// The last call could not be recorded.
+    /// Whether the last call could not be recorded.
     is_failing: bool,
-    /// What the user has not been told about that.
+    /// Warning about that for the user, until it is taken.
     warning: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Ledger {
         clip(&(self.local_time)(now), 10).to_owned()
     }
 
-    /// Whether a model may be asked now for something that needs about `expected` tokens.
+    /// Returns an error if the daily budget is used up, or too small for a request of about `expected` tokens.
     pub(crate) fn check(&self, now: SystemTime, expected: impl FnOnce() -> u64) -> Result<()> {
         let DailyBudget {
             daily_tokens,
@@ -153,7 +153,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records a call. Where it cannot be written, it counts for this process all the same, and there is a warning to take.
+    /// Records a call. If it cannot be written, this process still counts it, and there is a warning to take.
     pub(crate) fn record(&self, call: &Call, now: SystemTime) {
         let day = self.day(now);
         let mut line = json!({
@@ -186,7 +186,7 @@ impl Ledger {
         }
     }
 
-    /// What the user has not been told about calls that could not be recorded: once, until one could be.
+    /// Returns the warning about calls that could not be recorded, once per series of failures.
     pub(crate) fn take_warning(&self) -> Option<String> {
         self.today().warning.take()
     }
@@ -196,7 +196,7 @@ impl Ledger {
     }
 }
 
-/// The names of the files, sorted.
+/// Returns the sorted names of the files.
 fn months(dir: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     match fs_err::read_dir(dir) {
@@ -215,7 +215,7 @@ fn months(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is needed of a line.
+/// The fields of a line that reports need.
 struct UsageLine {
     date: String,
     model: String,
@@ -237,12 +237,12 @@ impl UsageLine {
     }
 }
 
-/// Several calls together.
+/// Sum of several calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     pub calls: u64,
     pub usage: Usage,
-    /// Of the calls with a price; `None` if there are none.
+    /// Cost of the calls with a price; `None` without such calls.
     pub cost: Option<f64>,
 }
 
@@ -256,14 +256,14 @@ impl Totals {
 
 #[derive(Debug, Default)]
 pub(crate) struct UsageReport {
-    /// By day and model.
+    /// Totals, keyed by day and model.
     pub rows: BTreeMap<(String, String), Totals>,
     pub total: Totals,
-    /// Files with damaged lines, and how many.
+    /// Files with damaged lines, and the number of these.
     pub damaged: Vec<(String, u64)>,
 }
 
-/// Adds up all that was recorded below `dir` since the day `since`.
+/// Adds up all calls recorded in `dir` since the day `since`.
 pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
     let mut report = UsageReport::default();
     for name in months(dir)?
@@ -302,7 +302,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// 2026-11-21 22:44:35, and so many hours later.
+    /// 2026-11-21 22:44:35, plus `hours`.
     fn at(hours: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_795_301_075 + hours * 3600)
     }
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A folder of its own, removed at the end.
+    /// A private directory, removed at the end.
     struct Dir(PathBuf);
 
     impl Dir {
@@ -403,7 +403,7 @@ mod tests {
                 11
             )
         );
-        // A write that was cut short is looked at again when it is whole, or has become a bad line.
+        // A partly written line is read again when it is whole, or has become a damaged one.
         dir.add("{\"date\":\"2026-11-21\",\"mod");
         files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files), (offset, 11));

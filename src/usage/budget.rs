@@ -1,4 +1,4 @@
-//! What one message has used and may still use.
+//! Usage and limits of one message.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,11 +9,10 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
 use crate::session::versions::Versions;
 
-/// What a message of a user, or a run of a job, has used and may still use: shared by its turn and all subagents, background
-/// tasks and answers to their reports that follow from it. [`Agent::budget`](crate::agent::Agent::budget) makes one, for
-/// several turns with one limit.
+/// Usage and limits of one user message or run of a job, shared by its turn and by all subagents, background tasks and answers
+/// to their reports. [`Agent::budget`](crate::agent::Agent::budget) creates one for several turns with one limit.
 pub struct Budget {
-    /// Whose day's budget counts, and where calls are recorded.
+    /// Enforces the daily budget and records calls.
     ledger: Option<Arc<Ledger>>,
     session: String,
     channel: String,
@@ -21,27 +20,27 @@ pub struct Budget {
     max_tokens: Option<u64>,
     calls: AtomicU32,
     tokens: AtomicU64,
-    /// A turn has asked for a reply.
+    /// Whether a turn has asked for a reply.
     has_asked: AtomicBool,
-    /// The user knows that no call is left.
+    /// The user has been told that no call is left.
     is_told: AtomicBool,
-    /// The files that the turn has changed, as they were before.
+    /// Earlier versions of the files that the turn has changed.
     versions: OnceLock<Versions>,
-    /// Usage and cost that no response has reported yet, as hosts count them.
+    /// Usage, as counted by hosts, and cost that no response has reported yet.
     unreported: Mutex<(Usage, Option<f64>)>,
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spend {
     /// A reply.
     Reply,
-    /// Something else, on the way to the reply, for which it leaves a request.
+    /// Another request on the way to the reply; one request is reserved for the reply.
     Other,
 }
 
 impl Budget {
-    /// Of a message in this session and channel, without limits.
+    /// Creates the budget of a message in this session and channel, without limits.
     pub(crate) fn new(ledger: Option<Arc<Ledger>>, session: &str, channel: &str) -> Self {
         Self {
             ledger,
@@ -58,7 +57,7 @@ impl Budget {
         }
     }
 
-    /// With so many requests, and so many tokens if they are limited.
+    /// Limits the number of requests, and the tokens if `max_tokens` is set.
     pub(crate) fn limited(self, max_calls: u32, max_tokens: Option<u64>) -> Self {
         Self {
             max_calls,
@@ -67,7 +66,7 @@ impl Budget {
         }
     }
 
-    /// Counts a request, if it may be made; it needs about `tokens`. The day's budget counts first.
+    /// Counts a request of about `tokens`, or returns an error if it exceeds a limit. The daily budget is checked first.
     pub(crate) fn begin(&self, spend: Spend, tokens: impl Fn() -> u64) -> Result<()> {
         if let Some(ledger) = &self.ledger {
             ledger.check(SystemTime::now(), &tokens)?;
@@ -97,7 +96,7 @@ impl Budget {
         counted.map(drop).map_err(|_| self.used_up())
     }
 
-    /// Records a request that was made. Its usage is `estimated` where the host has counted nothing.
+    /// Records a request that was made. Its usage is `estimated` if the host has not counted it.
     pub(crate) fn record(&self, model: &str, usage: Usage, estimated: bool, cost: Option<f64>) {
         self.tokens.fetch_add(usage.total(), Ordering::Relaxed);
         {
@@ -123,12 +122,12 @@ impl Budget {
         }
     }
 
-    /// Whether somebody wants to know what a request took whose host counts nothing.
+    /// Whether a limit or the ledger needs estimates for hosts that do not count tokens.
     pub(crate) fn needs_estimates(&self) -> bool {
         self.max_tokens.is_some() || self.ledger.is_some()
     }
 
-    /// The usage and the cost for the response of a turn. Background tasks that have ended since the last one are in it.
+    /// Takes the usage and cost to report in a turn's response, including background tasks that have ended since the last one.
     pub(crate) fn take_unreported(&self) -> (Usage, Option<f64>) {
         std::mem::take(
             &mut self
@@ -148,22 +147,22 @@ impl Budget {
         self.has_asked.load(Ordering::Relaxed)
     }
 
-    /// The requests so far.
+    /// Returns the number of requests so far.
     pub(crate) fn calls_used(&self) -> u32 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// The requests that are left.
+    /// Returns the number of requests that are left.
     pub(crate) fn calls_left(&self) -> u32 {
         self.max_calls.saturating_sub(self.calls_used())
     }
 
-    /// Counts the requests before a restart.
+    /// Raises the count to the requests from before a restart.
     pub(crate) fn restore(&self, calls_used: u32) {
         self.calls.fetch_max(calls_used, Ordering::Relaxed);
     }
 
-    /// That no request is left.
+    /// Creates the error for a budget without requests left.
     pub(crate) fn used_up(&self) -> Error {
         let most = self.max_calls;
         Error::new(
@@ -173,17 +172,17 @@ impl Budget {
         .hint("send another message to continue, or raise agents.defaults.max_calls")
     }
 
-    /// Whether no request is left and the user has been told before; from now on they have.
+    /// Whether no request is left and the user had already been told; marks them as told.
     pub(crate) fn is_told_again(&self) -> bool {
         self.calls_left() == 0 && self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps earlier versions of files from now on, for the turn that started all this: an answer to a report belongs to it.
+    /// Stores earlier versions of files from now on, for the turn that started the work; answers to reports belong to it.
     pub(crate) fn keep_versions(&self, versions: Versions) {
         self.versions.set(versions).ok();
     }
 
-    /// Where earlier versions of files are kept; `None` where nobody can take a turn back.
+    /// Returns the store of earlier file versions; `None` if the turn cannot be undone.
     pub(crate) fn versions(&self) -> Option<&Versions> {
         self.versions.get()
     }
