@@ -1,11 +1,10 @@
-//! Conversations from outside of a turn: listing and reading them, which takes no lock and changes nothing, resetting and erasing
-//! them.
+//! Conversations outside of turns: listing and reading them without locks or changes, resetting and erasing them.
 //!
-//! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, what a crash left of a new segment, torn tails, and
-//! notes for its next turn. A KEY has no dot (see [`crate::paths::session_name`]).
+//! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, an unfinished new segment after a crash, torn
+//! tails, and media. A KEY has no dot (see [`crate::paths::session_name`]).
 //!
-//! Lines are numbered through all segments, so that a reader can ask for what came after a line. A segment begins with lines that
-//! repeat some of those before it, with their numbers.
+//! Lines are numbered through all segments, so that a reader can ask for the lines after a given one. A segment begins with
+//! copies of some earlier lines, under their numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,28 +33,28 @@ use crate::text::{not_found, rfc3339};
 /// A conversation in a list.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Its key.
+    /// Key of the conversation.
     pub key: String,
-    /// The beginning of its first question, or the title that its request gave it.
+    /// Beginning of its first question, or the title given by the request.
     pub title: String,
-    /// Messages that count, tool results included.
+    /// Number of messages that count, tool results included.
     pub messages: usize,
-    /// When it began, as RFC 3339 in UTC; empty if that is not known.
+    /// Start of the conversation, as RFC 3339 in UTC; empty if unknown.
     pub created: String,
-    /// The time of the last message, as RFC 3339 in UTC; without one, that of the last change, or empty if that is not known.
+    /// Time of the last message or else of the last change, as RFC 3339 in UTC; empty if unknown.
     pub last: String,
-    /// How its last turn ended: a name of [`TurnStop`]; `new` before the first one, `unfinished` while one is under way or after
-    /// a crash, `unreadable` for one that cannot be read or that a newer program wrote.
+    /// State of the last turn: a name of [`TurnStop`], `new` before the first turn, `unfinished` during a turn or after a
+    /// crash, `unreadable` if the conversation cannot be read or a newer program wrote it.
     pub state: &'static str,
-    /// Of all its files.
+    /// Size of all its files, in bytes.
     pub(crate) bytes: u64,
     pub(crate) earlier_segments: usize,
-    /// How many damages there are.
+    /// Number of damages.
     pub(crate) damage: usize,
 }
 
 impl SessionInfo {
-    /// Of a conversation, `None` if it cannot be read.
+    /// Describes a conversation; `None` if it cannot be read.
     pub(super) fn of(key: &str, session: Option<Session>) -> Self {
         let state = match &session {
             None => "unreadable",
@@ -90,7 +89,7 @@ impl SessionInfo {
     }
 }
 
-/// Sorts a list: the conversation used last comes first.
+/// Sorts a list by last use, the newest first.
 pub(super) fn newest_first(mut list: Vec<SessionInfo>) -> Vec<SessionInfo> {
     list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     list
@@ -98,35 +97,35 @@ pub(super) fn newest_first(mut list: Vec<SessionInfo>) -> Vec<SessionInfo> {
 
 /// One entry of a transcript.
 pub(crate) struct TranscriptEntry {
-    /// The line's number in the conversation.
+    /// Number of the line in the conversation.
     pub seq: u64,
-    /// As RFC 3339 in UTC; empty when unknown.
+    /// Time as RFC 3339 in UTC; empty if unknown.
     pub time: String,
     pub item: Item,
 }
 
 pub(crate) enum Item {
-    /// A model's summary of what came before.
+    /// A model's summary of the earlier conversation.
     Summary(String),
     Message(Message),
     End(TurnStop),
 }
 
-/// A conversation as its files have it.
+/// The contents of a conversation's files.
 #[derive(Default)]
 pub(crate) struct Transcript {
-    /// What counts, in order.
+    /// Entries that count, in order.
     pub entries: Vec<TranscriptEntry>,
-    /// Notes for the next turn: messages without line numbers.
+    /// Deferred messages, without line numbers.
     pub waiting: Vec<TranscriptEntry>,
-    /// One sentence, with file and line, for each damage.
+    /// One sentence per damage, with file and line.
     pub damage: Vec<String>,
-    /// The numbers of what does not count any more. A segment may take back a line that it repeats from the one before.
+    /// Numbers of undone lines. A segment may undo a line that it repeats from the one before.
     taken_back: BTreeSet<u64>,
 }
 
 impl Transcript {
-    /// Whether the last turn is under way, or was cut short by a crash.
+    /// Whether the last turn is running, or was cut short by a crash.
     pub(crate) fn is_unfinished(&self) -> bool {
         let is_note = |item: &&Item| matches!(item, Item::Message(message) if message.is_note());
         let last = self
@@ -138,10 +137,10 @@ impl Transcript {
     }
 }
 
-/// The files of one conversation, the live one last.
+/// Files of one conversation, the live one last.
 type SessionFiles = Vec<(Part, PathBuf)>;
 
-/// The files of every conversation, by key.
+/// Returns the files of every conversation, keyed by conversation.
 fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     let mut found: BTreeMap<String, SessionFiles> = BTreeMap::new();
     for (name, path) in segments::entries(&home.sessions())? {
@@ -152,26 +151,26 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     for files in found.values_mut() {
         files.sort();
     }
-    // A queue that cannot be read hides no conversation.
+    // An unreadable queue must not hide conversations.
     for key in deferred::sessions(&Queue::of_home(home)).unwrap_or_default() {
         found.entry(key).or_default();
     }
     Ok(found)
 }
 
-/// The keys of all conversations.
+/// Returns the keys of all conversations.
 pub(super) fn keys(home: &Home) -> Result<Vec<String>> {
     Ok(files(home)?.into_keys().collect())
 }
 
-/// Every conversation, the one used last first.
+/// Lists all conversations by last use, the newest first.
 pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
     let files = files(home)?;
     let list = files.iter().map(|(key, files)| summary(home, key, files));
     Ok(newest_first(list.collect()))
 }
 
-/// The key, without `prefix`, of the conversation that was last written to. Reads no conversation.
+/// Returns the key, without `prefix`, of the conversation with the newest file. Reads no conversation.
 pub(crate) fn newest(home: &Home, prefix: &str) -> Result<Option<String>> {
     let mut newest: Option<(SystemTime, String)> = None;
     for (name, path) in segments::entries(&home.sessions())? {
@@ -181,7 +180,7 @@ pub(crate) fn newest(home: &Home, prefix: &str) -> Result<Option<String>> {
         let Some(key) = key.strip_prefix(prefix) else {
             continue;
         };
-        // It may have been removed since.
+        // Skips a file that was removed meanwhile.
         let Ok(written) = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified()) else {
             continue;
         };
@@ -216,8 +215,8 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
     }
 }
 
-/// The conversation `key`: its live segment, and what is noted for it. With `after`, at least all lines after that one, from
-/// earlier segments too.
+/// Reads the conversation `key`: its live segment, and its deferred messages. With `after`, also reads earlier segments, so
+/// that all lines after that one are included.
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = read_log(key, &path, storage::read_journal)?;
@@ -236,7 +235,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
     let Some(after) = after else {
         return Ok(transcript);
     };
-    // A segment repeats lines up to this one; the lines themselves are in those before it.
+    // A segment repeats lines up to this one; the original lines are in earlier segments.
     for (_, earlier) in segments::segments(&path)?.into_iter().rev() {
         if repeated <= after {
             break;
@@ -256,7 +255,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
     Ok(transcript)
 }
 
-/// What a file holds, and the number of the last line that repeats one of an earlier segment.
+/// Parses a file. Also returns the number of the last line that repeats a line of an earlier segment.
 fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
     let mut lines = found.lines;
     refuse_newer(lines.iter().find_map(version), path)?;
@@ -279,7 +278,7 @@ fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
     Ok((transcript, (base + first_lines).saturating_sub(1)))
 }
 
-/// What a line says in a transcript.
+/// Converts a line to an entry of a transcript.
 fn entry(seq: u64, line: Line) -> Option<TranscriptEntry> {
     let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
     let (time, item) = match (turn_end(&line), text("summary")) {
@@ -300,10 +299,11 @@ fn entry(seq: u64, line: Line) -> Option<TranscriptEntry> {
     })
 }
 
-/// The name of the conversation that `--session` means: as it is listed, or a new one.
+/// Resolves the argument of `--session` to a listed conversation, or to a new name.
 ///
 /// # Errors
-/// Of the kind `Usage`: it belongs to another channel, or a new name looks like that of another or an unnamed one.
+/// Returns an error of the kind `Usage` if the conversation belongs to another channel, or a new name looks like a name of
+/// another channel or of an unnamed conversation.
 pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
     let shown = crate::text::one_line(typed, 80);
     let name = shown_key(typed);
@@ -327,7 +327,7 @@ pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// `my notes` for `my%20notes`.
+/// Decodes `my%20notes` to `my notes`.
 fn percent_decoded(name: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
@@ -342,7 +342,7 @@ fn percent_decoded(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The key that a user means: one of the list, or the command line's conversation of that name.
+/// Returns the key that a user means: a listed key, or the command line's conversation with this name.
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     let files = files(home)?;
     let of_cli = crate::paths::session_name("cli", wanted);
@@ -356,8 +356,8 @@ pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     Err(not_found("session", wanted, known, "bantam sessions list"))
 }
 
-/// Begins an empty segment, without a chosen model, and returns the path of the one before it. `None` when the conversation is empty
-/// already. Earlier notes belong to the earlier segment.
+/// Begins an empty segment without a chosen model, and returns the path of the one before it; `None` if the conversation is
+/// empty already. Deferred messages go to the earlier segment.
 pub(crate) fn reset(
     home: &Home,
     key: &str,
@@ -383,10 +383,11 @@ pub(crate) fn reset(
     Ok(old.into_values().next_back())
 }
 
-/// Begins an empty segment after one that is not loaded: it is too large, or a newer program wrote it. Returns the path of that one.
+/// Begins an empty segment without loading the current one, which is too large or was written by a newer program. Returns the
+/// path of that one.
 pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<PathBuf> {
     let live = home.session(key);
-    // The line numbers continue.
+    // Line numbers continue across segments.
     let mut next = 0;
     storage::read_lines(&live, 0, &mut |line| {
         if next == 0 {
@@ -399,7 +400,7 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
     header.insert("base".to_owned(), next.into());
     versions::forget(home, key)?;
     let (_, old) = segments::begin_segment(&live, vec![header]).map_err(|e| e.error)?;
-    // The new segment counts by now.
+    // The new segment is already live, so leftover media is no error.
     drop(media::remove_others(&live, &Named::default()));
     Ok(old)
 }
@@ -413,14 +414,14 @@ pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Resu
     storage::remove_files(&segments[..segments.len().saturating_sub(keep)])
 }
 
-/// Removes every file of the conversation and its lock, and returns the number of files. The live file goes last: if this fails half
-/// way, the conversation is still listed and can be erased again.
+/// Removes all files of the conversation and its lock, and returns the number of files. The live file is removed last, so that
+/// a conversation is still listed and can be erased again after a failure.
 pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let _lock = lock(home, key, cancel, &|| ())?;
     remove(home, key)
 }
 
-/// The same for a conversation that is locked.
+/// Like [`erase`], for a locked conversation.
 pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
@@ -432,13 +433,13 @@ pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     Ok(paths.len())
 }
 
-/// Removes what nobody has used for `keep` before `now`: conversations that nobody named, and archived segments of all. Returns how
-/// many conversations it removed. Reads no conversation, and waits for none that is in use.
+/// Removes data unused for `keep` before `now`: unnamed conversations, and archived segments of all. Returns the number of
+/// removed conversations. Reads no conversation, and skips conversations in use.
 pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize> {
     let before = now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut removed = 0;
     for (key, files) in files(home)? {
-        // What cannot be looked at may have gone by now.
+        // A file without metadata may be gone, so it does not count as old.
         let is_old = |(_, path): &(Part, PathBuf)| {
             let written = fs_err::symlink_metadata(path).and_then(|meta| meta.modified());
             written.is_ok_and(|written| written < before)
@@ -450,7 +451,7 @@ pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize
             Err(e) if e.kind == Kind::Busy => {}
             lock => {
                 let _lock = lock?;
-                // Somebody may have continued it since.
+                // Another process may have continued it meanwhile.
                 if files.iter().all(is_old) {
                     remove(home, &key)?;
                     removed += 1;
@@ -462,11 +463,11 @@ pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize
     Ok(removed)
 }
 
-/// Removes the earlier segments of every conversation that were last written before this time. Media stays: what lies beside a
-/// conversation is what its current part shows.
+/// Removes earlier segments of all conversations that were last written before this time. Media files remain, because the
+/// current segment shows them.
 fn remove_segments(home: &Home, before: SystemTime) -> Result<()> {
     let mut old = Vec::new();
-    // Without a live file, a crash interrupted a new segment, and one of the earlier ones may count.
+    // Skips conversations without a live file, because after a crash an earlier segment may be the current one.
     for files in files(home)?
         .into_values()
         .filter(|files| files.iter().any(|(part, _)| *part == Part::Live))

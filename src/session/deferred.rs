@@ -1,8 +1,8 @@
-//! Deferred messages: what came to a chat from elsewhere (a job, `--to`, the tool `message`), for the chat's conversation.
+//! Deferred messages: messages to a chat from elsewhere (a job, `--to`, the tool `message`), for the chat's conversation.
 //!
-//! A turn may hold the conversation for minutes, and the sender must neither wait for it nor lose the message. So it waits in the
-//! home's queue, where one write has added it together with what is delivered. Opening the conversation takes it over and then
-//! ends it there. A crash between the two repeats none, because the conversation has their ids.
+//! A turn may lock the conversation for minutes, and the sender must neither wait for it nor lose the message. So the message
+//! waits in the home's queue, added in one write together with its delivery. Opening the conversation imports the message and
+//! then ends the queue item. A crash between the two repeats no message, because the conversation has the ids.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,13 +17,13 @@ use crate::paths::TELEGRAM;
 use crate::storage::{Entry, Queue};
 use crate::text::{clip, fenced, millis, rfc3339};
 
-/// Which items of the queue are deferred messages.
+/// Kind of the queue items that are deferred messages.
 const KIND: &str = "deferred";
-/// The most that wait for one conversation: a job may write for months to a chat where nobody answers.
+/// Maximum number of messages that wait for one conversation; a job may write for months to an abandoned chat.
 const MAX_WAITING: usize = 50;
-/// The same in bytes; the newest one always waits.
+/// Maximum size of the waiting messages, in bytes; the newest one always waits.
 const MAX_BYTES: usize = 64 << 10;
-/// The most bytes of one.
+/// Maximum size of one message, in bytes.
 const MAX_TEXT: usize = 32 << 10;
 
 #[derive(Default, Deserialize, Serialize)]
@@ -31,11 +31,11 @@ const MAX_TEXT: usize = 32 << 10;
 struct Deferred {
     session: String,
     content: String,
-    /// When it came, in milliseconds since 1970.
+    /// Time of arrival, in milliseconds since 1970.
     at: u64,
 }
 
-/// A message for the conversation `session`, which says with `title` where `text` comes from.
+/// Creates a message for the conversation `session`, with `title` as the source of `text`.
 pub(crate) fn deferred(id: &str, session: &str, title: &str, text: &str) -> Entry {
     let shown = clip(text, MAX_TEXT);
     let cut = if shown.len() < text.len() {
@@ -46,14 +46,14 @@ pub(crate) fn deferred(id: &str, session: &str, title: &str, text: &str) -> Entr
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let item = Deferred {
         session: session.to_owned(),
-        // Its author may repeat what an attacker wrote: to others it is data.
+        // Marks the text as data, because its author may repeat an attacker's words.
         content: format!("[{title}]\n{}{cut}", fenced(shown)),
         at: millis(now.unwrap_or_default()),
     };
     Entry::new(&format!("{id}-deferred"), KIND, &item)
 }
 
-/// The ids of those that make way for a new one.
+/// Returns the ids of waiting messages that a new one displaces.
 pub(crate) fn displaced_by(new: &Entry, queue: &Queue) -> Result<Vec<String>> {
     let new: Deferred = new.read();
     let waiting = all(queue, &new.session)?;
@@ -65,7 +65,7 @@ pub(crate) fn displaced_by(new: &Entry, queue: &Queue) -> Result<Vec<String>> {
     Ok(waiting.into_iter().take(left).map(|(id, _)| id).collect())
 }
 
-/// Those of a conversation, the oldest first, with their ids.
+/// Returns the waiting messages of a conversation, the oldest first, with their ids.
 fn all(queue: &Queue, session: &str) -> Result<Vec<(String, Deferred)>> {
     let entries = queue.entries(KIND)?.into_iter();
     let all = entries.map(|entry| (entry.id.clone(), entry.read::<Deferred>()));
@@ -74,27 +74,27 @@ fn all(queue: &Queue, session: &str) -> Result<Vec<(String, Deferred)>> {
         .collect())
 }
 
-/// The conversations for which some wait.
+/// Returns the conversations with waiting messages.
 pub(super) fn sessions(queue: &Queue) -> Result<Vec<String>> {
     let entries = queue.entries(KIND)?;
     let session = |entry: &Entry| entry.read::<Deferred>().session;
     Ok(entries.iter().map(session).collect())
 }
 
-/// The deferred messages of a conversation.
+/// Deferred messages of a conversation.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// Of all of them.
+    /// Ids of all of them.
     pub ids: Vec<String>,
-    /// Those that the conversation does not have yet, the oldest first. A crash may have come before the end of the others.
+    /// Messages that the conversation does not contain yet, the oldest first. The others were imported before a crash.
     pub lines: Vec<Line>,
 }
 
-/// Finds those of the conversation that has these lines. Takes no lock.
+/// Finds the deferred messages of the conversation with these lines. Takes no lock.
 pub(super) fn waiting(queue: &Queue, session: &str, lines: &[Line]) -> Result<Waiting> {
     let mut waiting = Waiting::default();
     if !session.starts_with(TELEGRAM) {
-        // Nothing comes to others from elsewhere, and a question at the terminal need not read the queue.
+        // Only Telegram chats get deferred messages, so a question at the terminal need not read the queue.
         return Ok(waiting);
     }
     let found = all(queue, session);
@@ -107,7 +107,7 @@ pub(super) fn waiting(queue: &Queue, session: &str, lines: &[Line]) -> Result<Wa
     Ok(waiting)
 }
 
-/// Ends these: their conversation has them, or is erased.
+/// Ends these items, because their conversation contains them or is erased.
 pub(super) fn end(queue: &Queue, waiting: &Waiting) -> Result<()> {
     queue.done(&waiting.ids)
 }
@@ -142,7 +142,7 @@ mod tests {
         OpenSession::open(&store, "telegram_1", &Cancel::new(None), &|| ()).unwrap()
     }
 
-    /// The ids of all messages that have one.
+    /// Returns the ids of all messages that have one.
     fn ids(session: &Session) -> Vec<String> {
         let id = |message: &Message| match message {
             Message::User(user) => user.ids.first().cloned(),
@@ -205,7 +205,7 @@ mod tests {
         );
         assert_eq!(ids(&session), ["a-deferred", "b-deferred", "c-deferred"]);
         assert_eq!(scratch.waiting(), 0);
-        // Nobody has asked anything that would have to be answered.
+        // A new conversation has no unanswered question.
         assert_eq!(archive::list(home).unwrap()[0].state, "new");
     }
 
@@ -222,7 +222,7 @@ mod tests {
             (found.len(), found[0].as_str(), found[49].as_str()),
             (MAX_WAITING, "70-deferred", "119-deferred")
         );
-        // Large ones count by their bytes, and the newest is there whatever it takes.
+        // Large messages are limited by bytes, and the newest one always waits.
         for n in 0..4 {
             scratch.defer(&format!("large{n}"), &"x".repeat(1 << 20));
         }
@@ -248,7 +248,7 @@ mod tests {
         let waiting = fs_err::read(&queue).unwrap();
         assert_eq!(ids(&open(home).session).len(), 2);
         let lines = fs_err::read(home.session("telegram_1")).unwrap();
-        // Each crash: the conversation has got so far, and all of them still wait.
+        // Simulates each crash, which left part of the conversation and the whole queue.
         for cut in 0..=lines.len() {
             fs_err::write(home.session("telegram_1"), &lines[..cut]).unwrap();
             fs_err::write(&queue, &waiting).unwrap();

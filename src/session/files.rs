@@ -1,4 +1,4 @@
-//! Conversations as files, one for each, which several processes may use.
+//! Conversations as files, one per conversation, shared by several processes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,36 +18,36 @@ use crate::paths::{Home, check_session};
 use crate::storage::{self, Contents, Durability, Journal, Lock, Queue};
 use crate::text::{rfc3339, size};
 
-/// The most bytes of a message: no window has room for more.
+/// Maximum size of a message, in bytes; more than any context window.
 const MAX_MESSAGE: usize = 4 << 20;
 
-/// Conversations as files.
+/// Stores conversations as files.
 pub struct FileStore {
     pub(super) home: Home,
-    /// That of the home, which has what waits for conversations.
+    /// Queue of the home, with the deferred messages.
     queue: Arc<Queue>,
-    /// The conversations that are locked through this value, by key.
+    /// Conversations that are locked through this value, by key.
     locked: LockedFiles,
 }
 
-/// The files of conversations that are locked, by key.
+/// Files of locked conversations, by key.
 type LockedFiles = Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>;
 
-/// The file of a conversation that is locked.
+/// File of a locked conversation.
 #[derive(Default)]
 enum OpenFile {
     #[default]
     Unread,
-    /// There is none yet.
+    /// The conversation has no file yet.
     Missing,
     Open {
         journal: Journal,
-        /// The files beside it.
+        /// Its media files.
         named: Named,
     },
 }
 
-/// Frees a conversation when it is dropped.
+/// Unlocks a conversation when it is dropped.
 struct FileGuard {
     locked: LockedFiles,
     key: String,
@@ -56,7 +56,7 @@ struct FileGuard {
 
 impl Drop for FileGuard {
     fn drop(&mut self) {
-        // Before the lock goes, which the next owner of this key waits for.
+        // Removed before the lock is released, because the next owner of this key waits for the lock.
         hold(&self.locked).remove(&self.key);
     }
 }
@@ -66,11 +66,11 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl FileStore {
-    /// Keeps conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
+    /// Stores conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
     /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
     ///
-    /// A key is part of a file's name: one that is empty, longer than 200 bytes, or has a slash, a backslash, a dot or a control
-    /// character is refused with an error of the kind [`Kind::Usage`](crate::error::Kind::Usage).
+    /// A key is part of a file name. Keys that are empty, longer than 200 bytes, or have a slash, a backslash, a dot or a
+    /// control character are refused with an error of the kind [`Kind::Usage`](crate::error::Kind::Usage).
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self::new(Home::new(dir.into()))
     }
@@ -80,7 +80,7 @@ impl FileStore {
         Self::with_queue(home, queue)
     }
 
-    /// The same, for a program that has the queue of the home open.
+    /// Creates a store for a program that has opened the queue of the home.
     pub(crate) fn with_queue(home: Home, queue: Arc<Queue>) -> Self {
         Self {
             home,
@@ -93,7 +93,7 @@ impl FileStore {
         hold(&self.locked).get(key).cloned()
     }
 
-    /// Reads a conversation. Its first reading after it was locked repairs it, and takes over what waits for its turn.
+    /// Reads a conversation. The first read of a locked one also repairs it and imports deferred messages.
     fn read_or_open(&self, key: &str) -> Result<Loaded> {
         let Some(file) = self.locked_file(key) else {
             return self.look(key);
@@ -111,7 +111,7 @@ impl FileStore {
         Ok(loaded)
     }
 
-    /// The lines of a conversation without the media that lie beside it, and then what waits for its next turn.
+    /// Returns the lines of a conversation without the bytes of their media, followed by its deferred messages.
     fn look(&self, key: &str) -> Result<Loaded> {
         let path = self.home.session(key);
         let found = read_log(key, &path, storage::read_journal)?;
@@ -125,13 +125,14 @@ impl FileStore {
         })
     }
 
-    /// A conversation for a list, without its media.
+    /// Reads a conversation for a list, without its media.
     pub(super) fn summarize(&self, key: &str) -> Result<Session> {
         check_session(key)?;
         Ok(replay(key, self.look(key)?)?.session)
     }
 
-    /// Opens the file of a locked conversation and repairs it: what a crash cut short, what a disk damaged, what is too large.
+    /// Opens the file of a locked conversation and repairs it after a crash or disk damage, or begins a new one if it is too
+    /// large.
     fn open_file(&self, key: &str) -> Result<(OpenFile, Loaded)> {
         let path = self.home.session(key);
         let mut warnings = Vec::new();
@@ -158,7 +159,7 @@ impl FileStore {
         Ok((file, Loaded { lines, warnings }))
     }
 
-    /// Takes what waits for this turn over into the conversation, unless a reply in it still waits for its results.
+    /// Imports deferred messages into the conversation, unless a tool call in it waits for a decision.
     fn take_deferred(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
         let waiting = deferred::waiting(&self.queue, key, lines)?;
         if waiting.lines.is_empty() {
@@ -173,7 +174,7 @@ impl FileStore {
         if lines.is_empty() {
             new.push(header(key, &now));
         }
-        // Results follow their calls.
+        // Results must follow their calls.
         new.extend(
             found
                 .missing
@@ -186,7 +187,7 @@ impl FileStore {
         deferred::end(&self.queue, &waiting)
     }
 
-    /// Appends lines, whose media are beside the log by then.
+    /// Appends lines, whose media files are already written.
     fn append(
         &self,
         key: &str,
@@ -215,7 +216,7 @@ impl FileStore {
         for line in lines {
             named.line(line);
         }
-        // What was taken back shows nothing, either.
+        // Undone turns also need no media.
         let ends = |line: &Line| line.contains_key("turn") || line.contains_key("undo");
         if lines.iter().any(ends) {
             named.remove_old(&live);
@@ -231,7 +232,7 @@ impl FileStore {
         let new = Named::of(&lines);
         journal.renew(lines).map_err(|e| self.home.hinted(e))?;
         *named = new;
-        // The new segment counts by now. What is left is removed with the next one.
+        // The new segment is already live. Leftover media is removed with the next one.
         drop(media::remove_others(&self.home.session(key), named));
         Ok(())
     }
@@ -298,10 +299,10 @@ fn version_of(lines: &[Line]) -> Option<u64> {
     lines.iter().find_map(version)
 }
 
-/// Refuses a message that is too long for any model.
+/// Returns an error if a message is too long for any model.
 fn check_length(lines: &[Line]) -> Result<()> {
     for line in lines {
-        // Escaping makes at most six bytes of one.
+        // Escaping expands a byte to at most six.
         if line.values().map(text_len).sum::<usize>() < MAX_MESSAGE / 8 {
             continue;
         }
@@ -317,7 +318,7 @@ fn check_length(lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-/// About how many bytes of text a value has, before they are escaped.
+/// Estimates the bytes of text in a value, before escaping.
 fn text_len(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -337,8 +338,8 @@ pub(super) fn read_log(
     Ok(found.unwrap_or_default())
 }
 
-/// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
-/// what can be repaired.
+/// Returns sentences about the damage in a session file, and about an incomplete last line. Changes nothing; the next turn
+/// repairs the file.
 pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     let found = storage::read_journal(path)
         .doing("reading the session")?
@@ -349,13 +350,13 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     Ok((damage, found.torn))
 }
 
-/// Whether a log is larger than what is read.
+/// Whether a log exceeds the limit for reading.
 pub(super) fn is_too_large(path: &Path) -> bool {
     fs_err::metadata(path).is_ok_and(|meta| meta.len() > storage::MAX_LOG)
 }
 
-/// Leaves the damage of a journal behind in an archived segment, so that it is met once, and tells of it. On a full disk it is told
-/// again the next time.
+/// Moves the damage of a journal to an archived segment, so that it is reported only once, and returns the report. On a full
+/// disk, the next opening reports it again.
 fn leave_damage(journal: &mut Journal, found: &Contents) -> Vec<String> {
     let mut damage = found.damage.clone();
     if let Some(last) = damage.last_mut() {
@@ -367,12 +368,12 @@ fn leave_damage(journal: &mut Journal, found: &Contents) -> Vec<String> {
     damage
 }
 
-/// Locks a conversation for what is done to its files. Calls `on_wait` when somebody else has held it for a second.
+/// Locks a conversation for changes to its files. Calls `on_wait` after waiting for a second.
 pub(super) fn lock(home: &Home, key: &str, cancel: &Cancel, on_wait: &dyn Fn()) -> Result<Lock> {
     lock_when_free(key, cancel, on_wait, || try_lock(home, key))
 }
 
-/// `None` if somebody else holds it.
+/// Locks a conversation, or returns `None` if it is already locked.
 fn try_lock(home: &Home, key: &str) -> Result<Option<Lock>> {
     match Lock::acquire(&home.lock(key), Duration::ZERO, &Cancel::new(None)) {
         Err(e) if e.kind == Kind::Busy => Ok(None),

@@ -1,4 +1,4 @@
-//! The lines of a conversation: how each entry is written, and which of those that are read count.
+//! Lines of a conversation: how each entry is written, and which lines count.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,23 +9,23 @@ use super::{Line, Record, values};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolResult, TurnStop};
 
-/// The version of the format. A file with a higher one is refused: guessing would damage it.
+/// Version of the format. A file with a higher one is refused, because guessing would damage it.
 const VERSION: u64 = 1;
 
-/// The result of a call that was under way when the program ended.
+/// Result of a call that was running when the program ended.
 pub(super) const INTERRUPTED: &str = "interrupted, outcome unknown";
 
-/// The format that a line says its file has.
+/// Returns the format version in a line.
 pub(super) fn version(line: &Line) -> Option<u64> {
     line.get("v")?.as_u64()
 }
 
-/// Fails for a file that a newer program wrote.
+/// Returns an error for a file that a newer program wrote.
 pub(super) fn refuse_newer(version: Option<u64>, path: &Path) -> Result<()> {
     let Some(v) = version.filter(|v| *v > VERSION) else {
         return Ok(());
     };
-    // A key has no dot.
+    // The key ends at the first dot.
     let key = path.file_name().unwrap_or_default().to_string_lossy();
     let key = key.split('.').next().unwrap_or_default();
     Err(Error::config(format!(
@@ -37,7 +37,7 @@ pub(super) fn refuse_newer(version: Option<u64>, path: &Path) -> Result<()> {
     )))
 }
 
-/// Line 0 of a session file.
+/// Creates line 0 of a session file.
 pub(super) fn header(name: &str, now: &str) -> Line {
     json!({"v": VERSION, "session": name, "created": now})
         .as_object()
@@ -79,7 +79,7 @@ pub(super) fn call_asked_about(state: &Value) -> Option<String> {
     Some(state.get("asked")?.as_str()?.to_owned())
 }
 
-/// Empties the lines that do not count: those that were undone, and that undid them. Returns their numbers.
+/// Empties undone lines and the lines that undid them. Returns their numbers.
 pub(super) fn empty_undone(lines: &mut [Line]) -> BTreeSet<usize> {
     let mut undone = BTreeSet::new();
     for n in 0..lines.len() {
@@ -97,8 +97,8 @@ pub(super) fn empty_undone(lines: &mut [Line]) -> BTreeSet<usize> {
     undone
 }
 
-/// Gives every call exactly one result, right after it: results without a call go, calls without a result get [`INTERRUPTED`].
-/// Returns the results added at the very end, which the file does not have yet.
+/// Gives every call exactly one result, right after it. Results without a call are removed, calls without a result get
+/// [`INTERRUPTED`]. Returns the results added at the very end, which the file does not contain yet.
 pub(super) fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
     let mut out = Vec::with_capacity(messages.len());
     let mut added = Vec::new();

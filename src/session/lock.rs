@@ -1,4 +1,4 @@
-//! Locks of conversations, and waiting for one that somebody else has.
+//! Locks of conversations, and waiting for a locked one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,11 +9,11 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
 use crate::test_speed::paced;
 
-/// Pauses between two attempts to lock a conversation.
+/// Limits of the pauses between two attempts to lock a conversation.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Locks that hold within the process. Clones share them.
+/// Locks within the process. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Locks(Arc<Mutex<BTreeSet<String>>>);
 
@@ -26,7 +26,7 @@ impl Drop for Held {
 }
 
 impl Locks {
-    /// Those of stores that have none of their own.
+    /// Locks for stores without their own.
     pub(super) fn of_process() -> &'static Self {
         static LOCKS: OnceLock<Locks> = OnceLock::new();
         LOCKS.get_or_init(Self::default)
@@ -36,18 +36,17 @@ impl Locks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks a conversation if nobody has.
+    /// Locks a conversation, or returns `None` if it is already locked.
     pub(super) fn lock(&self, key: &str) -> Option<Guard> {
         let is_free = self.held().insert(key.to_owned());
         is_free.then(|| Box::new(Held(self.clone(), key.to_owned())) as Guard)
     }
 }
 
-/// Locks a conversation as [`Session::open`](super::Session::open) must: calls `lock` until it returns one,
-/// `waiting` after a second, and gives up after 30 seconds or when `cancel` says so.
+/// Locks a conversation under the rules of [`OpenSession::open`](super::OpenSession::open). Calls `lock` until it returns a
+/// lock, calls `waiting` after a second, and gives up after 30 seconds or when `cancel` is stopped or times out.
 ///
-/// `lock` returns `None` while somebody else holds the conversation, and what it returns frees the conversation when it is
-/// dropped.
+/// `lock` returns `None` while the conversation is locked; dropping the returned lock unlocks it.
 pub(super) fn lock_when_free<L>(
     name: &str,
     cancel: &Cancel,

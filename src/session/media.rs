@@ -1,5 +1,5 @@
-//! Media beside the log: the bytes of images, PDFs and recordings lie in files of their own, `KEY.CHECKSUM-SIZE.media`, each
-//! content once, and a line names them. They are deleted after the last turn that shows them.
+//! Media next to the log. The bytes of images, PDFs and recordings are stored in separate files, `KEY.CHECKSUM-SIZE.media`,
+//! each content once, and lines refer to them by name. Files are deleted after the last turn that shows them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,23 +14,23 @@ use super::Line;
 use crate::error::{Context, Error, Result};
 use crate::storage::{self, Durability, segments};
 
-/// How many turns show their media: the current one, and those before it.
+/// Number of turns that show their media: the current turn and the ones before it.
 pub(crate) const SHOWN_TURNS: usize = 3;
-/// The fields of a line that have media.
+/// Fields of a line that contain media.
 const MEDIA: [&str; 2] = ["media", "images"];
-/// The text in place of media that is no longer shown.
+/// Text in place of media that is no longer shown.
 pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if needed";
-/// The most bytes of a file that is read: none is written that is larger.
+/// Maximum size of a file, in bytes, when read; written files are smaller.
 const MAX_FILE: u64 = 64 << 20;
-/// The most different files with one checksum and size; only an attacker makes more.
+/// Maximum number of different files with one checksum and size; only an attacker makes more.
 const MAX_SAME: u32 = 100;
 
-/// Which files the lines of a segment name, and in which turn.
+/// Files that the lines of a segment name, and the turn of each.
 #[derive(Default)]
 pub(super) struct Named {
-    /// The user's messages so far.
+    /// Number of user messages so far.
     turns: u64,
-    /// A turn, and the name of a file.
+    /// Turn number and file name.
     files: Vec<(u64, String)>,
 }
 
@@ -43,10 +43,10 @@ impl Named {
         named
     }
 
-    /// Takes over a line.
+    /// Adds the files of a line.
     pub(super) fn line(&mut self, line: &Line) {
         if line.get("undo").is_some() {
-            // The turn was taken back, so nothing names its files any more.
+            // The turn was undone, so its files are no longer needed.
             let turn = self.turns;
             let of_turn = self.files.iter_mut().filter(|(of, _)| *of == turn);
             of_turn.for_each(|file| file.0 = 0);
@@ -68,14 +68,14 @@ impl Named {
         self.files = recent;
         for (_, name) in old {
             if !self.files.iter().any(|(_, other)| *other == name) {
-                // What cannot be removed now is when the next segment begins.
+                // A failed removal is repeated when the next segment begins.
                 drop(storage::remove(&path_of(live, &name)));
             }
         }
     }
 }
 
-/// The names of the files that a line names.
+/// Returns the file names in a line.
 fn names(line: &Line) -> impl Iterator<Item = &str> {
     media_of(line).filter_map(|media| media.get("file")?.as_str())
 }
@@ -91,7 +91,7 @@ fn path_of(live: &Path, name: &str) -> PathBuf {
     live.with_extension(format!("{name}.media"))
 }
 
-/// These lines with the bytes of their media beside the log, on disk before this returns.
+/// Moves the media of these lines to files next to the log, on disk before this returns.
 pub(super) fn put_beside<'l>(live: &Path, lines: &'l [Line]) -> Result<Cow<'l, [Line]>> {
     let mut lines = Cow::Borrowed(lines);
     for n in 0..lines.len() {
@@ -107,7 +107,7 @@ fn put_media(live: &Path, line: &mut Line) -> Result<()> {
         let all = line.get_mut(name).and_then(Value::as_array_mut);
         for media in all.into_iter().flatten().filter_map(Value::as_object_mut) {
             let bytes = media.get("base64").and_then(Value::as_str);
-            // What is not base64 stays as it is.
+            // Invalid base64 remains in the line.
             let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) else {
                 continue;
             };
@@ -119,11 +119,11 @@ fn put_media(live: &Path, line: &mut Line) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file, if there is none with this content. Returns its name.
+/// Writes a file unless its content is stored already. Returns its name.
 fn put(live: &Path, bytes: &[u8]) -> Result<String> {
     let sum = crc32fast::hash(bytes);
     for n in 0..MAX_SAME {
-        // The size comes last: see [`crate::message::Media`].
+        // The size comes last; see [`crate::message::Media`].
         let name = match n {
             0 => format!("{sum:08x}-{}", bytes.len()),
             n => format!("{sum:08x}-{n}-{}", bytes.len()),
@@ -132,20 +132,20 @@ fn put(live: &Path, bytes: &[u8]) -> Result<String> {
         match read(&path)? {
             Some(there) if there == bytes => return Ok(name),
             Some(there) if crc32fast::hash(&there) == sum && there.len() == bytes.len() => {}
-            // A crash or a bad disk may have left half of it.
+            // Replaces a file that a crash or a bad disk has left incomplete.
             _ => {
                 storage::replace(&path, bytes, Durability::Now)?;
                 return Ok(name);
             }
         }
     }
-    // None of these files may replace it: checksums are easy to forge.
+    // The existing files must not be replaced, because checksums are easy to forge.
     Err(Error::failed(format!(
         "{MAX_SAME} other files have the checksum {sum:08x}"
     )))
 }
 
-/// Reads a file; `None` where there is none.
+/// Reads a file; `None` if it is missing.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match fs_err::File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -156,14 +156,14 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Reads the media that the next turn shows back into the lines that name it.
+/// Reads the media that the next turn shows into the lines that name it.
 pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
     let (mut at, mut turns) = (lines.len(), 0);
     while at > 0 && turns < SHOWN_TURNS {
         at -= 1;
         let line = &mut lines[at];
         if let Some(from) = line.get("undo").and_then(Value::as_u64) {
-            // What it takes back shows nothing.
+            // Undone lines show no media.
             at = at.min(usize::try_from(from).unwrap_or(at));
             continue;
         }
@@ -179,7 +179,7 @@ fn fetch_line(live: &Path, line: &mut Line) {
             let Some(file) = media.get("file").and_then(Value::as_str) else {
                 continue;
             };
-            // A file that cannot be read is not shown, and the turn continues.
+            // An unreadable file is not shown, and the turn continues.
             let Ok(Some(bytes)) = read(&path_of(live, file)) else {
                 continue;
             };
@@ -191,7 +191,7 @@ fn fetch_line(live: &Path, line: &mut Line) {
     }
 }
 
-/// Removes the files that no line of the segment names.
+/// Removes the media files that the segment does not name.
 pub(super) fn remove_others(live: &Path, named: &Named) -> Result<()> {
     let named: BTreeSet<PathBuf> = named
         .files

@@ -1,4 +1,4 @@
-//! Conversations that end with the program, for `--no-session` and for embedding.
+//! Conversations in memory, for `--no-session` and for embedding.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use super::{Guard, Line, Loaded, Store};
 use crate::error::Result;
 use crate::storage::Durability;
 
-/// Keeps conversations in memory, as the lines that their file would have. Clones share them.
+/// Stores conversations in memory, as the same lines that a file would have. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     all: Arc<Mutex<HashMap<String, Vec<Line>>>>,

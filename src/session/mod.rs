@@ -1,12 +1,12 @@
-//! Conversations: the [`Store`] that keeps them, in [`FileStore`], in [`MemoryStore`], or in one of your own. A turn locks its
-//! conversation. Programs list, read and erase conversations by the functions of [`crate::agent::Agent`].
+//! Conversations: the [`Store`] trait, implemented by [`FileStore`], [`MemoryStore`] and custom stores. A turn locks its
+//! conversation. Programs list, read and erase conversations through [`crate::agent::Agent`].
 
-// A session file is an append log in segments (see `storage::segments`). Line 0 is `{"v":1,"session","created"}`, in a
-// later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
-// numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
-// `{"state":{"asked":CALL}}` or `{"state":{"value":{NAME:VALUE}}}`,
-// `{"turn":STOP}` with a name of `TurnStop` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
-// later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
+// A session file is an append log in segments (see `storage::segments`). Line 0 is `{"v":1,"session","created"}`, in a later
+// segment with a `title` and a `summary` of the conversation so far, the `state`, the `base` that continues the line numbers,
+// and the start of the conversation as `began`. The other lines are messages with a time, `{"state":{"model":...}}`,
+// `{"state":{"allowed":[...]}}`, `{"state":{"asked":CALL}}` or `{"state":{"value":{NAME:VALUE}}}`, `{"turn":STOP}` with a name
+// of `TurnStop` at the end of each turn, and `{"undo":N}`, which undoes the lines from N on. Media bytes are stored next to the
+// log (see `media`).
 
 pub(crate) mod archive;
 mod deferred;
@@ -50,18 +50,18 @@ pub use values::Values;
 use crate::paths::check_session;
 use lines::{base, empty_undone, refuse_newer, turn_end};
 
-/// How long to wait for another process that holds the conversation.
+/// Time to wait for a conversation that another process has locked.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
-/// How long to wait before the user is told.
+/// Time to wait before the user is told.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 
-/// The result of a call that waited for the user's decision when the program ended, and of the calls after it.
+/// Result of a call that waited for the user's decision when the program ended, and of the calls after it.
 const NOT_BEGUN: &str = "not run: the program ended before the user could say whether it may";
 
-/// The longest title, in characters.
+/// Maximum length of a title, in characters.
 pub(crate) const MAX_TITLE: usize = 60;
 
-/// A JSON object: one line of a conversation as a [`Store`] keeps it.
+/// A JSON object, one line of a conversation in a [`Store`].
 pub type Line = serde_json::Map<String, Value>;
 
 /// One entry of a conversation, to be appended.
@@ -69,54 +69,54 @@ pub type Line = serde_json::Map<String, Value>;
 pub(crate) enum Record<'a> {
     /// A message of the user, of the model or of a tool.
     Message(&'a Message),
-    /// The turn is over.
+    /// The turn has ended.
     End(TurnStop),
     /// Sets [`Session::model`].
     Model(&'a str),
-    /// Takes back all lines from this number on; see [`Session::next`].
+    /// Undoes all lines from this number on.
     Undo(u64),
     /// Sets [`Session::allowed`].
     Allow(&'a [String]),
-    /// The user is being asked about the call with this id; neither it nor any call after it in the reply has begun. Empty: the
-    /// user has decided.
+    /// The user is being asked about the call with this id; it and the calls after it in the reply have not begun. Empty after
+    /// the user's decision.
     Asked(&'a str),
     /// Sets the value of this name in [`Session::values`]; null removes it.
     Value(&'a str, &'a Value),
 }
 
-/// A conversation, as [`Agent::session`](crate::agent::Agent::session) shows it.
+/// A conversation, as returned by [`Agent::session`](crate::agent::Agent::session).
 pub struct Session {
-    /// The key of the conversation.
+    /// Key of the conversation.
     pub name: String,
-    /// The history: every call in it has exactly one result.
+    /// History, in which every call has exactly one result.
     pub messages: Vec<Message>,
-    /// A model's summary of what came before the messages.
+    /// A model's summary of the conversation before the messages.
     pub summary: Option<String>,
-    /// The model chosen for this conversation, as `--model` takes it.
+    /// Model chosen for this conversation, as accepted by `--model`.
     pub model: Option<String>,
-    /// The tools that the user is no longer asked about in this conversation.
+    /// Tools that the user has allowed for the whole conversation.
     pub allowed: Vec<String>,
-    /// What programs and tools keep beside the messages, by name: a JSON object.
+    /// Values that programs and tools store with the conversation, by name: a JSON object.
     pub values: Line,
-    /// The beginning of its first question; empty if there is none.
+    /// Beginning of its first question; empty without a question.
     pub title: String,
-    /// How the last turn ended; `None` if it has not.
+    /// How the last turn ended; `None` before that.
     pub ended: Option<TurnStop>,
-    /// When the conversation began, as RFC 3339 in UTC; empty if that is not known.
+    /// Start of the conversation, as RFC 3339 in UTC; empty if unknown.
     pub created: String,
-    /// The time of the last message, as RFC 3339 in UTC; empty if there is none.
+    /// Time of the last message, as RFC 3339 in UTC; empty without messages.
     pub last: String,
-    /// One sentence for each damage found in the file.
+    /// One sentence for each damage in the file.
     pub damage: Vec<String>,
 }
 
-/// The channel of the library's own conversations.
+/// Channel of the library's own conversations.
 pub(crate) const LIBRARY: &str = "library";
 
-/// The channel of jobs, whose conversations are named after them.
+/// Channel of jobs, whose conversations are named after the job.
 const JOBS: &str = "cron";
 
-/// Whether the user has not named this conversation. Those of jobs, and of questions without `-s`, have names that bantam made.
+/// Whether bantam made the name of this conversation. That includes conversations of jobs, and of questions without `-s`.
 pub(crate) fn is_unnamed(key: &str) -> bool {
     match key.split_once('_') {
         Some((JOBS, _)) => true,
@@ -126,7 +126,7 @@ pub(crate) fn is_unnamed(key: &str) -> bool {
 }
 
 impl Session {
-    /// What a user recognizes it by: its name, the number of messages and the last question, or that it is new.
+    /// Describes the conversation for a user: its name, the number of messages and the last question, or that it is new.
     pub(crate) fn describe(&self) -> String {
         let name = shown_key(&self.name);
         let last = self
@@ -147,8 +147,7 @@ impl Session {
         }
     }
 
-    /// Says what happened to the last question if it has no answer; otherwise a model would answer it together with the next
-    /// one.
+    /// Adds a reply to a last question without an answer; otherwise a model would answer it together with the next question.
     pub(crate) fn close_turn(&mut self) {
         let text = match (
             self.messages.iter().rfind(|message| !message.is_note()),
@@ -166,10 +165,10 @@ impl Session {
         }));
     }
 
-    /// Reads a conversation without locking or changing it. A new one is empty.
+    /// Reads a conversation without locking or changing it. A new conversation is empty.
     ///
     /// # Errors
-    /// [`Kind::Config`] when a newer program wrote it, [`Kind::Usage`] for a key that is no plain name, and errors of the storage.
+    /// Returns [`Kind::Config`] if a newer program wrote it, [`Kind::Usage`] for an invalid key, and errors of the storage.
     pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
         check_session(key)?;
         Ok(replay(key, store.read(key)?)?.session)
@@ -191,7 +190,7 @@ impl Session {
         }
     }
 
-    /// Gives it the title of this message, if it has none and this is a question.
+    /// Sets the title from this message, if it is a question and the title is still empty.
     fn entitle(&mut self, message: &Message) {
         if let Message::User(user) = message {
             if self.title.is_empty() && message.is_question() {
@@ -206,7 +205,7 @@ impl Session {
     }
 }
 
-/// Every conversation of a store, the one used last first.
+/// Lists all conversations of a store by last use, the newest first.
 pub(crate) fn list(store: &dyn Store) -> Result<Vec<SessionInfo>> {
     let mut list = Vec::new();
     for key in store.list()? {
@@ -219,11 +218,11 @@ pub(crate) fn list(store: &dyn Store) -> Result<Vec<SessionInfo>> {
     Ok(newest_first(list))
 }
 
-/// Erases a conversation once no turn holds it, and returns whether there was one.
+/// Erases a conversation after its turn has ended, and returns whether it existed.
 pub(crate) fn erase(store: &dyn Store, key: &str) -> Result<bool> {
     check_session(key)?;
     let _guard = lock_when_free(key, &Cancel::new(None), &|| (), || store.lock(key))?;
-    // What cannot be read is there.
+    // An unreadable conversation exists.
     let is_there = store
         .read(key)
         .map_or(true, |found| !found.lines.is_empty());
@@ -231,7 +230,7 @@ pub(crate) fn erase(store: &dyn Store, key: &str) -> Result<bool> {
     Ok(is_there)
 }
 
-/// Says what is busy, and what to do about it.
+/// Adds the name of the busy conversation and a hint.
 fn busy(name: &str, e: Error) -> Error {
     if e.kind != Kind::Busy {
         return e;

@@ -1,4 +1,4 @@
-//! A conversation that a turn has: locked, with its place in the store.
+//! A turn's conversation: locked, with its position in the store.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,11 +15,11 @@ use crate::message::{Message, ToolCall, User};
 use crate::paths::check_session;
 use crate::text::rfc3339;
 
-/// A conversation that is locked: nobody else changes it.
+/// A locked conversation, which only its owner can change.
 pub(crate) struct OpenSession {
     pub session: Session,
     position: Position,
-    /// The results of so many messages at the end stand for calls that have not begun: no file has them.
+    /// Number of results at the end, of calls that have not begun. They are not in the file.
     not_begun: usize,
     is_undone: bool,
     store: Arc<dyn Store>,
@@ -27,13 +27,12 @@ pub(crate) struct OpenSession {
 }
 
 impl OpenSession {
-    /// Locks a conversation, and reads it for a turn. Calls `on_wait` when somebody else has held it for a second; `cancel` ends
-    /// the wait.
+    /// Locks a conversation, and reads it for a turn. Calls `on_wait` after waiting for a second; `cancel` ends the wait.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Busy`] when it stays locked for 30 seconds, [`crate::error::Kind::Interrupted`] when the wait is
-    /// cancelled, [`crate::error::Kind::Config`] when a newer program wrote it, [`crate::error::Kind::Usage`] for a key that is no
-    /// plain name, and errors of the storage.
+    /// Returns [`crate::error::Kind::Busy`] if it is still locked after 30 seconds, [`crate::error::Kind::Interrupted`] if the
+    /// wait is cancelled, [`crate::error::Kind::Config`] if a newer program wrote it, [`crate::error::Kind::Usage`] for an
+    /// invalid key, and errors of the storage.
     pub(crate) fn open(
         store: &Arc<dyn Store>,
         key: &str,
@@ -58,10 +57,10 @@ impl OpenSession {
         Ok(open)
     }
 
-    /// A conversation with these messages that is stored nowhere else.
+    /// Creates a conversation with these messages that is only in memory.
     ///
     /// # Errors
-    /// Of the kind [`crate::error::Kind::Usage`] for a key that is no plain name.
+    /// Returns [`crate::error::Kind::Usage`] for an invalid key.
     pub(crate) fn with_history(key: &str, history: &[Message]) -> Result<Self> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let open = || Self::open(&store, key, &Cancel::new(None), &|| ());
@@ -71,39 +70,39 @@ impl OpenSession {
             session.append(&records, Durability::Later, SystemTime::now())?;
         }
         drop(session);
-        // Read again, so that each call in it has one result.
+        // Reads the lines again, so that each call has one result.
         open()
     }
 
-    /// The number of the next line in the conversation, unique across all its segments.
+    /// Returns the number of the next line in the conversation, unique across all its segments.
     pub(crate) fn place(&self) -> u64 {
         self.position.base + self.position.next
     }
 
-    /// Whether nothing follows its first line.
+    /// Whether the conversation has only its first line.
     pub(super) fn is_empty(&self) -> bool {
         self.position.next <= 1
     }
 
-    /// The place of the user's last message.
+    /// Returns the line number of the user's last message.
     pub(crate) fn asked_at(&self) -> u64 {
         self.position.base + self.position.asked
     }
 
-    /// Whether the last that happened is that a turn was taken back.
+    /// Whether a turn was undone, and no turn has begun or ended since.
     pub(crate) fn is_undone(&self) -> bool {
         self.is_undone
     }
 
-    /// Takes back the user's last message and all that follows it.
+    /// Creates the entry that undoes the user's last message and all that follows it.
     pub(crate) fn undo_turn(&self) -> Record<'static> {
         Record::Undo(self.position.asked)
     }
 
-    /// Appends entries, with `now` as their time, and updates all but the messages.
+    /// Appends entries with the time `now`, and updates all fields but the messages.
     ///
     /// # Errors
-    /// Errors of the storage; then none of them is kept.
+    /// Returns errors of the storage; then no entry is stored.
     pub(crate) fn append(
         &mut self,
         entries: &[Record],
@@ -118,11 +117,11 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Begins a new segment with `summary` and the messages `kept`, which become those of this conversation; its model stays.
-    /// Does nothing if nothing is stored yet.
+    /// Begins a new segment with `summary` and the messages `kept`, which replace the messages of this conversation. Its model
+    /// is unchanged. Does nothing before the first line.
     ///
     /// # Errors
-    /// Errors of the storage; then nothing has changed, or nothing can be written any more.
+    /// Returns errors of the storage. Then either nothing has changed, or all later writes fail.
     pub(crate) fn renew(
         &mut self,
         summary: Option<String>,
@@ -152,13 +151,13 @@ impl OpenSession {
         calls.split_off(calls.len().saturating_sub(count))
     }
 
-    /// The results of the calls that have not begun, for a turn that does not go on with them to append.
+    /// Takes the results of the calls that have not begun, for a turn that appends them instead of running the calls.
     pub(crate) fn give_up_not_begun(&mut self) -> Vec<Message> {
         let count = std::mem::take(&mut self.not_begun);
         self.session.messages[self.session.messages.len() - count..].to_vec()
     }
 
-    /// The lines of these entries, after the first line of all if there is none yet.
+    /// Converts entries to lines, after line 0 if it is not written yet.
     fn lines(&self, entries: &[Record], now: SystemTime) -> Vec<Line> {
         let now = rfc3339(now);
         let header = (self.position.next == 0).then(|| header(&self.session.name, &now));
@@ -168,7 +167,7 @@ impl OpenSession {
             .collect()
     }
 
-    /// Takes over that these entries are stored.
+    /// Updates the conversation after these entries were stored.
     fn appended(&mut self, entries: &[Record], now: SystemTime) {
         let (session, position) = (&mut self.session, &mut self.position);
         let first = position.next.max(1);
@@ -192,8 +191,8 @@ impl OpenSession {
         }
     }
 
-    /// The lines that the next segment begins with. Its kept messages repeat lines of this one and take its last numbers, so that a
-    /// line after them has a number that none had before. A reply or a result has the time of the user's message before it.
+    /// Creates the first lines of the next segment. Its kept messages repeat lines of this one and take its last numbers, so
+    /// that line numbers remain unique. A reply or a result has the time of the user's message before it.
     fn next_segment(&self, summary: Option<&str>, kept: &[Message], now: SystemTime) -> Vec<Line> {
         let mut time = rfc3339(now);
         let mut header = header(&self.session.name, &time);
@@ -202,7 +201,7 @@ impl OpenSession {
             header.insert("began".to_owned(), self.session.created.as_str().into());
         }
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        // Where nothing is kept, another conversation begins.
+        // Without a summary and messages, a new conversation begins.
         let goes_on = summary.is_some() || !kept.is_empty();
         if goes_on && !self.session.title.is_empty() {
             header.insert("title".to_owned(), self.session.title.as_str().into());

@@ -1,4 +1,4 @@
-//! Builds a conversation from its lines, one after the other.
+//! Builds a conversation from its lines.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{Line, Loaded, NOT_BEGUN, NOT_SHOWN, Session, values};
 use crate::error::Result;
 use crate::message::{Message, TurnStop};
 
-/// What a line says that an undo can take back.
+/// Content of a line that can be undone.
 enum Item {
     Message { message: Message, time: String },
     End(TurnStop),
@@ -17,30 +17,30 @@ enum Item {
     Values(Value),
 }
 
-/// Where a conversation stands in its lines.
+/// Position of a conversation in its lines.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Position {
-    /// The number in the conversation of its segment's first line.
+    /// Number in the conversation of its segment's first line.
     pub base: u64,
-    /// The number of the next line in its segment.
+    /// Number of the next line in its segment.
     pub next: u64,
-    /// The number of the line with the user's last message.
+    /// Number of the line with the user's last message.
     pub asked: u64,
 }
 
-/// What lines make.
+/// Result of a replay.
 pub(super) struct Replayed {
     pub session: Session,
     pub position: Position,
-    /// The results that it lacks at its end.
+    /// Results that the file lacks at its end.
     pub missing: Vec<Message>,
-    /// The results of so many messages at the end stand for calls that have not begun: no file has them.
+    /// Number of results at the end, of calls that have not begun. They are not in the file.
     pub not_begun: usize,
-    /// A turn was taken back, and none has begun or ended since.
+    /// Whether a turn was undone, and no turn has begun or ended since.
     pub is_undone: bool,
 }
 
-/// The conversation that these lines make.
+/// Builds the conversation from these lines.
 pub(super) fn replay(key: &str, loaded: Loaded) -> Result<Replayed> {
     refuse_newer(loaded.lines.iter().find_map(version), Path::new(key))?;
     let next = loaded.lines.len() as u64;
@@ -56,14 +56,14 @@ pub(super) fn replay(key: &str, loaded: Loaded) -> Result<Replayed> {
     Ok(replayed)
 }
 
-/// Takes the lines of a segment, and makes a conversation of them.
+/// Reads the lines of a segment and builds a conversation.
 struct Replay {
     session: Session,
     position: Position,
     is_undone: bool,
     asked_about: String,
     has_header: bool,
-    /// What counts so far, with the number of its line.
+    /// Items that count so far, with their line numbers.
     kept: Vec<(u64, Item)>,
 }
 
@@ -88,7 +88,7 @@ impl Replay {
         session.title = text("title").unwrap_or_default();
     }
 
-    /// Takes over what no undo takes back.
+    /// Applies state that cannot be undone.
     fn state(&mut self, state: &Value) {
         if let Some(model) = state.get("model").and_then(Value::as_str) {
             self.session.model = Some(model.to_owned());
@@ -99,7 +99,7 @@ impl Replay {
         }
     }
 
-    /// Takes over what a line says.
+    /// Applies the content of a line.
     fn apply(&mut self, seq: u64, item: Item) {
         let session = &mut self.session;
         match item {
@@ -120,7 +120,7 @@ impl Replay {
         }
     }
 
-    /// The conversation, whose next line is `next`.
+    /// Returns the conversation, whose next line is `next`.
     fn finish(mut self, next: u64) -> Replayed {
         self.position.next = next;
         for (seq, item) in std::mem::take(&mut self.kept) {
@@ -151,7 +151,7 @@ impl Replay {
         }
     }
 
-    /// Takes the next line. An empty one stands for one that is damaged or missing.
+    /// Reads the next line. Damaged and missing lines are empty.
     fn line(&mut self, seq: u64, mut line: Line) {
         if line.is_empty() {
             return;
@@ -172,7 +172,7 @@ impl Replay {
             }
             self.kept.push((seq, Item::Values(state)));
         } else if let Some(end) = turn_end(&line) {
-            // A turn that the host refused is taken back before it ends; the one before it is the last then.
+            // A turn that the host refused is undone before it ends, so the turn before it becomes the last.
             self.is_undone = false;
             self.kept.push((seq, Item::End(end)));
         } else {

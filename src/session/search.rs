@@ -1,4 +1,4 @@
-//! Finds conversations by words that were said in them, archived parts included. Takes no lock and changes nothing.
+//! Finds conversations by the words in them, archived segments included. Takes no lock and changes nothing.
 
 use super::archive::{self, Item, Transcript, TranscriptEntry};
 use crate::bus::Origin;
@@ -6,20 +6,20 @@ use crate::error::Result;
 use crate::message::Message;
 use crate::paths::{Home, session_name};
 
-/// The most characters that are shown before a match.
+/// Maximum number of characters shown before a match.
 const BEFORE: usize = 30;
 
-/// A conversation that holds all the words.
+/// A conversation that contains all the words.
 pub(crate) struct Found {
     pub key: String,
-    /// The time of its last message, as RFC 3339 in UTC.
+    /// Time of its last message, as RFC 3339 in UTC.
     pub last: String,
-    /// The first line with the most of the words, from shortly before the first one.
+    /// The first line with the highest number of the words, from shortly before the first match.
     pub line: String,
 }
 
-/// The conversations whose messages hold all the words, in letters of either case, the one used last first; and a sentence for
-/// each that could not be read.
+/// Returns the conversations that contain all the words, ignoring case, the last used first, and one sentence for each
+/// unreadable conversation.
 pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<String>)> {
     let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
     let (mut found, mut unread) = (Vec::new(), Vec::new());
@@ -36,14 +36,14 @@ pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<S
     Ok((found, unread))
 }
 
-/// The channel of the terminal.
+/// Channel of the terminal.
 const CLI: &str = "cli";
-/// The most conversations that a model finds, and the most that are read for it.
+/// Maximum number of conversations that a model finds, and that are read for it.
 const MOST_FOUND: usize = 5;
 const MOST_READ: usize = 200;
 
-/// What was said before in the conversations of this channel and chat: of a terminal those of the terminal, of a chat its own. A
-/// conversation never reads what other people said. The turn that is running is left out.
+/// Searches earlier messages for the model: in all conversations of the terminal, or else only in this chat's own, so that
+/// other people's messages remain private. The running turn is excluded.
 pub(crate) fn search_past(home: &Home, words: &[String], origin: &Origin) -> Result<Vec<Found>> {
     let own = session_name(&origin.channel, &origin.chat)?;
     let is_own = |key: &str| key == own || origin.channel == CLI && key.starts_with("cli_");
@@ -54,7 +54,7 @@ pub(crate) fn search_past(home: &Home, words: &[String], origin: &Origin) -> Res
         .filter(|summary| is_own(&summary.key))
         .take(MOST_READ)
     {
-        // A conversation that cannot be read is no answer to the model.
+        // Skips unreadable conversations, because an error would not help the model.
         let Ok(mut transcript) = archive::read(home, &summary.key, Some(0)) else {
             continue;
         };
@@ -76,7 +76,7 @@ pub(crate) fn search_past(home: &Home, words: &[String], origin: &Origin) -> Res
     Ok(found)
 }
 
-/// The line to show, if the conversation holds all the words.
+/// Returns the line to show, if the conversation contains all the words.
 fn line_with(transcript: &Transcript, words: &[String]) -> Option<String> {
     let entries = transcript.entries.iter().chain(&transcript.waiting);
     let texts = entries.filter_map(|entry| match &entry.item {
@@ -97,7 +97,7 @@ fn line_with(transcript: &Transcript, words: &[String]) -> Option<String> {
     }
     let (line, lower) = best.filter(|_| missing.is_empty())?;
     let first = words.iter().filter_map(|word| lower.find(word)).min()?;
-    // Letters may change their length with their case, so this is where the match is in nearly all lines.
+    // Changing the case may change the length of letters, so this position is exact only for nearly all lines.
     let skipped = lower[..first].chars().count().saturating_sub(BEFORE);
     let rest: String = line.chars().skip(skipped).collect();
     Some(if skipped > 0 {

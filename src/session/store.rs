@@ -1,4 +1,4 @@
-//! Where conversations are kept.
+//! The trait of conversation stores.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use super::lock::Locks;
 use super::{Durability, Line};
 use crate::error::Result;
 
-/// Frees a conversation when it is dropped.
+/// Unlocks a conversation when it is dropped.
 pub type Guard = Box<dyn Any + Send + Sync>;
 
-/// What a store has of a conversation.
+/// A conversation as read from a store.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Its lines in their order; none if it is new.
+    /// Lines in order; empty for a new conversation.
     pub lines: Vec<Line>,
-    /// One sentence for each damage that was found, for the user.
+    /// One sentence for the user about each damage.
     pub warnings: Vec<String>,
 }
 
@@ -28,8 +28,8 @@ impl From<Vec<Line>> for Loaded {
     }
 }
 
-/// Where conversations are kept: the lines of each, and a lock for each. A store need not know what is in a line, and a key is one
-/// plain file name of at most 200 bytes. `docs/examples/store.rs` and `sqlite.rs` are stores of 30 lines.
+/// Stores conversations: the lines of each, and a lock for each. A store need not understand the lines. A key is one plain file
+/// name, up to 200 bytes long. `docs/examples/store.rs` and `sqlite.rs` are stores of 30 lines.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -63,37 +63,37 @@ impl From<Vec<Line>> for Loaded {
 /// # Ok::<(), bantam::Error>(())
 /// ```
 pub trait Store: Send + Sync {
-    /// The lines of a conversation. Takes no lock.
+    /// Returns the lines of a conversation. Takes no lock.
     ///
     /// # Errors
-    /// Errors of the storage; [`Kind::Config`](crate::error::Kind::Config) when a newer program wrote it.
+    /// Returns errors of the storage, and [`Kind::Config`](crate::error::Kind::Config) if a newer program wrote it.
     fn read(&self, key: &str) -> Result<Loaded>;
 
-    /// Drops the lines from number `from` on, counted from 0, and appends these: usually `from` is the number of lines, and 0
-    /// replaces all. From 0 without lines erases the conversation. The caller has locked it.
+    /// Drops the lines from number `from` on, counted from 0, and appends these. Usually `from` is the number of lines; 0
+    /// replaces all lines, and without new lines erases the conversation. The caller has locked it.
     ///
     /// # Errors
-    /// Errors of the storage; then nothing has changed.
+    /// Returns errors of the storage; then the conversation is unchanged.
     fn write(&self, key: &str, from: usize, lines: &[Line], durability: Durability) -> Result<()>;
 
-    /// The keys of all conversations, in any order. One without lines may be among them.
+    /// Returns the keys of all conversations, in any order. Conversations without lines may be included.
     ///
     /// # Errors
-    /// Errors of the storage.
+    /// Returns errors of the storage.
     fn list(&self) -> Result<Vec<String>>;
 
-    /// Locks a conversation until the returned value is dropped; `None` if somebody else holds it. The default holds within the
-    /// process, for all that use this very value: share it by an [`Arc`].
+    /// Locks a conversation until the returned value is dropped; `None` if it is already locked. The default lock works within
+    /// the process, for all users of this value, which is shared by an [`Arc`].
     ///
     /// # Errors
-    /// Errors of the storage.
+    /// Returns errors of the storage.
     fn lock(&self, key: &str) -> Result<Option<Guard>> {
         let place = std::ptr::from_ref(self).cast::<()>() as usize;
         Ok(Locks::of_process().lock(&format!("{place} {key}")))
     }
 }
 
-/// A store that several agents share.
+/// Allows several agents to share a store.
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn read(&self, key: &str) -> Result<Loaded> {
         (**self).read(key)

@@ -1,4 +1,4 @@
-//! Sessions as files and in memory: what is replayed, what a renewal keeps, and what no crash and no flipped bit can do.
+//! Sessions as files and in memory: replay, renewal, and resistance to crashes and flipped bits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -179,7 +179,7 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
     }
 }
 
-/// A home of its own for a test, removed at the end.
+/// A private home for a test, removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -221,7 +221,7 @@ fn at(second: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
 }
 
-/// Says these things, one a second.
+/// Appends these messages, one per second.
 fn say(open: &mut OpenSession, messages: &[Message]) {
     for (second, message) in (0..).zip(messages) {
         let mut message = message.clone();
@@ -266,7 +266,7 @@ fn some() -> Vec<Message> {
     ]
 }
 
-/// A renewal keeps the summary, the messages with their times and the state, and no line has a number twice.
+/// Checks that a renewal keeps the summary, the messages with their times and the state, and that line numbers remain unique.
 fn renewal_keeps(store: &Arc<dyn Store>) {
     let mut open = load(store);
     say(&mut open, &some());
@@ -297,7 +297,7 @@ fn renewal_keeps(store: &Arc<dyn Store>) {
     assert_eq!(open.place(), place + 1);
     open.append(&[Record::Model("z")], Durability::Now, at(11))
         .unwrap();
-    // Without a summary and without messages: a new conversation, with the state of the old one.
+    // A renewal without a summary and messages begins a new conversation, with the state of the old one.
     open.renew(None, Vec::new(), at(12)).unwrap();
     drop(open);
     let open = load(store);
@@ -340,7 +340,7 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
         (lines.len(), &lines[0]["lines"], &lines[0]["base"]),
         (6, &json!(6), &json!(2))
     );
-    // Every message has a time; the user's is the one it was said at.
+    // Every message has the time of the user's message before it.
     let times: Vec<&str> = lines[1..]
         .iter()
         .map(|line| line["time"].as_str().unwrap())
@@ -381,7 +381,7 @@ fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
     assert_eq!(texts.collect::<Vec<_>>(), ["one", "two"]);
 }
 
-/// A conversation that has been renewed, with all kinds of lines, as bytes.
+/// Returns the bytes of a renewed conversation with all kinds of lines.
 fn real(scratch: &Scratch) -> Vec<u8> {
     let store = scratch.files();
     let mut open = load(&store);
@@ -450,7 +450,7 @@ fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
         fs_err::write(scratch.live(), &flipped).unwrap();
         let session = peek(&store);
         assert!(!session.damage.is_empty(), "bit {bit} went unnoticed");
-        // One line is lost, or two where it was the end of one; nothing is said that was not.
+        // Damage loses one line, or two at the end of a line, and never adds a false message.
         let made_up = session
             .messages
             .iter()
@@ -504,7 +504,7 @@ fn a_renewal_that_cannot_tidy_up_is_one_all_the_same() {
 
 #[test]
 fn no_media_stand_in_for_others_of_the_same_checksum() {
-    // What differs by a multiple of the polynomial has the same checksum.
+    // Contents that differ by a multiple of the polynomial have equal checksums.
     let polynomial = (0xedb8_8320_u64 << 1) | 1;
     let made = |number: u64| {
         let bits = (0..8).filter(|bit| number >> bit & 1 == 1);

@@ -1,7 +1,7 @@
-//! Named values of a conversation: what programs and tools keep beside its messages.
+//! Named values of a conversation, which programs and tools store with its messages.
 //!
-//! A line is `{"state":{"value":{NAME:VALUE}}}`, and null takes a value away. The header of a later segment has those of the
-//! one before it in `state.values`.
+//! A line is `{"state":{"value":{NAME:VALUE}}}`, and null removes a value. The header of a later segment has all values in
+//! `state.values`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::Line;
 
-/// The named values of a conversation, for a turn and its tools. What tools set is stored with the results of their calls.
+/// Named values of a conversation, for a turn and its tools. Values set by a tool are stored with the results of its calls.
 #[derive(Default)]
 pub struct Values(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     all: Line,
-    /// The names of those that are not stored yet.
+    /// Names of values that are not stored yet.
     changed: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ impl Values {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value with this name.
+    /// Returns the value with this name.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.lock().all.get(name).cloned()
     }
@@ -44,7 +44,7 @@ impl Values {
         self.set(name, Value::Null);
     }
 
-    /// Those of a conversation.
+    /// Creates the values of a conversation.
     pub(crate) fn of(values: &Line) -> Self {
         Self(Mutex::new(State {
             all: values.clone(),
@@ -52,7 +52,7 @@ impl Values {
         }))
     }
 
-    /// What was set since the last call, null for what was removed.
+    /// Returns the values set since the last call; removed values are null.
     pub(crate) fn take_changed(&self) -> Vec<(String, Value)> {
         let mut state = self.lock();
         let changed = std::mem::take(&mut state.changed);
@@ -72,7 +72,7 @@ pub(super) fn put(values: &mut Line, name: &str, value: Value) {
     }
 }
 
-/// Takes over what a line sets.
+/// Applies the values set by a line.
 pub(super) fn take_over(values: &mut Line, state: &Value) {
     for name in ["values", "value"] {
         let set = state.get(name).and_then(Value::as_object);
@@ -82,7 +82,7 @@ pub(super) fn take_over(values: &mut Line, state: &Value) {
     }
 }
 
-/// The `state` that sets a value.
+/// Creates the `state` that sets a value.
 pub(super) fn state(name: &str, value: &Value) -> Value {
     json!({"value": {name: value}})
 }
