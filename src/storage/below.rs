@@ -1,5 +1,5 @@
-//! New files below a directory that others can write: no part of their path may be a symbolic link, so that none is created
-//! outside of it.
+//! New files in a directory that others can write. No part of their path may be a symbolic link, so that no file is created
+//! outside of the directory.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,17 +15,17 @@ use crate::error::{Context, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyOutcome {
     Created,
-    /// Something is at that path already, and stays.
+    /// A file exists at that path, and is unchanged.
     Exists,
-    /// A symbolic link or a file is where a directory should be, and stays.
+    /// A symbolic link or a file is in place of a directory, and is unchanged.
     Blocked,
 }
 
-/// The modes of a new file: for its owner alone.
+/// Modes of new files, for the owner only.
 pub(crate) const PLAIN: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(crate) const PROGRAM: Mode = Mode::RWXU;
 
-/// Creates the file `path` below `root` with what `from` gives, and the directories that are missing.
+/// Creates the file `path` in `root` with the data of `from`, and any missing directories.
 pub(crate) fn copy_new(
     root: &Path,
     path: &Path,
@@ -50,17 +50,17 @@ pub(crate) fn copy_new(
         result => result.doing(doing())?,
     };
     if let Err(e) = std::io::copy(from, &mut File::from_parts(file.into(), &whole)) {
-        // Else the next call would take half a file for a whole one.
+        // Otherwise the next call would take half a file for a whole one.
         dir.locate(path)
             .and_then(|(dir, name)| unlinkat(&dir, &name, AtFlags::empty()))
             .doing(doing())?;
-        // The error names the file.
+        // The error already names the file.
         return Err(e.into());
     }
     Ok(CopyOutcome::Created)
 }
 
-/// Syncs everything that was written to the file system of `dir`.
+/// Syncs the file system of `dir`.
 pub(crate) fn sync_all(dir: &Path) -> Result<()> {
     let dir = open(
         dir,

@@ -1,9 +1,9 @@
-//! One append log: JSON Lines, `{"crc":"8 hex","seq":N,...}`. `crc` is the CRC-32 (IEEE) of the bytes after the first comma up to
-//! the newline; bare JSON Lines would accept four of ten single-bit flips as another valid record. `seq` counts lines from 0,
-//! so that a missing or repeated line shows.
+//! An append-only log of JSON Lines: `{"crc":"8 hex","seq":N,...}`. `crc` is the CRC-32 (IEEE) of the bytes after the first
+//! comma up to the newline; bare JSON Lines would accept four of ten single-bit flips as another valid record. `seq` counts
+//! lines from 0, so that missing and repeated lines are detected.
 //!
-//! What is acknowledged is on disk: an append is one write and one fdatasync. A repair only ever cuts off bytes after the last
-//! newline (a write cut short by a crash), and keeps a copy.
+//! Acknowledged data is on disk: an append is one write and one fdatasync. A repair only cuts off bytes after the last newline
+//! (a write cut short by a crash), and saves a copy of them.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::text::size;
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;
 
-/// The fields of lines to append, each a JSON object.
+/// Converts JSON objects to fields of lines to append.
 pub(crate) fn fields(lines: &[Value]) -> Vec<Fields> {
     lines
         .iter()
@@ -29,29 +29,29 @@ pub(crate) fn fields(lines: &[Value]) -> Vec<Fields> {
         .collect()
 }
 
-/// When an append has to be on disk.
+/// When an append must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Before the call returns.
     Now,
-    /// With the next append that is [`Durability::Now`]. A crash of the program loses nothing; a power cut may.
+    /// With the next append that is [`Durability::Now`]. A power cut may lose it, a crash of the program does not.
     Later,
 }
 
-/// An open log. The caller holds the lock that guards it.
+/// An open log. The caller owns its lock.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
     pub(super) path: PathBuf,
-    /// The length of the complete lines.
+    /// Length of the complete lines, in bytes.
     len: u64,
     next: u64,
-    /// A sync failed, or a write that could not be undone: nothing may be acknowledged through this handle any more.
+    /// A sync failed, or a failed write could not be undone, so further writes through this handle are refused.
     pub(super) suspect: bool,
 }
 
 impl Journal {
-    /// Creates a log that begins with these lines; on disk before this returns.
+    /// Creates a log that begins with these lines, on disk before this returns.
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
         let is_new = !dir.is_dir();
@@ -69,20 +69,20 @@ impl Journal {
             next: 0,
             suspect: false,
         };
-        // The names of a new directory and of those above it have to survive a power cut, too.
+        // The entries of a new directory and its parents must also survive a power cut.
         let sync_names = || if is_new { sync_all(dir) } else { sync_dir(dir) };
         if let Err(e) = journal
             .append(first, Durability::Now)
             .and_then(|()| sync_names())
         {
-            // Nothing was acknowledged. If the removal fails, too, an empty file is left, which counts as none.
+            // Nothing was acknowledged. If the removal also fails, the empty file counts as a missing log.
             drop(fs_err::remove_file(path));
             return Err(e);
         }
         Ok(journal)
     }
 
-    /// Opens and reads a log, and repairs a tail that a crash cut short. `None` when there is no file, or none with a complete line.
+    /// Opens and reads a log, and repairs a tail that a crash cut short. `None` if the file is missing or has no complete line.
     pub(super) fn open_file(path: &Path) -> Result<Option<(Self, Contents)>> {
         let mut options = OpenOptions::new();
         let mut file = match options
@@ -116,17 +116,17 @@ impl Journal {
         Ok(Some((journal, found)))
     }
 
-    /// The `seq` of the next line.
+    /// Returns the `seq` of the next line.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// The length of its lines in bytes.
+    /// Returns the length of its lines in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Appends these lines with one write. On an error, none of them is in the file, and those before them are.
+    /// Appends these lines with one write. On an error, the file contains only the earlier lines.
     pub(crate) fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
         let bytes: Vec<u8> = lines
             .iter()
@@ -150,7 +150,7 @@ impl Journal {
             Durability::Later => Ok(()),
         });
         if let Err(e) = written {
-            // After a failed sync the kernel reports success, whatever it has dropped: the next opening reads what is there.
+            // After a failed sync the kernel reports success, even if it has dropped data, so the next opening reads the file.
             self.cut(self.len);
             return Err(e.into());
         }
@@ -158,31 +158,31 @@ impl Journal {
         Ok(())
     }
 
-    /// Cuts off what was not acknowledged.
+    /// Cuts off unacknowledged data.
     fn cut(&mut self, len: u64) {
         self.suspect |= self.file.set_len(len).is_err();
     }
 }
 
-/// What a log holds.
+/// Contents of a log.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// By their numbers. One that is damaged or missing is empty.
+    /// Lines by number; damaged and missing lines are empty.
     pub lines: Vec<Fields>,
     /// One sentence for each damaged, missing or repeated line.
     pub damage: Vec<String>,
-    /// Says that the last line is incomplete, or what became of it.
+    /// Sentence about an incomplete last line, or about its repair.
     pub torn: Option<String>,
-    /// The bytes after the last complete line.
+    /// Bytes after the last complete line.
     tail: Vec<u8>,
-    /// The length of the complete lines.
+    /// Length of the complete lines, in bytes.
     pub(super) len: u64,
 }
 
-/// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
-/// what is being written is at the end.
+/// Reads the log in this file and changes nothing. `None` if the file is missing. Needs no lock, because lines are only ever
+/// appended, so a partial write is at the end.
 pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
-    // Non-blocking, or opening a named pipe would wait for a writer.
+    // Non-blocking, because opening a named pipe would otherwise wait for a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -197,16 +197,16 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
     Contents::read(&mut file, path).map(Some)
 }
 
-/// The most bytes of a log that is read: a board has 512 MB of memory.
+/// Maximum size of a log that is read, in bytes; a small board has 512 MB of memory.
 pub(crate) const MAX_LOG: u64 = 16 << 20;
-/// A line with a higher number is none: the shortest has more bytes.
+/// Maximum line number; the shortest line has more than 16 bytes, so a higher number is damage.
 const MAX_SEQ: usize = (MAX_LOG / 16) as usize;
-/// How much of a log is read at a time.
+/// Bytes of a log that are read at a time.
 const CHUNK: u64 = 64 << 10;
 
 impl Contents {
     fn read(file: &mut File, path: &Path) -> Result<Self> {
-        // Whoever appends meanwhile is read the next time.
+        // Later appends are found by the next read.
         let len = file.metadata()?.len();
         if len > MAX_LOG {
             let (path, len, most) = (path.display(), size(len), size(MAX_LOG));
@@ -268,7 +268,7 @@ impl Contents {
     }
 }
 
-/// The most bytes to keep of a torn tail.
+/// Maximum size of the copy of a torn tail, in bytes.
 const MAX_TORN: usize = 1 << 20;
 
 /// Copies a torn tail to another file and cuts it off.
@@ -287,23 +287,23 @@ fn cut_tail(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<Path
     Ok(copy)
 }
 
-/// Length of [`checksum`].
+/// Length of [`checksum`], in bytes.
 const PREFIX: usize = 18;
 
-/// How a line begins.
+/// Returns the beginning of a line.
 fn checksum(crc: u32) -> String {
     format!("{{\"crc\":\"{crc:08x}\",")
 }
 
 fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
-    // Maps of JSON always convert.
+    // Maps always convert to JSON.
     let object = serde_json::to_string(fields).unwrap_or_default();
     let comma = if fields.is_empty() { "" } else { "," };
     let rest = format!("\"seq\":{seq}{comma}{}", &object[1..]);
     format!("{}{rest}\n", checksum(crc32fast::hash(rest.as_bytes()))).into_bytes()
 }
 
-/// Reads a line and its number; without a copy of it, for which the byte before its fields is overwritten.
+/// Reads a line and its number. To avoid a copy, this overwrites the byte before the fields.
 fn decode(line: &mut [u8]) -> Option<(usize, Fields)> {
     let (prefix, rest) = line.strip_suffix(b"\n")?.split_at_checked(PREFIX)?;
     if prefix != checksum(crc32fast::hash(rest)).as_bytes() {
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A directory of its own for a test, removed at the end.
+    /// A private directory for a test, removed at the end.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -1,18 +1,18 @@
-//! A durable queue: what came in, what goes out, and what ran, kept until it is done with.
+//! A durable queue of incoming messages, outgoing messages and background tasks, stored until they are done.
 //!
 //! A journal of these lines:
 //!
-//! - `{"add":ID,"kind","item":{..}}` adds an item, or replaces the one with this id. With `"done":[ID..]` it ends these in the same
-//!   line, so that an answer is kept and its question closed, or neither. `"starts"`, `"begun"` and `"part"` are those of an item
-//!   that was compacted.
-//! - `{"start":[ID..]}`: work on these begins.
-//! - `{"halt":[ID..]}`: it was put off in good order; that start does not count.
-//! - `{"part":ID,"n":N}`: how much of an item is done.
-//! - `{"done":[ID..]}`, with `"why"` if it was given up.
-//! - `{"known":[ID..]}`: the items that were done last.
+//! - `{"add":ID,"kind","item":{..}}` adds an item, or replaces the item with this id. With `"done":[ID..]` it ends these items
+//!   in the same line, so that an answer is stored and its question closed atomically. `"starts"`, `"begun"` and `"part"` are
+//!   the state of a compacted item.
+//! - `{"start":[ID..]}`: work on these items begins.
+//! - `{"halt":[ID..]}`: work was put off in good order, so that start does not count.
+//! - `{"part":ID,"n":N}`: the finished part of an item.
+//! - `{"done":[ID..]}`: these items are done; with `"why"` if one was given up.
+//! - `{"known":[ID..]}`: the latest ids that were done.
 //!
-//! Several processes may have the same file open: every change is made under a lock, and whoever finds the file changed reads it
-//! again. An item that was started [`MAX_STARTS`] times and never ended is what stopped the program: it is set aside.
+//! Several processes may open the same file. Every change is made under a lock, and a process that finds the file changed reads
+//! it again. An item that was started [`MAX_STARTS`] times without ending probably crashes the program, so it is skipped.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
@@ -30,42 +30,42 @@ use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::text::size;
 
-/// Starts of an item that never ended, before it is set aside.
+/// Number of unfinished starts before an item is skipped.
 pub(crate) const MAX_STARTS: u32 = 3;
-/// How long a program must be up before it starts an item for the last time: being killed every other second, by a supervisor
-/// or a weak battery, is not the item's fault.
+/// Uptime of a program before it may start an item for the last time, so that an item is not blamed when a supervisor or a weak
+/// battery kills the program every other second.
 pub(crate) const CALM: Duration = Duration::from_secs(5);
-/// How long to wait for the lock, which others hold for one write.
+/// Time to wait for the lock, which other processes need only for one write.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// Compacts above this size in bytes, and above twice what stays.
+/// Size in bytes above which the file is compacted, if more than half of it is done.
 const COMPACT_AT: u64 = 64 << 10;
-/// About what a line has besides an item's fields.
+/// Approximate size of a line in bytes, besides an item's fields.
 const LINE: u64 = 40;
-/// Items of a home's queue that are done with, to remember: more than a poll brings in, with what was said to each.
+/// Number of done ids that a home's queue remembers: more than the messages of a poll and the replies to each.
 const REMEMBERED: usize = 1000;
-/// Reasons for giving up to remember.
+/// Number of remembered reasons for giving up.
 const MAX_REASONS: usize = 200;
 const VERSION: u64 = 1;
 
-/// An item that is not done with.
+/// An open item.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Entry {
     #[serde(rename = "add")]
     pub id: String,
-    /// Which items it belongs to, as several kinds share a file.
+    /// Kind of the item; several kinds share a file.
     pub kind: String,
     pub item: Value,
     /// How often work on it began and did not end.
     #[serde(skip_serializing_if = "is_zero")]
     pub starts: u32,
-    /// Work on it has begun at some time.
+    /// Whether work on it has ever begun.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// How much of it is done.
+    /// The finished part of it.
     #[serde(skip_serializing_if = "is_zero")]
     pub part: u32,
-    /// About how many bytes its line has.
+    /// Approximate size of its line, in bytes.
     #[serde(skip)]
     size: u64,
 }
@@ -90,45 +90,45 @@ impl Entry {
     }
 }
 
-/// What the lines of a queue add up to.
+/// State of a queue after all its lines.
 #[derive(Default)]
 struct Content {
-    /// The oldest first.
+    /// Open items, the oldest first.
     entries: Vec<Entry>,
-    /// The ids that were done last, the oldest first.
+    /// Ids of the latest done items, the oldest first.
     known: VecDeque<String>,
-    /// Those that were given up, and why.
+    /// Ids and reasons of items that were given up.
     given_up: VecDeque<(String, String)>,
 }
 
-/// Tells one state of the file from another: device, inode, length, and the time of the last change.
+/// Identifies a state of the file: device, inode, length, and the time of the last change.
 type Stamp = Option<(u64, u64, u64, (i64, i64))>;
 
 #[derive(Default)]
 struct State {
     stamp: Stamp,
     content: Content,
-    /// `None` before the first change, and after a failed one: that handle is not trusted again.
+    /// `None` before the first change, and after a failed one, because that handle is no longer trusted.
     journal: Option<Journal>,
 }
 
-/// What a queue may hold, in bytes.
+/// Limits of a queue, in bytes.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// Of what is not done with, when something new is added.
+    /// Limit of open items when a new one is added.
     open: u64,
-    /// The same for answers, which end something, and for changes. What is left of the file is for the marks between two
+    /// Limit of open items for answers, which end an item, and for changes. The rest of the file is for marks between two
     /// compactions.
     ending: u64,
-    /// A larger file is compacted, if `worth` is done with: what counts is how much is open, not how much lies in the file.
+    /// A larger file is compacted if at least `worth` is done, because the limits count open items, not the file.
     large: u64,
     worth: u64,
-    /// Of the file, after what is added to it.
+    /// Limit of the file after an addition.
     file: u64,
 }
 
 impl Bounds {
-    /// For a file that is not read when it is larger than this.
+    /// Derives the limits from the maximum size of a file that is read.
     fn of_file(max: u64) -> Self {
         Self {
             open: max / 4 * 3,
@@ -140,11 +140,11 @@ impl Bounds {
     }
 }
 
-/// A queue on disk. Nothing is read or created before it is used.
+/// A queue on disk. The file is read or created at its first use.
 pub(crate) struct Queue {
     path: PathBuf,
     lock: PathBuf,
-    /// How many ids of items that are done to remember.
+    /// How many done ids to remember.
     remembered: usize,
     bounds: Bounds,
     state: Mutex<State>,
@@ -161,13 +161,13 @@ impl Queue {
         }
     }
 
-    /// The queue of a home: what came in and is not answered, what goes out, and background tasks.
+    /// Returns the queue of a home: unanswered messages, outgoing messages, and background tasks.
     pub(crate) fn of_home(home: &Home) -> Self {
         let path = home.state().join("queue.jsonl");
         Self::new(path, home.lock("queue"), REMEMBERED)
     }
 
-    /// The items of a kind, the oldest first.
+    /// Returns the open items of a kind, the oldest first.
     pub(crate) fn entries(&self, kind: &str) -> Result<Vec<Entry>> {
         let state = self.current()?;
         let entries = state.content.entries.iter();
@@ -177,7 +177,7 @@ impl Queue {
             .collect())
     }
 
-    /// Those of these items that are not done.
+    /// Returns the open items among `ids`.
     pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Entry>> {
         let state = self.current()?;
         let entries = state.content.entries.iter();
@@ -187,7 +187,7 @@ impl Queue {
             .collect())
     }
 
-    /// Whether an item was done with, as far as that is remembered.
+    /// Whether an item is done, as far as ids are remembered.
     pub(crate) fn is_done(&self, id: &str) -> Result<bool> {
         Ok(self
             .current()?
@@ -197,7 +197,7 @@ impl Queue {
             .any(|known| known == id))
     }
 
-    /// Why an item was given up.
+    /// Returns why an item was given up.
     pub(crate) fn given_up(&self, id: &str) -> Result<Option<String>> {
         let state = self.current()?;
         let given_up = state.content.given_up.iter();
@@ -207,22 +207,22 @@ impl Queue {
             .map(|(_, why)| why.clone()))
     }
 
-    /// Adds items, or replaces those with their ids. On disk when this returns.
+    /// Adds items, or replaces items with the same ids. On disk when this returns.
     pub(crate) fn add(&self, entries: &[Entry]) -> Result<()> {
         let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
         self.append(&lines, Durability::Now)
     }
 
-    /// Adds items that a power cut may lose.
+    /// Adds items; a power cut may lose them.
     pub(crate) fn add_later(&self, entries: &[Entry]) -> Result<()> {
         let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
         self.append(&lines, Durability::Later)
     }
 
-    /// Adds items and ends others by them. On disk when this returns, all of it or nothing.
+    /// Adds items and ends others atomically. On disk when this returns.
     pub(crate) fn add_for(&self, entries: &[Entry], done: &[String]) -> Result<()> {
         let mut lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
-        // A crash may cut the write after any line. What is ended stays until all of it is there.
+        // A crash may cut the write after any line, so the last line ends the items.
         if let Some(last) = lines.last_mut().filter(|_| !done.is_empty()) {
             last["done"] = json!(done);
         }
@@ -234,17 +234,17 @@ impl Queue {
         self.append(&[json!({"start": ids})], Durability::Now)
     }
 
-    /// The same, which a power cut may lose.
+    /// Like [`Queue::start`], but a power cut may lose the mark.
     pub(crate) fn start_later(&self, ids: &[String]) -> Result<()> {
         self.append(&[json!({"start": ids})], Durability::Later)
     }
 
-    /// Takes the last start of these items back.
+    /// Undoes the last start of these items.
     pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
         self.append(&[json!({"halt": ids})], Durability::Later)
     }
 
-    /// Records how much of an item is done.
+    /// Records the finished part of an item.
     pub(crate) fn part(&self, id: &str, n: u32) -> Result<()> {
         self.append(&[json!({"part": id, "n": n})], Durability::Later)
     }
@@ -257,7 +257,7 @@ impl Queue {
         self.append(&[json!({"done": ids})], Durability::Later)
     }
 
-    /// Ends an item that will never succeed.
+    /// Ends an item that cannot succeed.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
         self.append(&[json!({"done": [id], "why": why})], Durability::Later)
     }
@@ -266,10 +266,10 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state as it is on disk. Changes nothing there.
+    /// Returns the state of the file, read again if it has changed. Writes nothing.
     fn current(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock_state();
-        // Before the file is read: what is appended meanwhile is found by the next look.
+        // Taken before the file is read, so that the next call detects a concurrent append.
         let stamp = stamp(&self.path);
         if stamp.is_none() || stamp != state.stamp {
             let found = read_journal(&self.path)?.unwrap_or_default();
@@ -291,7 +291,7 @@ impl Queue {
             Some(journal) => journal,
             None => self.open(&mut state)?,
         };
-        // A failure to write leaves no handle and no stamp: the next one reads again what is there.
+        // A failed write leaves no handle and no stamp, so the next call reads the file again.
         state.stamp = None;
         let room = self.make_room(&mut journal, &state.content, lines)?;
         if room.is_ok() {
@@ -300,7 +300,7 @@ impl Queue {
                 state.content.apply(line, self.remembered);
             }
         }
-        // The lines are on disk, whatever becomes of this.
+        // The lines are on disk even if this fails.
         if self.compact(&mut journal, &state.content).is_ok() {
             state.stamp = stamp(&self.path);
             state.journal = Some(journal);
@@ -308,9 +308,9 @@ impl Queue {
         room
     }
 
-    /// Makes room for these lines. The inner error refuses what would make the file larger than what is read of one.
+    /// Makes space for these lines. The inner error refuses lines that would make the file too large to read.
     ///
-    /// What ends or replaces an item has more room than what is new, as it makes some; marks have all that there is.
+    /// Lines that end or replace an item get more space than new items, because they free some; marks get all of it.
     fn make_room(
         &self,
         journal: &mut Journal,
@@ -351,7 +351,7 @@ impl Queue {
         ))
     }
 
-    /// Opens the file, or creates it, and compacts it if that is worth it.
+    /// Opens or creates the file, and compacts it if worthwhile.
     fn open(&self, state: &mut State) -> Result<Journal> {
         let mut journal = if let Some((journal, found)) = Journal::open(&self.path)? {
             state.content = self.content(found.lines)?;
@@ -360,12 +360,12 @@ impl Queue {
             state.content = Content::default();
             Journal::create(&self.path, &state.content.lines())?
         };
-        // It only saves space, for which the disk may have none.
+        // Failure is harmless, because compaction only saves space.
         drop(self.compact(&mut journal, &state.content));
         Ok(journal)
     }
 
-    /// Compacts the file if that halves it, or if it is large and much of it is done with.
+    /// Compacts the file if that halves it, or if it is large and much of it is done.
     fn compact(&self, journal: &mut Journal, content: &Content) -> Result<()> {
         let (len, open) = (journal.len(), content.size());
         let is_half = len > COMPACT_AT && len > 2 * open;
@@ -422,7 +422,7 @@ impl Content {
             .retain(|entry| !done.contains(&entry.id.as_str()));
         for id in done.into_iter().chain(list("known")) {
             let why = line["why"].as_str();
-            // A compacted file says first what is known.
+            // A compacted file lists the known ids first.
             if why.is_none() || !self.known.iter().any(|known| known == id) {
                 self.known.push_back(id.to_owned());
             }
@@ -443,7 +443,7 @@ impl Content {
             .filter(move |entry| ids.contains(&entry.id.as_str()))
     }
 
-    /// The bytes of the items that a line which adds one ends or replaces.
+    /// Returns the size of the items that this line ends or replaces, in bytes.
     fn freed_by(&self, line: &Value) -> u64 {
         let ended = line["done"].as_array().into_iter().flatten();
         let ids: Vec<&Value> = ended.chain(line.get("add")).collect();
@@ -454,7 +454,7 @@ impl Content {
         freed.map(|entry| entry.size).sum()
     }
 
-    /// About how many bytes a compacted file has.
+    /// Estimates the size of a compacted file, in bytes.
     fn size(&self) -> u64 {
         let entries: u64 = self.entries.iter().map(|entry| entry.size).sum();
         let known: usize = self.known.iter().map(|id| id.len() + 3).sum();
@@ -462,7 +462,7 @@ impl Content {
         entries + (known + given_up) as u64
     }
 
-    /// The lines of a compacted file.
+    /// Returns the lines of a compacted file.
     fn lines(&self) -> Vec<Fields> {
         let mut lines = vec![json!({"v": VERSION})];
         if !self.known.is_empty() {

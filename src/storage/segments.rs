@@ -1,14 +1,14 @@
-//! Append logs in segments, so that reading one costs the same however long it has been kept.
+//! Append-only logs in segments, so that the time to read one does not grow with its age.
 //!
-//! `KEY.jsonl` is the live segment, `KEY.N.jsonl` are those before it, in the order of N. A new segment begins in steps, and a
-//! crash may come after any of them:
+//! `KEY.jsonl` is the live segment; earlier segments are `KEY.N.jsonl`, in the order of N. A new segment begins in steps, and a
+//! crash may happen after any of them:
 //!
 //! 1. write the new segment as `KEY.jsonl.new`, and sync it;
 //! 2. rename `KEY.jsonl` to `KEY.N.jsonl`;
 //! 3. rename `KEY.jsonl.new` to `KEY.jsonl`.
 //!
-//! Before step 2 the old segment counts. After it the new one does, which is complete by then: its line 0 has the number of lines
-//! it began with. One that is not complete (a disk that lied about syncing) never counts; then the newest earlier segment does.
+//! Before step 2 the old segment is current. After it the new segment is, which is complete by then; its line 0 has the number
+//! of its first lines. If it is incomplete, after a disk that lied about syncing, the newest earlier segment is current.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -20,18 +20,18 @@ use super::journal::{Contents, Fields, Journal, read_file};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
-/// The role of a file.
+/// Role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     Segment(u64),
-    /// The bytes of an image or another file that a line names.
+    /// Bytes of an image or another file that a line names.
     Media,
-    /// A new segment that a crash left, or a torn tail.
+    /// An unfinished new segment, or a torn tail.
     Other,
     Live,
 }
 
-/// The KEY and the role of a file by its name; `None` for other files. A KEY has no dot.
+/// Parses the KEY and the role of a file from its name; `None` for other files. A KEY has no dot.
 pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     let (key, rest) = name.split_once('.')?;
     if rest == "jsonl" {
@@ -49,7 +49,7 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     Some((key, Part::Segment(number.parse().ok()?)))
 }
 
-/// The names and paths of what is in a directory, which may be missing.
+/// Lists names and paths in a directory, which may be missing.
 pub(crate) fn entries(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let entries = match fs_err::read_dir(dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -64,7 +64,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
         .collect()
 }
 
-/// The earlier segments of the log at `live`, by their numbers.
+/// Returns the earlier segments of the log at `live`, by number.
 pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
     let numbered = |(name, path): (String, PathBuf)| match part(&name)? {
@@ -78,12 +78,12 @@ pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
 }
 
 impl Journal {
-    /// Opens a log and reads its live segment whole. Repairs a tail that a crash cut short, and finishes a new segment that one
-    /// interrupted. `None` when there is no log.
+    /// Opens a log and reads its whole live segment. Repairs a tail that a crash cut short, and finishes an interrupted new
+    /// segment. `None` if there is no log.
     pub(crate) fn open(path: &Path) -> Result<Option<(Self, Contents)>> {
         let mut opened = Self::open_file(path)?;
         if opened.is_none() {
-            // Missing, or emptied by a power cut.
+            // The live segment is missing, or was emptied by a power cut.
             let Some(other) = substitute(path)? else {
                 return Ok(None);
             };
@@ -103,14 +103,14 @@ impl Journal {
                 Ok(old)
             }
             Err(e) => {
-                // The next opening finishes it. This handle may write to a file that nobody will read.
+                // The next opening finishes the new segment. Until then this handle may point to an archived file.
                 self.suspect |= e.is_begun;
                 Err(e.error)
             }
         }
     }
 
-    /// Replaces all lines by these. On disk before this returns; after a crash either all of them count or none.
+    /// Replaces all lines atomically. On disk before this returns.
     pub(crate) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
         let path = self.path.clone();
         let new = unfinished(&path);
@@ -123,14 +123,14 @@ impl Journal {
     }
 }
 
-/// Why no new segment was begun.
+/// Failure to begin a new segment.
 pub(crate) struct NotBegun {
     pub error: Error,
-    /// The files may have new names already.
+    /// The files may already be renamed.
     is_begun: bool,
 }
 
-/// Begins a new segment of the log at `path`, whatever is in it. Returns also the path of the one before it.
+/// Begins a new segment of the log at `path` without reading it. Also returns the path of the one before it.
 pub(crate) fn begin_segment(
     path: &Path,
     mut first: Vec<Fields>,
@@ -156,7 +156,7 @@ pub(crate) fn begin_segment(
     let mut journal = Journal::create(&new, &first).map_err(unchanged)?;
     let swap = || -> Result<()> {
         fs_err::rename(path, &old)?;
-        // Not every file system keeps the order of renames.
+        // Some file systems reorder renames.
         sync_dir(parent(path))?;
         fs_err::rename(&new, path)?;
         sync_dir(parent(path))
@@ -172,21 +172,21 @@ pub(crate) fn begin_segment(
     Ok((journal, old))
 }
 
-/// Reads the live segment of a log and changes nothing. `None` when there is no log. Where a new segment is half begun, this reads
-/// what [`Journal::open`] would make the live one.
+/// Reads the live segment of a log and changes nothing. `None` if there is no log. If a new segment is half begun, this reads
+/// the file that [`Journal::open`] would make live.
 pub(crate) fn read_journal(path: &Path) -> Result<Option<Contents>> {
     match read_file(path)? {
         Some(found) if found.len > 0 => Ok(Some(found)),
         found => match substitute(path)? {
             Some(other) => read_file(&other),
-            // It may have been renamed since.
+            // The file may have been renamed meanwhile.
             None if found.is_none() => read_file(path),
             None => Ok(found),
         },
     }
 }
 
-/// What counts while there is no live segment: the new one, else the newest earlier one.
+/// Returns the current segment while the live one is missing: the new one, or else the newest earlier one.
 fn substitute(live: &Path) -> Result<Option<PathBuf>> {
     let new = unfinished(live);
     if is_complete(&new)? {
@@ -195,17 +195,17 @@ fn substitute(live: &Path) -> Result<Option<PathBuf>> {
     Ok(segments(live)?.into_values().next_back())
 }
 
-/// Removes a new segment that a crash left before it counted.
+/// Removes a new segment that a crash left before it became live.
 pub(super) fn remove_unfinished(live: &Path) -> Result<()> {
     let new = unfinished(live);
-    // Checked first: the removal is synced, and there is hardly ever one.
+    // Checks first, because removals are synced, and the file rarely exists.
     if fs_err::symlink_metadata(&new).is_err() {
         return Ok(());
     }
     remove_files(&[new])
 }
 
-/// Whether it has as many lines as its first one says, and none is damaged.
+/// Whether the file is undamaged and has the number of lines in its line 0.
 fn is_complete(path: &Path) -> Result<bool> {
     let Some(found) = read_file(path)? else {
         return Ok(false);
@@ -219,7 +219,7 @@ fn is_complete(path: &Path) -> Result<bool> {
         && found.lines.len() as u64 >= said.unwrap_or(1))
 }
 
-/// Where a new segment is written before its rename.
+/// Returns the path of a new segment before its rename.
 pub(super) fn unfinished(live: &Path) -> PathBuf {
     live.with_extension("jsonl.new")
 }
@@ -245,7 +245,7 @@ mod tests {
             self.0.join("j.jsonl")
         }
 
-        /// Every file with its content.
+        /// Returns every file with its content.
         fn image(&self) -> BTreeMap<PathBuf, Vec<u8>> {
             let files = fs_err::read_dir(&self.0)
                 .unwrap()
@@ -283,7 +283,7 @@ mod tests {
         lines.iter().map(number).collect()
     }
 
-    /// The image loads as `expected`, looking comes to the same and changes nothing, and what is appended then is kept.
+    /// Checks that the image loads as `expected`, that reading it changes nothing, and that appended lines are stored.
     #[track_caller]
     fn loads(scratch: &Scratch, image: &BTreeMap<PathBuf, Vec<u8>>, expected: &[u64]) {
         scratch.restore(image);
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(before[&live], after[&old]);
         let (new, first) = (after[&live].clone(), before[&live].clone());
 
-        // While the new one is written, and before the first rename.
+        // Crashes while the new segment is written, before the first rename.
         for cut in 0..=new.len() {
             let image = [
                 (live.clone(), first.clone()),
@@ -325,7 +325,7 @@ mod tests {
             ];
             loads(&scratch, &BTreeMap::from(image), &[0, 1]);
         }
-        // Between the renames; had the disk lied about what is on it, the old one would count again.
+        // Crashes between the renames; an incomplete new segment, of a disk that lied, makes the old one current.
         for cut in 0..=new.len() {
             let image = [
                 (old.clone(), first.clone()),
@@ -339,7 +339,7 @@ mod tests {
             loads(&scratch, &BTreeMap::from(image), expected);
         }
         loads(&scratch, &after, &[10, 11, 12]);
-        // A successor with a flipped bit is not whole either.
+        // A new segment with a flipped bit is also incomplete.
         for bit in 0..new.len() * 8 {
             let mut bytes = new.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -359,12 +359,12 @@ mod tests {
             journal.renew(vec![fields(n)]).unwrap();
         }
         let mut image = scratch.image();
-        // Emptied by a power cut, or gone.
+        // The live segment was emptied by a power cut, or is missing.
         image.insert(scratch.live(), Vec::new());
         loads(&scratch, &image, &[10]);
         image.remove(&scratch.live());
         loads(&scratch, &image, &[10]);
-        // And the numbers go on.
+        // Numbers continue.
         let (mut journal, _) = Journal::open(&scratch.live()).unwrap().unwrap();
         assert!(
             journal
@@ -383,7 +383,7 @@ mod tests {
         let scratch = Scratch::new("fails");
         let live = scratch.live();
         let mut journal = Journal::create(&live, &[fields(0)]).unwrap();
-        // No new segment can be written.
+        // Makes writing a new segment fail.
         fs_err::create_dir(unfinished(&live)).unwrap();
         assert!(journal.renew(vec![fields(1)]).is_err());
         fs_err::remove_dir(unfinished(&live)).unwrap();

@@ -1,9 +1,9 @@
-//! What crashes leave in a directory, for the tests of those who keep journals.
+//! Images of directories after crashes, for tests of journals.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The files of a directory, by name.
+/// Files of a directory, by name.
 pub(crate) type Image = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn read_dir(dir: &Path) -> Image {
@@ -30,7 +30,7 @@ pub(crate) fn restore_dir(dir: &Path, files: &Image) {
     }
 }
 
-/// The directory after each step of a compaction of the journal `name`, which began with `before` and ended with `after`.
+/// Returns the directory after each step of a compaction of the journal `name`, from the images before and after it.
 pub(crate) fn replace_steps(name: &str, before: &Image, after: &Image) -> Vec<Image> {
     let new = &after[name];
     let successor = format!("{name}.new");

@@ -1,11 +1,11 @@
-//! The queue keeps what is not done with, through compactions, crashes and other processes.
+//! Open items survive compactions, crashes and changes by other processes.
 
 use super::*;
 use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 
-/// Full queues are smaller here than a home's.
+/// Maximum size of a test queue, smaller than a home's.
 const MAX: u64 = 1 << 20;
-/// An item of which a queue holds about twelve.
+/// Size of an item of which a queue has space for about twelve.
 const LARGE_ITEM: usize = 64 << 10;
 
 struct Scratch(PathBuf);
@@ -17,7 +17,7 @@ impl Scratch {
         Self(dir)
     }
 
-    /// As another process opens it.
+    /// Opens the queue like another process.
     fn queue(&self) -> Queue {
         let (path, lock) = (self.0.join("state/q.jsonl"), self.0.join("q.lock"));
         Queue {
@@ -57,7 +57,7 @@ fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
     other.start(&ids(&["a"])).unwrap();
     one.halt(&ids(&["b"])).unwrap();
     other.part("c", 2).unwrap();
-    // An edit keeps the rest.
+    // An edit changes only the item itself.
     one.add(&[entry("c", "three")]).unwrap();
     for queue in [&one, &other, &scratch.queue()] {
         let found: Vec<_> = queue
@@ -118,7 +118,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
         }
     }
 
-    // A compaction, which leaves out what is done.
+    // Crashes during a compaction, which leaves out done items.
     restore_dir(&state, &whole);
     queue.add(&[entry("long", &"x".repeat(300 << 10))]).unwrap();
     let before = read_dir(&state);
@@ -180,7 +180,7 @@ fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
             .add(&[entry("huge", &"x".repeat(14 * LARGE_ITEM))])
             .is_err()
     );
-    // Another process reads all of it, and what is in it can be begun and ended.
+    // Another process reads all items, and can begin and end them.
     let other = scratch.queue();
     assert_eq!(texts(&other).len(), taken.len());
     other.start(&taken[..1]).unwrap();
@@ -248,21 +248,21 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
             break;
         }
     }
-    // A change of an item, too, however often.
+    // Changes of an item are accepted, however often.
     for n in 0..30 {
         let change = "w".repeat(LARGE_ITEM / 10);
         assert!(queue.add(&[entry("1", &change)]).is_ok(), "{n}");
     }
     let mark = ids(&["2", "3"]);
     queue.start_later(&mark).unwrap();
-    // Marks of whatever length.
+    // Marks are accepted, whatever their length.
     let unknown = ["unknown".repeat(125)];
     for _ in 0..300 {
         queue.start_later(&unknown).unwrap();
     }
     assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX);
     let other = scratch.queue();
-    // Each answer has ended a question, and brought a note.
+    // Each answer has ended a question, and added a note.
     assert_eq!(texts(&other).len(), open.len() + 100);
     assert!(!other.entries("answer").unwrap().is_empty());
     assert_eq!(other.find(&mark).unwrap()[0].starts, 1);
