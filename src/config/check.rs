@@ -1,5 +1,5 @@
-//! What of a configuration can never work, whatever is added to it. What is only incomplete, such as a model without its key, is
-//! no problem here: a configuration grows a setting at a time.
+//! Finds errors that no further setting can fix. Incomplete settings, such as a model without its key, are accepted, because a
+//! configuration grows a setting at a time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::paths::telegram_chat;
 use crate::secret::Secret;
 use crate::text::one_line;
 
-/// The first value that is outside its range, or none of its words: its path, what is wrong with it, and what to write.
+/// Returns the first value that is out of range or unknown: its path, the error, and what to write.
 pub(super) fn out_of_range(config: &Config) -> Option<(String, String, String)> {
     let Config {
         agents,
@@ -116,14 +116,14 @@ pub(super) fn out_of_range(config: &Config) -> Option<(String, String, String)> 
     ))
 }
 
-/// What `tools.web.search.provider` may be.
+/// Values of `tools.web.search.provider`.
 const ENGINES: [&str; 6] = ["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
 
-/// What `model_list[].reasoning_effort` may be; empty, too.
+/// Values of `model_list[].reasoning_effort`, besides the empty one.
 const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 
 impl Config {
-    /// Each with what to write instead.
+    /// Returns all errors, each with a hint what to write instead.
     pub(super) fn problems(&self) -> Vec<Error> {
         let mut problems = Vec::new();
         let mut check = |result: Result<()>| problems.extend(result.err());
@@ -175,14 +175,14 @@ fn check_scheme(setting: &str, address: &str) -> Result<()> {
     if address.is_empty() || address.starts_with("http://") || address.starts_with("https://") {
         return Ok(());
     }
-    // The address may hold a password.
+    // The address may contain a password.
     Err(
         Error::config(format!("{setting} must begin with http:// or https://"))
             .hint("write it as http://HOST:PORT"),
     )
 }
 
-/// Refuses what HTTP has no place for. A value may be a secret, so it is not repeated.
+/// Returns an error for headers that are invalid in HTTP. A value may be a secret, so it is not repeated.
 pub(super) fn check_headers(setting: &str, headers: &BTreeMap<String, Secret>) -> Result<()> {
     let is_name = |name: &str| {
         let is_token_char = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -202,7 +202,7 @@ pub(super) fn check_headers(setting: &str, headers: &BTreeMap<String, Secret>) -
     Ok(())
 }
 
-/// The address may hold a password, so it is not repeated.
+/// The address may contain a password, so it is not repeated.
 fn check_proxy(setting: &str, address: &str) -> Result<()> {
     const SCHEMES: [&str; 4] = ["http", "https", "socks5", "socks5h"];
     let scheme = address
@@ -215,10 +215,10 @@ fn check_proxy(setting: &str, address: &str) -> Result<()> {
     Err(Error::config(what).hint("write it as http://HOST:PORT or socks5h://HOST:PORT"))
 }
 
-/// The address of `channels.http.listen`, `127.0.0.1:7475` say.
+/// Parses the address of `channels.http.listen`, such as `127.0.0.1:7475`.
 ///
 /// # Errors
-/// Of the kind `Config`: it is no address and port.
+/// Returns an error of the kind `Config` if this is no address with a port.
 pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
     let address = written.replace("localhost:", "127.0.0.1:").parse();
     address.map_err(|_| {

@@ -1,4 +1,4 @@
-//! Changes config.json. What it does not mean to change keeps its value and its order; layout and spelling may change.
+//! Changes config.json. Other values and their order are unchanged; layout and spelling may change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
 use crate::text::not_found;
 
-/// Finds what can never work in a configuration that can be loaded.
+/// Finds errors in a loaded configuration that no further setting can fix.
 pub(crate) type Check<'a> = &'a dyn Fn(&Arc<Config>) -> Vec<Error>;
 
 /// Sets the value at `path`, for example `["mcpServers", "time"]`.
@@ -25,7 +25,7 @@ pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Resul
     })
 }
 
-/// Sets the value at `path` of a file; what is missing on the way is made.
+/// Sets the value at `path` of a file, and creates missing sections.
 pub(crate) fn set_in(file: &mut Value, path: &[impl AsRef<str>], value: Value) -> Result<()> {
     path::set(file, path, value).ok_or_else(|| {
         Error::config(format!("config.json has no place for {}", path::join(path)))
@@ -39,7 +39,7 @@ pub(crate) fn remove_from(file: &mut Value, path: &[impl AsRef<str>]) -> Result<
         .ok_or_else(|| not_found("entry", &path::join(path), [], "bantam config get"))
 }
 
-/// Changes config.json. What is wrong with the file already is no fault of the change.
+/// Changes config.json. Existing errors in the file do not prevent a change.
 pub(crate) fn edit(
     home: &Home,
     env: &Env,
@@ -57,7 +57,7 @@ pub(crate) fn edit(
     })
 }
 
-/// A value that is written in the order of an older text, what is new last.
+/// A value that is written in the order of an older text, followed by new members.
 struct InOrder<'a> {
     value: &'a Value,
     old: Option<&'a RawValue>,
@@ -84,7 +84,7 @@ impl Serialize for InOrder<'_> {
                         )
                     })
                     .collect();
-                // A raw value is a part of the text, so that its address is its place.
+                // A raw value is a slice of the text, so its address gives the order.
                 members.sort_by_key(|(_, member)| {
                     member
                         .old
@@ -105,8 +105,7 @@ impl Serialize for InOrder<'_> {
     }
 }
 
-/// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded and brings nothing
-/// that can never work. The problems of the old one may stay.
+/// Replaces config.json with the result of `change` on its text, if that can be loaded and has no new errors.
 pub(crate) fn save(
     home: &Home,
     env: &Env,
@@ -135,7 +134,7 @@ pub(crate) fn save(
         return Err(problem);
     }
     if old.as_ref() != Some(&new) {
-        // A link to the file stays a link.
+        // Writes through a symbolic link instead of replacing it.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
         let written =
             storage::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");

@@ -1,4 +1,4 @@
-//! Resolves API keys: given as they are, in a variable, in a file, or printed by a command.
+//! Resolves API keys from plain text, a variable, a file, or the output of a command.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -19,12 +19,12 @@ use crate::paths::of_user;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 
-/// How long a command may take to print a key.
+/// Maximum time of a command that prints a key.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 const MAX_LENGTH: u64 = 64 << 10;
 
-/// A key that is resolved when it is first needed: until then no file is opened and no command run.
+/// A key that is resolved at its first use; before that, no file is opened and no command run.
 pub(crate) struct ApiKey {
     written: Secret,
     env: Arc<Env>,
@@ -34,7 +34,7 @@ pub(crate) struct ApiKey {
 }
 
 impl ApiKey {
-    /// See [`resolve`]. The redactor learns the key.
+    /// Creates a key to be resolved by [`resolve`]. A resolved key is also given to the redactor.
     pub(crate) fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
         Self {
             written,
@@ -45,10 +45,10 @@ impl ApiKey {
         }
     }
 
-    /// A key that a program gives as it is.
+    /// Creates a key from its plain text.
     ///
     /// # Errors
-    /// No request could carry it.
+    /// Returns an error if a request cannot carry the key.
     pub(crate) fn given(key: &str) -> Result<Self> {
         let key = Secret::new(check(key.trim())?);
         Ok(Self {
@@ -60,12 +60,12 @@ impl ApiKey {
         })
     }
 
-    /// The key, if it was resolved.
+    /// Returns the key, if it was resolved.
     pub(crate) fn known(&self) -> Option<&Secret> {
         self.resolved.get()
     }
 
-    /// The key. After a failure the next call tries again.
+    /// Returns the key. After a failure the next call tries again.
     pub(crate) fn get(&self) -> Result<&Secret> {
         if let Some(key) = self.resolved.get() {
             return Ok(key);
@@ -76,7 +76,7 @@ impl ApiKey {
     }
 }
 
-/// What an `api_key` in config.json says: `${NAME}`, `file:PATH`, `cmd:COMMAND`, or the key itself.
+/// Splits an `api_key` of config.json: `${NAME}`, `file:PATH`, `cmd:COMMAND`, or the key itself.
 fn parse(written: &Secret) -> (&'static str, &str) {
     let text = written.reveal().trim();
     let forms = [("${", "}"), ("file:", ""), ("cmd:", "")];
@@ -92,7 +92,7 @@ fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
         .filter(|value| !value.is_empty())
 }
 
-/// The key that `written` refers to. `config` is the file it stands in.
+/// Returns the key that `written` refers to. `config` is the file that contains it.
 pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
     let fail = |what: String, hint: String| {
         Err(Error::config(format!("reading a key: {what}")).hint(hint))
@@ -114,7 +114,7 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
     check(key.trim()).map(Secret::new)
 }
 
-/// Fails if no request could carry the key.
+/// Returns an error if a request cannot carry the key.
 fn check(key: &str) -> Result<&str> {
     let fail =
         |what: &str, hint: &str| Err(Error::config(format!("reading a key: {what}")).hint(hint));
@@ -136,7 +136,7 @@ fn check(key: &str) -> Result<&str> {
     }
 }
 
-/// Fails for a key that stands in the file itself and can never be used.
+/// Returns an error for a plain-text key that can never be used.
 pub(super) fn check_written(written: &Secret) -> Result<()> {
     match parse(written) {
         ("", key) if !key.is_empty() => check(key).map(drop),
@@ -144,7 +144,7 @@ pub(super) fn check_written(written: &Secret) -> Result<()> {
     }
 }
 
-/// The key, as far as it is known without opening or running anything.
+/// Returns the key if it needs no file and no command.
 pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
     let key = match parse(written) {
         ("", key) => key,
@@ -154,8 +154,8 @@ pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
     (!key.is_empty()).then(|| Secret::new(key))
 }
 
-/// Text with `${NAME}` replaced by the variable of that name, wherever it stands, and `${NAME:-TEXT}` by the text if that is
-/// unset or empty.
+/// Replaces `${NAME}` anywhere in a text by the variable of that name, and `${NAME:-TEXT}` by the text if the variable is unset
+/// or empty.
 pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
     let (mut text, mut rest) = (String::new(), written.reveal());
     while let Some((before, (name, after))) = rest
@@ -178,7 +178,7 @@ pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
     Ok(text + rest)
 }
 
-/// Where [`resolve`] looks, for people.
+/// Describes for people where [`resolve`] finds the key.
 pub(crate) fn source(written: &Secret) -> String {
     match parse(written) {
         ("${", name) => format!("the variable {name}"),
@@ -188,7 +188,7 @@ pub(crate) fn source(written: &Secret) -> String {
     }
 }
 
-/// The variable that the key should come from and that is not set.
+/// Returns the unset variable that the key should come from.
 pub(crate) fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
     let (form, name) = parse(written);
     (form == "${" && variable(name, env).is_none()).then_some(name)
@@ -199,7 +199,7 @@ pub(crate) fn is_command(written: &Secret) -> bool {
     parse(written).0 == "cmd:"
 }
 
-/// A relative path is looked for where systemd puts credentials, else beside config.json.
+/// Reads a key from a file. A relative path is relative to systemd's credentials directory, or else to config.json's directory.
 fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
     let path = of_user(path, env);
     let path = match env.get("CREDENTIALS_DIRECTORY") {
@@ -216,8 +216,8 @@ fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
     Ok(key)
 }
 
-/// What of a file, the directories above it and the links to it belongs to, or can be written by, neither the caller nor
-/// root, who could have us run any program.
+/// Returns a component of the path (the file, the directories above it or a link to it) that a user other than the caller and
+/// root owns or can write, and why. That user could make bantam run any program.
 fn changeable(file: &Path) -> Result<Option<(PathBuf, String)>> {
     let found = Resolved::of(&std::path::absolute(file)?);
     for place in found
@@ -227,7 +227,7 @@ fn changeable(file: &Path) -> Result<Option<(PathBuf, String)>> {
         .flat_map(|entry| entry.ancestors())
     {
         let meta = fs_err::symlink_metadata(place)?;
-        // In a sticky directory everybody may change what is theirs alone; a link has no mode.
+        // In a sticky directory users may only change their own files; a link has no mode.
         let is_shared = meta.is_symlink() || meta.is_dir() && meta.mode() & 0o1000 != 0;
         if ![0, geteuid().as_raw()].contains(&meta.uid()) {
             return Ok(Some((
@@ -277,7 +277,7 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
             };
             fail(what).hint("correct \"cmd:...\" in config.json")
         })?;
-    // Read on a thread: the command may never end.
+    // Read on a thread, because the command may never end.
     let (send, receive) = mpsc::channel();
     let stdout = child.stdout.take();
     let reader = move || {

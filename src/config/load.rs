@@ -1,4 +1,4 @@
-//! Lays variables and flags over config.json, and reads the result into the settings.
+//! Overrides config.json with variables and flags, and reads the result into the settings.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
 use crate::text::{nearest, one_line};
 
-/// Where a value comes from, if not from config.json.
+/// Source of a value that is not from config.json.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Variable(String),
     Flag(&'static str),
 }
 
-/// A value above the file.
+/// A value that overrides the file.
 #[derive(Clone)]
 pub(crate) struct Override {
     pub path: Vec<String>,
@@ -34,7 +34,6 @@ impl Override {
         }
     }
 
-    /// What it is called, for people.
     pub(crate) fn name(&self) -> &str {
         match &self.origin {
             Origin::Variable(name) => name,
@@ -43,19 +42,19 @@ impl Override {
     }
 }
 
-/// What [`Config::load`] found.
+/// Result of [`Config::load`].
 pub(crate) struct Loaded {
     pub config: Arc<Config>,
-    /// One sentence for each name or variable that is no setting.
+    /// One sentence for each unknown name or variable.
     pub warnings: Vec<String>,
-    /// Those with precedence last.
+    /// Overrides in ascending precedence.
     pub overrides: Vec<Override>,
     /// config.json, with the names of settings spelled as in [`Config`].
     pub file: Value,
 }
 
 impl Loaded {
-    /// The override that decides about a path.
+    /// Returns the override that decides about a path.
     pub(crate) fn override_of(&self, path: &[String]) -> Option<&Override> {
         find_override(&self.overrides, path)
     }
@@ -69,7 +68,8 @@ fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a O
 }
 
 impl Config {
-    /// Lays the layers over each other. `file` is the name and the text of config.json. Kind Config, or Usage for a flag's value.
+    /// Merges the layers. `file` is the name and the text of config.json. Errors have the kind Config, or Usage for a flag's
+    /// value.
     pub(crate) fn load(
         file: Option<(&str, &str)>,
         env: &Env,
@@ -92,7 +92,7 @@ impl Config {
         }
         config.has_file = file.is_some();
         check_typed_model(&config, &overrides)?;
-        // A flag wins over a model's own entry, too.
+        // A flag also overrides a model's own entry.
         let is_flag = |path: &str| {
             overrides
                 .iter()
@@ -119,7 +119,7 @@ impl Config {
     }
 }
 
-/// A model that a flag names is looked up at once: whoever typed it made the mistake, not config.json.
+/// Looks up a model named by a flag immediately, so that the error blames the flag instead of config.json.
 fn check_typed_model(config: &Config, overrides: &[Override]) -> Result<()> {
     let path = path::split("agents.defaults.model_name");
     match find_override(overrides, &path) {
@@ -130,14 +130,14 @@ fn check_typed_model(config: &Config, overrides: &[Override]) -> Result<()> {
     }
 }
 
-/// What lies above a file, and the file's name for errors.
+/// The overrides of a file, and the file's name for errors.
 struct Layers<'a> {
     name: &'a str,
     overrides: &'a [Override],
 }
 
 impl Layers<'_> {
-    /// Reads the file's value with what lies above it. Returns whether it has names that are no settings.
+    /// Reads the file's value with its overrides. Returns whether it has unknown names.
     fn read(&self, file: &Value) -> Result<(Config, bool)> {
         let mut merged = None;
         for set in self.overrides {
@@ -156,7 +156,7 @@ impl Layers<'_> {
         Ok((config, has_unknown))
     }
 
-    /// The error for the value at a path. The value is not named: it may be a key in the wrong place.
+    /// Creates the error for the value at a path. The value is not named, because it may be a misplaced key.
     fn wrong(&self, path: &[String], what: &str, hint: &str) -> Error {
         let set = find_override(self.overrides, path);
         let message = match set {
@@ -170,7 +170,7 @@ impl Layers<'_> {
         error.hint(hint)
     }
 
-    /// Spells names as the settings do. Returns a warning for each that is none.
+    /// Corrects the spelling of names. Returns a warning for each unknown name.
     fn correct(&self, file: &mut Value) -> Vec<String> {
         let (shape, mut unknown) = (shape(), Vec::new());
         correct_names(&shape, file, &mut Vec::new(), &mut unknown);
@@ -183,7 +183,7 @@ impl Layers<'_> {
     }
 }
 
-/// What the variables set, those with precedence last, and a warning for each that is almost the name of one.
+/// Returns the overrides of variables, in ascending precedence, and a warning for each misspelt variable.
 fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
     let mut add = |name: &str, path: Vec<String>, value: Value| {
@@ -222,7 +222,7 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
     (found, warnings)
 }
 
-/// Reads the text of a file: an object.
+/// Parses the text of a file, which must be an object.
 pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -241,15 +241,15 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     }
 }
 
-/// Reads the settings. Returns whether the value has names that are no settings.
+/// Reads the settings. Returns whether the value has unknown names.
 fn deserialize(json: &Value) -> serde_json::Result<(Config, bool)> {
     let mut has_unknown = false;
     let config = serde_ignored::deserialize(json, |_| has_unknown = true)?;
     Ok((config, has_unknown))
 }
 
-/// The path of the innermost value that is refused even alone, if one is. `embed` makes settings that have only this value. A
-/// library that tracks the path while it reads makes each setting's code longer: the binary by 41 KB.
+/// Returns the path of the innermost value that fails even alone, if any. `embed` makes settings that have only this value. A
+/// library that tracks the path while it reads would add 41 KB to the binary.
 fn find_refused(value: &Value, embed: &dyn Fn(Value) -> Value) -> Option<Vec<String>> {
     deserialize(&embed(value.clone())).err()?;
     let below = |name: String, path: Option<Vec<String>>| {
@@ -273,7 +273,7 @@ fn find_refused(value: &Value, embed: &dyn Fn(Value) -> Value) -> Option<Vec<Str
     Some(inner.unwrap_or_default())
 }
 
-/// What serde says of a value, for people: what is wrong, and what to write. The value itself is left out.
+/// Explains an error of serde for people: the problem, and what to write. The value itself is left out.
 fn explain(error: &str) -> (String, String) {
     if let Some((_, words)) = error
         .split_once("unknown variant ")

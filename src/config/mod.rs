@@ -1,4 +1,4 @@
-//! The configuration: finds the home, reads config.json, and turns it into the values that the program uses.
+//! The configuration: finds the home, reads config.json, and turns it into typed settings.
 
 mod check;
 pub(crate) use check::listen_address;
@@ -30,12 +30,11 @@ use crate::redact::{REMOVED, is_secret_name};
 use crate::secret::Secret;
 
 impl McpServer {
-    /// Whether its tools are offered.
     pub(crate) fn is_enabled(&self) -> bool {
         self.enabled && !self.disabled
     }
 
-    /// What its headers, its environment, its address and its arguments may hold of secrets. A path is none.
+    /// Returns the possible secrets in its headers, environment, address and arguments. Paths are excluded.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
         let hidden = self.secrets_of_url().chain(self.secrets_of_args());
         let written = self.headers.values().chain(self.env.values()).cloned();
@@ -43,7 +42,7 @@ impl McpServer {
             .chain(hidden.map(Secret::new))
             .filter_map(|value| keys::expand(&value, env).ok());
         let values = values.filter(|value| !value.starts_with('/'));
-        // The key of a header stands behind a word: `Bearer KEY`.
+        // The key of a header follows a word: `Bearer KEY`.
         values
             .flat_map(|value| {
                 value
@@ -55,7 +54,7 @@ impl McpServer {
             .collect()
     }
 
-    /// The password before the host, and the parts of the query whose names say so.
+    /// Returns the password before the host, and query values with secret names.
     fn secrets_of_url(&self) -> impl Iterator<Item = &str> {
         let (address, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
         let (_, rest) = address.split_once("://").unwrap_or_default();
@@ -68,7 +67,7 @@ impl McpServer {
         password.into_iter().chain(secrets.map(|(_, value)| value))
     }
 
-    /// How it is started, for people: without the words behind `--api-key`, `--token=` and the like, however short.
+    /// Returns its command line for people, without the values of `--api-key`, `--token=` and similar flags, however short.
     pub(crate) fn shown_command(&self) -> String {
         let mut shown = self.command.clone();
         let mut is_secret = false;
@@ -87,7 +86,7 @@ impl McpServer {
         shown
     }
 
-    /// The words behind `--api-key`, `--token=` and the like.
+    /// Returns the values of `--api-key`, `--token=` and similar flags.
     fn secrets_of_args(&self) -> impl Iterator<Item = &str> {
         let following = self.args.iter().skip(1).map(String::as_str).chain([""]);
         let pairs = self.args.iter().map(String::as_str).zip(following);
@@ -99,13 +98,13 @@ impl McpServer {
     }
 }
 
-/// The id that an entry of `allow_from` stands for. nanobot writes `ID|name`, and a name may change workers.
+/// Parses the id in an entry of `allow_from`. nanobot writes `ID|name`, where the name may change owners.
 pub(crate) fn user_id(written: &str) -> Option<i64> {
     written.split('|').next()?.trim().parse().ok()
 }
 
 impl Telegram {
-    /// The ids in `allow_from`, the owner first.
+    /// Returns the ids in `allow_from`, the owner first.
     pub(crate) fn ids(&self) -> Vec<i64> {
         self.allow_from
             .iter()
@@ -114,7 +113,7 @@ impl Telegram {
     }
 }
 
-/// A home with its settings and the environment: what an agent, a bot and requests are made from.
+/// A home with its settings and the environment, from which an agent, a bot and requests are made.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub home: &'a Home,
@@ -122,10 +121,10 @@ pub(crate) struct Parts<'a> {
     pub env: &'a Env,
 }
 
-/// The name of settings that stand in no file, but in a program.
+/// Name of settings that a program gives without a file.
 pub(crate) const IN_CODE: &str = "the settings";
 
-/// The settings of a home: `file` is the text of its config.json.
+/// Loads the settings of a home. `file` is the text of its config.json.
 pub(crate) fn load_for(
     home: &Home,
     file: Option<&str>,
@@ -136,7 +135,7 @@ pub(crate) fn load_for(
     Config::load(file.map(|text| (name.as_str(), text)), env, flags)
 }
 
-/// The environment, read once. A variable that is not Unicode cannot be a setting.
+/// The environment, read once. Variables that are not Unicode are left out.
 pub(crate) type Env = BTreeMap<String, String>;
 
 pub(crate) fn environment() -> Env {
@@ -145,11 +144,11 @@ pub(crate) fn environment() -> Env {
         .collect()
 }
 
-/// Where everything is kept: `BANTAM_HOME`, else systemd's state directory, else `~/.bantam`.
+/// Returns the home: `BANTAM_HOME`, or else systemd's state directory, or else `~/.bantam`.
 pub(crate) fn home(env: &Env) -> Result<Home> {
     let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let root = set("BANTAM_HOME")
-        // systemd joins several directories with colons; ours is the first.
+        // systemd joins several directories with colons; the first is bantam's.
         .or_else(|| {
             set("STATE_DIRECTORY")
                 .and_then(|d| d.to_string_lossy().split(':').next().map(PathBuf::from))
@@ -170,10 +169,10 @@ pub(crate) fn home(env: &Env) -> Result<Home> {
     Ok(Home::new(root))
 }
 
-/// The largest config.json, in bytes.
+/// Maximum size of config.json, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// The text of config.json, `None` when there is none.
+/// Returns the text of config.json, or `None` if it is missing.
 pub(crate) fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
     match read_json(&path) {
@@ -186,10 +185,10 @@ pub(crate) fn read(home: &Home) -> Result<Option<String>> {
     }
 }
 
-/// The text of a regular file of reasonable size.
+/// Returns the text of a regular file, limited to [`MAX_SIZE`].
 pub(crate) fn read_json(path: &Path) -> std::io::Result<String> {
     let refuse = |what: String| Err(std::io::Error::new(ErrorKind::InvalidData, what));
-    // Checked before opening, which blocks on a pipe.
+    // Checked before opening, because opening a pipe blocks.
     let meta = std::fs::metadata(path)?;
     if !meta.is_file() {
         return refuse("it is not a file".to_owned());
@@ -207,7 +206,7 @@ pub(crate) fn read_json(path: &Path) -> std::io::Result<String> {
     })
 }
 
-/// An error without the system's number for it.
+/// Returns the message of an error, without the error number.
 fn reason(e: &std::io::Error) -> String {
     if e.raw_os_error().is_some() {
         e.kind().to_string()

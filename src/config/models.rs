@@ -1,4 +1,4 @@
-//! Chooses the model: from a name, the model list and the environment to an address and a key.
+//! Chooses the model: resolves a name, the model list and the environment to an address and a key.
 
 use std::borrow::Cow;
 
@@ -12,32 +12,32 @@ use crate::secret::Secret;
 use crate::ssrf;
 use crate::text::{nearest, not_found_near};
 
-/// A model, ready to be asked.
+/// A model that is ready for requests.
 #[derive(Clone)]
 pub(crate) struct Model {
-    /// `vendor/model`, for people; only the vendor while the id is empty.
+    /// `vendor/model`, for people; only the vendor if the id is empty.
     pub name: String,
     pub protocol: Protocol,
-    /// The model's name as the vendor knows it. Empty: the user named none, and `provider::catalog` finds the host's default.
+    /// The model's name at the vendor. If empty, the user named no model, and `provider::catalog` finds the host's default.
     pub id: String,
-    /// The user named no model, so another one may take its place.
+    /// Whether the user named no model, so that another one may replace it.
     pub is_default: bool,
     pub base: String,
-    /// As written, see [`super::keys::resolve`]; used in turn. Empty: none is needed.
+    /// Keys as written (see [`super::keys::resolve`]), used in turn. Empty if the host needs no key.
     pub keys: Vec<Secret>,
-    /// Its entry in the list, with `max_tokens` and `temperature` filled in.
+    /// Entry in the list, with `max_tokens` and `temperature` filled in.
     pub entry: ModelEntry,
 }
 
 impl ModelEntry {
-    /// The vendor that a model's name begins with. Before an address of the user's own, `Qwen/` is the model's maker.
+    /// Returns the vendor at the start of a model's name. If the entry has its own address, `Qwen/` is the model's maker.
     pub(crate) fn vendor_of(&self, model: &str) -> Option<&'static Vendor> {
         let prefix = model.split('/').next().unwrap_or_default();
         let is_maker = !self.api_base.trim().is_empty() && prefix.contains(char::is_uppercase);
         vendors::find(prefix).filter(|_| !is_maker)
     }
 
-    /// Where and how to ask, without what holds for its model only.
+    /// Returns the entry's settings for the host, without the settings of its model.
     fn host(&self) -> Self {
         let Self {
             api_base,
@@ -60,14 +60,14 @@ impl ModelEntry {
     }
 }
 
-/// The variables that people keep keys of search engines in.
+/// Common variables for keys of search engines.
 const SEARCH_VARIABLES: [&str; 3] = ["TAVILY_API_KEY", "BRAVE_API_KEY", "SERPER_API_KEY"];
 
 fn fail(what: impl std::fmt::Display) -> Error {
     Error::config(format!("choosing the model: {what}"))
 }
 
-/// The error for a name that stands in a configuration.
+/// Changes the kind of an error about a name in a configuration.
 pub(crate) fn in_config(e: Error) -> Error {
     Error {
         kind: Kind::Config,
@@ -76,7 +76,8 @@ pub(crate) fn in_config(e: Error) -> Error {
 }
 
 impl Config {
-    /// The configured model, else that of the first vendor whose key is set. `None`: a local server or the demo.
+    /// Chooses the configured model, or else the model of the first vendor whose key is set. `None` leaves a local server or
+    /// the demo.
     pub(crate) fn choose_model(&self, env: &Env) -> Result<Option<Model>> {
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
@@ -92,13 +93,13 @@ impl Config {
             .transpose()
     }
 
-    /// The model called `name`: an entry of the list, or `vendor/model`.
+    /// Returns the model called `name`: an entry of the list, or `vendor/model`.
     pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
         let (entry, model) = self.entry(name)?;
         self.resolve(&entry, &model, env)
     }
 
-    /// The entry that a name leads to, and the model to ask for there. Fails if it is the name of nothing.
+    /// Returns the entry for a name and the model to request there, or an error for an unknown name.
     pub(super) fn entry<'a>(
         &'a self,
         name: &'a str,
@@ -114,7 +115,7 @@ impl Config {
             return Some((Cow::Borrowed(entry), entry.model.as_str().into()));
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
-        // `vendor/*` stands for every model of a vendor.
+        // `vendor/*` matches every model of a vendor.
         let canonical = vendors::canonical(vendor);
         if let Some(entry) = find(&|e| {
             e.model
@@ -123,7 +124,7 @@ impl Config {
         }) {
             return Some((Cow::Borrowed(entry), name.into()));
         }
-        // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
+        // If an entry points at the user's own gateway, requests to this vendor must go there.
         let of_vendor = |e: &ModelEntry| {
             let prefix = e.model.split('/').next().unwrap_or_default();
             let is_maker = vendors::find(prefix).is_some() && e.vendor_of(&e.model).is_none();
@@ -138,7 +139,7 @@ impl Config {
         }
     }
 
-    /// `NAME/MODEL`: another model of the host of the entry NAME.
+    /// Resolves `NAME/MODEL` to another model at the host of the entry NAME.
     fn beside_entry<'a>(&'a self, name: &'a str) -> Option<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
         let named = |entry: &'a ModelEntry| {
             let rest = name.strip_prefix(&entry.model_name)?.strip_prefix('/')?;
@@ -153,7 +154,7 @@ impl Config {
         Some((Cow::Owned(entry.host()), model))
     }
 
-    /// The other models of the list under the name of this one: they share its load.
+    /// Returns the other models of the list with the name of this one, which share its load.
     pub(crate) fn same_name(&self, model: &Model, env: &Env) -> Vec<Model> {
         let name = &model.entry.model_name;
         let named = self
@@ -166,7 +167,7 @@ impl Config {
             .collect()
     }
 
-    /// The names by which the models of the list can be chosen.
+    /// Returns the names of the models in the list.
     pub(crate) fn model_names(&self) -> Vec<String> {
         let name = |entry: &ModelEntry| {
             if entry.model_name.is_empty() {
@@ -179,14 +180,14 @@ impl Config {
         self.model_list.iter().map(name).collect()
     }
 
-    /// Those of them that name one model, and not all of a host.
+    /// Returns the names of single models, without `vendor/*`.
     pub(crate) fn whole_names(&self) -> Vec<String> {
         let mut names = self.model_names();
         names.retain(|name| !name.ends_with("/*"));
         names
     }
 
-    /// What the names of models begin with at those hosts of which an entry stands for all models.
+    /// Returns the prefixes of model names at hosts with a `vendor/*` entry.
     pub(crate) fn host_names(&self) -> Vec<String> {
         let models = self.model_list.iter().map(|entry| &entry.model);
         models
@@ -194,12 +195,12 @@ impl Config {
             .collect()
     }
 
-    /// The error for a name that leads to no model.
+    /// Creates the error for an unknown model.
     fn unknown(&self, name: &str) -> Error {
         let names = self.whole_names();
         let known = || names.iter().map(String::as_str);
         let near = match name.split_once('/') {
-            // Ollama writes a tag so.
+            // Ollama separates tags by a colon.
             None if name.contains(':') => Some(format!("ollama/{name}")),
             None => known()
                 .find(|known| known.starts_with(name))
@@ -215,7 +216,7 @@ impl Config {
         error
     }
 
-    /// `model` with the settings of `entry`.
+    /// Combines `model` with the settings of `entry`.
     fn resolve(&self, entry: &ModelEntry, model: &str, env: &Env) -> Result<Model> {
         let own_base = entry.api_base.trim();
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
@@ -226,7 +227,7 @@ impl Config {
         let id = match vendor {
             Some(vendor) if vendor.protocol == Protocol::Demo && matches!(rest, "" | "*") => "demo",
             Some(_) => rest.trim_end_matches('*'),
-            // With its own address an unknown prefix is a part of the model's name, but for entries of a whole vendor.
+            // At a custom address, an unknown prefix is part of the model's name, except for entries of a whole vendor.
             None if !own_base.is_empty() && !is_whole => model,
             None => rest.trim_end_matches('*'),
         };
@@ -283,7 +284,7 @@ impl Config {
         })
     }
 
-    /// Every configured secret that is known without opening a file or running a command, for the redactor.
+    /// Returns every configured secret that needs no file and no command, for the redactor.
     pub(crate) fn secrets(&self, env: &Env) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
             entry
@@ -318,7 +319,7 @@ impl Config {
     }
 }
 
-/// Checks the address that the setting or variable `from` gives.
+/// Checks the address in the setting or variable `from`.
 pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
@@ -329,7 +330,7 @@ pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
         )
         .hint("write https://; or reach it by a private address, through a VPN or an ssh tunnel")),
         Some(("http" | "https", rest)) if is_address(rest) => Ok(()),
-        // It may hold a password, so it is not repeated.
+        // The address may contain a password, so it is not repeated.
         Some(("http" | "https", _)) => {
             Err(fail(format!("{from} is not a valid address")).hint("write http://HOST:PORT/v1"))
         }
@@ -346,7 +347,7 @@ pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
     }
 }
 
-/// Whether what follows the scheme of a URL begins with a host and, if any, a port.
+/// Whether the rest of a URL after the scheme begins with a host and an optional port.
 fn is_address(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let place = authority.rsplit('@').next().unwrap_or_default();
@@ -357,7 +358,7 @@ fn is_address(rest: &str) -> bool {
     !host.is_empty() && port.parse::<u16>().is_ok() && rest.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// The keys of an entry, each once, else the vendor's variable if it is set.
+/// Returns the distinct keys of an entry, or else the vendor's variable if it is set.
 fn keys(entry: &ModelEntry, variable: Option<&str>) -> Vec<Secret> {
     let mut keys: Vec<Secret> = Vec::new();
     for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
@@ -427,7 +428,7 @@ mod tests {
             (model.id.as_str(), model.base.as_str()),
             ("acme/x/y", "http://h/v1")
         );
-        // A maker whose name only sounds like a vendor's.
+        // A maker with the name of a vendor.
         let list = r#"{"model_list":[{"model_name":"mine","model":"Qwen/Qwen3-8B","api_base":"http://h/v1"}]}"#;
         assert_eq!(
             config(list).named("mine", &env(&[])).unwrap().id,

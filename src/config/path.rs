@@ -1,4 +1,4 @@
-//! Paths of settings, as `model_list[0].api_key` or `model_list.0.api_key`, and the values at them.
+//! Paths of settings, such as `model_list[0].api_key` or `model_list.0.api_key`, and the values at them.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::json::parse_json;
 use crate::secret::Secret;
 use crate::text::{nearest, not_found_near};
 
-/// The default configuration as JSON with an entry in each list and map: every path, and by its value the type of each setting.
-/// `*` stands for names of the user's own, null for any JSON.
+/// Returns the default configuration as JSON with an entry in each list and map, which shows every path and the type of each
+/// setting. `*` is the placeholder for custom names, null for any JSON.
 pub(crate) fn shape() -> Value {
     let any = || BTreeMap::from([("*".to_owned(), Secret::default())]);
     let entry = ModelEntry {
@@ -34,7 +34,7 @@ pub(crate) fn shape() -> Value {
     shape
 }
 
-/// What a name leads to from a part of the shape, with the name as it is spelled there.
+/// Returns the part of the shape under a name, with the correct spelling of the name.
 fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
     match shape {
         Value::Array(items) => {
@@ -54,7 +54,7 @@ fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
     }
 }
 
-/// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
+/// Whether two names differ only in spelling, such as `allowFrom`, `allow_from` and `ALLOW_FROM`.
 pub(super) fn is_same_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {
         name.bytes()
@@ -64,14 +64,14 @@ pub(super) fn is_same_name(a: &str, b: &str) -> bool {
     folded(a).eq(folded(b))
 }
 
-/// The names of a path, as they are written.
+/// Splits a path into its names, with their spelling.
 pub(crate) fn split(path: &str) -> Vec<String> {
     path.split(['.', '['])
         .map(|name| name.strip_suffix(']').unwrap_or(name).to_owned())
         .collect()
 }
 
-/// A path for people.
+/// Formats a path for people.
 pub(crate) fn join(path: &[impl AsRef<str>]) -> String {
     let mut joined = String::new();
     for name in path.iter().map(AsRef::as_ref) {
@@ -87,7 +87,8 @@ pub(crate) fn join(path: &[impl AsRef<str>]) -> String {
     joined
 }
 
-/// The names of a path to a setting, a section or an entry, spelled as in the settings. Kind Usage if there is none.
+/// Resolves a path to a setting, a section or an entry, with the correct spelling. An unknown path is an error of the kind
+/// Usage.
 pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
     let (shape, names) = (shape(), split(path));
     let mut at = &shape;
@@ -104,7 +105,7 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
     Ok(resolved)
 }
 
-/// What people write for a setting that has another name in other programs.
+/// Names of settings in other programs.
 const ALIASES: [(&str, &str); 9] = [
     ("cmd", "command"),
     ("model", "agents.defaults.model_name"),
@@ -117,7 +118,7 @@ const ALIASES: [(&str, &str); 9] = [
     ("token", "channels.telegram.token"),
 ];
 
-/// The path that was meant by an unknown one: with another name in the same section, else in any.
+/// Returns the probable correction of an unknown path, from the same section or else from any.
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let alias = ALIASES
         .iter()
@@ -152,14 +153,14 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     Some(join(found))
 }
 
-/// The paths of all settings outside lists and maps, and those of the lists and maps.
+/// Returns the paths of all settings outside lists and maps, and of the lists and maps themselves.
 pub(crate) fn all_settings() -> Vec<Vec<String>> {
     let mut found = Vec::new();
     list_settings(&shape(), &mut Vec::new(), &mut found);
     found
 }
 
-/// Collects the paths of all settings outside lists and maps, and those of the lists and maps.
+/// Collects the paths of [`all_settings`].
 fn list_settings(shape: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match shape {
         Value::Object(members) if !members.contains_key("*") => {
@@ -173,7 +174,7 @@ fn list_settings(shape: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<Stri
     }
 }
 
-/// The variables of the settings: `BANTAM_` and the path in capitals. Settings inside lists and maps have none.
+/// Returns the variables of the settings: `BANTAM_` and the path in capitals. Settings inside lists and maps have no variables.
 pub(super) fn variables(shape: &Value) -> BTreeMap<String, Vec<String>> {
     let mut paths = Vec::new();
     list_settings(shape, &mut Vec::new(), &mut paths);
@@ -181,7 +182,7 @@ pub(super) fn variables(shape: &Value) -> BTreeMap<String, Vec<String>> {
     paths.into_iter().map(|path| (name(&path), path)).collect()
 }
 
-/// What a text means as the value at a path of the settings: text needs no quotes, and a list may be written with commas.
+/// Parses text as the value at a path of the settings. Strings need no quotes, and a list may be written with commas.
 pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
     let setting = path
         .iter()
@@ -198,7 +199,7 @@ pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
     }
 }
 
-/// The value at a path; the names are spelled as in `value`.
+/// Returns the value at a path, whose names are spelled as in `value`.
 pub(crate) fn get<'a>(value: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a Value> {
     path.iter().try_fold(value, |at, name| match at {
         Value::Array(items) => items.get(name.as_ref().parse::<usize>().ok()?),
@@ -206,7 +207,7 @@ pub(crate) fn get<'a>(value: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a 
     })
 }
 
-/// Sets the value at a path; what is missing on the way is made. `None` if a list has no such place.
+/// Sets the value at a path, and creates missing sections. `None` if a list has no such index.
 pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Option<()> {
     let shape = shape();
     let (mut at, mut section) = (value, Some(&shape));
@@ -234,7 +235,7 @@ pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Op
     Some(())
 }
 
-/// Removes the value at a path, with the objects that held nothing else. `None` if there is none.
+/// Removes the value at a path, and objects that become empty. `None` if the value is missing.
 pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Option<()> {
     let (name, rest) = path.split_first()?;
     let name = name.as_ref();
@@ -259,7 +260,7 @@ pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Option<()> 
     Some(())
 }
 
-/// Renames the members of `value` that are settings in another spelling, and collects the paths of those that are none.
+/// Corrects the names of members of `value`, and collects the paths of unknown ones.
 pub(super) fn correct_names(
     shape: &Value,
     value: &mut Value,

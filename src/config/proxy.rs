@@ -1,12 +1,12 @@
-//! Chooses the proxy for a URL from the environment, as curl does, with two differences: upper and lower case names work
-//! for every scheme, and loopback addresses never go through a proxy, whose `localhost` is another machine.
+//! Chooses the proxy for a URL from the environment, as curl does, with two differences: upper and lower case names work for
+//! every scheme, and loopback addresses never use a proxy, because its `localhost` is another machine.
 
 use std::net::Ipv4Addr;
 
 use super::Env;
 use crate::http;
 
-/// The proxy for a URL; empty for a direct connection.
+/// Returns the proxy for a URL; empty for a direct connection.
 pub(crate) fn proxy(url: &str, env: &Env) -> String {
     let set = |name: &str| {
         let found = env
@@ -29,7 +29,7 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
     set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
 }
 
-/// The proxy and the certificates for requests to `url`; the `proxy` of an entry comes before the environment's.
+/// Returns the proxy and the certificates for requests to `url`. The `proxy` of an entry overrides the environment.
 pub(crate) fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings {
     let proxy = if proxy.is_empty() {
         self::proxy(url, env)
@@ -47,7 +47,7 @@ pub(crate) fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings
     }
 }
 
-/// The host of a URL, in lower case, without brackets and port.
+/// Returns the host of a URL, in lower case, without brackets and port.
 pub(crate) fn host(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -59,7 +59,7 @@ pub(crate) fn host(url: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// An address for people, without what may be a secret in it: the user and the password before its host, and its query.
+/// Formats an address for people, without possible secrets: user, password and query.
 pub(crate) fn shown(url: &str) -> String {
     let (address, query) = match url.split_once(['?', '#']) {
         Some((address, _)) => (address, "?..."),
@@ -77,7 +77,7 @@ fn is_loopback(host: &str) -> bool {
     loopback || matches!(host, "localhost" | "::1") || host.ends_with(".localhost")
 }
 
-/// Whether `NO_PROXY` lists the host: by name, by a parent domain, by network, or as `*`.
+/// Whether `NO_PROXY` lists the host, by name, parent domain or network, or as `*`.
 fn is_listed(host: &str, list: &str) -> bool {
     list.split([',', ' '])
         .map(str::trim)

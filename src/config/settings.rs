@@ -1,6 +1,6 @@
-//! The sections of config.json: a struct for each, with a field and a doc comment for each setting.
+//! The sections of config.json, with a struct for each section and a field with a doc comment for each setting.
 //!
-//! docs/settings.md is generated from the doc comments, whose words need no marks there.
+//! docs/settings.md is generated from the doc comments, which need no Markdown there.
 #![allow(clippy::doc_markdown)]
 
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use crate::message::Price;
 use crate::redact::Redact;
 use crate::secret::Secret;
 
-/// Declares a section: its struct, its defaults and its JSON. A field without a default has that of its type. A plain derived
-/// struct also reads a list, so that `"tools": ["exec"]` would set `tools.confirm`; a section takes objects only, and null for
-/// its defaults.
+/// Declares a section: its struct, its defaults and its JSON. A field without a default gets the default of its type. A plain
+/// derived struct would also read a list, so that `"tools": ["exec"]` would set `tools.confirm`; a section accepts only
+/// objects, and null for its defaults.
 macro_rules! section {
     ($(#[$meta:meta])* $name:ident {$(
         $(#[$note:meta])*
@@ -75,7 +75,7 @@ macro_rules! section {
 }
 
 section! {
-    /// All settings. Each has a default, so none is optional here.
+    /// All settings. Each has a default, so fields need no `Option`.
     Config {
         agents: Agents,
         model_list: Vec<ModelEntry>,
@@ -402,11 +402,11 @@ section! {
     }
 }
 
-/// Reads a list of texts and numbers, or a single one.
+/// Reads a list of strings and numbers, or a single one.
 fn list<'de, D: Deserializer<'de>, T: From<String>>(json: D) -> Result<Vec<T>, D::Error> {
     let items = match Value::deserialize(json)? {
         Value::Array(items) => items,
-        // Meant as JSON, and broken: no path, id or key begins like this.
+        // Refuses broken JSON; a path, id or key never begins like this.
         Value::String(text) if text.trim_start().starts_with(['[', '{', '"']) => {
             return Err(D::Error::custom(
                 "invalid type: string, expected a sequence",
@@ -422,7 +422,7 @@ fn list<'de, D: Deserializer<'de>, T: From<String>>(json: D) -> Result<Vec<T>, D
     items.into_iter().map(text).collect()
 }
 
-/// Writes values that may hold keys.
+/// Writes names with their values hidden, which may contain keys.
 fn hide<S: Serializer>(values: &Map<String, Value>, json: S) -> Result<S::Ok, S::Error> {
     json.collect_map(values.keys().map(|name| (name, "(set)")))
 }
@@ -432,7 +432,7 @@ fn hide_user<S: Serializer>(address: &str, json: S) -> Result<S::Ok, S::Error> {
     json.serialize_str(&shown(address))
 }
 
-/// Writes an address without its path, which some servers put keys in.
+/// Writes an address without its path, where some servers put keys.
 fn hide_path<S: Serializer>(address: &str, json: S) -> Result<S::Ok, S::Error> {
     let address = shown(address);
     let (scheme, rest) = address.split_once("://").unwrap_or(("", &address));

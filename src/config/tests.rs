@@ -1,4 +1,4 @@
-//! The reference in docs/settings.md has every setting and vendor, and each setting has its variable.
+//! Checks that docs/settings.md has every setting and vendor, and that each setting has its variable.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::vendors::{Protocol, VENDORS};
 use super::{Config, Env};
 use crate::error::Kind;
 
-/// Compares a section of the page with what it should be, or writes it when `BANTAM_BLESS` is set.
+/// Compares a section of the page with the expected lines, or writes it if `BANTAM_BLESS` is set.
 #[track_caller]
 fn section_is(name: &str, lines: &[String]) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
@@ -30,7 +30,7 @@ fn section_is(name: &str, lines: &[String]) {
     );
 }
 
-/// The settings of a struct in settings.rs: name, type and doc comment.
+/// Returns the settings of a struct in settings.rs: name, type and doc comment.
 fn fields(section: &str) -> Vec<[String; 3]> {
     let source = include_str!("settings.rs");
     let start = source.find(&format!("    {section} {{\n")).expect(section);
@@ -73,7 +73,7 @@ fn kind_for_people(kind: &str) -> &str {
     }
 }
 
-/// Adds the settings of a section with its heading, and those of the sections in it.
+/// Adds the settings of a section with its heading, and of the sections in it.
 fn describe(section: &str, path: &str, values: &Value, lines: &mut Vec<String>) {
     let (mut settings, mut inner) = (Vec::new(), Vec::new());
     for [name, kind, help] in fields(section) {

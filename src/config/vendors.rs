@@ -1,15 +1,15 @@
-//! The vendors of models: address, variables for the key, patterns of the default model.
+//! The vendors of models: address, variables for the key, and patterns of the default model.
 //!
-//! Addresses are the documented OpenAI-compatible ones. A vendor that is not listed works with an `api_base`.
+//! Addresses are the documented OpenAI-compatible ones. Unlisted vendors work with an `api_base`.
 
 use super::Env;
 
-/// How requests to a vendor are made.
+/// Protocol of requests to a vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// The OpenAI chat completions API.
     OpenAi,
-    /// The same, with another header for the key, and the model's name in the address.
+    /// The OpenAI API with another header for the key, and the model's name in the address.
     Azure,
     /// Anthropic's Messages API.
     Anthropic,
@@ -20,25 +20,25 @@ pub(crate) enum Protocol {
 pub(crate) struct Vendor {
     pub name: &'static str,
     pub protocol: Protocol,
-    /// Empty where every customer has their own.
+    /// Base address; empty if every customer has their own.
     pub base: &'static str,
-    /// Path of the list of models at the server's root; empty: `/models` below the base.
+    /// Path of the list of models at the server's root; if empty, the list is `/models` under the base.
     pub list: &'static str,
-    /// Variables of the key, the first set one counts; empty if no key is needed.
+    /// Variables of the key, of which the first set one is used; empty if no key is needed.
     pub keys: &'static [&'static str],
-    /// Patterns of the default model, the best first: `#` stands for a version, `*` for anything.
+    /// Patterns of the default model, the best first: `#` matches a version, `*` anything.
     pub prefer: &'static [&'static str],
-    /// The server is the user's own.
+    /// Whether users run the server themselves.
     pub is_local: bool,
 }
 
 impl Vendor {
-    /// The variable of the key to tell people; empty if no key is needed.
+    /// Returns the variable of the key for messages; empty if no key is needed.
     pub(crate) fn key_env(&self) -> &'static str {
         self.keys.first().copied().unwrap_or_default()
     }
 
-    /// The variable that holds a key.
+    /// Returns the variable that is set to a key.
     pub(crate) fn set_key(&self, env: &Env) -> Option<&'static str> {
         let is_set = |name: &&&str| env.get(**name).is_some_and(|key| !key.trim().is_empty());
         self.keys.iter().find(is_set).copied()
@@ -72,7 +72,7 @@ const fn local(name: &'static str, base: &'static str) -> Vendor {
 const OPENAI: &[&str] = &["gpt-#-luna", "gpt-#-mini", "gpt-#"];
 const OPEN_WEIGHTS: &[&str] = &["*gpt-oss-#b"];
 
-/// In the order in which their key variables are tried.
+/// Vendors in the order in which their key variables are tried.
 pub(crate) const VENDORS: &[Vendor] = &[
     hosted(
         "openai",
@@ -198,7 +198,7 @@ pub(crate) const VENDORS: &[Vendor] = &[
     },
 ];
 
-/// Other names of vendors: in other programs' files, and how their models' names begin.
+/// Other names of vendors, in other programs' files and in names of models.
 const ALIASES: [(&str, &str); 17] = [
     ("gpt", "openai"),
     ("claude", "anthropic"),
@@ -224,7 +224,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Vendor> {
     VENDORS.iter().find(|v| v.name == name)
 }
 
-/// Where a vendor's API is: Ollama's own variable moves Ollama, as it does for Ollama's other clients.
+/// Returns the address of a vendor's API. `OLLAMA_HOST` overrides Ollama's, as in its other clients.
 pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
     match env
         .get("OLLAMA_HOST")
@@ -235,8 +235,8 @@ pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
     }
 }
 
-/// Reads `HOST`, `HOST:PORT`, `:PORT` or a URL (<https://docs.ollama.com/faq>). A server listens on 0.0.0.0 for everybody;
-/// a client finds it at localhost.
+/// Parses `HOST`, `HOST:PORT`, `:PORT` or a URL (<https://docs.ollama.com/faq>). A server that listens on 0.0.0.0 is reached at
+/// localhost.
 fn ollama_base(host: &str) -> String {
     if let Some((scheme, rest)) = host.split_once("://") {
         let rest = rest.trim_end_matches("/v1");
@@ -261,7 +261,7 @@ fn ollama_base(host: &str) -> String {
     format!("http://{name}:{port}/v1")
 }
 
-/// The table's name for a vendor; for others, the name in lower case.
+/// Returns the table's name for a vendor; for others, the name in lower case.
 pub(crate) fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");
