@@ -1,4 +1,4 @@
-//! Reading and writing `cron/jobs.json`. Fields that other programs keep in it stay as they are.
+//! Reads and writes `cron/jobs.json`. Fields of other programs in it are preserved.
 
 use std::io::{ErrorKind, Read};
 
@@ -11,12 +11,12 @@ use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::text::{not_found, one_line, size};
 
-/// The most bytes of the file: a value of JSON may take many times its own size in memory.
+/// Maximum size of the file, in bytes; JSON may take many times its size in memory.
 const MAX_FILE: u64 = 8 << 20;
 
 #[derive(Default)]
 pub(super) struct JobsFile {
-    /// The file's other fields.
+    /// Other fields of the file.
     fields: Map<String, Value>,
     pub jobs: Vec<Job>,
 }
@@ -60,7 +60,7 @@ impl JobsFile {
         Ok(Self { fields, jobs })
     }
 
-    /// Replaces the file; on disk before this returns. The caller holds the lock.
+    /// Replaces the file, on disk before this returns. The caller owns the lock.
     pub(super) fn write(&self, home: &Home) -> Result<()> {
         let mut fields = self.fields.clone();
         fields.entry("version").or_insert(json!(1));
@@ -81,7 +81,7 @@ impl JobsFile {
             .map_err(|e| e.hint("free some space or repair the disk; the jobs are unchanged"))
     }
 
-    /// The job with this id, or with a name that no other job has.
+    /// Returns the job with this id, or with this name if it is unique.
     pub(super) fn find(&mut self, id: &str) -> Result<&mut Job> {
         let by_id = self.jobs.iter().position(|job| job.id() == id);
         let named: Vec<usize> = (0..self.jobs.len())

@@ -1,4 +1,4 @@
-//! The heartbeat: a built-in job that asks the agent at intervals to do what `agent/HEARTBEAT.md` says.
+//! The heartbeat: a built-in job that regularly asks the agent to work through `agent/HEARTBEAT.md`.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::paths::{TELEGRAM, telegram_chat};
 use crate::test_speed::paced;
 
-/// The id of its conversation and its runs.
+/// Id of its conversation and its runs.
 pub(crate) const ID: &str = "heartbeat";
 
-/// The job, whose answers go `to` a chat, or nowhere if that is empty. Its intervals count from 1970, so that a restart does
-/// not move them.
+/// Creates the job, whose answers go to the chat `to` unless that is empty. Its intervals count from 1970, so that a restart
+/// does not move them.
 pub(crate) fn job(minutes: u64, to: &str) -> Result<Job> {
     let chat = if to.is_empty() {
         to
@@ -28,13 +28,13 @@ pub(crate) fn job(minutes: u64, to: &str) -> Result<Job> {
     })))
 }
 
-/// The prompt for this file; `None` when it has only comments (`<!-- -->`), headings and empty lines.
+/// Returns the prompt for this file; `None` if it has only comments (`<!-- -->`), headings and empty lines.
 pub(crate) fn question(file: &str) -> Option<String> {
     let mut tasks = String::new();
     let mut left = file;
     while let Some((before, comment)) = left.split_once("<!--") {
         tasks.push_str(before);
-        // An unclosed comment runs to the end.
+        // An unclosed comment extends to the end.
         left = comment.split_once("-->").map_or("", |(_, after)| after);
     }
     tasks.push_str(left);

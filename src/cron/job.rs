@@ -1,6 +1,6 @@
-//! One job of the file: a JSON object, whose unknown fields are kept.
+//! One job of the file: a JSON object, whose unknown fields are preserved.
 //!
-//! The names are those that several agents share (`nextRunAtMs`); `null` and an empty text count as missing.
+//! Field names are shared with several other agents (`nextRunAtMs`); `null` and empty strings count as missing.
 
 use serde_json::{Value, json};
 
@@ -10,21 +10,21 @@ use crate::error::{Error, Result};
 use crate::text::one_line;
 use crate::timezone::Zone;
 
-/// The answer of a job that has nothing to send.
+/// Answer of a job without anything to send.
 pub(crate) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
 
-/// Whether an answer says that there is nothing to send, in any dress.
+/// Whether an answer is [`NOTHING_TO_REPORT`], ignoring formatting.
 pub(crate) fn is_quiet(answer: &str) -> bool {
     let bare = answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c));
     bare == NOTHING_TO_REPORT
 }
 
-/// A command that decides whether a job's message is asked.
+/// A command that decides whether a job's message is sent to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JobCheck {
-    /// It has the network of the tool `exec`.
+    /// A user's command, with the network of the tool `exec`.
     OfUser(String),
-    /// A model wrote it: it has no network, and `tools.confirm` can stop it.
+    /// A model's command, without network, which `tools.confirm` can stop.
     OfModel(String),
 }
 
@@ -38,7 +38,7 @@ impl JobCheck {
         }
     }
 
-    /// The fields of a job's payload.
+    /// Returns the fields of a job's payload.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let command = ("if", self.command().into());
         match self {
@@ -55,15 +55,15 @@ pub(crate) struct Job(pub(super) Value);
 /// Whether a job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Not before this time; never with `None`.
+    /// Due at this time; never if `None`.
     Later(Option<Millis>),
-    /// Once, however many of its times have passed.
+    /// Due now, once for all times that have passed.
     Now,
-    /// It should have run at this time, and all its times since are too long ago.
+    /// Was due at this time; all times since are also too long ago.
     Missed(Millis),
 }
 
-/// The most by which setting the clock back is a correction. Vixie cron draws the line at the same three hours.
+/// Maximum step back of the clock that counts as a correction; Vixie cron has the same limit of three hours.
 const CLOCK_CORRECTION: Millis = 3 * 3600 * 1000;
 
 impl Job {
@@ -75,7 +75,7 @@ impl Job {
         self.text("/id").unwrap_or_default()
     }
 
-    /// The name, else the message.
+    /// Returns the name, or else the message.
     pub(crate) fn name(&self) -> &str {
         self.text("/name").unwrap_or_else(|| self.message())
     }
@@ -88,7 +88,7 @@ impl Job {
         self.text("/payload/message").unwrap_or_default()
     }
 
-    /// Where the answer goes, as `telegram:CHAT`.
+    /// Returns the destination of the answer, as `telegram:CHAT`.
     pub(crate) fn to(&self) -> Option<String> {
         let (channel, chat) = self
             .text("/payload/channel")
@@ -96,7 +96,7 @@ impl Job {
         (self.0["payload"]["deliver"] == true).then(|| format!("{channel}:{chat}"))
     }
 
-    /// What the model is asked. A job whose answer goes to a chat may say that there is nothing to send.
+    /// Returns the message for the model. Jobs that answer to a chat may also report that there is nothing to send.
     pub(crate) fn question(&self) -> String {
         let message = self.message();
         if self.to().is_none() {
@@ -107,12 +107,12 @@ impl Job {
         )
     }
 
-    /// The model that answers, if it is not the configured one.
+    /// Returns the model that answers, if it is not the configured one.
     pub(crate) fn model(&self) -> Option<&str> {
         self.text("/payload/model")
     }
 
-    /// The command that decides whether the model is asked.
+    /// Returns the command that decides whether the model is asked.
     pub(crate) fn check(&self) -> Option<JobCheck> {
         let command = self.text("/payload/if")?.to_owned();
         Some(match self.text("/payload/ifBy") {
@@ -121,17 +121,17 @@ impl Job {
         })
     }
 
-    /// The conversation that the runs continue; without one, each starts its own.
+    /// Returns the conversation that the runs continue; if `None`, each run starts a new one.
     pub(crate) fn session(&self) -> Option<&str> {
         self.text("/payload/session")
     }
 
-    /// The zone of the schedule's times of day; without one, the zone of this machine.
+    /// Returns the zone of the schedule's times of day; if `None`, the zone of this machine.
     pub(crate) fn tz(&self) -> Option<&str> {
         self.text("/schedule/tz")
     }
 
-    /// As stored. Another program's may be wrong; [`Job::due`] checks it.
+    /// Returns the stored time, which another program may have written wrong; [`Job::due`] checks it.
     pub(crate) fn next_run(&self) -> Option<Millis> {
         self.0["state"]["nextRunAtMs"].as_i64()
     }
@@ -140,7 +140,7 @@ impl Job {
         self.0["state"]["lastRunAtMs"].as_i64()
     }
 
-    /// When a job that runs a single time has run.
+    /// Returns when a one-time job has run.
     pub(crate) fn ran_once(&self) -> Option<Millis> {
         match self.schedule() {
             Ok(Schedule::At(at)) => self.last_run().filter(|ran| *ran >= at),
@@ -148,7 +148,7 @@ impl Job {
         }
     }
 
-    /// `ok`, `error`, ...; empty before the first run.
+    /// Returns `ok`, `error` and so on; empty before the first run.
     pub(crate) fn last_status(&self) -> &str {
         self.text("/state/lastStatus").unwrap_or_default()
     }
@@ -183,7 +183,7 @@ impl Job {
         read.map_err(|what| Error::config(format!("the job {}: {what}", one_line(self.id(), 40))))
     }
 
-    /// The schedule for people: `every 5 minutes`, `30 7 * * * (Europe/Berlin)`.
+    /// Formats the schedule for people: `every 5 minutes`, `30 7 * * * (Europe/Berlin)`.
     pub(crate) fn when(&self, zone: &Zone) -> String {
         match self.schedule() {
             Err(_) => "?".to_owned(),
@@ -199,7 +199,7 @@ impl Job {
         }
     }
 
-    /// Whether the job is due at `now`. What should have run more than `grace` ago is missed.
+    /// Returns whether the job is due at `now`. A run that is more than `grace` late is missed.
     pub(crate) fn due(&self, now: Millis, grace: Millis, zone: &Zone) -> Result<Due> {
         if !self.is_enabled() {
             return Ok(Due::Later(None));
@@ -209,8 +209,8 @@ impl Job {
             Schedule::At(at) => Some(*at).filter(|at| self.last_run().is_none_or(|run| run < *at)),
             schedule => {
                 let upcoming = schedule.next(now, zone);
-                // A stored time that is not one of the schedule's is from before the schedule was changed; one that is later
-                // than the next was stored before the clock was set back.
+                // A stored time that does not fit the schedule is from before a change of the schedule; a later one than the
+                // next was stored before the clock was set back.
                 let stored = self
                     .next_run()
                     .filter(|at| schedule.next(at.saturating_sub(1), zone) == Some(*at));
@@ -229,7 +229,7 @@ impl Job {
         let Some(at) = planned.filter(|at| *at <= now) else {
             return Ok(Due::Later(planned));
         };
-        // Even without any grace, a gateway may wake up a little late.
+        // Allows at least a minute, because a gateway may wake up a little late.
         let oldest = at.max(now.saturating_sub(grace.max(60_000)));
         let is_recent = match &schedule {
             Schedule::At(_) => oldest == at,
@@ -238,7 +238,7 @@ impl Job {
         Ok(if is_recent { Due::Now } else { Due::Missed(at) })
     }
 
-    /// Stores when the job runs next after `now`. One for a single time that has passed is disabled.
+    /// Stores the next run after `now`. A one-time job in the past is disabled.
     pub(super) fn advance(&mut self, now: Millis, zone: &Zone) -> Result<()> {
         let schedule = self.schedule()?;
         let next = schedule.next(now, zone);
@@ -255,7 +255,7 @@ impl Job {
         }
     }
 
-    /// Stores how the last run stands.
+    /// Stores the status of the last run.
     pub(super) fn set_last(&mut self, run: &Run) {
         self.set_state("lastRunAtMs", run.at.into());
         self.set_state("lastStatus", run.status.name().into());
@@ -283,9 +283,9 @@ impl Job {
     }
 }
 
-/// Whether what was due up to the time of the last run counts as done at `now`. Of interest only for a run that seems to lie
-/// ahead, because the clock was set back since: a time of day is not repeated, unless the clock was off by more than a
-/// correction. What goes by elapsed time goes on by the new time, unless the run is nearer than its next time but one.
+/// Whether times up to the last run count as done at `now`. This matters only if the clock was set back, so that the run seems
+/// to be in the future. A time of day is not repeated, unless the step exceeds a correction. A schedule by elapsed time
+/// continues by the new time, unless the run is less than an interval ahead.
 fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
     let ahead = run.saturating_sub(now);
     if ahead <= 0 || !schedule.is_elapsing() {
@@ -297,7 +297,7 @@ fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
         .is_some_and(|(next, following)| ahead < following - next)
 }
 
-/// An interval in words, in the largest unit that it is whole in.
+/// Formats an interval in the largest unit that divides it.
 fn every(seconds: Millis) -> String {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     let unit = units.into_iter().find(|(long, _)| seconds % long == 0);

@@ -1,4 +1,4 @@
-//! The jobs of a home: listing and changing them, starting what is due, and finishing runs.
+//! The jobs of a home: lists and changes them, starts due runs, and finishes runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -24,39 +24,39 @@ use crate::timezone::Zone;
 pub(crate) struct Jobs {
     home: Home,
     runs: Runs,
-    /// The runs that are not over are messages there.
+    /// Unanswered messages, which include unfinished runs.
     messages: MessageStore,
-    /// The variables that name a time zone.
+    /// Environment variables of the time zone.
     env: BTreeMap<String, String>,
 }
 
-/// The work that is due.
+/// Due work.
 #[derive(Default)]
 pub(crate) struct Tick {
-    /// The runs that are due, and those that a crash kept from the inbox. They count as running.
+    /// Due runs, and runs whose message a crash has lost. Their status is `running`.
     pub started: Vec<DueRun>,
-    /// The jobs that were missed, each with the time it should have run at.
+    /// Missed jobs, each with its due time.
     pub missed: Vec<(Job, Millis)>,
-    /// The jobs whose last run was cut short too long ago to be resumed.
+    /// Jobs whose last run was interrupted too long ago to be resumed.
     pub interrupted: Vec<Job>,
-    /// When the next job is due.
+    /// Time of the next due job.
     pub next: Option<Millis>,
-    /// One sentence for each job whose schedule or zone is not valid.
+    /// One sentence for each job whose schedule or zone is invalid.
     pub broken: Vec<String>,
 }
 
-/// A run whose message is to be added to the inbox.
+/// A run whose message must be added to the inbox.
 pub(crate) struct DueRun {
     pub job: Job,
-    /// When it began.
+    /// Start of the run.
     pub at: Millis,
 }
 
-/// The channel of runs.
+/// Channel of runs.
 pub(crate) const CHANNEL: &str = "cron";
 
 impl DueRun {
-    /// What the message is named among those of its channel.
+    /// Returns the id of its message within the channel.
     pub(crate) fn name(&self) -> String {
         run_name(self.job.id(), self.at)
     }
@@ -66,19 +66,19 @@ fn run_name(job: &str, at: Millis) -> String {
     format!("{job}:{at}")
 }
 
-/// Where the run of a job is that counts as running.
+/// Location of a job's run with the status `running`.
 enum Place {
-    /// In the inbox.
+    /// Waiting in the inbox.
     Waiting,
-    /// Over, and this is how.
+    /// Finished, with its record.
     Over(Run),
-    /// A crash kept it from the inbox.
+    /// Missing, because of a crash before its message was added.
     Nowhere,
 }
 
-/// Nobody holds the lock for longer than a few writes take.
+/// Time to wait for the lock, which other processes need only for a few writes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// How soon to look again at a job that is due while it runs.
+/// Delay before the next check of a job that is due while it runs.
 const BUSY_RETRY: Millis = 60_000;
 
 impl Jobs {
@@ -95,7 +95,7 @@ impl Jobs {
         }
     }
 
-    /// The same with the messages of a program that has them in memory.
+    /// Replaces the messages by a program's own instance of the inbox.
     pub(crate) fn with_messages(self, messages: MessageStore) -> Self {
         Self { messages, ..self }
     }
@@ -104,7 +104,7 @@ impl Jobs {
         &self.home
     }
 
-    /// The zone of that name, else the zone of this machine.
+    /// Returns the zone with that name, or else the zone of this machine.
     pub(crate) fn zone(&self, name: Option<&str>) -> Result<Zone> {
         name.map_or_else(
             || Zone::local(&self.env),
@@ -112,7 +112,7 @@ impl Jobs {
         )
     }
 
-    /// The next times of a job, and the zone of its times of day.
+    /// Returns the next times of a job, and the zone of its times of day.
     pub(crate) fn upcoming(
         &self,
         job: &Job,
@@ -127,7 +127,7 @@ impl Jobs {
         Ok((zone, times))
     }
 
-    /// All jobs. Changes nothing.
+    /// Returns all jobs. Changes nothing.
     pub(crate) fn list(&self) -> Result<Vec<Job>> {
         let mut jobs = JobsFile::read(&self.home)?.jobs;
         for job in &mut jobs {
@@ -138,7 +138,7 @@ impl Jobs {
         Ok(jobs)
     }
 
-    /// The job with this id or name, as it is in the file.
+    /// Returns the job with this id or name, as stored in the file.
     pub(crate) fn find(&self, id: &str) -> Result<Job> {
         JobsFile::read(&self.home)?.find(id).cloned()
     }
@@ -149,7 +149,7 @@ impl Jobs {
         Ok(matches!(place, Some(Place::Waiting)))
     }
 
-    /// Every run on record, the oldest first, then those under way.
+    /// Returns all recorded runs, the oldest first, followed by the running ones.
     pub(crate) fn history(&self) -> Result<Vec<Run>> {
         let mut runs = self.runs.read()?;
         for job in self.list()? {
@@ -168,7 +168,7 @@ impl Jobs {
         })?;
         let mut fields = new.fields(&zone, now)?;
         self.edit(|file| {
-            // One that is named is removed and run by its name.
+            // A named job is removed and run by its name, so the name must be unique.
             let is_taken = |job: &Job| !new.name.trim().is_empty() && fields["name"] == job.name();
             if file.jobs.iter().any(is_taken) {
                 let name = one_line(&new.name, 60);
@@ -196,7 +196,7 @@ impl Jobs {
         })
     }
 
-    /// Enables or disables a job. An enabled one runs at its next time.
+    /// Enables or disables a job. An enabled job runs at its next time.
     pub(crate) fn set_enabled(&self, id: &str, enabled: bool, now: Millis) -> Result<Job> {
         self.edit(|file| {
             let job = file.find(id)?;
@@ -216,9 +216,9 @@ impl Jobs {
         })
     }
 
-    /// Starts what is due, finds what was missed or cut short, and when the next job is due. On disk before this returns; where
-    /// there is nothing to store, nothing is written. A run more than `grace` late is missed. `checking` are the names of the
-    /// runs whose checks are under way.
+    /// Starts due runs, finds missed and interrupted ones, and returns the time of the next due job. On disk before this
+    /// returns; unchanged jobs are not written. A run more than `grace` late is missed. `checking` are the names of runs whose
+    /// checks are running.
     pub(crate) fn tick(
         &self,
         now: Millis,
@@ -244,8 +244,8 @@ impl Jobs {
         Ok(tick)
     }
 
-    /// Finds out what became of the run of a job that counts as running. One that a crash kept from the inbox is started again,
-    /// or is interrupted if it began before `oldest`.
+    /// Updates a job whose status is `running`. A run without a message is started again, or marked as interrupted if it began
+    /// before `oldest`.
     fn look_for_run(
         &self,
         job: &mut Job,
@@ -272,7 +272,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Where the last run of a job is; `None` if it does not count as running.
+    /// Locates the last run of a job; `None` if its status is not `running`.
     fn place_of_run(&self, job: &Job) -> Result<Option<Place>> {
         if !job.is(RunStatus::Running) {
             return Ok(None);
@@ -294,7 +294,7 @@ impl Jobs {
         }))
     }
 
-    /// Ends what waits in the inbox of runs that began before `oldest`, because they were cut short long ago. Returns them.
+    /// Ends runs in the inbox that began before `oldest`, which were interrupted too long ago. Returns their messages.
     pub(crate) fn end_old(&self, oldest: Millis) -> Result<Vec<Inbound>> {
         let mut old = self.messages.all()?;
         old.retain(|message| matches!(&message.source, Source::Job(run) if run.at < oldest));
@@ -307,7 +307,7 @@ impl Jobs {
         Ok(old)
     }
 
-    /// Does with one job what a tick does, and returns when it is due next.
+    /// Updates one job during a tick, and returns when it is due next.
     fn check(
         &self,
         job: &mut Job,
@@ -339,11 +339,11 @@ impl Jobs {
         Ok(job.next_run())
     }
 
-    /// Records how a run ended. A job for a single time that went well is removed, if it says so. A run that had nothing to report
-    /// is not in the history. On disk when this returns; a repetition changes nothing.
+    /// Records the end of a run. A successful one-time job is removed if it has that option. Runs without anything to report
+    /// are not recorded. On disk when this returns; a repetition changes nothing.
     pub(crate) fn finish(&self, run: &JobRun, end: &RunEnd) -> Result<()> {
         if run.job == heartbeat::ID {
-            // It is in no file.
+            // The heartbeat is not in the file.
             return match end {
                 RunEnd::Answered(_) => self.record(&end.run(run, &run.name)),
                 _ => Ok(()),
@@ -352,7 +352,7 @@ impl Jobs {
         let _lock = self.lock()?;
         let file = JobsFile::read(&self.home);
         let jobs = file.as_ref().map_or(&[][..], |file| &file.jobs);
-        // It may have been removed meanwhile.
+        // The job may have been removed meanwhile.
         let job = jobs.iter().find(|job| job.id() == run.job);
         let name = job.map_or(run.name.clone(), |job| one_line(job.name(), 80));
         let ended = end.run(run, &name);
@@ -380,12 +380,12 @@ impl Jobs {
         file.write(&self.home)
     }
 
-    /// Records that the check of a job decided against its run: there is no turn and no history.
+    /// Records that the check of a job prevented its run, which has neither a turn nor a record.
     pub(crate) fn skip(&self, id: &str, why: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
         let found = file.jobs.iter_mut().find(|job| job.id() == id);
-        // It may have been removed meanwhile.
+        // The job may have been removed meanwhile.
         let Some(job) = found else { return Ok(()) };
         let checks = job.0["state"]["checks"].as_u64().unwrap_or_default() + 1;
         job.set_state("checks", checks.into());
@@ -404,7 +404,7 @@ impl Jobs {
         lock.map_err(|e| self.home.hinted(e))
     }
 
-    /// Reads, changes and writes the file under the lock, and tells the gateway. When `change` fails, nothing is written.
+    /// Reads, changes and writes the file under the lock, and notifies the gateway. If `change` fails, the file is unchanged.
     fn edit(&self, change: impl FnOnce(&mut JobsFile) -> Result<Job>) -> Result<Job> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;

@@ -1,8 +1,8 @@
-//! Scheduled jobs: `cron/jobs.json` holds them and how each stands, `cron/history.jsonl` what became of their runs.
+//! Scheduled jobs: `cron/jobs.json` contains the jobs and their state, `cron/history.jsonl` the results of runs.
 //!
-//! One rule keeps a job from running twice for one time: before a run begins, the job's next time and the status `running`
-//! are synced to `jobs.json` ([`Jobs::tick`]). The run itself is a message in the inbox, named by its job and this time, which is
-//! resumed after a crash like any other. Every change is made under one lock, so commands and a running gateway see each other's.
+//! Each due time runs a job at most once, because the job's next time and the status `running` are synced to `jobs.json` before
+//! the run begins ([`Jobs::tick`]). The run itself is a message in the inbox, named by its job and this time, and is resumed
+//! after a crash like other messages. One lock guards all changes, so commands and a running gateway see each other's.
 
 mod file;
 pub(crate) mod heartbeat;

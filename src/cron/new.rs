@@ -1,4 +1,4 @@
-//! A job to be added, and the fields it gets in `cron/jobs.json`.
+//! A new job, and its fields in `cron/jobs.json`.
 
 use serde_json::{Value, json};
 
@@ -9,40 +9,40 @@ use crate::paths::{TELEGRAM, session_name, telegram_chat};
 use crate::text::{one_line, size};
 use crate::timezone::Zone;
 
-/// The most bytes of a message: it goes out whole with each run.
+/// Maximum size of a message, in bytes; it is sent whole with each run.
 const MAX_MESSAGE: usize = 64 << 10;
 
-/// A job to be added.
+/// A job to add.
 #[derive(Clone, Debug)]
 pub(crate) struct NewJob {
-    /// Empty: the beginning of the message.
+    /// Name; if empty, the beginning of the message is used.
     pub name: String,
     pub message: String,
     pub when: When,
-    /// The zone of the times of day in `when`; empty: the zone of this machine.
+    /// Zone of the times of day in `when`; if empty, the zone of this machine.
     pub tz: String,
-    /// `telegram:CHAT`; empty: nowhere.
+    /// Destination of answers, `telegram:CHAT`; if empty, they are only recorded.
     pub to: String,
-    /// The conversation to continue; empty: each run starts a new one.
+    /// Conversation to continue; if empty, each run starts a new one.
     pub session: String,
-    /// The model that answers; empty: the configured one.
+    /// Model that answers; if empty, the configured one.
     pub model: String,
-    /// `None`: it is asked at each time.
+    /// Command that decides about each run; `None` runs always.
     pub check: Option<JobCheck>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum When {
-    /// As [`schedule::at`] reads it.
+    /// A time that [`schedule::at`] can parse.
     At(String),
-    /// Seconds.
+    /// Interval in seconds.
     Every(u64),
     /// A cron expression.
     Cron(String),
 }
 
 impl NewJob {
-    /// Checks the job and returns all its fields but the id. `timezone` is the zone of `tz`.
+    /// Checks the job and returns all its fields except the id. `zone` is the zone of `tz`.
     pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Value> {
         if now < EARLIEST {
             return Err(Error::failed(format!(

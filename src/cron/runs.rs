@@ -1,4 +1,4 @@
-//! The record of runs, `cron/history.jsonl`: each run that has ended, was cut short or was missed.
+//! The record of runs, `cron/history.jsonl`, with every finished, interrupted or missed run.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,14 +19,14 @@ use crate::text::one_line;
 pub(crate) enum RunStatus {
     Running,
     Ok,
-    /// It had nothing to report.
+    /// The run had nothing to report.
     Quiet,
     Error,
-    /// Its check decided against it.
+    /// The check of the job prevented the run.
     Skipped,
-    /// Its time passed while no gateway was running.
+    /// No gateway was running at its time.
     Missed,
-    /// The program ended before the run did, too long ago to resume it.
+    /// The program ended during the run, too long ago to resume it.
     #[serde(other)]
     Interrupted,
 }
@@ -45,20 +45,20 @@ impl RunStatus {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RunEnd {
     Answered(String),
-    /// It had nothing to report.
+    /// The run had nothing to report.
     Quiet,
-    /// The reason.
+    /// The run failed for this reason.
     Failed(String),
-    /// The program ended before the run did, too long ago to resume it.
+    /// The program ended during the run, too long ago to resume it.
     Interrupted,
 }
 
 impl RunEnd {
-    /// The record of a run that ends so now.
+    /// Creates the record of a run that ends now.
     pub(super) fn run(&self, run: &JobRun, name: &str) -> Run {
         let (status, answer, error) = match self {
             Self::Answered(answer) => (RunStatus::Ok, answer.as_str(), ""),
@@ -81,14 +81,14 @@ impl RunEnd {
 
 const CUT_SHORT: &str = "the program ended before the run did";
 
-/// A run, as its line in the record has it.
+/// A run, as recorded in a line.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Run {
     pub job: String,
-    /// The job's name, for when it is gone.
+    /// Name of the job, for display after the job is deleted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// When it began; for a missed run, when that was noticed.
+    /// Start of the run; for a missed run, the time when that was detected.
     #[serde(rename = "atMs")]
     pub at: Millis,
     pub status: RunStatus,
@@ -96,7 +96,7 @@ pub(crate) struct Run {
     pub ended: Option<Millis>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// The beginning of the answer, in one line.
+    /// Beginning of the answer, in one line.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub answer: String,
 }
@@ -119,7 +119,7 @@ impl Run {
         }
     }
 
-    /// The last run of a job, with another status than the job has.
+    /// Creates the record of a job's last run with this status.
     pub(crate) fn last(job: &Job, status: RunStatus) -> Self {
         Self::new(job, job.last_run().unwrap_or_default(), status)
     }
@@ -129,12 +129,12 @@ impl Run {
     }
 }
 
-/// Runs to remember.
+/// Maximum number of recorded runs.
 const KEPT_RUNS: usize = 300;
-/// Which items of the queue are runs.
+/// Kind of the queue items that are runs.
 const KIND: &str = "run";
 
-/// The runs on record: a queue that runs leave when enough newer ones are there.
+/// Recorded runs: a queue that drops the oldest runs.
 #[derive(Clone)]
 pub(super) struct Runs(Arc<Queue>);
 
@@ -144,7 +144,7 @@ impl Runs {
         Self(Arc::new(queue))
     }
 
-    /// All runs on record, the oldest first. Changes nothing.
+    /// Returns all recorded runs, the oldest first. Changes nothing.
     pub(super) fn read(&self) -> Result<Vec<Run>> {
         let entries = self.0.entries(KIND);
         let entries = entries.doing("reading the record of runs")?;
@@ -154,7 +154,7 @@ impl Runs {
             .collect())
     }
 
-    /// Records a run, or what became of one; on disk before this returns.
+    /// Adds or updates the record of a run, on disk before this returns.
     pub(super) fn record(&self, run: &Run) -> Result<()> {
         let new = entry(run);
         let others = self.0.entries(KIND)?.into_iter();

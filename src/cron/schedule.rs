@@ -1,8 +1,8 @@
-//! When a job runs: at a time, at intervals, or by a cron expression. Pure: the time is an argument.
+//! Schedules of jobs: a time, an interval, or a cron expression. The code is pure, with the time as an argument.
 //!
-//! Where clocks are set forward, a time that they skip counts as the first instant after it. Where they are set back, a time
-//! that they show twice counts the first time only. Expressions whose minutes or hours begin with `*` go by elapsed time and
-//! run through both, as in Vixie cron.
+//! If clocks are set forward, a skipped time counts as the first instant after it. If they are set back, a repeated time counts
+//! only the first time. Expressions whose minutes or hours begin with `*` follow elapsed time and ignore both, as in Vixie
+//! cron.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,15 +15,15 @@ use crate::timezone::{self, Zone};
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub(crate) type Millis = i64;
 
-/// 2025-01-01, older than this program: a clock that shows an earlier time is not set. Fixed, so that builds are reproducible.
+/// 2025-01-01, before this program was written; a clock before that is not set. Fixed, so that builds are reproducible.
 pub(crate) const EARLIEST: Millis = 1_735_689_600_000;
 
-/// When a job runs.
+/// Schedule of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Schedule {
-    /// Once.
+    /// Runs once.
     At(Millis),
-    /// Whenever a whole number of intervals has passed since `anchor`, so that a restart does not move it.
+    /// Runs whenever a whole number of intervals has passed since `anchor`, so that a restart does not move it.
     Every {
         interval: Millis,
         anchor: Millis,
@@ -31,7 +31,7 @@ pub(crate) enum Schedule {
     Cron(Cron),
 }
 
-/// A time before 1970 counts as 1970.
+/// Converts a time; times before 1970 become 1970.
 pub(crate) fn millis(time: SystemTime) -> Millis {
     Millis::try_from(
         time.duration_since(UNIX_EPOCH)
@@ -42,7 +42,7 @@ pub(crate) fn millis(time: SystemTime) -> Millis {
 }
 
 impl Schedule {
-    /// Goes by elapsed time and not by a time of day or a date.
+    /// Whether the schedule follows elapsed time instead of times of day or dates.
     pub(crate) fn is_elapsing(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -51,10 +51,10 @@ impl Schedule {
         }
     }
 
-    /// The first time after `after`, if there is one within the next nine years. `timezone` is the zone of an expression's
-    /// times of day.
+    /// Returns the first time after `after`, if it is within the next nine years. `zone` is the zone of an expression's times
+    /// of day.
     pub(crate) fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
-        // Within the calendar's range, whatever a file says.
+        // Limits invalid times in a file to the calendar's range.
         let after = after.clamp(-FARTHEST, FARTHEST);
         match self {
             Self::At(at) => Some(*at).filter(|at| *at > after),
@@ -73,22 +73,22 @@ impl Schedule {
 /// The year 9999.
 const FARTHEST: Millis = 253_402_300_799_000;
 
-/// The five fields of an expression, each a set of bits.
+/// Fields of a cron expression as bit sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cron {
     minutes: u64,
     hours: u64,
-    /// From bit 1.
+    /// Begins at bit 1.
     days: u64,
-    /// From bit 1.
+    /// Begins at bit 1.
     months: u64,
-    /// 0 is Sunday.
+    /// Bit 0 is Sunday.
     weekdays: u64,
-    /// The expression restricts both the days of the month and those of the week: either is enough. Else both have to fit.
+    /// The expression restricts both days of the month and weekdays, so either must match; otherwise both must match.
     either_day: bool,
-    /// Goes by elapsed time.
+    /// Follows elapsed time.
     elapsing: bool,
-    /// The hours begin with `*`: what the clocks skip is not made up for.
+    /// The hours begin with `*`, so times that the clocks skip are not made up for.
     any_hour: bool,
 }
 
@@ -98,11 +98,11 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const FIELDS: &str = "five fields: minute (0-59), hour (0-23), day (1-31), month (1-12), weekday (0-7), such as \"30 7 * * mon-fri\"";
 const DAY: i64 = 86_400;
-/// February 29 is at most eight years from the next.
+/// Maximum distance between two matching days: eight years, between two February 29ths.
 const MOST_DAYS: i64 = 9 * 366;
 
 impl Cron {
-    /// Reads an expression: five fields with lists, ranges, steps and names, or one of the words that begin with `@`.
+    /// Parses an expression: five fields with lists, ranges, steps and names, or a word that begins with `@`.
     pub(crate) fn parse(expr: &str) -> Result<Self> {
         let expr = expr.trim();
         let plain = match expr.to_ascii_lowercase().as_str() {
@@ -134,7 +134,7 @@ impl Cron {
             hours: field("hour", hours, (0, 23), &[])?,
             days: field("day", days, (1, 31), &[])?,
             months: field("month", months, (1, 12), &MONTHS)?,
-            // 7 is Sunday, too.
+            // 7 is also Sunday.
             weekdays: (weekdays_set | weekdays_set >> 7) & 0x7f,
             either_day: !days.starts_with('*') && !weekdays.starts_with('*'),
             elapsing: minutes.starts_with('*') || hours.starts_with('*'),
@@ -142,12 +142,12 @@ impl Cron {
         })
     }
 
-    /// Goes from day to day, and to each change of the clocks: between them, walls and instants run side by side.
+    /// Returns the next match, searching per day and per clock change. Between these, wall time and instants advance together.
     fn next(&self, after: i64, zone: &Zone) -> Option<i64> {
         let end = after + MOST_DAYS * DAY;
-        // No change is of two days, so whatever the clocks show a second time now, they have shown since then.
+        // Clock changes are shorter than two days, so any wall time that is shown again was first shown after this.
         let mut from = after - 2 * DAY;
-        // Every wall before this one has been shown, or leapt over.
+        // Clocks have shown or skipped every wall time before this one.
         let mut passed = from + i64::from(zone.offset_at(from));
         while from < end {
             let offset = i64::from(zone.offset_at(from));
@@ -170,7 +170,7 @@ impl Cron {
         None
     }
 
-    /// The first wall that fits, from `start` on and before `end`.
+    /// Returns the first matching wall time from `start` on and before `end`.
     fn first(&self, start: i64, end: i64) -> Option<i64> {
         let mut at = start + (-start).rem_euclid(60);
         while at < end {
@@ -210,7 +210,7 @@ fn shown(text: &str) -> String {
     crate::text::one_line(text, 40)
 }
 
-/// One field: a list of `*`, `n`, `n-m`, each with `/step` or without. Names stand for numbers from `low` on.
+/// Parses one field: a list of `*`, `n`, `n-m`, each with an optional `/step`. Names are numbered from `low` on.
 fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Result<u64> {
     let wrong = |part: &str| {
         Error::usage(format!(
@@ -239,7 +239,7 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
             _ if range == "*" => (low, high),
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
-                // "fri-sun": Sunday ends the week as well.
+                // "fri-sun" ends with Sunday as day 7.
                 (
                     first,
                     if last == 0 && high == 7 && first > 0 {
@@ -267,8 +267,8 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
     Ok(set)
 }
 
-/// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `timezone` (`2026-03-29T02:30`), the next such time
-/// of day (`18:00`), or a time from now (`+20m`, `+1h30m`; s, m, h, d).
+/// Parses a single time: RFC 3339, local time in `zone` (`2026-03-29T02:30`), the next occurrence of a time of day (`18:00`),
+/// or a time from now (`+20m`, `+1h30m`; s, m, h, d).
 pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
@@ -288,7 +288,7 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     })
 }
 
-/// When clocks in `timezone` next show `18:00`.
+/// Returns when clocks in `zone` next show a time such as `18:00`.
 fn next_time_of_day(text: &str, now: Millis, zone: &Zone) -> Option<Millis> {
     let today = zone.stamp(now / 1000);
     let (wall, _) = timezone::parse_time(&format!("{}T{text:0>5}", today.get(..10)?))?;
@@ -296,7 +296,7 @@ fn next_time_of_day(text: &str, now: Millis, zone: &Zone) -> Option<Millis> {
     times.into_iter().find(|at| *at > now)
 }
 
-/// Reads an interval, in seconds: `300`, `5m` or `1h30m`.
+/// Parses an interval to seconds: `300`, `5m` or `1h30m`.
 pub(crate) fn interval(text: &str) -> Result<u64> {
     let seconds = text
         .parse()
@@ -308,7 +308,7 @@ pub(crate) fn interval(text: &str) -> Result<u64> {
     })
 }
 
-/// `1h30m` in milliseconds.
+/// Parses `1h30m` to milliseconds.
 fn span_millis(text: &str) -> Option<Millis> {
     let mut total: i64 = 0;
     let mut left = text;

@@ -1,4 +1,4 @@
-//! When jobs are due, what clocks that jump do to them, and what is left of a run that was cut short anywhere.
+//! Due times of jobs, clocks that jump, and runs interrupted at any point.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,14 +23,14 @@ fn job(value: Value) -> Job {
     Job(value)
 }
 
-/// Every day at 8.
+/// A job that runs every day at 8.
 fn daily(next: &Value) -> Job {
     job(
         json!({"id": "a", "enabled": true, "schedule": {"kind": "cron", "expr": "0 8 * * *"}, "state": {"nextRunAtMs": next}}),
     )
 }
 
-/// Whether it is due at `now`, after a last run at that time.
+/// Returns whether the job is due at `now`, after a last run at that time.
 fn due(job: &Job, now: Millis, last_run: Option<Millis>) -> Due {
     let mut job = job.clone();
     if let Some(at) = last_run {
@@ -47,7 +47,7 @@ fn a_run_that_was_missed_is_made_up_for_once_or_recorded() {
     assert_eq!(due(&job, eight, None), Due::Now);
     assert_eq!(due(&job, eight + HOUR, None), Due::Now);
     assert_eq!(due(&job, eight + HOUR + MINUTE, None), Due::Missed(eight));
-    // Days later, but within the grace of another of its times.
+    // Days later, but within the grace time of another run.
     assert_eq!(due(&job, eight + 5 * DAY + MINUTE, None), Due::Now);
     assert_eq!(
         due(&job, eight + 5 * DAY - MINUTE, None),
@@ -59,7 +59,7 @@ fn a_run_that_was_missed_is_made_up_for_once_or_recorded() {
 #[test]
 fn a_clock_that_jumps_runs_a_job_at_most_once() {
     let eight = 100 * DAY + 8 * HOUR;
-    // Ran at eight; then the clock went back by two hours.
+    // Ran at eight; then the clock was set back by two hours.
     let job = daily(&json!(eight + DAY));
     assert_eq!(
         due(&job, eight - HOUR, Some(eight)),
@@ -69,13 +69,13 @@ fn a_clock_that_jumps_runs_a_job_at_most_once() {
         due(&job, eight + MINUTE, Some(eight)),
         Due::Later(Some(eight + DAY))
     );
-    // The clock was a year ahead, and has been corrected.
+    // The clock was a year ahead, and was corrected.
     let job = daily(&json!(eight + 365 * DAY));
     assert_eq!(
         due(&job, eight - HOUR, Some(eight + 364 * DAY)),
         Due::Later(Some(eight))
     );
-    // Another program has run it and not stored its next time.
+    // Another program has run the job without storing its next time.
     assert_eq!(
         due(&daily(&json!(eight)), eight + MINUTE, Some(eight + 5)),
         Due::Later(Some(eight + DAY))
@@ -91,12 +91,12 @@ fn what_goes_by_what_elapses_does_not_sleep_until_an_old_time_comes_again() {
     ] {
         let next = json!({"nextRunAtMs": ran + 10 * MINUTE});
         let job = job(json!({"id": "a", "schedule": schedule, "createdAtMs": 0, "state": next}));
-        // By a hair: it is not run twice for one time.
+        // A step of less than a second repeats no run.
         assert_eq!(
             due(&job, ran - 500, Some(ran + 2)),
             Due::Later(Some(ran + 10 * MINUTE))
         );
-        // By two hours, by a year, to the beginning: it runs within one interval, and not at once.
+        // After steps of two hours, a month, or to the beginning, the job runs within one interval, but not immediately.
         for back in [2 * HOUR, 30 * DAY, 100 * DAY] {
             let now = ran + MINUTE - back;
             assert_eq!(
@@ -185,7 +185,7 @@ fn last_error(job: &Job) -> &str {
         .unwrap_or_default()
 }
 
-/// A home of its own for a test, removed at the end.
+/// A private home for a test, removed at the end.
 struct Scratch {
     home: Home,
     jobs: Jobs,
@@ -223,7 +223,7 @@ impl Scratch {
         self.jobs.tick(now, HOUR, &BTreeSet::new()).unwrap()
     }
 
-    /// The unanswered messages, as another program sees them.
+    /// Returns the unanswered messages like another program.
     fn messages(&self) -> MessageStore {
         MessageStore::new(Arc::new(Queue::of_home(&self.home)))
     }
@@ -240,7 +240,7 @@ impl Scratch {
         id
     }
 
-    /// Runs what is due at `now`, as the gateway does, and returns the ids.
+    /// Runs due jobs at `now` like the gateway, and returns the ids.
     fn run_due(&self, now: Millis) -> Vec<String> {
         let ended = |due: &DueRun| {
             let end = RunEnd::Answered(String::new());
@@ -294,7 +294,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
     assert_eq!(scratch.tick(first - 1).next, Some(first));
     assert_eq!(scratch.stored(), before, "looking writes nothing");
 
-    // A crash before the run is stored: nothing has happened.
+    // A crash before the run is stored has no effect.
     fs_err::write(scratch.new_file(), "{ half").unwrap();
     let tick = scratch.tick(first);
     assert_eq!(
@@ -303,7 +303,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
     );
     assert!(!scratch.new_file().exists());
     assert_eq!(scratch.statuses(), [RunStatus::Running]);
-    // A crash before its message is in the inbox: it is started again, unless its check is under way.
+    // A crash before its message is in the inbox starts the run again, unless its check is running.
     let [started] = &tick.started[..] else {
         panic!("one run is due")
     };
@@ -312,14 +312,14 @@ fn a_due_run_begins_once_whatever_the_crash() {
     let checking = BTreeSet::from([started.name()]);
     let checked = scratch.jobs.tick(first + 1, HOUR, &checking).unwrap();
     assert!(checked.started.is_empty());
-    // It is due again, and still waits.
+    // The job is due again while its run waits.
     let message = scratch.add_message(started);
     let busy = scratch.tick(first + 11 * MINUTE);
     assert_eq!(
         (busy.started.len(), busy.next),
         (0, Some(first + 12 * MINUTE))
     );
-    // It was answered, and nothing recorded.
+    // The run was answered without a record.
     scratch.messages().finish(&[message]).unwrap();
     assert_eq!(scratch.jobs.list().unwrap()[0].last_status(), "quiet");
     let tick = scratch.tick(first + 2);
@@ -329,7 +329,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
     );
     assert_eq!(scratch.statuses(), []);
 
-    // Many times were missed: one run. A clock set back repeats none.
+    // Many missed times cause one run. A clock set back repeats none.
     let later = first + 55 * MINUTE;
     assert_eq!(scratch.run_due(later), [id.as_str()]);
     for back in [0, 4 * MINUTE] {
@@ -343,7 +343,7 @@ fn a_run_that_was_cut_short_long_ago_is_interrupted_once() {
     let scratch = Scratch::new("interrupted");
     scratch.add(When::Every(600));
     let first = START + 10 * MINUTE;
-    // Before its message was in the inbox, and after that.
+    // Interrupted before its message was in the inbox, and after that.
     assert_eq!(scratch.tick(first).started.len(), 1);
     let tick = scratch.tick(first + 2 * HOUR);
     assert_eq!((tick.started.len(), tick.interrupted.len()), (1, 1));
@@ -366,7 +366,7 @@ fn a_run_that_ended_before_its_job_knew_is_not_repeated() {
     let running = scratch.stored();
     let end = RunEnd::Failed("no answer".to_owned());
     scratch.jobs.finish(&run_of(&due), &end).unwrap();
-    // A crash between the record and the file.
+    // A crash between writing the record and the file.
     fs_err::write(scratch.home.cron_jobs(), running).unwrap();
     assert!(scratch.tick(START + 10 * MINUTE + 6).started.is_empty());
     assert_eq!(
@@ -459,7 +459,7 @@ fn a_jump_forwards_runs_each_job_at_most_once() {
     let mut now = START + 65 * MINUTE;
     assert_eq!(scratch.run_due(now), [every.as_str(), &daily, &stars]);
     assert!(scratch.run_due(now + 10).is_empty());
-    // By days.
+    // A step of days.
     now += 3 * DAY + 1;
     assert_eq!(scratch.run_due(now), [every.as_str(), &daily, &stars]);
     assert!(scratch.run_due(now + 10).is_empty());
@@ -472,7 +472,7 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
     let daily = scratch.add(When::Cron("0 9 * * *".into()));
     let now = START + HOUR;
     assert_eq!(scratch.run_due(now), [every.as_str(), &daily]);
-    // By two hours: the interval goes on at once, and nine o'clock has been served.
+    // After a step of two hours, the interval continues immediately, and nine o'clock is not repeated.
     let mut ran = 0;
     for minute in 0..120 {
         let due = scratch.run_due(now + (minute - 119) * MINUTE);
@@ -481,7 +481,7 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
     }
     assert!((11..=12).contains(&ran), "{ran} runs in two hours");
     assert_eq!(scratch.run_due(now + DAY), [every.as_str(), &daily]);
-    // By a month: nothing waits for it to pass again.
+    // After a step of a month, jobs run by the new time.
     let then = now - 30 * DAY;
     assert!(scratch.run_due(then + 1).is_empty());
     assert_eq!(scratch.run_due(then + 10 * MINUTE), [every]);
@@ -570,7 +570,7 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     let bytes = fs_err::read(scratch.home.cron_history()).unwrap();
     for cut in 0..=bytes.len() {
         fs_err::write(scratch.home.cron_history(), &bytes[..cut]).unwrap();
-        // A header, and a line for each run.
+        // One header line, and one line per run.
         let whole = bytes[..cut]
             .iter()
             .filter(|byte| **byte == b'\n')
@@ -622,7 +622,7 @@ fn a_new_job_needs_a_clock_that_is_set() {
     }
 }
 
-/// Runs what is due every five minutes of three days in Berlin, and returns how often.
+/// Runs due jobs every five minutes for three days in Berlin, and returns the number of runs.
 fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
     let scratch = Scratch::new(name);
     let [name, to, session] = [(); 3].map(|()| String::new());

@@ -1,4 +1,4 @@
-//! Hard cases of the calendar, and a second implementation to compare with.
+//! Hard cases of the calendar, and a second implementation for comparison.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ fn zone(name: &str) -> Zone {
 
 const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 const LORD_HOWE: &str = "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0";
-/// Set back at one past midnight, into the day before, as Newfoundland did until 2011.
+/// Clocks set back at one past midnight, into the day before, as in Newfoundland until 2011.
 const ST_JOHNS: &str = "NST3:30NDT,M3.2.0/0:01,M11.1.0/0:01";
 
 fn unix(text: &str) -> i64 {
     at(text, 0, &Zone::utc()).unwrap() / 1000
 }
 
-/// The next times after `after`, as clocks show them.
+/// Returns the next times after `after`, in local time.
 fn runs(expr: &str, zone: &Zone, after: &str, count: usize) -> Vec<String> {
     let schedule = Schedule::Cron(Cron::parse(expr).unwrap());
     let mut now = at(after, 0, zone).unwrap();
@@ -280,18 +280,18 @@ fn a_single_time_is_read_in_four_ways() {
     }
 }
 
-/// A second implementation, as simple as can be: every minute is looked at, in order.
+/// A second implementation, as simple as possible, which checks every minute in order.
 mod walk {
     use super::*;
 
-    /// Which minutes, hours, days, months and weekdays fit.
+    /// Matching minutes, hours, days, months and weekdays.
     struct Slow {
         fields: [[bool; 60]; 5],
         stars: [bool; 5],
     }
 
     impl Slow {
-        /// Only digits, `*`, lists, ranges and steps.
+        /// Supports only digits, `*`, lists, ranges and steps.
         fn new(expr: &str) -> Self {
             let mut slow = Self {
                 fields: [[false; 60]; 5],
@@ -364,7 +364,7 @@ mod walk {
             let mut shown = wall(start);
             let mut offset = 0;
             for unix in (start + 60..end).step_by(60) {
-                // No zone of these changes within a quarter of an hour but on its first or second minute.
+                // Within a quarter of an hour, these zones change only in its first two minutes.
                 if unix % 900 <= 60 {
                     offset = i64::from(zone.offset_at(unix));
                 }
