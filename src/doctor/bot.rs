@@ -1,4 +1,4 @@
-//! The bot: whether Telegram accepts its token, and what keeps messages from it.
+//! Checks whether Telegram accepts the bot's token, and what prevents it from getting messages.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::telegram::api::{Api, Failure};
 use crate::text::{counted, one_line};
 
 const NAME: &str = "telegram";
-/// For all requests together.
+/// Time limit of all requests together.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks Telegram about the bot. `allowed` is the number of users who may talk to it.
@@ -22,7 +22,7 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
         Err(e) => return vec![failed(&e)],
     };
     let name = one_line(me["username"].as_str().unwrap_or_default(), 64);
-    // Bot API, `User.can_read_all_group_messages`: whether the privacy mode is off.
+    // Bot API, `User.can_read_all_group_messages`: true if the privacy mode is off.
     let groups = if me["can_read_all_group_messages"] == true {
         "all messages"
     } else {

@@ -1,9 +1,9 @@
-//! Three commands that try to break out of the sandbox on this machine, at its files, its network and its processes, run exactly
-//! as the model's commands are.
+//! Three commands that try to break out of the sandbox on this machine (files, network, processes), run exactly like the
+//! model's commands.
 //!
-//! All run twice: first as a plain child of this program, as a control; then in the sandbox, where they must have no effect.
-//! This process checks the effects: in its own file, at its own port, and on a process that it started. What they print
-//! counts only if it contains a secret. Each has a time limit, and one that does not end in the sandbox proves nothing.
+//! All run twice: as plain children of this program, as a control, and then in the sandbox, where they must have no effect.
+//! This process checks the effects: in its own file, at its own port, and on a process that it started. Their output counts
+//! only if it contains a secret. Each has a time limit; a command that does not end in the sandbox proves nothing.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -30,7 +30,7 @@ use crate::worker::protocol::Termination;
 
 const NAME: &str = "break-out";
 
-/// What the commands run with.
+/// Environment of the commands.
 pub(crate) struct Subject<'a> {
     pub home: &'a Home,
     pub workers: &'a Workers,
@@ -39,13 +39,13 @@ pub(crate) struct Subject<'a> {
     pub network: Network,
 }
 
-/// Connects with whichever tool there is.
+/// Connects with any available tool.
 const TCP: &str = r#"
 if command -v bash; then bash -c '3<>"/dev/tcp/127.0.0.1/$PORT"'
 elif command -v python3; then python3 -c 'import os, socket; socket.create_connection(("127.0.0.1", int(os.environ["PORT"])), 2)'
 else nc -w 1 127.0.0.1 "$PORT" </dev/null; fi"#;
 
-/// What each tries, and its command.
+/// Description and command of each attempt.
 const BREAK_OUTS: [(&str, &str); 3] = [
     (
         "read or change a file beside config.json",
@@ -58,20 +58,20 @@ const BREAK_OUTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// What one command did.
+/// Result of one command.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     had_effect: bool,
-    /// Within the time limit.
+    /// Whether it ended within the time limit.
     ended: bool,
 }
 
 type Attempts = [Attempt; BREAK_OUTS.len()];
 type Variables = Vec<(String, String)>;
-/// Runs a command, and returns what it printed and whether it ended within the time limit.
+/// Runs a command, and returns its output and whether it ended within the time limit.
 type RunCommand<'a> = &'a dyn Fn(&str, Variables) -> Result<(Vec<u8>, bool)>;
 
-/// Lets the commands try.
+/// Runs the attempts.
 pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
     let dir = &subject.workers.workspace().real;
     let limit = Duration::from_secs(LIMIT_SECS);
@@ -90,7 +90,7 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
     Ok(summarize(checks))
 }
 
-/// One line for all attempts that were stopped, and one for each other.
+/// Combines all stopped attempts into one line.
 fn summarize(mut checks: Vec<Check>) -> Vec<Check> {
     let count = checks.len();
     checks.retain(|check| check.outcome != Outcome::Ok);
@@ -103,7 +103,7 @@ fn summarize(mut checks: Vec<Check>) -> Vec<Check> {
     checks
 }
 
-/// `is_open`: the configuration opens to commands what this one tries to reach.
+/// Judges one attempt. `is_open` means that the configuration allows commands to reach its target.
 fn judge(tries: &str, is_open: bool, bare: Attempt, sandboxed: Attempt) -> Check {
     if sandboxed.had_effect && is_open {
         return Check::info(
@@ -132,7 +132,7 @@ fn judge(tries: &str, is_open: bool, bare: Attempt, sandboxed: Attempt) -> Check
     Check::ok(NAME, format!("{tries}: stopped"))
 }
 
-/// Runs a command as this program's own child: the control.
+/// Runs a command as a plain child, for the control.
 fn run_bare(
     dir: &Path,
     command: &str,
@@ -167,7 +167,7 @@ fn run_bare(
     Ok((printed, ended))
 }
 
-/// Makes what the commands attack, runs them all, and removes it.
+/// Creates the targets of the commands, runs them all, and removes the targets.
 fn attack(subject: &Subject, run: RunCommand) -> Result<Attempts> {
     let mark = format!(".bantam-doctor-{}-{}", std::process::id(), random());
     let dir = subject.home.root().join(mark);
@@ -182,7 +182,7 @@ fn attempts(subject: &Subject, dir: &Path, run: RunCommand) -> Result<Attempts> 
     storage::write_new(&outside, content.as_bytes())?;
     let tcp = TcpListener::bind(("127.0.0.1", 0))?;
     tcp.set_nonblocking(true)?;
-    // It ends with its input.
+    // The target process ends with its input.
     let mut victim = child::command(Path::new(child::SHELL));
     victim
         .args(["-c", "read -r line"])
@@ -203,7 +203,7 @@ fn attempts(subject: &Subject, dir: &Path, run: RunCommand) -> Result<Attempts> 
         printed.extend(text);
         ended.push(in_time);
     }
-    // What kills it arrives before the end of its input.
+    // A kill arrives before the end of its input.
     drop(victim.stdin.take());
     let is_killed = victim.wait()?.signal().is_some();
     let is_changed = fs_err::read(&outside).ok().as_deref() != Some(content.as_bytes());
@@ -218,7 +218,7 @@ fn attempts(subject: &Subject, dir: &Path, run: RunCommand) -> Result<Attempts> 
     }))
 }
 
-/// The standard library's hash keys are its only source of randomness.
+/// Returns a random string; hash keys are the standard library's only source of randomness.
 fn random() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }

@@ -1,4 +1,4 @@
-//! The home directory: who can read and change it, its configuration and its conversations.
+//! Checks the home directory: its permissions, its configuration and its conversations.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::session;
 use crate::storage::segments::{self, Part};
 use crate::text::counted;
 
-/// `$BANTAM_HOME` itself.
+/// Checks `$BANTAM_HOME` itself.
 pub(crate) fn directory(home: &Home) -> Check {
     const NAME: &str = "home";
     const ELSEWHERE: &str = "export BANTAM_HOME=/a/directory/you/can/write";
@@ -51,7 +51,7 @@ pub(crate) fn directory(home: &Home) -> Check {
     }
 }
 
-/// `config.json`, as `loaded`; `exists` is whether there is such a file.
+/// Checks `config.json`, as `loaded`; `exists` is whether the file exists.
 pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
@@ -72,7 +72,7 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
             )
             .collect(),
     };
-    // A user who can write it chooses the key's command, the sandbox and the model.
+    // A user who can write it can choose the key's command, the sandbox and the model.
     if let Ok(meta) = fs_err::metadata(&path) {
         if meta.mode() & 0o022 != 0 {
             let found = format!(
@@ -91,7 +91,7 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
     checks
 }
 
-/// The notes, and their copy.
+/// Reports copies of notes.
 pub(crate) fn notes(home: &Home) -> Option<Check> {
     let kept = home.notes_copy();
     let copied = segments::entries(&kept).unwrap_or_default().len();
@@ -103,7 +103,7 @@ pub(crate) fn notes(home: &Home) -> Option<Check> {
     (copied > 0).then(|| Check::ok("memory", found))
 }
 
-/// Checks the live lines of every conversation and repairs none. An archived segment may have damage that was left behind.
+/// Checks the live segment of every conversation without repairs. Archived segments may contain known damage.
 pub(crate) fn sessions(home: &Home) -> Vec<Check> {
     const NAME: &str = "sessions";
     let dir = home.sessions();

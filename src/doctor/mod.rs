@@ -1,6 +1,6 @@
 //! Checks of this installation, each with at most one fix.
 //!
-//! The sandbox is tried ([`break_out`]), not judged by its settings. Doctor repairs and changes nothing.
+//! The sandbox is tested by attacks ([`break_out`]), not judged by its settings. Doctor changes nothing.
 
 pub(crate) mod bot;
 pub(crate) mod break_out;
@@ -17,19 +17,19 @@ use crate::text::{one_line, printable};
 pub(crate) enum Outcome {
     Ok,
     Fail,
-    /// Not configured, not possible here, or as the user wants it.
+    /// Not configured, not possible here, or chosen by the user.
     Info,
 }
 
-/// What one check found.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
     pub outcome: Outcome,
     pub name: &'static str,
     pub found: String,
-    /// What to do about it: a command to copy, or a sentence.
+    /// Suggested fix: a command to copy, or a sentence.
     pub fix: Option<String>,
-    /// The kind of the error that it tells of.
+    /// Kind of the reported error.
     pub cause: Option<Kind>,
 }
 
@@ -56,7 +56,7 @@ impl Check {
         Self::new(Outcome::Info, name, found)
     }
 
-    /// A failure whose fix is the error's hint.
+    /// Creates a failure whose fix is the error's hint.
     pub(crate) fn of_error(name: &'static str, error: Error) -> Self {
         Self {
             fix: error.hint,
@@ -65,13 +65,13 @@ impl Check {
         }
     }
 
-    /// With this fix, unless an error's hint says what to do.
+    /// Adds this fix, unless the check already has one.
     pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix.get_or_insert_with(|| fix.into());
         self
     }
 
-    /// The line that tells the result.
+    /// Returns the line with the result.
     pub(crate) fn line(&self) -> String {
         let word = match self.outcome {
             Outcome::Ok => "ok",
@@ -81,7 +81,7 @@ impl Check {
         format!("{word:<4}  {}: {}", self.name, one_line(&self.found, 600))
     }
 
-    /// The line below it that says what to do.
+    /// Returns the line with the fix.
     pub(crate) fn fix_line(&self) -> Option<String> {
         let word = match self.outcome {
             Outcome::Fail => "fix",
@@ -92,7 +92,7 @@ impl Check {
     }
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     shell_words::quote(&path.to_string_lossy()).into_owned()
 }

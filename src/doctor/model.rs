@@ -1,4 +1,4 @@
-//! The model: which one answers, where its key comes from, and whether it does answer.
+//! Checks the model: its name, the source of its key, and whether it answers.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ const NAME: &str = "model";
 const ANSWER: &str = "answer";
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Enough for a model that thinks first.
+/// Maximum length of an answer, in tokens; enough for a model that reasons first.
 pub(crate) const MAX_TOKENS: u64 = 1024;
 
-/// The model that would answer, and where its key comes from. Runs no command to get the key.
+/// Reports the model that would answer, and the source of its key. Runs no command to get the key.
 pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configured: bool) -> Check {
     const EXPORT: &str = "export OPENROUTER_API_KEY=...    # or another vendor's";
     let model = match config.choose_model(env) {
@@ -64,21 +64,21 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
     }
 }
 
-/// A red square.
+/// PNG of a red square.
 const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7oVwAAAABJRU5ErkJggg==";
 
-/// What a request brought.
+/// Result of a request.
 struct Asked {
     reply: Reply,
-    /// What the model or its host did not take.
+    /// Features that the model or its host refused.
     notice: Option<String>,
-    /// Pieces of text and of thoughts.
+    /// Number of pieces of text and of reasoning.
     pieces: u32,
     first: Option<Duration>,
     took: Duration,
 }
 
-/// Asks twice, without a conversation: for a call of a tool, and about an image. Tells what works, and how fast.
+/// Sends two requests without a conversation, to test tool calls and images. Reports the results and the speed.
 pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
     let model = provider.model();
     if model.starts_with("demo/") {
@@ -161,7 +161,7 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
     ])
 }
 
-/// Asks once.
+/// Sends one request.
 fn send(
     provider: &dyn Provider,
     message: Message,
@@ -197,7 +197,7 @@ fn send(
     })
 }
 
-/// "; first byte after 300 ms, 40 tokens/s", as far as it can be told.
+/// Formats "; first byte after 300 ms, 40 tokens/s", as far as known.
 fn speed(asked: &Asked) -> String {
     let Some(first) = asked.first else {
         return String::new();

@@ -1,4 +1,4 @@
-//! The sandbox: what confines commands here.
+//! Checks the confinement of commands on this machine.
 
 use rustix::process::Signal;
 
@@ -13,18 +13,18 @@ use crate::worker::protocol::{ExecJob, Termination};
 use crate::worker::{Confinement, Workers};
 
 const NAME: &str = "sandbox";
-/// How long a command of these checks may run: some versions of nc wait for ever.
+/// Time limit of a command, in seconds; some versions of nc wait forever.
 pub(super) const LIMIT_SECS: u64 = 10;
-/// What the control prints.
+/// Output of the control command.
 const WORD: &str = "works";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
     shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail";
-/// The page that says how each system allows a sandbox.
+/// Refers to the page about allowing a sandbox on each system.
 const PAGE: &str = "run `bantam help sandbox`, which says how each system allows namespaces";
-/// Does without commands.
+/// Command that disables commands.
 pub(super) const NO_COMMANDS: &str = "bantam config set tools.exec.enabled false";
 
-/// Runs a command as the model's are run. Returns whether a command can run in the sandbox.
+/// Runs a command like the model's. Returns whether commands can run in the sandbox.
 pub(crate) fn sandbox(
     workers: &Workers,
     exec: &Exec,
@@ -59,7 +59,7 @@ pub(crate) fn sandbox(
     Ok(true)
 }
 
-/// Why no command runs in a sandbox, if the settings or the system say so.
+/// Returns why commands run without a sandbox or not at all, if the settings or the system decide so.
 fn why_off(exec: &Exec) -> Option<Check> {
     if !child::has_shell() {
         return Some(Check::info(NAME, "there is no /bin/sh, so no commands run"));
@@ -72,7 +72,7 @@ fn why_off(exec: &Exec) -> Option<Check> {
     (!exec.enabled).then(|| Check::info(NAME, found))
 }
 
-/// The layers that hold commands.
+/// Lists the layers that confine commands.
 fn layers(workers: &Workers) -> String {
     let landlock = sys::landlock_abi().ok();
     let landlock = landlock.map(|version| format!("Landlock (version {version})"));
@@ -83,9 +83,9 @@ fn layers(workers: &Workers) -> String {
     layers.collect::<Vec<_>>().join(", ")
 }
 
-/// Shows that an ordinary command works in the sandbox. Without that, a break-out that fails proves nothing.
+/// Checks that an ordinary command works in the sandbox, because otherwise a failed break-out proves nothing.
 fn control(workers: &Workers) -> Result<()> {
-    // As the attempts do, it starts programs, in the background, too, and writes and removes a file.
+    // Like the attempts, it starts programs, also in the background, and writes and removes a file.
     let command =
         format!("echo {WORD} >doctor-control && cat doctor-control & wait; rm doctor-control");
     let (printed, end) = run(workers, &command, Vec::new())?;
@@ -96,7 +96,7 @@ fn control(workers: &Workers) -> Result<()> {
     )
 }
 
-/// `shell` is the program that the command ran in.
+/// Judges the control. `shell` is the program that ran the command.
 fn judge_control(printed: &[u8], end: Termination, shell: &[u8]) -> Result<()> {
     let why = match ending(end, LIMIT_SECS) {
         None if printed.trim_ascii() == WORD.as_bytes() => return Ok(()),
@@ -105,7 +105,7 @@ fn judge_control(printed: &[u8], end: Termination, shell: &[u8]) -> Result<()> {
     };
     let error = Error::failed(format!("an ordinary command fails in the sandbox: {why}"));
     let is_killed_by_filter = end == Termination::Signal(Signal::SYS.as_raw());
-    // The filter kills what calls the kernel in the manner of another architecture. Byte 4 is the class: 1 is 32-bit.
+    // The filter kills processes that use system calls of another architecture. Byte 4 is the class: 1 is 32-bit.
     if !is_killed_by_filter || !shell.starts_with(b"\x7fELF\x01") || usize::BITS == 32 {
         return Err(error);
     }
@@ -116,7 +116,7 @@ fn judge_control(printed: &[u8], end: Termination, shell: &[u8]) -> Result<()> {
     }))
 }
 
-/// Runs a command as the model's are run. Returns its output and how it ended.
+/// Runs a command like the model's. Returns its output and how it ended.
 pub(super) fn run(
     workers: &Workers,
     command: &str,
