@@ -1,17 +1,17 @@
-//! Parses the front matter of a SKILL.md: as much of YAML as people write there.
+//! Parses the front matter of a SKILL.md, in a common subset of YAML.
 //!
-//! Maps and lists by indentation, lists and maps in brackets (JSON, or words with commas between), quoted and plain texts,
-//! texts of several lines (`|`, `>`, or just indented, which become one line), comments. Scalars are strings. Anchors, tags
-//! and the rest of the language are read as text: no input is an error.
+//! Maps and lists by indentation, lists and maps in brackets (JSON, or words separated by commas), quoted and plain strings,
+//! strings of several lines (`|`, `>`, or only indented, which become one line), comments. Scalars are strings. Anchors, tags
+//! and other features are read as text, so every input is accepted.
 
 use serde_json::{Map, Value};
 
 use crate::json::parse_json;
 
-/// The deepest nesting of maps.
+/// Maximum nesting depth of maps.
 const MAX_DEPTH: usize = 8;
 
-/// The fields of the front matter, and the text below it. Without front matter all of it is text. `None` if it has no end.
+/// Returns the fields of the front matter, and the text after it (all text without front matter). `None` if it has no end.
 pub(super) fn split(text: &str) -> Option<(Map<String, Value>, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_fence = |line: &str| line.trim_end() == "---";
@@ -38,8 +38,8 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
-/// How many of the lines belong to the key above them: those indented depth than `own`, and blank ones between. The items
-/// of a list may have the indentation of their key.
+/// Returns how many lines belong to the key above them: lines indented deeper than `own`, and blank ones. List items may have
+/// the indentation of their key.
 fn block_len(lines: &[&str], own: usize) -> usize {
     let is_item = |line: &str| indent(line) == own && line.trim_start().starts_with("- ");
     let belongs = |line: &&&str| is_blank(line) || indent(line) > own || is_item(line);
@@ -67,7 +67,7 @@ fn map(lines: &[&str], depth: usize) -> Map<String, Value> {
     fields
 }
 
-/// A value that starts on the line of its key and continues on the lines below.
+/// Parses a value that starts on the line of its key and continues on the next lines.
 fn value(inline: &str, below: &[&str], depth: usize) -> Value {
     let lines = || {
         below
@@ -93,14 +93,14 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
     }
 }
 
-/// A list or a map in brackets.
+/// Parses a list or a map in brackets.
 fn in_brackets(text: &str) -> Value {
     parse_json(text)
         .or_else(|_| parse_json(without_last_commas(text)))
         .unwrap_or_else(|_| unquoted_list(text))
 }
 
-/// YAML lets a comma stand behind the last member, which JSON does not.
+/// Removes commas after last members, which YAML allows and JSON does not.
 fn without_last_commas(text: &str) -> String {
     let mut out = String::new();
     let (mut is_quoted, mut is_escaped) = (false, false);
@@ -117,7 +117,7 @@ fn without_last_commas(text: &str) -> String {
     out
 }
 
-/// A list in brackets whose words have no quotes. A map like that is read as text.
+/// Parses a list in brackets whose words have no quotes. Unquoted maps are read as text.
 fn unquoted_list(text: &str) -> Value {
     let Some(inner) = text
         .strip_prefix('[')
@@ -133,7 +133,7 @@ fn unquoted_list(text: &str) -> Value {
         .collect()
 }
 
-/// A string, without its quotes or the comment behind it.
+/// Returns a string without its quotes or the comment after it.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
     if let Some(quoted) = quoted(text) {
@@ -146,7 +146,7 @@ fn scalar(text: &str) -> Value {
         .into()
 }
 
-/// The text between quotes that begin it: with the escapes of JSON in double ones, and with two for one in single ones.
+/// Returns the text in quotes at the beginning. Double quotes have JSON escapes; in single ones, a quote is doubled.
 fn quoted(text: &str) -> Option<String> {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
     let mut is_escaped = false;

@@ -1,7 +1,7 @@
 //! Installs and removes skills.
 //!
-//! A skill on its way in or out has a name that starts with a dot, and one rename makes it visible or not: after a crash
-//! there is a whole skill or none. The next installation or removal deletes what a crash left behind.
+//! A skill that is being installed or removed has a name that starts with a dot, and one rename makes it visible or hidden, so
+//! that a crash leaves a whole skill or none. The next installation or removal deletes the leftovers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::storage::{self, copy_new};
 use crate::text::{counted, not_found, one_line, size};
 
-/// The limits on a skill: somebody else wrote it.
+/// Limits of a skill, which is untrusted.
 const MAX_FILES: usize = 500;
 const MAX_BYTES: u64 = 10 << 20;
 const MAX_DEPTH: usize = 6;
-/// How deep below a folder of many skills each may be, and how many folders are looked at.
+/// Maximum depth of a skill in a folder of skills, and maximum number of folders to search.
 const MAX_LEVELS: usize = 5;
 const MAX_FOLDERS: usize = 5_000;
-/// The ends of files that run.
+/// Extensions of scripts.
 const SCRIPTS: [&str; 8] = ["sh", "py", "js", "ts", "mjs", "rb", "pl", "bash"];
 
 /// A skill that can be installed.
@@ -30,19 +30,19 @@ pub(crate) struct Candidate {
     pub name: String,
     pub folder: PathBuf,
     pub description: String,
-    /// Its front matter has the description; otherwise it is the first line.
+    /// Whether the front matter has the description; otherwise it is the first line.
     pub has_description: bool,
-    /// Its files that run, below its folder.
+    /// Paths of its scripts, relative to the folder.
     pub scripts: Vec<String>,
     pub files: usize,
     pub bytes: u64,
 }
 
-/// The skills in a folder: itself, or those below it. `called` names one that was
-/// fetched, is the folder itself, and does not name itself; any other has the name of its folder.
+/// Returns the skills in a folder: either the folder itself, or the skills in it. `called` is the name of a fetched skill at
+/// the top that does not name itself; other skills have the name of their folder.
 ///
 /// # Errors
-/// There is none, or one of them cannot be installed.
+/// Returns an error if the folder has no skill, or a skill that cannot be installed.
 pub(crate) fn candidates(from: &Path, called: Option<&str>) -> Result<Vec<Candidate>> {
     if file_in(from).is_some() {
         return Ok(vec![Candidate::of(from, called)?]);
@@ -107,7 +107,7 @@ impl Candidate {
         Ok(candidate)
     }
 
-    /// Counts what is in `dir`, a directory below the folder.
+    /// Counts the contents of `dir`, a directory in the folder.
     fn measure(&mut self, dir: &Path) -> Result<()> {
         for entry in fs_err::read_dir(self.folder.join(dir))?.flatten() {
             let path = dir.join(entry.file_name());
@@ -132,7 +132,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// What it is, for the one who decides on it.
+    /// Describes the skill for the user who decides about it.
     pub(crate) fn shown(&self) -> String {
         let scripts = match self.scripts.as_slice() {
             [] => "none".to_owned(),
@@ -148,7 +148,7 @@ impl Candidate {
     }
 }
 
-/// Copies a skill, and returns its name. Refuses links, skips `.git`, runs nothing. The caller holds a lock.
+/// Copies a skill, and returns its name. Refuses links, skips `.git`, runs nothing. The caller owns a lock.
 pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     let Candidate { name, folder, .. } = skill;
     let from = folder;
@@ -191,7 +191,7 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     Ok(name.clone())
 }
 
-/// Deletes what a crash left behind.
+/// Deletes the leftovers of a crash.
 fn clean_up(skills: &Skills) -> Result<()> {
     for entry in fs_err::read_dir(skills.dir())
         .into_iter()
@@ -209,14 +209,14 @@ fn clean_up(skills: &Skills) -> Result<()> {
 struct Copying {
     from: Dir,
     to: PathBuf,
-    /// Of the copy.
+    /// Name of the copy.
     name: String,
     files: usize,
     bytes: u64,
 }
 
 impl Copying {
-    /// Copies what is in `dir`, a directory below `root`.
+    /// Copies the contents of `dir`, a directory in `root`.
     fn copy(&mut self, root: &Path, dir: &Path) -> Result<()> {
         for entry in fs_err::read_dir(root.join(dir))? {
             let entry = entry?;
@@ -232,7 +232,7 @@ impl Copying {
                 let what = "a link, a pipe or a device, or nested too deeply: a skill may contain only files";
                 return Err(Error::failed(format!("{} is {what}", path.display())));
             }
-            // It may have been replaced by a link or a pipe since it was listed.
+            // The file may have been replaced by a link or a pipe since it was listed.
             let mut file = self.from.read(&path, &path, Links::Refuse)?;
             let meta = file.metadata()?;
             (self.files, self.bytes) = (self.files + 1, self.bytes + meta.len());
@@ -262,7 +262,7 @@ pub(crate) fn unknown(skills: &Skills, name: &str) -> Error {
     not_found("skill", name, known, "bantam skills list")
 }
 
-/// Deletes a skill with all its files. The caller holds a lock.
+/// Deletes a skill with all its files. The caller owns a lock.
 pub(crate) fn remove(skills: &Skills, name: &str) -> Result<()> {
     let dir = skills.dir().join(name);
     if !is_valid_name(name) || dir.symlink_metadata().is_err() {

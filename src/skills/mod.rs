@@ -1,7 +1,7 @@
 //! Skills in the Agent Skills format (agentskills.io): folders with a `SKILL.md`, whose front matter describes them.
 //!
-//! Every prompt lists names and descriptions; a model reads the text when it needs it. Skills are part of `agent/`, so no
-//! tool writes them; a home without that folder has those that are compiled in.
+//! Every prompt lists names and descriptions; a model reads the text when it needs it. Skills are part of `agent/`, which is
+//! read-only for tools; a home without that folder has the built-in skills.
 
 mod front;
 mod install;
@@ -19,14 +19,14 @@ use crate::template;
 use crate::text::one_line;
 pub(crate) use install::{Candidate, candidates, install, remove, unknown};
 
-/// The format's limit on a description.
+/// Maximum length of a description in the format.
 const MAX_DESCRIPTION: usize = 1024;
-/// The file that is a skill, the usual name first.
+/// File names of a skill, the usual one first.
 const FILES: [&str; 2] = ["SKILL.md", "skill.md"];
-/// What a name that does not fit should be.
+/// Hint for an invalid name.
 const NAME_RULE: &str = "rename its folder: lower-case letters, digits and single hyphens";
 
-/// Where skills are, and the environment that their commands would have.
+/// Location of skills, and the environment of their commands.
 #[derive(Clone, Debug)]
 pub(crate) struct Skills {
     agent_dir: PathBuf,
@@ -36,18 +36,18 @@ pub(crate) struct Skills {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Skill {
-    /// The name of its folder.
+    /// Name of its folder.
     pub(crate) name: String,
     pub(crate) description: String,
-    /// Its folder; `None` for a skill that is compiled in.
+    /// Its folder; `None` for a built-in skill.
     pub(crate) dir: Option<PathBuf>,
-    /// Every prompt includes its text.
+    /// Whether every prompt includes its text.
     pub(crate) always: bool,
-    /// Only people can invoke it.
+    /// Whether only people can invoke it.
     pub(crate) hidden: bool,
-    /// Missing requirements, in words: `the program gh`.
+    /// Missing requirements as text, such as `the program gh`.
     pub(crate) missing: Vec<String>,
-    /// Without the front matter.
+    /// Text without the front matter.
     pub(crate) text: String,
 }
 
@@ -82,11 +82,11 @@ impl Skill {
 
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Sorted by name.
+    /// Skills, sorted by name.
     pub(crate) skills: Vec<Skill>,
-    /// One sentence for each skill that is broken or doubtful.
+    /// One sentence for each broken or doubtful skill.
     pub(crate) problems: Vec<String>,
-    /// What is there and cannot be read.
+    /// Error of an existing skill or folder that cannot be read.
     pub(crate) unreadable: Option<Error>,
 }
 
@@ -108,7 +108,7 @@ impl Skills {
         self.agent_dir.join("skills")
     }
 
-    /// Reads all skills. Broken ones are left out and reported.
+    /// Reads all skills. Broken skills are left out and reported.
     pub(crate) fn all(&self) -> Found {
         let mut found = Found::default();
         let is_there =
@@ -126,7 +126,7 @@ impl Skills {
             entries => entries.ok(),
         };
         let entries = entries.into_iter().flatten().flatten();
-        // Links are reported below.
+        // Includes links, which are reported as broken.
         let folders = entries.filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_file()));
         let mut names: Vec<String> = folders
             .filter_map(|entry| entry.file_name().into_string().ok())
@@ -151,14 +151,14 @@ impl Skills {
         found
     }
 
-    /// The name in a message that looks like `/NAME ...` and calls no skill.
+    /// Returns the name in a message like `/NAME ...` without a skill of that name.
     pub(crate) fn unknown_command(&self, message: &str) -> Option<String> {
         let command = message.trim().strip_prefix('/')?;
         let name = command.split_whitespace().next()?;
         (is_valid_name(name) && self.all().named(name).is_none()).then(|| name.to_owned())
     }
 
-    /// Puts a skill's text before a message that invokes it, as `/NAME ...`; `None` for any other message.
+    /// Puts a skill's text before a message that invokes it by `/NAME ...`; `None` for other messages.
     pub(crate) fn expand(&self, message: &str) -> Option<String> {
         let command = message.trim().strip_prefix('/')?;
         let (name, rest) = command
@@ -219,8 +219,8 @@ impl Skills {
         });
     }
 
-    /// The requirements that are not met. They are in `requires`: `{"bins": [..], "anyBins": [..], "env": [..]}`, and in
-    /// `os` beside it; at the top, in `metadata`, or there under the name of another agent.
+    /// Returns the unmet requirements in `requires` (`{"bins": [..], "anyBins": [..], "env": [..]}`) and `os`, which are at the
+    /// top, in `metadata`, or in `metadata` under the name of another agent.
     fn missing(&self, fields: &Map<String, Value>) -> Vec<String> {
         let metadata = fields.get("metadata").and_then(Value::as_object);
         let agents = metadata
@@ -236,7 +236,7 @@ impl Skills {
                 continue;
             };
             let of = |key: &str| words(requires.get(key));
-            // A plain list names programs.
+            // A plain list contains programs.
             let programs = if requires.is_object() {
                 of("bins")
             } else {
@@ -272,7 +272,7 @@ fn is_true(fields: &Map<String, Value>, key: &str) -> bool {
         .is_some_and(|value| *value == true || *value == "true")
 }
 
-/// The words of a list, or of a text with commas or spaces between them.
+/// Returns the words of a list, or of a string separated by commas or spaces.
 fn words(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::Array(list)) => list
@@ -297,14 +297,14 @@ fn is_program(name: &str) -> bool {
             .any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// The file of a skill in its folder, if it has one.
+/// Returns the name of a skill's file in its folder, if it exists.
 fn file_in(folder: &Path) -> Option<&'static str> {
     FILES
         .into_iter()
         .find(|file| folder.join(file).symlink_metadata().is_ok())
 }
 
-/// The format's rule: 1 to 64 lower-case letters of any language, digits and single hyphens, none at an end.
+/// Whether a name follows the format: 1 to 64 lower-case letters of any language, digits and single inner hyphens.
 fn is_valid_name(name: &str) -> bool {
     let is_lower = |c: char| c.to_lowercase().eq([c]);
     let is_valid =
@@ -312,7 +312,7 @@ fn is_valid_name(name: &str) -> bool {
     name.chars().count() <= 64 && name.split('-').all(is_valid)
 }
 
-/// What describes a skill without a description: the first line of its text.
+/// Returns the first line of a skill's text, in place of a description.
 fn first_line(body: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
     let first = lines.find(|line| !line.is_empty());
@@ -323,7 +323,7 @@ fn first_line(body: &str) -> String {
 mod tests {
     use super::*;
 
-    /// An agent folder with skills of these names and texts, removed at the end.
+    /// An agent folder with these skills, removed at the end.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -455,7 +455,7 @@ mod tests {
                 .iter()
                 .all(|skill| skill.dir.is_none() && skill.is_offered())
         );
-        // They are what is read of the files that a new home starts with.
+        // The built-in skills equal the skills of a new home's files.
         let folder = Folder::of("compiled-in", &[]);
         template::write("agent", &folder.0).unwrap();
         let mut written = folder.all();

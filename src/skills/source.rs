@@ -1,4 +1,4 @@
-//! Where skills come from: a folder, or a git repository. git runs in a sandbox that reaches public addresses alone.
+//! Sources of skills: a folder, or a git repository. git runs in a sandbox that can reach only public addresses.
 
 use std::path::{Path, PathBuf};
 
@@ -13,28 +13,28 @@ use crate::text::{not_found, one_line};
 use crate::worker::Workers;
 use crate::worker::protocol::{ExecJob, Policy, Termination};
 
-/// The data memory of git, in MiB.
+/// Data memory of git, in MiB.
 const MEMORY_MB: u64 = 512;
-/// How long a clone may take.
+/// Time limit of a clone, in seconds.
 const CLONE_SECS: u64 = 180;
 
 /// A folder to install from.
 pub(crate) struct Fetched {
     pub folder: PathBuf,
-    /// The name of the repository, which a skill at its top gets unless it names itself. A clone is deleted with this.
+    /// Name of a cloned repository, for a skill at its top that does not name itself. A clone is deleted when this is dropped.
     pub called: Option<String>,
 }
 
 impl Drop for Fetched {
     fn drop(&mut self) {
         if self.called.is_some() {
-            // What is left goes with the next installation.
+            // The next installation removes leftovers.
             drop(storage::remove(&self.folder));
         }
     }
 }
 
-/// Brings what `source` names into a folder. The caller holds a lock.
+/// Fetches `source` into a folder. The caller owns a lock.
 pub(crate) fn fetch(parts: Parts, source: &str) -> Result<Fetched> {
     if source.starts_with("https://") {
         let fetched = Fetched {
@@ -60,7 +60,7 @@ pub(crate) fn fetch(parts: Parts, source: &str) -> Result<Fetched> {
     })
 }
 
-/// The last name of an address, without the end of a repository.
+/// Returns the last name of an address, without `.git`.
 fn name_in(url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let last = path.trim_end_matches('/').rsplit('/').next();
@@ -68,14 +68,14 @@ fn name_in(url: &str) -> String {
     last.strip_suffix(".git").unwrap_or(last).to_owned()
 }
 
-/// Clones a repository. One history is enough where the server gives a part of it.
+/// Clones a repository, without its history if the server supports that.
 fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
     let git = "git -c protocol.allow=never -c protocol.https.allow=always clone --quiet";
     let url = shell_words::quote(url);
     let command = format!(
         "export GIT_TERMINAL_PROMPT=0; ulimit -f 204800; {git} --depth 1 -- {url} . 2>/dev/null || {git} -- {url} ."
     );
-    // Authorities that the user trusts beside those of the system.
+    // Authorities that the user trusts in addition to the system's.
     let trusted = parts
         .env
         .get("SSL_CERT_FILE")
