@@ -1,4 +1,4 @@
-//! `bantam agent`: asks once, or holds a conversation.
+//! `bantam agent`: answers a question, or opens a conversation.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -118,7 +118,7 @@ const EXCLUSIVE: [(&str, &str); 10] = [
     ("tools", "no-tools"),
 ];
 
-/// Runs the command with these arguments, which have no name of a command before them.
+/// Runs the command with these arguments, which follow no command name.
 pub(super) fn ask(words: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     match args::parse(&COMMAND, words)? {
         None => help::show(&[&COMMAND]),
@@ -172,15 +172,15 @@ struct Run<'a> {
     output: Output,
     schema: Option<AnswerSchema>,
     factory: AgentFactory,
-    /// The chat of `--to`.
+    /// Destination of `--to`.
     to: Option<String>,
     origin: Origin,
-    /// The conversation's key, of which the origin has the part after `cli_`.
+    /// Key of the conversation; the origin has the part after `cli_`.
     session: String,
 }
 
 impl Run<'_> {
-    /// Asks once, and prints the answer.
+    /// Asks the question, and prints the answer.
     fn ask(mut self, mut question: Question) -> Result<u8> {
         let loaded = self.factory.load()?;
         let screen = Screen::new(&self.factory.env);
@@ -208,7 +208,7 @@ impl Run<'_> {
         let ready = self.factory.build(&loaded.config)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let agent = Arc::new(ready.agent);
-        // One for the question and for a second attempt at an answer that fits a schema.
+        // One budget for the question and for a second attempt at an answer that fits a schema.
         let budget = agent.budget(&self.session, &self.origin.channel);
         let request = Request {
             budget: Some(budget),
@@ -235,7 +235,7 @@ impl Run<'_> {
         let is_answered = response.error.is_none();
         let code = self.finish(response)?;
         if is_answered && is_of_local_server {
-            // Not on the way of the answer.
+            // Done after the answer, which must not wait for it.
             if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
                 let parts = self.factory.parts(&loaded.config);
                 self.output.warn(&learn_window(parts, &model));
@@ -244,7 +244,7 @@ impl Run<'_> {
         Ok(code)
     }
 
-    /// Tells a person which conversation goes on, if a flag names one. A turn reports one that cannot be read.
+    /// Shows which conversation continues, if a flag names one. A turn reports an unreadable conversation.
     fn describe_session(&self) {
         let names_it = self.args.has("session") || self.args.has("continue");
         if !names_it || !io::stderr().is_terminal() || self.output.verbosity == Verbosity::Quiet {
@@ -257,7 +257,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the request of a question overrides.
+    /// Returns the overrides of the question's requests.
     fn sampling(&self) -> Sampling {
         Sampling {
             extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
@@ -265,7 +265,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the printer shows: an answer that must fit a schema is printed when it does.
+    /// Returns the printer's output; an answer with a schema is printed only after it was checked.
     fn shown(&self) -> Output {
         Output {
             format: match self.schema {
@@ -276,7 +276,7 @@ impl Run<'_> {
         }
     }
 
-    /// The response with an answer that fits the schema, if there is one.
+    /// Returns the response with an answer that fits the schema, if there is a schema.
     fn enforce_schema(
         &self,
         response: Response,
@@ -301,7 +301,7 @@ impl Run<'_> {
         Ok(response.error.as_ref().map_or(0, report))
     }
 
-    /// Prints the request that would be sent.
+    /// Prints the request without sending it.
     fn preview(&self, request: &Request) -> Result<u8> {
         let loaded = self.factory.load()?;
         let ready = self.factory.build(&loaded.config)?;
@@ -310,7 +310,7 @@ impl Run<'_> {
         print_json(&ready.agent.preview(request)?).map(|()| 0)
     }
 
-    /// Holds a conversation at the terminal.
+    /// Runs a conversation at the terminal.
     fn talk(self) -> Result<u8> {
         let screen = Screen::new(&self.factory.env);
         let signals = Signals::watch(screen.clone(), true)?;
@@ -329,7 +329,7 @@ impl Run<'_> {
         Ok(code)
     }
 
-    /// Makes the workspace, and tells what the user should know before the turn. Returns the way to the chat of `--to`.
+    /// Creates the workspace, and shows notices before the turn. Returns the delivery to the chat of `--to`.
     fn prepare(&self, loaded: &Loaded, notices: &[String]) -> Result<Option<Delivery>> {
         let Self {
             factory, output, ..
@@ -346,7 +346,7 @@ impl Run<'_> {
         Bot::delivery(home, config, env, self.to.as_deref(), notice)
     }
 
-    /// Adds the files of `--attach`. A dry run converts none.
+    /// Adds the files of `--attach`. A dry run skips conversions.
     fn attach(&self, question: &mut Question, config: &Arc<Config>) -> Result<()> {
         let parts = self.factory.parts(config);
         let redactor = Redactor::new(config.secrets(&self.factory.env));
@@ -361,7 +361,7 @@ impl Run<'_> {
     }
 }
 
-/// The conversation's key without `cli_`: a question has one of its own, unless a flag names the one to continue.
+/// Returns the conversation's key without `cli_`. A question gets a new conversation, unless a flag names one.
 fn chat(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(key) = args.value("session") {
         return archive::name_for(home, key);
@@ -409,7 +409,7 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
     })
 }
 
-/// The key of the conversation that was last used here.
+/// Returns the key of the conversation last used on the command line.
 fn newest(home: &Home) -> Result<String> {
     archive::newest(home, "cli_")?
         .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out `-c`"))
@@ -429,7 +429,7 @@ fn tools(args: &Args) -> Result<Option<Vec<String>>> {
     Ok((args.has("tools") || args.has("no-tools")).then_some(names))
 }
 
-/// The flags that override settings.
+/// Returns the settings overridden by flags.
 fn overrides(args: &Args) -> Result<Vec<Override>> {
     let mut overrides: Vec<Override> = Vec::new();
     if let Some(dir) = args.value("workspace") {

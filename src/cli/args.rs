@@ -1,4 +1,4 @@
-//! Command tables, and the parser that reads them. `help` prints the same tables.
+//! Command tables, and their parser. `help` prints the same tables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, one_line};
 
 pub(super) struct Command {
-    /// `agent`, or a group and its subcommand: `sessions list`.
+    /// Command name, such as `agent`, or a group and its subcommand, such as `sessions list`.
     pub name: &'static str,
-    /// The words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
+    /// Words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
     pub words: &'static str,
     pub run: fn(&Args, &Env) -> Result<u8>,
     pub about: &'static str,
-    /// Each as it is typed, `-m, --message TEXT` or `--json`, and what it does.
+    /// Flags as typed, such as `-m, --message TEXT` or `--json`, each with its description.
     flags: &'static [(&'static str, &'static str)],
     pub examples: &'static [&'static str],
 }
@@ -66,12 +66,12 @@ impl Command {
 }
 
 pub(super) struct Flag {
-    /// All of it: `-m, --message TEXT`.
+    /// The flag as typed, such as `-m, --message TEXT`.
     pub typed: &'static str,
     pub short: Option<char>,
-    /// Without the dashes.
+    /// Long name without the dashes.
     pub long: &'static str,
-    /// The placeholder for its value; empty for a switch.
+    /// Placeholder for the value; empty for a switch.
     pub value: &'static str,
     pub help: &'static str,
 }
@@ -88,12 +88,12 @@ impl Args {
         self.flags.contains_key(flag)
     }
 
-    /// The last value given.
+    /// Returns the last value given.
     pub(super) fn value(&self, flag: &str) -> Option<&str> {
         self.values(flag).last()
     }
 
-    /// Every value given, in order.
+    /// Returns all values given, in order.
     pub(super) fn values(&self, flag: &str) -> impl Iterator<Item = &str> {
         self.flags
             .get(flag)
@@ -102,7 +102,7 @@ impl Args {
             .map(String::as_str)
     }
 
-    /// The value as a number of at least 1; `example` is one that makes sense for this flag.
+    /// Parses the value as an integer, 1 or more; `example` is for the hint.
     pub(super) fn number(&self, flag: &str, example: u64) -> Result<Option<u64>> {
         let Some(text) = self.value(flag) else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Args {
         })
     }
 
-    /// Fails when both flags are given.
+    /// Returns an error if both flags are given.
     pub(super) fn exclude(&self, one: &str, other: &str) -> Result<()> {
         if self.has(one) && self.has(other) {
             return Err(
@@ -129,7 +129,7 @@ impl Args {
     }
 }
 
-/// Parses the words behind the command's name; `None` if they ask for help.
+/// Parses the words after the command's name; `None` if they ask for help.
 pub(super) fn parse(
     command: &Command,
     args: impl Iterator<Item = OsString>,
@@ -154,7 +154,7 @@ pub(super) fn parse(
                 parsed.words.push(utf8(word)?);
                 continue;
             }
-            // A negative number.
+            // A negative number is a word.
             Arg::Short(c) if c.is_ascii_digit() => {
                 let rest = parser.optional_value().unwrap_or_default();
                 parsed.words.push(format!("-{c}{}", utf8(rest)?));
@@ -192,7 +192,7 @@ fn unknown_flag(command: &Command, shown: &str) -> Error {
     let known = flags.iter().map(String::as_str).chain(["--version"]);
     let list = format!("bantam help {}", command.name);
     match nearest(shown, known) {
-        // It is of no command.
+        // A flag of bantam itself, not of a command.
         Some("--version") => not_found_near("flag", shown, Some("bantam --version"), &list),
         None if command.words.contains("...") => not_found_near("flag", shown, None, &list)
             .hint("put `--` before text that starts with -"),

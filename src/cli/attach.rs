@@ -1,4 +1,4 @@
-//! Attached files: text goes into the message, what else models take beside it.
+//! Attached files. Text is added to the message, other supported files are sent as media.
 
 use super::input::{self, Deadline};
 use crate::access::Links;
@@ -11,12 +11,12 @@ use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::paths::of_user;
 use crate::text::{fence, not_found_near, one_line, size};
 
-/// The largest text, in bytes. More than any model reads well.
+/// Maximum size of a text file, in bytes; more than models read well.
 const MAX_TEXT: usize = 1 << 20;
-/// The largest image, in bytes. Servers refuse larger ones, and later turns send it again.
+/// Maximum size of an image, in bytes. Servers refuse larger ones, and later turns send it again.
 const MAX_IMAGE: usize = 4 << 20;
 
-/// The files that a message names as `@PATH`, each once, with their sizes in bytes.
+/// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes.
 pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
     let mut named: Vec<(&str, u64)> = Vec::new();
     for word in text.split_whitespace() {
@@ -33,7 +33,7 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
     named
 }
 
-/// What asks whether to attach these files.
+/// Returns the question whether to attach these files.
 pub(super) fn question(files: &[(&str, u64)]) -> String {
     let files: Vec<String> = files
         .iter()
@@ -42,13 +42,13 @@ pub(super) fn question(files: &[(&str, u64)]) -> String {
     format!("Attach {}?", files.join("; "))
 }
 
-/// What a message names as `@PATH` and is no file, though it looks like the path of one.
+/// Returns the first `@PATH` in a message that looks like a path but is no file.
 pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
     let paths = text
         .split_whitespace()
         .filter_map(|word| word.strip_prefix('@'))
         .map(|path| path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']));
-    // `@somebody` is a name.
+    // `@somebody` is a user name.
     let looks_like_a_file = |path: &&str| {
         let name = path.rsplit('/').next().unwrap_or_default();
         path.contains('/')
@@ -61,12 +61,12 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
         .find(|path| std::fs::metadata(of_user(path, env)).is_err())
 }
 
-/// Reads a file: a text comes in a fence, with the file's name.
+/// Reads a file. Text is fenced, with the file's name.
 pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, parts.env);
-    // The user named it, so it may be a pipe or a link, but not one that a model made.
+    // The user named the path, so it may be a pipe or a link, but not a link that a model made.
     let mut file = match app::grants(parts)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)

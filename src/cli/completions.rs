@@ -1,4 +1,4 @@
-//! `bantam completions` and `bantam man`: what shells and manual pages say, from the command tables.
+//! `bantam completions` and `bantam man`: shell completions and the manual page, from the command tables.
 
 use std::collections::BTreeMap;
 
@@ -78,8 +78,8 @@ fn completions(given: &Args, _: &Env) -> Result<u8> {
     print(&script).map(|()| 0)
 }
 
-/// The words before the cursor, and those that may follow, each with its line of help: commands, subcommands, or the flags
-/// of a command as they are typed.
+/// Returns the words before the cursor, and the possible next words with their help: commands, subcommands, or the flags of a
+/// command as typed.
 fn places() -> BTreeMap<&'static str, Vec<(String, &'static str)>> {
     let mut places: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for command in commands() {
@@ -98,7 +98,7 @@ fn places() -> BTreeMap<&'static str, Vec<(String, &'static str)>> {
             let flags = command.flags();
             flags.map(|flag| (format!("--{} {}", flag.long, flag.value), flag.help))
         };
-        // A question needs no word before its flags.
+        // A question needs no command word before its flags.
         if command.name == "agent" {
             places.entry("").or_default().extend(flags());
         }
@@ -110,7 +110,7 @@ fn places() -> BTreeMap<&'static str, Vec<(String, &'static str)>> {
     places
 }
 
-/// The pattern of a shell for what is typed before a word: exactly `before`, or for flags anything that begins so.
+/// Returns a shell pattern for the text before a word: exactly `before`, or for flags anything with that prefix.
 fn pattern(before: &str, words: &[(String, &str)]) -> (String, &'static str) {
     (
         format!("{before} "),
@@ -122,7 +122,7 @@ fn pattern(before: &str, words: &[(String, &str)]) -> (String, &'static str) {
     )
 }
 
-/// The places as cases of bash and zsh.
+/// Formats the places as cases of bash and zsh.
 fn cases(entry: impl Fn(&str, &str) -> String) -> String {
     let case = |(before, words): (&str, Vec<(String, &str)>)| {
         let (before, star) = pattern(before, &words);
@@ -157,12 +157,12 @@ fn fish() -> String {
     script
 }
 
-/// Text in single quotes, in which no shell sees anything special.
+/// Quotes text in single quotes, in which shells expand nothing.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The pages of all commands as a manual page.
+/// Prints the pages of all commands as a manual page.
 fn man(_: &Args, _: &Env) -> Result<u8> {
     let mut page = format!(
         ".TH BANTAM 1 \"\" \"bantam {}\" \"User Commands\"\n.SH NAME\nbantam \\- a personal AI agent\n\
@@ -170,12 +170,12 @@ fn man(_: &Args, _: &Env) -> Result<u8> {
         env!("CARGO_PKG_VERSION")
     );
     for command in commands() {
-        // A backslash and a dash mean something, as does a dot at the beginning.
+        // Escapes backslashes and dashes, and dots at the beginning of lines.
         let text = help::section(command, help::WIDTH)
             .replace('\\', "\\e")
             .replace('-', "\\-")
             .replace("\n.", "\n\\&.");
-        // At the left edge, or its 80 columns would not fit a terminal.
+        // Printed without indentation, because its 80 columns would not fit a terminal otherwise.
         page.push_str(&format!(
             ".SS {}\n.EX\n.in 0\n{text}.in\n.EE\n",
             command.name

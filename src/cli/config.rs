@@ -75,7 +75,7 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     .map(|()| 0)
 }
 
-/// A value as it is typed: text without quotes, else JSON.
+/// Formats a value as typed: strings without quotes, otherwise JSON.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -103,7 +103,7 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
 }
 
 fn unset(given: &Args, env: &Env) -> Result<u8> {
-    // A name that bantam does not know can be taken out, too.
+    // Unknown names can also be removed.
     let path = &given.words[0];
     let names = path::resolve(path).unwrap_or_else(|_| path::split(path));
     change(env, |file| edit::remove_from(file, &names)).map(|_| 0)
@@ -117,14 +117,14 @@ fn change(env: &Env, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Lo
     Ok(loaded)
 }
 
-/// The settings that say where tools work.
+/// Settings that contain directories for tools.
 const DIRECTORIES: [&str; 3] = [
     "agents.defaults.workspace",
     "tools.read_paths",
     "tools.write_paths",
 ];
 
-/// The value with whole paths: a relative one would lead elsewhere from each directory that bantam is started in.
+/// Makes paths absolute, because a relative path would depend on the current directory of each run.
 fn whole_paths(names: &[String], value: Value) -> Value {
     let setting = names.join(".");
     if !DIRECTORIES.contains(&setting.as_str()) {
@@ -151,7 +151,7 @@ fn whole_path(value: Value) -> Value {
     whole.into()
 }
 
-/// Trees that cannot be used.
+/// Returns errors about unusable directories.
 fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
     let parts = Parts { home, config, env };
     let workspace = app::workspace(parts).ok();
@@ -170,19 +170,19 @@ fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
         .collect()
 }
 
-/// The file at `path`, or where a directory above it must be.
+/// Returns the file at `path`, or at one of its parents.
 fn file_in_the_way(path: &Path) -> Option<&Path> {
     path.ancestors()
         .find(|path| path.exists())
         .filter(|path| path.is_file())
 }
 
-/// Directories of the system. Changes there can keep the machine from starting.
+/// System directories, where changes can prevent the machine from starting.
 const SYSTEM: [&str; 11] = [
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
 ];
 
-/// Tells what a change of where tools write brings with it.
+/// Shows notices about a change of the directories where tools write.
 fn tell_of_directory(setting: &str, home: &Home, config: &Arc<Config>, env: &Env) {
     let workspace = app::workspace(Parts { home, config, env }).ok();
     let trees: Vec<PathBuf> = match setting {
@@ -209,7 +209,7 @@ fn tell_of_directory(setting: &str, home: &Home, config: &Arc<Config>, env: &Env
     }
 }
 
-/// Tells what is still missing in a configuration that can be loaded.
+/// Shows what is still missing in a valid configuration.
 fn warn(loaded: &Loaded, env: &Env) {
     loaded.warnings.iter().for_each(|line| notice(line));
     if let Err(e) = loaded.config.choose_model(env) {
@@ -283,7 +283,7 @@ fn is_older(draft: &Path, config: &Path) -> bool {
         .is_some_and(|(draft, config)| draft < config)
 }
 
-/// Removes a draft in which nothing was edited: it would bring old settings back later.
+/// Removes a draft without edits, because it would restore old settings later.
 fn remove_unedited(draft: &Path, before: &str) -> Result<bool> {
     let is_unedited = fs_err::read_to_string(draft).is_ok_and(|text| text == before);
     if is_unedited {

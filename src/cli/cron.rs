@@ -214,7 +214,7 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// Tells that a job cannot ask before a call.
+/// Shows that calls which need confirmation are refused in jobs.
 fn tell_if_refused(env: &Env) {
     let Ok((_, loaded)) = load(env) else { return };
     let confirm = &loaded.config.tools.confirm;
@@ -226,7 +226,7 @@ fn tell_if_refused(env: &Env) {
     }
 }
 
-/// Tells what a bot still needs. The gateway may have a token in its environment that this command has not.
+/// Shows what the bot still needs. The gateway may have a token in its environment that this command lacks.
 fn tell_if_undelivered(chat: &str, env: &Env) {
     let Ok((home, loaded)) = load(env) else {
         return;
@@ -237,7 +237,7 @@ fn tell_if_undelivered(chat: &str, env: &Env) {
     }
 }
 
-/// An interval in seconds. A bare number that is small is more likely meant in minutes.
+/// Parses an interval to seconds. A small bare number is probably meant as minutes.
 fn interval(text: &str) -> Result<u64> {
     let seconds = schedule::interval(text)?;
     if seconds < 60 && text.parse::<u64>().is_ok() {
@@ -250,14 +250,14 @@ fn interval(text: &str) -> Result<u64> {
     Ok(seconds)
 }
 
-/// `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`
+/// Formats `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`.
 fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     let (zone, times) = jobs.upcoming(job, now(), count)?;
     let times: Vec<String> = times.iter().map(|at| zone.stamp(at / 1000)).collect();
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
-/// Tells of jobs that have run for the only time since yesterday: they are listed no longer.
+/// Shows one-time jobs that have run since yesterday and are therefore no longer listed.
 fn tell_of_those_over(jobs: &Jobs, list: &[Job], now: i64, zone: &Zone) -> Result<()> {
     const DAY: i64 = 24 * 60 * 60 * 1000;
     let mut over = jobs.history()?;
@@ -275,7 +275,7 @@ fn tell_of_those_over(jobs: &Jobs, list: &[Job], now: i64, zone: &Zone) -> Resul
     Ok(())
 }
 
-/// When the last heartbeat was: when its conversation was last written.
+/// Returns the time of the last heartbeat, when its conversation was last written.
 fn last_beat(home: &Home) -> Result<Option<i64>> {
     let session = home.session(&session_name("cron", heartbeat::ID)?);
     let meta = fs_err::metadata(session).ok();
@@ -367,7 +367,7 @@ fn disable(given: &Args, env: &Env) -> Result<u8> {
     print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 
-/// Runs a job as the gateway does, and prints its answer.
+/// Runs a job like the gateway, and prints its answer.
 fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     let due = DueRun {
@@ -421,7 +421,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     recorded.map(|()| code)
 }
 
-/// Whether somebody holds a lock.
+/// Whether a lock is taken.
 fn is_held(path: &Path) -> Result<bool> {
     match Lock::acquire(path, Duration::ZERO, &Cancel::new(None)) {
         Err(e) if e.kind == Kind::Busy => Ok(true),
@@ -429,7 +429,7 @@ fn is_held(path: &Path) -> Result<bool> {
     }
 }
 
-/// What the model is asked, or why it is not.
+/// Returns the question for the model, or why it is not asked.
 fn question(job: &Job, home: &Home, env: &Env) -> Result<Result<String, String>> {
     let Some(job_check) = job.check() else {
         return Ok(Ok(job.question()));
@@ -440,7 +440,7 @@ fn question(job: &Job, home: &Home, env: &Env) -> Result<Result<String, String>>
     Ok(output.map(|output| question_with(job, &output)))
 }
 
-/// A job for a single time still runs at that time: this run was a trial.
+/// Shows that a one-time job will also run at its time, because this run was a trial.
 fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
     if job.is_enabled() && matches!(job.schedule(), Ok(Schedule::At(at)) if at > now()) {
         let next = upcoming(jobs, job, 1)?;
@@ -449,7 +449,7 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Asks the job's message, like `bantam agent`. Returns also what delivers the answer, where there is a bot.
+/// Asks the job's message like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
 fn turn(
     job: &Job,
     message: &Inbound,
@@ -480,7 +480,7 @@ fn turn(
     Ok((response, delivery))
 }
 
-/// The last answer in the conversation of a run.
+/// Returns the last answer in the conversation of a run.
 fn last_answer(home: &Home, run: &Run) -> Option<String> {
     let session = session_name("cron", &run.job).ok()?;
     let messages = Session::peek(&FileStore::new(home.clone()), &session)

@@ -30,7 +30,7 @@ pub(super) const COMMAND: Command = Command::row(
 )])
 .with_examples(&["bantam doctor", "bantam doctor --provider"]);
 
-/// Prints checks as they come.
+/// Prints checks as they finish.
 struct Report {
     failed: bool,
     printed: Result<()>,
@@ -47,8 +47,8 @@ impl Report {
     }
 }
 
-/// A check as a terminal or a pipe gets it. At a terminal its line breaks between words; the fix below keeps its line, so that a
-/// command can be copied.
+/// Formats a check for a terminal or a pipe. At a terminal the line is wrapped, but the fix is not, so that a command can be
+/// copied.
 fn shown(check: &Check) -> String {
     let fix = check.fix_line().map(|line| line + "\n");
     hung(&check.line(), 6) + &fix.unwrap_or_default()
@@ -85,7 +85,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             report.add([model::configured_model(&home, &loaded.config, env, there)]);
             let telegram = &loaded.config.channels.telegram;
             match Bot::new(telegram, &home, env) {
-                // Without a bot, or with one that is switched off, there is nothing to check.
+                // A missing or disabled bot needs no checks.
                 _ if telegram.token.is_empty() || !is_enabled(&loaded) => {}
                 Ok(bot) => report.add(bot::bot(&bot.api, telegram.ids().len())),
                 Err(e) => report.add([Check::of_error("telegram", e)]),
@@ -155,7 +155,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
     report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
 }
 
-/// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.
+/// Asks the model with a turn's configuration, except for a shorter answer, and returns the results.
 pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&str>) -> Vec<Check> {
     let mut config = config.clone();
     let defaults = &mut config.agents.defaults;

@@ -1,4 +1,4 @@
-//! `bantam gateway`: serves Telegram and HTTP, scheduled jobs and heartbeats until a signal ends it.
+//! `bantam gateway`: runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends it.
 
 use super::args::{Args, Command};
 use crate::app;

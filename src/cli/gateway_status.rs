@@ -1,4 +1,4 @@
-//! The gateway's part of `bantam status`, from what it left on disk.
+//! The gateway's part of `bantam status`, from its files.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,10 +14,10 @@ use crate::session::archive;
 use crate::telegram::strangers;
 use crate::text::{one_line, rfc3339};
 
-/// Jobs on the page.
+/// Maximum number of jobs on the page.
 const MAX_JOBS: usize = 5;
 
-/// Adds `gateway`. What cannot be read becomes a warning.
+/// Adds `gateway`. Read errors become warnings.
 pub(super) fn add(to: &mut Status, sessions: &[archive::SessionInfo], allowed: &[i64]) {
     let home = to.home;
     let outbox = Outbox::new(home.clone());
@@ -113,7 +113,7 @@ fn state(object: &Value, to: &Status) -> String {
     }
 }
 
-/// The jobs that will run, the next one first.
+/// Returns the jobs that will run, the next one first.
 fn jobs(to: &mut Status) -> Vec<Value> {
     let all = Jobs::new(to.home.clone(), to.env);
     let now = schedule::millis(SystemTime::now());
@@ -124,7 +124,7 @@ fn jobs(to: &mut Status) -> Vec<Value> {
             match all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone)) {
                 Ok(Due::Later(Some(next)) | Due::Missed(next)) => Some((next, job)),
                 Ok(Due::Now) => Some((now, job)),
-                // It will not run; `cron list` says why.
+                // The job will not run; `cron list` shows why.
                 Ok(Due::Later(None)) | Err(_) => None,
             }
         })

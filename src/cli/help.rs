@@ -1,4 +1,4 @@
-//! `bantam help`: printed from the command tables.
+//! `bantam help`: prints the command tables.
 
 use std::io::{self, IsTerminal};
 
@@ -28,7 +28,7 @@ pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (130, "interrupted"),
 ];
 
-/// What the commands of a group are about.
+/// Subjects of the command groups.
 const GROUPS: [(&str, &str); 5] = [
     ("config", "settings"),
     ("sessions", "conversations"),
@@ -37,14 +37,14 @@ const GROUPS: [(&str, &str); 5] = [
     ("cron", "scheduled jobs"),
 ];
 
-/// The width of the left column, and the greatest of a page.
+/// Width of the left column, and maximum width of a page.
 const LEFT: usize = 27;
 pub(super) const WIDTH: usize = 80;
-/// A narrower page has the right column below the left one, from this column on.
+/// Minimum width of two columns, and indentation of the right column under the left one on a narrower page.
 const NARROW: usize = 60;
 const BELOW: usize = 6;
 
-/// How wide a page is where it is printed.
+/// Returns the width of a page on the current output.
 fn width() -> usize {
     if io::stdout().is_terminal() {
         WIDTH.min(tty::size().0)
@@ -60,7 +60,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
             let name = words.join(" ");
             match topics::page(&name) {
                 None => show(&found(&name)?),
-                // `cron` is a group of commands, too.
+                // `cron` is also a group of commands.
                 Some(text) => {
                     let is_group = commands().any(|command| command.group() == Some(&name));
                     let list = if is_group {
@@ -75,7 +75,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     }
 }
 
-/// The commands of a page. The hint names a page: who asks for help has no question for the model.
+/// Finds the commands of a page. The hint names a page, because a request for help is no question for the model.
 fn found(name: &str) -> Result<Vec<&'static Command>> {
     find(name).map_err(|e| {
         if name.contains(' ') {
@@ -112,7 +112,7 @@ fn page(width: usize) -> String {
     let mut shown = "";
     for command in commands() {
         match command.group() {
-            // Its subcommands, in one line.
+            // Subcommands, already printed in one line.
             Some(group) if group == shown => {}
             Some(group) => {
                 let about = GROUPS.iter().find(|(name, _)| *name == group);
@@ -144,7 +144,7 @@ fn page(width: usize) -> String {
         &format!("Exit codes: {}.", codes.join(", ")),
         width,
     ));
-    // Last, where a terminal still shows them.
+    // Printed last, where a terminal still shows it.
     page.push_str(
         "\nTo begin:\n  \
          bantam onboard                   set up a model, and a bot if you like\n  \
@@ -155,12 +155,12 @@ fn page(width: usize) -> String {
     page
 }
 
-/// The last word of a command's name.
+/// Returns the last word of a command's name.
 fn verb(command: &'static Command) -> &'static str {
     command.name.rsplit(' ').next().unwrap_or(command.name)
 }
 
-/// As much of a description as the list of all commands has room for.
+/// Returns the part of a description that fits the list of all commands.
 fn first_clause(about: &str) -> &str {
     let clause = about.split([';', ':', '(']).next().unwrap_or(about);
     clause
@@ -204,7 +204,7 @@ fn row(left: &str, right: &str, width: usize) -> String {
     format!("  {left}{gap}{}", wrapped(column, right, width))
 }
 
-/// `text`, which starts in the column `indent`, in lines that all do.
+/// Wraps `text`, which starts in the column `indent`, and indents all lines by it.
 fn wrapped(indent: usize, text: &str, most: usize) -> String {
     let (mut page, mut column) = (String::new(), indent);
     for word in text.split(' ') {

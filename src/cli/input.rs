@@ -1,4 +1,4 @@
-//! What the user hands over beside the words of a question: standard input, files and pipes, read within `--timeout`.
+//! Input in addition to the words of a question: standard input, files and pipes, read within `--timeout`.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use rustix::fs::{Mode, OFlags};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 
-/// The end of `--timeout`, which counts from the start of the program.
+/// Deadline of `--timeout`, which counts from the start of the program.
 pub(super) struct Deadline {
     limit: Duration,
-    /// Ends the turn at the same time.
+    /// Ends the turn at the deadline.
     pub cancel: Cancel,
 }
 
@@ -31,7 +31,7 @@ impl Deadline {
         self.cancel.remaining(self.limit)
     }
 
-    /// The error of an input that is still open: nobody has asked the model yet.
+    /// Creates the error for input that is still open, before the model was asked.
     fn missed(&self, input: &str) -> Error {
         let seconds = self.limit.as_secs();
         Error::new(
@@ -41,7 +41,7 @@ impl Deadline {
     }
 }
 
-/// Opens a file or a pipe. Where there is a deadline, this does not wait until somebody opens the pipe to write.
+/// Opens a file or a pipe. With a deadline, this does not wait for a writer of the pipe.
 pub(super) fn open(path: &Path, deadline: Option<&Deadline>) -> io::Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
     flags.set(OFlags::NONBLOCK, deadline.is_some());
@@ -53,17 +53,17 @@ pub(super) fn open(path: &Path, deadline: Option<&Deadline>) -> io::Result<File>
     Ok(file)
 }
 
-/// Whether there is something to read, or the end, within a time. An input that cannot be polled fails when it is read.
+/// Waits up to `time` until input or its end can be read. Input that cannot be polled counts as ready, and its read fails.
 pub(super) fn is_ready(input: &impl AsFd, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     let ready = poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&time));
     Ok(ready.unwrap_or(1) > 0)
 }
 
-/// Reads up to `most` bytes and one more.
+/// Reads up to `most` + 1 bytes, so that the caller detects longer input.
 ///
 /// # Errors
-/// [`Kind::Limit`] at the deadline: `input` names what did not end. Else those of reading.
+/// Returns [`Kind::Limit`] at the deadline, with the name `input`, and errors of reading.
 pub(super) fn read(
     input: &str,
     source: &mut (impl Read + AsFd),

@@ -1,11 +1,11 @@
-//! Whether an answer fits a JSON Schema (draft 2020-12), with every keyword that the schema uses.
+//! Checks an answer against a JSON Schema (draft 2020-12). Schemas with unsupported keywords are refused.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use crate::text::one_line;
 
-/// Keywords that describe a value and restrict nothing.
+/// Keywords that describe a value without restricting it.
 const REMARKS: [&str; 12] = [
     "$schema",
     "$id",
@@ -20,17 +20,17 @@ const REMARKS: [&str; 12] = [
     "format",
     "$anchor",
 ];
-/// How deep an answer and the references of its schema may be nested. JSON is read to a depth of 128.
+/// Maximum nesting depth of an answer and the references of its schema. JSON is parsed to a depth of 128.
 const MAX_DEPTH: usize = 256;
 
-/// A schema of which every keyword is known.
+/// A schema that uses only supported keywords.
 pub(super) struct JsonSchema(Value);
 
 impl JsonSchema {
-    /// Takes a schema.
+    /// Creates a schema.
     ///
     /// # Errors
-    /// What is wrong with it, or the keyword that is not checked here.
+    /// Returns a description of the error, or of the unsupported keyword.
     pub(super) fn new(schema: Value) -> Result<Self, String> {
         if !schema.is_object() {
             return Err("it is not a JSON object".to_owned());
@@ -46,7 +46,7 @@ impl JsonSchema {
     /// Checks an answer.
     ///
     /// # Errors
-    /// The first thing that is wrong with it, with its path, for example `"items[2].n" must be an integer, not "2"`.
+    /// Returns the first error, with its path, such as `"items[2].n" must be an integer, not "2"`.
     pub(super) fn check(&self, answer: &Value) -> Result<(), String> {
         let at = Place {
             root: &self.0,
@@ -57,7 +57,7 @@ impl JsonSchema {
     }
 }
 
-/// Finds a keyword that would be passed over, a reference to nothing, and a pattern that cannot be read.
+/// Returns an error for an unsupported keyword, an unknown reference, or an invalid pattern.
 fn refuse_unknown(root: &Value, schema: &Value) -> Result<(), String> {
     let rules = match schema {
         Value::Bool(_) => return Ok(()),
@@ -101,12 +101,12 @@ fn refuse_unknown(root: &Value, schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The schema that a `$ref` into the same file names: `#`, or a JSON pointer such as `#/$defs/Item`.
+/// Resolves a `$ref` into the same file: `#`, or a JSON pointer such as `#/$defs/Item`.
 fn find_schema<'a>(root: &'a Value, reference: &Value) -> Option<&'a Value> {
     root.pointer(reference.as_str()?.strip_prefix('#')?)
 }
 
-/// The types of a `type`; `None` if one of them is no type of JSON.
+/// Returns the types of a `type`; `None` if one is not a JSON type.
 fn type_names(rule: &Value) -> Option<Vec<&str>> {
     let names = match rule {
         Value::Array(names) => names.iter().map(Value::as_str).collect(),
@@ -121,16 +121,16 @@ fn type_names(rule: &Value) -> Option<Vec<&str>> {
     names.filter(|names: &Vec<&str>| names.iter().all(is_type))
 }
 
-/// Where in the answer a value is.
+/// Location of a value in the answer.
 struct Place<'a> {
     root: &'a Value,
-    /// For example `items[2].n`; empty for the answer as a whole.
+    /// Path, such as `items[2].n`; empty for the whole answer.
     path: String,
     depth: usize,
 }
 
 impl Place<'_> {
-    /// Checks the value of this place.
+    /// Checks the value at this place.
     fn check(&self, schema: &Value, value: &Value) -> Result<(), String> {
         if self.depth > MAX_DEPTH {
             return Err("the schema refers to itself without end".to_owned());
@@ -195,12 +195,12 @@ impl Place<'_> {
         }
     }
 
-    /// The same value, one reference or choice deeper.
+    /// Returns this place, one reference or choice deeper.
     fn same(&self) -> Self {
         self.at("")
     }
 
-    /// A field of this object.
+    /// Returns the place of a field of this object.
     fn field(&self, name: &str) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
         self.at(&format!("{dot}{}", one_line(name, 40)))
@@ -224,7 +224,7 @@ impl Place<'_> {
     }
 }
 
-/// What a keyword asks for, if the value is something else.
+/// Returns the requirement of a keyword that the value does not meet.
 fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
     let (number, limit) = (value.as_f64(), rule.as_f64());
     let is_number = |is_wrong: fn(&f64, &f64) -> bool| {
@@ -267,7 +267,7 @@ fn has_type(value: &Value, name: &str) -> bool {
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
-        // 2.0 is an integer, too.
+        // 2.0 is also an integer.
         "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),

@@ -73,7 +73,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&["bantam mcp remove time"]),
 ];
 
-/// Lists servers in parallel, and shows what has changed.
+/// Lists servers in parallel, and shows changes.
 fn list_servers(parts: Parts, entries: &[(&String, &McpServer)]) -> Vec<Result<Vec<RemoteTool>>> {
     let servers = Servers::default();
     let cancel = Cancel::new(None);
@@ -102,7 +102,7 @@ fn list_server(parts: Parts, name: &String, entry: &McpServer) -> Result<Vec<Rem
     lists.pop().unwrap_or_else(|| Ok(Vec::new()))
 }
 
-/// Shows the last lines that a server said, and returns the error without them.
+/// Shows the last output lines of a server, and returns the error without them.
 fn show_last_words(e: Error) -> Error {
     let Some((first, said)) = e.message.split_once('\n') else {
         return e;
@@ -171,7 +171,7 @@ fn parts<'a>(home: &'a Home, config: &'a Arc<Config>, env: &'a Env) -> Parts<'a>
     Parts { home, config, env }
 }
 
-/// What the network of a server is, in a word and in a sentence.
+/// Describes the network of a server in a word and in a sentence.
 fn network(entry: &McpServer) -> (&'static str, &'static str) {
     if !entry.url.is_empty() {
         ("remote", "it runs elsewhere")
@@ -198,7 +198,7 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     print(&table(&["tool", "purpose"], &rows.collect::<Vec<_>>())).map(|()| 0)
 }
 
-/// The entry of that name.
+/// Returns the entry with that name.
 fn known<'a>(config: &'a Config, name: &str) -> Result<&'a McpServer> {
     let servers = &config.mcp_servers;
     let known = || servers.keys().map(String::as_str);
@@ -236,7 +236,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     add_server(name, &value, args.has("keep"), env).map(|()| 0)
 }
 
-/// Adds the servers of another client's JSON: `{"mcpServers": {...}}`, or what is inside. One that fails keeps no other away.
+/// Adds the servers of another client's JSON, `{"mcpServers": {...}}` or the inner object, and continues after failures.
 fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
     let text = match file {
         "-" => io::read_to_string(io::stdin()).doing("reading standard input")?,
@@ -287,7 +287,7 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
             )),
         );
     }
-    // As it would be read from the file.
+    // Parsed as if it were in the file.
     let text = json!({"mcpServers": {name: value}}).to_string();
     let alone = config::load_for(&home, Some(&text), env, Vec::new())?.config;
     let Some(entry) = alone.mcp_servers.get(name) else {
@@ -312,7 +312,7 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
     if asked.is_ok() || keep {
         edit::set(&home, env, &["mcpServers", name], value)?;
     } else {
-        // It may have been made for the attempt.
+        // The file may have been created for the attempt.
         storage::remove(&home.mcp_tools(name))?;
         if !has_files {
             storage::remove(&home.mcp_home(name))?;
@@ -326,7 +326,7 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Whether the user has such a program, which the sandbox may not show.
+/// Whether the user can run the program, which may be invisible in the sandbox.
 fn is_program(command: &str, env: &Env) -> bool {
     if command.contains('/') {
         return Path::new(command).exists();
@@ -336,7 +336,7 @@ fn is_program(command: &str, env: &Env) -> bool {
         .any(|dir| Path::new(dir).join(command).exists())
 }
 
-/// The error of a server that was added, or would have been.
+/// Explains the error of a server that was added or tested.
 fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) -> Error {
     let mut e = show_last_words(e);
     let prefix = format!("starting MCP server {name}: ");
@@ -362,7 +362,7 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) ->
     e.hint("correct the address, or add it as it is with --keep")
 }
 
-/// A line of `bantam doctor` for each server.
+/// Checks each server, for `bantam doctor`.
 pub(super) fn checks(parts: Parts) -> Vec<Check> {
     let mut checks = Vec::new();
     for (name, entry) in &parts.config.mcp_servers {
@@ -381,7 +381,7 @@ pub(super) fn checks(parts: Parts) -> Vec<Check> {
     checks
 }
 
-/// The words of a command with the whole paths of files: a server starts in a directory of its own, and not where the user is.
+/// Makes the paths of existing files in a command absolute, because a server starts in another directory.
 fn typed_here(words: &[String]) -> Vec<String> {
     let whole = |(n, word): (usize, &String)| {
         let path = Path::new(word);
@@ -401,7 +401,7 @@ fn typed_here(words: &[String]) -> Vec<String> {
     words.iter().enumerate().map(whole).collect()
 }
 
-/// The entry that the arguments describe.
+/// Creates the entry described by the arguments.
 fn entry(args: &Args, words: &[String]) -> Result<Value> {
     let is_url = words.len() == 1
         && ["http://", "https://"]
@@ -431,7 +431,7 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
         };
         let pairs: Option<Map<String, Value>> = args.values(flag).map(pair).collect();
         match pairs {
-            // It may be a secret.
+            // The value may be a secret, so it is not shown.
             None => {
                 return Err(
                     Error::usage(format!("--{flag} needs a {separator} in its value"))

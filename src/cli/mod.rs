@@ -80,7 +80,7 @@ fn commands() -> impl Iterator<Item = &'static Command> {
     COMMANDS.iter().copied().flatten()
 }
 
-/// Runs the program: a worker process if the first argument says so, otherwise a command.
+/// Runs the program as a worker process or a command, depending on the first argument.
 pub fn main() -> ExitCode {
     worker::init();
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -110,7 +110,7 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     };
     let mut found = match find(&name) {
         Ok(found) => found,
-        // A single word is a question to what is piped in, unless it is a slip.
+        // A single word is a question about piped input, unless it looks like a misspelt command.
         Err(_) if is_piped() && nearest_command(&name).is_none() && !name.trim().is_empty() => {
             return agent::ask(std::iter::once(first).chain(args), env);
         }
@@ -126,7 +126,7 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
                 found = find(&format!("{name} {word}"))?;
                 args.next();
             }
-            // A group alone lists.
+            // A group without a subcommand lists.
             _ => found = find(&format!("{name} list"))?,
         }
     }
@@ -140,13 +140,13 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
 /// Whether the first argument begins a question without `agent`.
 fn is_question(first: &OsStr, is_alone: bool) -> bool {
     let shown = first.to_string_lossy();
-    // A flag that is none of a question is a mistake in one. Alone, -v asks for the version.
+    // An unknown flag is a mistake in a question. A single -v asks for the version.
     let is_own = matches!(shown.as_ref(), "--version" | "-V" | "--help" | "-h");
     let is_flag = shown.starts_with('-') && !is_own && (shown != "-v" || !is_alone);
     shown.contains(char::is_whitespace) || is_flag
 }
 
-/// Whether somebody has redirected a pipe or a file to this program.
+/// Whether standard input is a pipe or a file.
 fn is_piped() -> bool {
     let kind = rustix::fs::fstat(io::stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
     matches!(
@@ -155,7 +155,7 @@ fn is_piped() -> bool {
     )
 }
 
-/// Prints an error, and its object for `--json`. The arguments may be wrong, so they are not parsed.
+/// Prints an error, and its object for `--json`. The arguments may be invalid, so they are not parsed.
 fn fail(args: &[OsString], e: &Error) -> u8 {
     let has = |flag: &str| {
         args.iter()
@@ -177,13 +177,13 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
             "agent" => printer::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),
         };
-        // Nothing else can be done if standard output fails, too.
+        // If standard output also fails, the error cannot be reported there.
         drop(print_json(&object));
     }
     report(e)
 }
 
-/// Words that users of other programs type for a subcommand, and the subcommands that may be meant.
+/// Words of other programs for subcommands, and the intended subcommands.
 const SYNONYMS: [(&[&str], &[&str]); 2] = [
     (
         &[
@@ -203,7 +203,7 @@ const SYNONYMS: [(&[&str], &[&str]); 2] = [
     ),
 ];
 
-/// The command of this name, or all subcommands of the group of this name. Never empty.
+/// Returns the command with this name, or all subcommands of the group. Never empty.
 fn find(name: &str) -> Result<Vec<&'static Command>> {
     let named = |name: &str| -> Vec<&Command> {
         commands()
@@ -229,7 +229,7 @@ fn nearest_command(name: &str) -> Option<&'static str> {
     nearest(name, names)
 }
 
-/// The error for a command that does not exist. The words after it belong to the question that may be meant.
+/// Creates the error for an unknown command. The following words may belong to a question.
 fn unknown_command(name: &str, rest: &[String]) -> Error {
     if name.trim().is_empty() {
         return Error::usage("the question is empty").hint("run `bantam help`");
@@ -245,7 +245,7 @@ fn unknown_command(name: &str, rest: &[String]) -> Error {
     not_found_near("command", name, near.as_deref(), &list)
 }
 
-/// Asks for permission, unless `--yes` gives it.
+/// Asks for permission, unless `--yes` is given.
 fn confirm(args: &Args, env: &Env, question: &str) -> Result<bool> {
     if args.has("yes") {
         return Ok(true);
@@ -257,17 +257,17 @@ fn confirm(args: &Args, env: &Env, question: &str) -> Result<bool> {
         .hint("add `--yes`"));
     }
     let screen = Screen::new(env);
-    // A signal must not leave the terminal as it is while a question is open.
+    // Restores the terminal if a signal arrives during the question.
     Signals::watch(screen.clone(), false)?;
     agrees(&screen, question, false)
 }
 
-/// The error of every `--json`.
+/// Formats the error for `--json`.
 fn error_json(e: &Error) -> Value {
     json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
 }
 
-/// The home, and its configuration.
+/// Loads the home and its configuration.
 fn load(env: &Env) -> Result<(Home, Loaded)> {
     let home = settings::home(env)?;
     let file = settings::read(&home)?;
@@ -275,8 +275,8 @@ fn load(env: &Env) -> Result<(Home, Loaded)> {
     Ok((home, loaded))
 }
 
-/// Tells what the user should know before a turn. What is wrong with config.json is told once for each change of it: a job in
-/// a crontab would repeat it for ever.
+/// Shows warnings before a turn. Warnings about config.json are shown once per change of it, because a job in a crontab would
+/// repeat them forever.
 fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
     let misplaced = app::misplaced(factory.parts(&loaded.config));
     let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
@@ -290,7 +290,7 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
         );
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
             output.warn(loaded.warnings.iter().chain(&misplaced));
-            // Where nothing can be written, each run warns.
+            // If the mark cannot be written, each run warns.
             drop(storage::replace(
                 &told,
                 change.as_bytes(),
@@ -301,7 +301,7 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
     output.warn(notices);
 }
 
-/// The local zone; UTC, with a warning, if it cannot be read.
+/// Returns the local zone, or UTC with a warning if it cannot be read.
 fn zone(env: &Env) -> Zone {
     Zone::local(env).unwrap_or_else(|e| {
         notice(&format!("{e}; times are UTC"));
@@ -309,7 +309,7 @@ fn zone(env: &Env) -> Zone {
     })
 }
 
-/// A stored time in local time: `2026-11-21 22:44:35`. Text that is not a time stays as it is.
+/// Formats a stored time in local time: `2026-11-21 22:44:35`. Other text is unchanged.
 fn local_time(rfc3339: &str, zone: &Zone) -> String {
     match timezone::parse_time(rfc3339) {
         Some((seconds, offset)) => zone.stamp(seconds - i64::from(offset.unwrap_or(0))),

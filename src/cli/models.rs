@@ -1,4 +1,4 @@
-//! `bantam models`: what the configured hosts offer.
+//! `bantam models`: lists the models of the configured hosts.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Prints turns.
 //!
-//! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
+//! Standard output gets only the answer, streamed on a terminal, otherwise printed whole after it is stored.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,17 @@ use crate::markdown::{Look, Terminal};
 use crate::paths::shown_key;
 use crate::text::{one_line, printable};
 
-/// What goes to standard output.
+/// Format of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Text,
     /// One object for the whole turn.
     Json,
-    /// A line for each event, and then that object.
+    /// A line for each event, followed by that object.
     Events,
 }
 
-/// What goes to standard error.
+/// Amount of output on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verbosity {
     Quiet,
@@ -42,7 +42,7 @@ pub(super) enum Verbosity {
 pub(super) struct Output {
     pub format: Format,
     pub verbosity: Verbosity,
-    /// Whether to show what the model thinks.
+    /// Whether to show the model's reasoning.
     pub thinking: bool,
 }
 
@@ -73,11 +73,11 @@ impl Output {
     }
 }
 
-/// Shows the events of a question, from every thread that works on it.
+/// Shows the events of a question, from all its threads.
 pub(super) struct Printer {
     output: Output,
     screen: Screen,
-    /// Text is shown as it arrives.
+    /// Whether text is shown as it arrives.
     streams: bool,
     printed: Mutex<Printed>,
 }
@@ -85,9 +85,9 @@ pub(super) struct Printer {
 #[derive(Default)]
 struct Printed {
     markdown: Option<Terminal>,
-    /// The number of the last line of `--events`.
+    /// Number of the last line of `--events`.
     events: u64,
-    /// Complete answers so far, where they are not streamed.
+    /// Complete answers so far, if they are not streamed.
     answers: String,
 }
 
@@ -123,7 +123,7 @@ impl Printer {
             printed.events += 1;
             let mut line = event_json(&event);
             line["number"] = printed.events.into();
-            // A failure to write is reported at the end.
+            // A write error is reported at the end.
             drop(self.screen.answer(&json_line(&line)));
         }
         let verbose = self.output.verbosity == Verbosity::Verbose;
@@ -163,7 +163,7 @@ impl Printer {
         }
     }
 
-    /// Asks the user about a call; `None` where nobody can be asked.
+    /// Returns a function that asks the user about a call; `None` without a terminal.
     pub(super) fn asker(self: Arc<Self>, cancel: Cancel) -> Option<Arc<Confirm>> {
         if !self.screen.stderr_is_terminal || !io::stdin().is_terminal() {
             return None;
@@ -171,7 +171,7 @@ impl Printer {
         Some(Arc::new(move |pending: &PendingCall| {
             self.screen.end_line();
             self.screen.note(&format!("bantam: {}", pending.summary));
-            // What is allowed is seen whole.
+            // Shows all arguments, so that the user knows what is allowed.
             if !is_in_summary(pending) {
                 for line in pending.arguments.iter().flat_map(|text| text.lines()) {
                     self.screen.note(&format!("  {line}"));
@@ -197,7 +197,7 @@ impl Printer {
                     cancel.stop();
                     Decision::Unanswered
                 }
-                // Nobody has said yes.
+                // Without an answer, the call is refused.
                 Err(_) => Decision::No,
             }
         }))
@@ -208,7 +208,7 @@ impl Printer {
             .markdown
             .as_mut()
             .map(|markdown| markdown.push(text));
-        // The text is stored all the same, and a failure to write reported at the end.
+        // The text is stored even if writing fails, and a failure is reported at the end.
         drop(self.screen.answer(shown.as_deref().unwrap_or(text)));
     }
 
@@ -219,11 +219,11 @@ impl Printer {
         self.screen.end_line();
     }
 
-    /// A turn is over; the reports of so many background tasks are still to come.
+    /// Ends the output of a turn. `tasks` background tasks are still running.
     pub(super) fn turn_ends(&self, response: &Response, tasks: usize) {
         let mut printed = self.lock();
         self.end_text(&mut printed);
-        // A pipe gets no half answers.
+        // A pipe gets only complete answers.
         if !response.partial && !response.output.is_empty() {
             let gap = if printed.answers.is_empty() { "" } else { "\n" };
             let end = if response.output.ends_with('\n') {
@@ -240,7 +240,7 @@ impl Printer {
         }
     }
 
-    /// Prints an answer that was not streamed. A failure to write becomes the response's error.
+    /// Prints an answer that was not streamed. A write error becomes the response's error.
     pub(super) fn finish(&self, mut response: Response) -> Response {
         if self.output.format == Format::Text && !self.streams {
             let written = self.screen.answer(&self.lock().answers);
@@ -254,7 +254,7 @@ impl Printer {
     }
 }
 
-/// Whether its summary has all arguments of a call as they are.
+/// Whether the summary shows all arguments of a call unchanged.
 fn is_in_summary(pending: &PendingCall) -> bool {
     let shown = match pending.arguments.as_slice() {
         [] => "",
@@ -264,7 +264,7 @@ fn is_in_summary(pending: &PendingCall) -> bool {
     pending.summary.trim_end() == format!("{} {shown}", pending.tool).trim_end()
 }
 
-/// A line of `--events`.
+/// Formats a line of `--events`.
 fn event_json(event: &Event) -> Value {
     match event {
         Event::TurnStarted => json!({"event": "turn_started"}),
@@ -285,7 +285,7 @@ fn event_json(event: &Event) -> Value {
     }
 }
 
-/// The object of `--json`.
+/// Formats the object of `--json`.
 pub(super) fn response_json(response: &Response) -> Value {
     json!({
         "ok": response.error.is_none(),
@@ -303,7 +303,7 @@ pub(super) fn response_json(response: &Response) -> Value {
     })
 }
 
-/// The object of `--json` for a failure before the turn.
+/// Formats the object of `--json` for a failure before the turn.
 pub(super) fn failure_json(e: &Error) -> Value {
     response_json(&Response::failed("", e.clone()))
 }

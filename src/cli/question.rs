@@ -1,4 +1,4 @@
-//! The question of `bantam agent`: words, standard input, a template and files become one message.
+//! The question of `bantam agent`, a message made from words, standard input, a template and files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,20 +21,20 @@ use crate::session::MAX_TITLE;
 use crate::template;
 use crate::text::{nearest, not_found, not_found_near, one_line};
 
-/// Silence on standard input after which the user is told that it is read.
+/// Time without standard input after which a notice is shown.
 const SILENCE: Duration = Duration::from_secs(3);
-/// More than any model reads at once, and the most that a conversation loads of one message.
+/// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
 const MAX_INPUT: usize = 4 << 20;
 
 #[derive(Clone, Default)]
 pub(super) struct Question {
     pub text: String,
-    /// What was typed, if a template made another text of it.
+    /// The typed text, if a template changed it.
     pub title: String,
     pub media: Vec<Media>,
 }
 
-/// Reads the question. `None` when there is none, and a terminal to hold a conversation at.
+/// Reads the question. `None` if there is none and a terminal to open a conversation.
 pub(super) fn read(
     args: &Args,
     home: &Home,
@@ -86,7 +86,7 @@ pub(super) fn read(
         None => input,
     };
     if text.trim().is_empty() {
-        // `-a "my question"`, where the file was forgotten.
+        // `-a "my question"` with a forgotten file.
         let is_missing = |path: &&str| !path.starts_with('~') && !Path::new(path).exists();
         if let Some(path) = args.values("attach").find(is_missing) {
             return Err(not_found_near("file", path, None, "ls -l"));
@@ -101,7 +101,7 @@ pub(super) fn read(
 }
 
 impl Question {
-    /// Adds an attached file. One that tools can write may hold secrets they found, so known ones are redacted.
+    /// Adds an attached file. Known secrets are redacted, because tools may have written them into it.
     pub(super) fn attach(&mut self, file: Attachment, redactor: &Redactor) {
         match file {
             Attachment::Text(text) => self
@@ -127,7 +127,7 @@ fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
     Ok(params)
 }
 
-/// The user's template, else the built-in one.
+/// Returns the user's template, or else the built-in one.
 fn find_template(name: &str, home: &Home) -> Result<String> {
     let plain = !name.is_empty()
         && name
@@ -169,7 +169,7 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
     })
 }
 
-/// Fills in the values once: a value that holds `{{key}}` stays as it is.
+/// Fills in the values once, so that a value with `{{key}}` is unchanged.
 fn fill<'a>(
     name: &str,
     template: &'a str,
@@ -199,24 +199,24 @@ fn fill<'a>(
         ))
         .hint(format!("its placeholders: {}", used.join(", "))));
     }
-    // A template without {{input}} does not swallow the text.
+    // Text is appended if the template has no {{input}}.
     match values.get("input").filter(|_| !used.contains(&"input")) {
         Some(text) => Ok(format!("{}\n\n{text}", out.trim_end())),
         None => Ok(out),
     }
 }
 
-/// The text of standard input; nothing from a terminal.
+/// Returns the text of standard input; empty from a terminal.
 fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<String> {
     let mut stdin = match io::stdin().as_fd().try_clone_to_owned() {
         Ok(stdin) => File::from(stdin),
-        // Some schedulers start programs with it closed.
+        // Some schedulers start programs with standard input closed.
         Err(_) => return Ok(String::new()),
     };
     if stdin.is_terminal() {
         return Ok(String::new());
     }
-    // Some callers hold the pipe open and write nothing.
+    // Some callers leave the pipe open without writing.
     let is_watched =
         verbosity != Verbosity::Quiet && deadline.is_none_or(|deadline| deadline.left() > SILENCE);
     if is_watched && !input::is_ready(&stdin, SILENCE)? {

@@ -1,4 +1,4 @@
-//! The conversation at a terminal: reads a message or a command, runs the turn, and asks again.
+//! A conversation at a terminal: reads a message or a command, runs the turn, and repeats.
 
 use std::io;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use crate::usage::Totals;
 
 pub(super) struct Repl {
     pub factory: AgentFactory,
-    /// The conversation's name, and the part of it after `cli_`.
+    /// Key of the conversation, and its part after `cli_`.
     pub session: String,
     pub chat: String,
     pub output: Output,
-    /// The names in `model_list`.
+    /// Names in `model_list`.
     pub models: Vec<String>,
-    /// The names of the skills.
+    /// Names of the skills.
     pub skills: Vec<String>,
 }
 
-/// Talks until the user leaves. Returns the exit code.
+/// Runs a conversation until the user quits. Returns the exit code.
 pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) -> Result<u8> {
     if repl.output.verbosity != Verbosity::Quiet {
         let version = env!("CARGO_PKG_VERSION");
@@ -106,7 +106,7 @@ impl Repl {
         }
     }
 
-    /// The conversation, unless it is only in memory. One that cannot be read is reported when its turn begins.
+    /// Returns the conversation, unless it is only in memory. An unreadable one is reported when its turn begins.
     pub(super) fn stored_session(&self) -> Option<Session> {
         if self.factory.options.memory.is_some() {
             return None;
@@ -118,23 +118,23 @@ impl Repl {
 pub(super) struct Conversation {
     pub repl: Repl,
     pub agent: Arc<Agent>,
-    /// What `/model` has chosen, which wins over a flag; else empty.
+    /// Model chosen by `/model`, which overrides a flag; or empty.
     pub model: String,
-    /// Of the tools of MCP servers that the agent has.
+    /// Generation of the agent's MCP tools.
     generation: u64,
     pub screen: Screen,
     signals: Signals,
-    /// `None` on a terminal that cannot move its cursor.
+    /// Line editor; `None` on a terminal that cannot move its cursor.
     editor: Option<Editor>,
-    /// Of its turns.
+    /// Usage and cost of its turns.
     pub total: Totals,
-    /// An answer stands above the prompt.
+    /// Whether an answer was printed before the prompt.
     follows_answer: bool,
-    /// Ctrl-C was the last key.
+    /// Whether Ctrl-C was the last key.
     was_interrupted: bool,
-    /// A question that failed and left no trace.
+    /// A question that failed without being stored.
     pub unanswered: Option<Question>,
-    /// The labels of background tasks that the user has stopped, until the model is told.
+    /// Labels of background tasks that the user has stopped and the model does not know about yet.
     stopped_tasks: Vec<String>,
 }
 
@@ -170,7 +170,7 @@ impl Conversation {
                     "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
                     one_line(&name, 40)
                 )),
-                // Hints name variables; a key typed here would go to the model.
+                // Hints name variables, and a key typed here would be sent to the model.
                 Input::Message(text) if is_for_a_shell(&text) => {
                     Ok("bantam: that is a shell command: /quit first".to_owned())
                 }
@@ -199,7 +199,7 @@ impl Conversation {
         (command.run)(self, argument)
     }
 
-    /// Asks what was typed, with the files that it names.
+    /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<String> {
         if let Some(path) = attach::missing_in(text, &self.repl.factory.env) {
             let shown = one_line(path, 200);
@@ -213,7 +213,7 @@ impl Conversation {
             ..Question::default()
         };
         let named = attach::named_in(text, &self.repl.factory.env);
-        // Whoever wrote a text that is pasted may not choose files.
+        // Pasted text may have another author, who must not choose files.
         if !named.is_empty() {
             let may_attach = yes_or_no(&self.screen, &attach::question(&named), false)?;
             if may_attach == Some(true) {
@@ -238,7 +238,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// The models that the next message goes to.
+    /// Returns the models for the next message.
     pub(super) fn models(&self) -> Result<TurnModels> {
         if self.model.is_empty() {
             self.agent.models_for(&self.repl.session)
@@ -247,7 +247,7 @@ impl Conversation {
         }
     }
 
-    /// Makes the agent again if an MCP server has said that its tools have changed.
+    /// Creates the agent again if an MCP server has reported new tools.
     fn take_changed_tools(&mut self) -> Result<()> {
         let factory = &self.repl.factory;
         let generation = factory.options.servers.generation();
@@ -310,7 +310,7 @@ impl Conversation {
         }
     }
 
-    /// The next message or command.
+    /// Reads the next message or command.
     fn read(&mut self) -> Result<Line> {
         self.screen.end_line();
         if std::mem::take(&mut self.follows_answer) {
@@ -336,14 +336,14 @@ fn is_for_a_shell(text: &str) -> bool {
     text.starts_with("export ") && text.contains("KEY=")
 }
 
-/// Reads lines that the terminal edits. One that ends in a backslash goes on.
+/// Reads lines that the terminal edits. A backslash at the end continues a message.
 fn read_plain(screen: &Screen) -> Result<Line> {
     let (mut message, mut prompt) = (String::new(), PROMPT);
     loop {
         if screen.stderr_is_terminal {
             screen.draw(prompt);
         }
-        // Bytes that are not UTF-8 end it like Ctrl-D.
+        // Bytes that are not UTF-8 end the reading like Ctrl-D.
         let read = io::stdin()
             .read_line(&mut message)
             .doing("reading what is typed")?;

@@ -1,4 +1,4 @@
-//! `--schema FILE`: the answer is JSON that fits the schema in FILE.
+//! `--schema FILE`: requires an answer in JSON that fits the schema in FILE.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
 use crate::text::{not_found_near, one_line};
 
-/// Maximum size of a schema, in bytes: each request carries it twice.
+/// Maximum size of a schema, in bytes; each request contains it twice.
 const MAX_SCHEMA: usize = 64 << 10;
 
-/// The form that an answer must have.
+/// Required format of an answer.
 pub(super) struct AnswerSchema(JsonSchema);
 
 impl AnswerSchema {
-    /// Reads the file or pipe of `--schema`, if there is one.
+    /// Reads the file or pipe of `--schema`, if given.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Usage`]: it is missing, too large, no JSON object, or uses a keyword that is not checked.
+    /// Returns [`crate::error::Kind::Usage`] if it is missing, too large, not a JSON object, or has an unsupported keyword.
     pub(super) fn read_from(args: &Args, deadline: Option<&Deadline>) -> Result<Option<Self>> {
         let Some(path) = args.value("schema") else {
             return Ok(None);
@@ -52,7 +52,7 @@ impl AnswerSchema {
         JsonSchema::new(schema).map(Self).map(Some).map_err(wrong)
     }
 
-    /// The end of the system prompt.
+    /// Returns the end of the system prompt.
     pub(super) fn instruction(&self) -> String {
         format!(
             "Your final answer is JSON alone, without a fence or any other text, that fits this JSON Schema:\n{}",
@@ -60,7 +60,7 @@ impl AnswerSchema {
         )
     }
 
-    /// The fields of OpenAI's API that ask for this form. A host that refuses them is asked without.
+    /// Returns the fields that request this format in OpenAI's API. A host that refuses them is asked without them.
     pub(super) fn fields(&self) -> Map<String, Value> {
         let format = json!({
             "type": "json_schema",
@@ -69,8 +69,8 @@ impl AnswerSchema {
         Map::from_iter([("response_format".to_owned(), format)])
     }
 
-    /// Makes the output of a response JSON on one line. If it is none that fits, `ask_again` gets a message that says why, unless the
-    /// answer was cut.
+    /// Converts the output of a response to JSON on one line. If it does not fit the schema, `ask_again` gets a message with
+    /// the error, unless the answer was cut.
     pub(super) fn enforce(
         &self,
         mut response: Response,
@@ -108,7 +108,7 @@ impl AnswerSchema {
         response
     }
 
-    /// An answer as JSON on one line, or what is wrong with it.
+    /// Converts an answer to JSON on one line, or returns its error.
     fn read_answer(&self, answer: &str) -> Result<String, String> {
         let json = without_fence(answer);
         let value: Value = parse_json(json).map_err(|e| format!("it is not JSON ({e})"))?;
@@ -117,7 +117,7 @@ impl AnswerSchema {
     }
 }
 
-/// The content of a text that is one Markdown fence, else the text.
+/// Returns the content of a text that is one Markdown fence, or else the text.
 fn without_fence(text: &str) -> &str {
     let text = text.trim();
     let inner = text

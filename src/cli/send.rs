@@ -1,4 +1,4 @@
-//! `bantam send`: a text to a chat, without a model.
+//! `bantam send`: sends text to a chat, without a model.
 
 use std::io::{self, IsTerminal, Read};
 
@@ -9,7 +9,7 @@ use crate::config::Env;
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
 
-/// Maximum size of a text, in bytes. Telegram takes 4,096 characters a message, so this is about twenty.
+/// Maximum size of a text, in bytes. Telegram's limit is 4,096 characters per message, so this is about twenty messages.
 const MAX_TEXT: u64 = 64 << 10;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -38,7 +38,7 @@ fn send(args: &Args, env: &Env) -> Result<u8> {
     delivery.send(chat, &text).map(|()| 0)
 }
 
-/// The words, or what is piped in.
+/// Returns the words, or else standard input.
 fn text(args: &Args) -> Result<String> {
     let mut text = args.words.join(" ");
     let stdin = io::stdin();

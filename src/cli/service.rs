@@ -1,7 +1,7 @@
-//! `bantam service`: a systemd unit that keeps the gateway of this home running.
+//! `bantam service`: installs a systemd unit that runs the gateway of this home.
 //!
-//! Some settings that harden other services are left out because they break the sandbox. It needs namespaces, mounts, a host name
-//! of its own and a `/proc` without other mounts on it: no `RestrictNamespaces`, `ProtectHostname`, `ProtectProc`,
+//! Some settings that harden other services would break the sandbox, which needs namespaces, mounts, its own host name and a
+//! `/proc` without other mounts on it, so the unit has no `RestrictNamespaces`, `ProtectHostname`, `ProtectProc`,
 //! `ProtectKernelTunables` or `ProtectKernelLogs`. The gateway asks the kernel whether the clock is synchronised, which
 //! `ProtectClock` forbids.
 
@@ -34,7 +34,7 @@ pub(super) const COMMAND: Command = Command::row(
 ])
 .with_examples(&["bantam service --install"]);
 
-/// The unit's file, and a line that tells it from other programs'.
+/// File name of the unit, and a line that identifies it as bantam's.
 const NAME: &str = "bantam.service";
 const DESCRIPTION: &str = "Description=bantam, a personal AI agent";
 
@@ -75,7 +75,7 @@ SystemCallArchitectures=native
 WantedBy={target}
 ";
 
-/// What only the system's manager can enforce.
+/// Settings that require the system's manager.
 const SYSTEM: &str = "\
 KeyringMode=private
 PrivateDevices=yes
@@ -91,7 +91,7 @@ const NETWORK: &str = "Wants=network-online.target\nAfter=network-online.target\
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
     let program = std::env::current_exe().doing("finding this program")?;
-    // Without a slash at its end.
+    // Removes a slash at the end.
     let root: PathBuf = std::path::absolute(home.root())?.components().collect();
     let is_system = given.has("system") || rustix::process::geteuid().is_root();
     let system = if is_system {
@@ -132,11 +132,11 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// Writes the unit, enables it and starts it. Another program's unit of this name stays.
+/// Writes the unit, enables it and starts it. Another program's unit with this name is not replaced.
 fn install(unit: &str, is_system: bool, env: &Env) -> Result<u8> {
     let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
     let dir = if is_system {
-        // Those who build packages set it.
+        // DESTDIR is set by package builds.
         let root = set("DESTDIR").map_or("/", String::as_str);
         Path::new(root).join("etc/systemd/system")
     } else {
@@ -161,7 +161,7 @@ fn install(unit: &str, is_system: bool, env: &Env) -> Result<u8> {
     systemctl("systemctl", &[user, &["daemon-reload"]].concat())?;
     systemctl("systemctl", &[user, &["enable", "--now", NAME]].concat())?;
     if !is_system {
-        // Otherwise it ends when the user logs out.
+        // Otherwise the service ends when the user logs out.
         systemctl("loginctl", &["enable-linger"])?;
     }
     print("The gateway runs, and starts with the system\n")?;
@@ -188,9 +188,9 @@ fn systemctl(program: &str, args: &[&str]) -> Result<()> {
         .hint("correct that, then run `bantam service --install`"))
 }
 
-/// The lines for the system's manager: the user, and what stays writable.
+/// Returns the lines for the system's manager: the user and the writable directories.
 fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<String> {
-    // The owner of the home runs it; a home that does not exist yet will belong to whoever asks now.
+    // The owner of the home runs the service; the current user will own a new home.
     let owner =
         fs_err::metadata(root).map_or(rustix::process::geteuid().as_raw(), |meta| meta.uid());
     let mut lines = match owner {
@@ -198,7 +198,7 @@ fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<S
             "# This runs as root. A user of its own, who owns the home, is better:\n#User=bantam\n"
                 .to_owned()
         }
-        // Without capabilities: the sandbox gets its own in a user namespace.
+        // Without capabilities, because the sandbox gets its own in a user namespace.
         owner => format!("User={owner}\nCapabilityBoundingSet=\n"),
     };
     lines.push_str(SYSTEM);
@@ -214,13 +214,13 @@ fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<S
         .into_iter()
         .chain(writable.iter().map(PathBuf::as_path))
     {
-        // The dash ignores a path that does not exist.
+        // The dash ignores a missing path.
         lines.push_str(&format!("ReadWritePaths={}\n", quoted("-", path)?));
     }
     Ok(lines)
 }
 
-/// `before` and a path as one word of a unit, as systemd.syntax(7) and systemd.unit(5) require.
+/// Quotes `before` and a path as one word of a unit, as required by systemd.syntax(7) and systemd.unit(5).
 fn quoted(before: &str, path: &Path) -> Result<String> {
     let text = path
         .to_str()
@@ -233,7 +233,7 @@ fn quoted(before: &str, path: &Path) -> Result<String> {
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            // A single one begins a specifier.
+            // A single percent sign begins a specifier.
             '%' => out.push_str("%%"),
             c => out.push(c),
         }

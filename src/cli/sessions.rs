@@ -18,9 +18,9 @@ use crate::session::search;
 use crate::text::{counted, one_line, printable, size};
 use crate::timezone::Zone;
 
-/// Unnamed conversations in a list: each question has one.
+/// Maximum number of unnamed conversations in a list; each question creates one.
 const MAX_UNNAMED: usize = 20;
-/// The most characters of a line that was found.
+/// Maximum length of a found line, in characters.
 const MAX_LINE: usize = 100;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -84,7 +84,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     let days = loaded.config.session.keep_days;
     if days > 0 {
         let keep = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
-        // A list is shown all the same.
+        // A failure does not prevent the list.
         if let Err(e) = archive::tidy(&home, keep, SystemTime::now()) {
             notice(&printable(&e.doing("deleting old conversations").message));
         }
@@ -121,7 +121,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// The conversations of a list, for people.
+/// Formats a list of conversations for people.
 pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     let zone = zone(env);
     let damage = |s: &archive::SessionInfo| {
@@ -132,7 +132,7 @@ pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
         }
     };
     if io::stdout().is_terminal() {
-        // The width of 80 columns has room for no more.
+        // A width of 80 columns has no space for more columns.
         let row = |s: &archive::SessionInfo| {
             let state = match s.state {
                 "done" => String::new(),
@@ -269,7 +269,7 @@ fn object(entry: &TranscriptEntry) -> Value {
     object
 }
 
-/// An entry for a reader: a message in full, one line for each call and for the start of each result.
+/// Formats an entry for people: a full message, one line for each call, and the first line of each result.
 fn shown(entry: &TranscriptEntry, zone: &Zone) -> String {
     let message = |role: &str, text: &str| {
         let text = printable(text.trim_end());

@@ -15,7 +15,7 @@ use crate::storage::{self, Lock};
 use crate::text::{one_line, printable};
 use crate::{app, template};
 
-/// Installing a skill holds the lock for a few file writes.
+/// Time to wait for the lock, which is taken only for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -114,7 +114,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     };
     let skills = app::skills(&home, &loaded.config);
     let written = args.words[0].as_str();
-    // A path may hold a #.
+    // A path may contain a #.
     let (source, wanted) = match written.rsplit_once('#') {
         Some((source, wanted)) if !Path::new(written).exists() => (source, Some(wanted)),
         _ => (written, None),
@@ -143,7 +143,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// The one skill of these that is meant.
+/// Returns the requested skill.
 fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Result<&'a Candidate> {
     let shown = one_line(source, 200);
     let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
@@ -190,8 +190,8 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
-/// Locks `agent/`, which exists from then on. A home without that folder uses the files that are compiled in: these are
-/// written out first, all or none, so that adding or removing one skill does not lose the others.
+/// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out
+/// atomically, so that adding or removing one skill does not lose the others.
 fn lock_agent_folder(env: &Env) -> Result<Lock> {
     let home = config::home(env)?;
     let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None))

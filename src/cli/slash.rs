@@ -1,4 +1,4 @@
-//! The commands of a conversation at the terminal: `/new`, `/undo` and the others.
+//! Commands of a conversation at the terminal: `/new`, `/undo` and others.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ use crate::usage::Totals;
 /// A command of a conversation.
 pub(super) struct Slash {
     pub name: &'static str,
-    /// `[NAME]`, or empty.
+    /// Placeholder of the argument, such as `[NAME]`, or empty.
     pub args: &'static str,
     help: &'static str,
     /// Returns the text to show; `None` ends the conversation.
@@ -89,11 +89,11 @@ space before it.";
 
 pub(super) enum Input {
     Message(String),
-    /// A command, and the text behind it.
+    /// A command, and the text after it.
     Command(&'static Slash, String),
-    /// Looks like a command.
+    /// An unknown command.
     Unknown(Error),
-    /// Several lines, probably pasted, of which the first would be a command: its name.
+    /// Several lines, probably pasted, whose first would be a command: its name.
     Lines(String),
     Empty,
 }
@@ -138,7 +138,7 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     Input::Unknown(not_found("command", first, known, "/help"))
 }
 
-/// The command in a line.
+/// Returns the command in a line.
 fn find(line: &str) -> Option<&'static Slash> {
     let name = match line.split_whitespace().next()? {
         // "exit the loop" is a message.
@@ -175,14 +175,14 @@ impl Conversation {
         Ok(format!("bantam: started a new conversation{kept}"))
     }
 
-    /// What the host of a model offers.
+    /// Lists the models of a model's host.
     fn offers(&self, model: &str) -> Result<HostOffers> {
         let factory = &self.repl.factory;
         let config = factory.load()?.config;
         catalog::of(factory.parts(&config), model)
     }
 
-    /// Lists the models, or changes to one.
+    /// Lists the models, or changes the model.
     fn model(&mut self, name: &str) -> Result<String> {
         if name.is_empty() {
             return self.list_models();
@@ -209,7 +209,7 @@ impl Conversation {
         ))
     }
 
-    /// The models that can be chosen.
+    /// Lists the models to choose from.
     fn list_models(&self) -> Result<String> {
         let models = self.models()?;
         let model = models.first();
@@ -230,7 +230,7 @@ impl Conversation {
         ))
     }
 
-    /// Asks the last question again, as if it had not been asked before.
+    /// Undoes the last question and asks it again.
     fn retry(&mut self) -> Result<String> {
         let question = match self.unanswered.take() {
             Some(question) => question,
@@ -299,7 +299,7 @@ impl Conversation {
 mod tests {
     use super::*;
 
-    /// What a line is, in words.
+    /// Describes the kind of a line.
     fn kind(line: &str, skills: &[String]) -> String {
         match parse(line, skills) {
             Input::Message(text) => format!("message {text}"),

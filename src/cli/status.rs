@@ -1,5 +1,5 @@
-//! `bantam status`: what is configured and where each value came from. It only reads files: it fetches no key, asks no
-//! server and runs no command.
+//! `bantam status`: shows the configuration and the source of each value. It only reads files, without fetching keys,
+//! connecting to servers or running commands.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -34,14 +34,14 @@ pub(super) const COMMAND: Command = Command::row(
     ("--json", "one JSON object"),
 ]);
 
-/// What is told.
+/// Contents of the status.
 pub(super) struct Status<'a> {
     pub home: &'a Home,
     pub env: &'a Env,
     pub zone: Zone,
-    /// What `--json` prints: no secrets, times as RFC 3339, and null for what is not known.
+    /// Object of `--json`: no secrets, times as RFC 3339, and null for unknown values.
     pub object: Value,
-    /// The same for people: names and texts of lines. One without a name continues the line above.
+    /// Names and texts of lines for people. A line without a name continues the previous one.
     pub lines: Vec<(&'static str, String)>,
     pub warnings: Vec<String>,
 }
@@ -101,7 +101,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     } else {
         print(&status.page(given.has("verbose")))?;
     }
-    // An unusable configuration exits as it would for a question.
+    // An invalid configuration has the exit code that a question would have.
     Ok(loaded.err().map_or(0, |e| report(&e)))
 }
 
@@ -182,7 +182,7 @@ impl Status<'_> {
     fn learned(&mut self) {
         let mut learned = Vec::new();
         for row in host_facts::rows(self.home) {
-            // A day is enough, in UTC.
+            // The date in UTC is precise enough.
             let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.facts.at))[..10].to_owned();
             let (model, host, says) = (&row.model, &row.host, row.facts.words());
             for says in &says {
@@ -239,7 +239,7 @@ impl Status<'_> {
     }
 }
 
-/// The model that answers, and where its key comes from.
+/// Returns the model that answers, and the source of its key.
 pub(super) fn chosen_model(
     loaded: &Loaded,
     env: &Env,
@@ -264,7 +264,7 @@ pub(super) fn chosen_model(
     }
 }
 
-/// A value whose texts have lost what may be a secret.
+/// Removes possible secrets from the strings of a value.
 pub(super) fn redacted(redactor: &Redactor, value: &Value) -> Value {
     match value {
         Value::String(text) => redactor.redact(text.clone()).into(),
@@ -277,15 +277,15 @@ pub(super) fn redacted(redactor: &Redactor, value: &Value) -> Value {
     }
 }
 
-/// A setting with a value, for people.
+/// A setting with its value, for people.
 pub(super) struct SetValue {
     pub path: String,
     pub value: Value,
-    /// The file, variable or flag that it comes from.
+    /// Source of the value: file, variable or flag.
     pub from: String,
 }
 
-/// What is set, without secrets.
+/// Returns the configured settings, without secrets.
 pub(super) fn set_values(loaded: &Loaded, env: &Env) -> Vec<SetValue> {
     let mut paths = Vec::new();
     path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
@@ -296,7 +296,7 @@ pub(super) fn set_values(loaded: &Loaded, env: &Env) -> Vec<SetValue> {
     listed(loaded, env, &paths)
 }
 
-/// The values at these paths; a path that is no setting is left out.
+/// Returns the values at these paths; unknown settings are left out.
 fn listed(loaded: &Loaded, env: &Env, paths: &[Vec<String>]) -> Vec<SetValue> {
     let redactor = Redactor::new(loaded.config.secrets(env));
     let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
@@ -320,7 +320,7 @@ fn listed(loaded: &Loaded, env: &Env, paths: &[Vec<String>]) -> Vec<SetValue> {
     paths.iter().filter_map(value_at).collect()
 }
 
-/// What is set, and with `with_defaults` the rest.
+/// Returns the configured settings, and all others if `with_defaults`.
 fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
     let mut rows = set_values(loaded, env);
     if with_defaults {
@@ -344,7 +344,7 @@ fn key_source(model: &Model, env: &Env) -> String {
     }
 }
 
-/// Whether there is a bot, and for whom.
+/// Describes the bot and its users.
 fn telegram(loaded: &Loaded) -> String {
     let settings = &loaded.config.channels.telegram;
     if settings.token.is_empty() {

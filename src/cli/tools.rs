@@ -1,4 +1,4 @@
-//! `bantam tools`: lists what the model can call.
+//! `bantam tools`: lists the tools of the model.
 
 use std::sync::Arc;
 

@@ -16,14 +16,14 @@ include!(concat!(env!("OUT_DIR"), "/docs.rs"));
 
 const MAX_PAGE: usize = 1 << 20;
 
-/// The names of the pages.
+/// Returns the names of the pages.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PAGES
         .iter()
         .filter_map(|(file, _)| file.strip_suffix(".md"))
 }
 
-/// The page of this name.
+/// Returns the page with this name.
 pub(super) fn page(name: &str) -> Option<String> {
     let (_, text) = PAGES
         .iter()
@@ -32,8 +32,8 @@ pub(super) fn page(name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Shows a page, below the list of commands that have its name: as it is in a pipe; at a terminal made readable, and in a pager
-/// where it is longer than the screen.
+/// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
+/// longer than the screen.
 pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
     let style = Style::of(env);
     if !io::stdout().is_terminal() || !style.ansi {
@@ -52,14 +52,14 @@ pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// Whether the user's pager has shown the text.
+/// Shows the text in the user's pager, and returns whether that worked.
 fn page_through(text: &str, env: &Env) -> bool {
     let pager = env.get("PAGER").map_or("less -R", String::as_str);
     let words = shell_words::split(pager).unwrap_or_default();
     let Some((program, args)) = words.split_first() else {
         return false;
     };
-    // Ctrl-C belongs to the pager.
+    // Leaves Ctrl-C to the pager.
     sys::block_signals(&[libc::SIGINT]);
     let Ok(mut pager) = child::by_user(program)
         .args(args)
@@ -69,7 +69,7 @@ fn page_through(text: &str, env: &Env) -> bool {
         return false;
     };
     if let Some(mut stdin) = pager.stdin.take() {
-        // The user may leave before the end.
+        // The user may quit before the end.
         stdin.write_all(text.as_bytes()).ok();
     }
     pager.wait().is_ok_and(|status| status.code() != Some(127))

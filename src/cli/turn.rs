@@ -1,5 +1,4 @@
-//! Asks for the command line: runs a question with all that follows from it on the thread of the command, and prints what
-//! happens.
+//! Runs a question of the command line and the tasks that follow from it on the thread of the command, and prints the events.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -15,14 +14,14 @@ use crate::config::Env;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::text::millis;
 
-/// What came of a question.
+/// Result of a question.
 pub(super) struct Answered {
     pub response: Response,
-    /// The labels of background tasks that were stopped.
+    /// Labels of stopped background tasks.
     pub stopped: Vec<String>,
 }
 
-/// Asks one question and prints the answer, but for the object of `--json`.
+/// Asks one question and prints the answer, except the object of `--json`.
 pub(super) fn ask(agent: Agent, request: Request, output: Output, env: &Env) -> Result<Response> {
     let screen = Screen::new(env);
     let signals = Signals::watch(screen.clone(), false)?;
@@ -84,7 +83,7 @@ pub(super) fn turn(
     let was_stopped = signals.turn_ends();
     if had_tasks {
         response.ms = millis(started.elapsed());
-        // The signal came after the turn: it stopped the tasks.
+        // The signal came after the turn, and stopped the tasks.
         if was_stopped && response.error.is_none() {
             response.stop = TurnStop::Cancelled;
             response.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
@@ -96,7 +95,7 @@ pub(super) fn turn(
     }
 }
 
-/// The background tasks of one question: its end is their end, and the command waits for their reports.
+/// Background tasks of one question. They end with it, and the command waits for their reports.
 struct QuestionTasks {
     cancel: Cancel,
     printer: Arc<Printer>,
@@ -114,7 +113,7 @@ impl TaskSink for QuestionTasks {
 
     fn end(&self, report: Option<TaskReport>) {
         if let Some(report) = report {
-            // The command has ended.
+            // Ignored if the command has ended.
             self.reports.send(report).ok();
         }
     }

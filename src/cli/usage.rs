@@ -65,14 +65,14 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     print(&(page(&report) + &bars)).map(|()| 0)
 }
 
-/// A line for each day, as long as its share of the tokens of the busiest one.
+/// Formats a bar for each day, relative to the busiest day.
 fn bars(report: &UsageReport, utf8: bool) -> String {
     let mut days: BTreeMap<&str, u64> = BTreeMap::new();
     for ((date, _), totals) in &report.rows {
         *days.entry(date).or_default() += totals.usage.total();
     }
     let most = days.values().copied().max().unwrap_or_default().max(1);
-    // Beside the day and the number.
+    // Columns for the bar, next to the date and the number.
     let room = tty::size().0.saturating_sub(14 + most.to_string().len());
     let width = room.clamp(1, 50) as u64;
     let block = if utf8 { "\u{2588}" } else { "#" };
@@ -121,7 +121,7 @@ fn page(report: &UsageReport) -> String {
     table(&head, &lines)
 }
 
-/// For people; a dash without a price.
+/// Formats a cost for people; a dash if unknown.
 pub(super) fn cost(cost: Option<f64>) -> String {
     cost.map_or("-".to_owned(), |cost| format!("{cost:.4}"))
 }

@@ -1,4 +1,4 @@
-//! What Tab completes: commands and the names of files.
+//! Tab completion of commands and file names.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,11 @@ pub(in crate::cli) struct Completer {
     pub env: Env,
 }
 
-/// The most candidates that are worth reading.
+/// Maximum number of candidates.
 const MOST: usize = 200;
 
 impl Completer {
-    /// Where the word before the cursor begins, and the words that it may become.
+    /// Returns the start of the word before the cursor, and its possible completions.
     pub(super) fn words(&self, before: &str) -> (usize, Vec<String>) {
         let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         let word = &before[start..];
@@ -35,7 +35,7 @@ impl Completer {
     }
 }
 
-/// The files whose paths begin with `start`; directories end in a slash. A name with white space would be more than a word.
+/// Returns the files whose paths begin with `start`; directories end in a slash. White space would split a name into words.
 fn files(start: &str, env: &Env) -> Vec<String> {
     let (dir, name) = start
         .rsplit_once('/')

@@ -1,4 +1,4 @@
-//! The line editor of a conversation: rustyline, with our completion, keys and history.
+//! The line editor of a conversation: rustyline, with custom completion, keys and history.
 
 mod complete;
 
@@ -27,34 +27,34 @@ use crate::sys;
 use crate::text::{is_unsafe_to_show, without_controls};
 pub(super) use complete::Completer;
 
-/// Before a message.
+/// Prompt before a message.
 pub(super) const PROMPT: &str = "> ";
 
-/// How many messages are kept, and the largest of them in bytes: `state/history` stays below 8 MB.
+/// Maximum number of messages in the history, and maximum size of each, in bytes; `state/history` is then smaller than 8 MB.
 const MAX_ENTRIES: usize = 500;
 const MAX_ENTRY: usize = 16 << 10;
 
-/// How reading a message ends.
+/// Result of reading a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Text(String),
-    /// Ctrl-C; whether there was text.
+    /// Ctrl-C, and whether there was text.
     Interrupted {
         had_text: bool,
     },
-    /// Ctrl-D, or the terminal is gone.
+    /// Ctrl-D, or the terminal was closed.
     End,
 }
 
 pub(super) struct Editor {
     reader: rustyline::Editor<Completer, FileHistory>,
-    /// The text when Ctrl-C or Ctrl-Z was pressed.
+    /// Text at the time of Ctrl-C or Ctrl-Z.
     left: Arc<Mutex<Left>>,
-    /// `None` keeps no history.
+    /// History file; `None` disables the history.
     history: Option<PathBuf>,
 }
 
-/// What a key that ends the reading left behind.
+/// State after a key that ended the reading.
 #[derive(Default)]
 struct Left {
     before_cursor: String,
@@ -98,7 +98,7 @@ impl Editor {
         let alt_enter = KeyEvent(KeyCode::Enter, Modifiers::ALT);
         reader.bind_sequence(alt_enter, EventHandler::Simple(Cmd::Newline));
         if let Some(path) = &history {
-            // A history that cannot be read is as good as an empty one.
+            // An unreadable history counts as empty.
             reader.load_history(path).ok();
         }
         Ok(Self {
@@ -110,7 +110,7 @@ impl Editor {
 
     /// Reads a message or a command.
     pub(super) fn read(&mut self) -> Result<Line> {
-        // rustyline notices a new size when the signal interrupts the thread that reads the keys.
+        // rustyline detects a new size when the signal interrupts the thread that reads the keys.
         sys::unblock_signals(sys::RESIZED);
         let mut initial = (String::new(), String::new());
         loop {
@@ -131,7 +131,7 @@ impl Editor {
                     tty::suspend();
                     initial = (left.before_cursor, left.after_cursor);
                 }
-                // What is not UTF-8 throws the line away.
+                // Input that is not UTF-8 discards the line.
                 Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
                     return Ok(Line::Interrupted { had_text: true });
                 }
@@ -167,7 +167,7 @@ impl Editor {
     }
 }
 
-/// The message, without the backslashes that Enter was typed behind.
+/// Returns the message without the backslashes before typed line breaks.
 fn joined(text: &str) -> String {
     without_controls(&text.replace(&format!("\\{TYPED}\n"), "\n"))
 }
@@ -176,7 +176,7 @@ fn failed(e: &ReadlineError) -> Error {
     Error::failed(e.to_string())
 }
 
-/// Ctrl-C and Ctrl-Z: end the reading, and keep the text.
+/// Handles Ctrl-C and Ctrl-Z, which end the reading and save the text.
 struct Leave(Arc<Mutex<Left>>);
 
 impl ConditionalEventHandler for Leave {
@@ -191,10 +191,10 @@ impl ConditionalEventHandler for Leave {
     }
 }
 
-/// Enter behind a backslash begins another line instead of ending the message.
+/// Handles Enter after a backslash, which continues the message in a new line.
 struct GoOn;
 
-/// Behind a backslash, it is Enter that follows: a pasted backslash at the end of a line stays. It is not shown.
+/// Marks a backslash before a typed Enter, because a pasted backslash at the end of a line must remain. It is invisible.
 const TYPED: char = '\u{1}';
 
 impl ConditionalEventHandler for GoOn {
@@ -231,7 +231,7 @@ impl rustyline::completion::Completer for Completer {
 }
 
 impl Highlighter for Completer {
-    /// Takes out what could control the terminal: a paste may hold it.
+    /// Removes control sequences, which a paste may contain.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         if line.contains(is_unsafe_to_show) {
             line.chars().filter(|c| !is_unsafe_to_show(*c)).collect()

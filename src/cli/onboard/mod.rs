@@ -1,4 +1,4 @@
-//! `bantam onboard`: asks for a model and a Telegram bot, proves both, and writes what is missing of a home.
+//! `bantam onboard`: asks for a model and a Telegram bot, tests both, and writes missing files of a home.
 
 mod model;
 mod telegram;
@@ -54,7 +54,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     print_next_steps(&setup.home, env)
 }
 
-/// The home that is set up, and the terminal that the user answers at.
+/// Home to set up, and the user's terminal.
 struct Setup<'a> {
     home: Home,
     env: &'a Env,
@@ -91,7 +91,7 @@ impl Setup<'_> {
     }
 }
 
-/// Writes the agent's files that are missing, and tells what became of each.
+/// Writes missing files of the agent, and shows the result for each file.
 fn write_files(home: &Home) -> Result<()> {
     let write = || -> Result<()> {
         storage::make_dir(home.root())?;
@@ -107,7 +107,7 @@ fn write_files(home: &Home) -> Result<()> {
                 report(copied, &dir.join(path))?;
             }
         }
-        // A power cut now must not leave empty files.
+        // Protects the files against a power cut.
         storage::sync_all(home.root()).doing("waiting for the disk")
     };
     write().map_err(|e| {
@@ -128,7 +128,7 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     }
 }
 
-/// Reads the configuration back, and prints what to type next.
+/// Reads the configuration again, and prints the next steps.
 fn print_next_steps(home: &Home, env: &Env) -> Result<u8> {
     let (_, loaded) = load(env)?;
     let config = &loaded.config;

@@ -1,4 +1,4 @@
-//! `bantam onboard`, the model: asks for a host, a key and a model, proves them with one question, and saves them.
+//! `bantam onboard`, the model: asks for a host, a key and a model, tests them with one question, and saves them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::provider::ollama;
 use crate::secret::Secret;
 use crate::text::{nearest, one_line};
 
-/// The most models that are listed: some gateways have hundreds.
+/// Maximum number of listed models; some gateways have hundreds.
 const MOST_SHOWN: usize = 20;
 
-/// Asks until a model answers or is to be taken as it is, and saves it. Before that, nothing is written.
+/// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
 pub(super) fn choose(setup: &Setup) -> Result<()> {
     let (home, env) = (&setup.home, setup.env);
     loop {
@@ -40,16 +40,16 @@ pub(super) fn choose(setup: &Setup) -> Result<()> {
     }
 }
 
-/// Where models are, as config.json will say it.
+/// A host of models, as saved in config.json.
 #[derive(Clone)]
 struct ModelHost {
-    /// What stands before the `/` of its models' names.
+    /// Prefix of its models' names, before the `/`.
     name: String,
-    /// `None`: an address of the user's own, where OpenAI's API is spoken.
+    /// Vendor; `None` is a custom address with OpenAI's API.
     vendor: Option<&'static Vendor>,
-    /// Empty: the vendor's.
+    /// Custom address; empty for the vendor's.
     api_base: String,
-    /// The key itself, or where it is.
+    /// The key itself, or a reference to it.
     key: Option<Secret>,
 }
 
@@ -59,7 +59,7 @@ impl ModelHost {
         Self {
             name: vendor.name.to_owned(),
             vendor: Some(vendor),
-            // An address that only a variable of this shell knows is written down, for the jobs and the bot.
+            // An address from a variable of this shell is saved, because jobs and the bot do not have the variable.
             api_base: if base == vendor.base {
                 String::new()
             } else {
@@ -78,10 +78,10 @@ impl ModelHost {
         self.vendor.map_or(&[], |vendor| vendor.prefer)
     }
 
-    /// Makes one of its models the one that answers, in the JSON of a config.json. Its entry serves every model there.
+    /// Selects one of its models in the JSON of a config.json. The entry works for all models of the host.
     fn set(&self, model: &str, file: &mut Value) -> Result<()> {
         let name = match model {
-            // The vendor's default is found when it is first asked.
+            // The vendor's default is found at the first request.
             "" => self.name.clone(),
             model => format!("{}/{model}", self.name),
         };
@@ -117,7 +117,7 @@ impl ModelHost {
         Ok(())
     }
 
-    /// The configuration with one of its models.
+    /// Returns the configuration with one of its models.
     fn configuration(&self, model: &str, setup: &Setup) -> Result<Arc<Config>> {
         let mut file = load(setup.env)?.1.file;
         if !file.is_object() {
@@ -128,13 +128,13 @@ impl ModelHost {
         Ok(loaded.config)
     }
 
-    /// Whether its key is in a variable that is not set.
+    /// Whether its key is in an unset variable.
     fn lacks_key(&self, env: &Env) -> bool {
         let key = self.key.as_ref();
         key.is_some_and(|key| keys::missing(key, env).is_some())
     }
 
-    /// Asks for its key, and for the models that it offers: empty if it does not tell. `None` to choose another host.
+    /// Asks for its key and its list of models, which is empty if the host has none. `None` to choose another host.
     fn ask_for_list(&mut self, setup: &Setup) -> Result<Option<Vec<Offer>>> {
         let (home, env) = (&setup.home, setup.env);
         if self.is_demo() {
@@ -149,7 +149,7 @@ impl ModelHost {
             let any = format!("{}/{}", self.name, catalog::ANY_MODEL);
             let e = match catalog::of(Parts { home, config, env }, &any)?.models {
                 Ok(mut offers) => {
-                    // An embedding model that was pulled first would be offered first.
+                    // Lists embedding models last, even if they were pulled first.
                     offers.sort_by_key(|offer| !offer.is_chat());
                     return Ok(Some(offers));
                 }
@@ -159,14 +159,14 @@ impl ModelHost {
             match e.kind {
                 Kind::Auth if self.ask_key(setup)? => {}
                 Kind::Unavailable if !setup.agrees("Keep this host?", false)? => return Ok(None),
-                // A key may be good for answers and not for the list.
+                // Some keys work for answers but not for the list.
                 _ => break,
             }
         }
         Ok(Some(Vec::new()))
     }
 
-    /// Asks for the key; false if it stays as it is.
+    /// Asks for the key; false if it is unchanged.
     fn ask_key(&mut self, setup: &Setup) -> Result<bool> {
         let set = self.vendor.and_then(|vendor| vendor.set_key(setup.env));
         let usual = self.vendor.map_or("", Vendor::key_env);
@@ -178,7 +178,7 @@ impl ModelHost {
             name => format!("Enter: set {name} later"),
         };
         let typed = setup.ask_secret(&format!("Key, not shown ({enter}): "), |text| {
-            // A command that prints the key may have spaces.
+            // A command that prints the key may contain spaces.
             let is_command = text.starts_with("cmd:");
             if !is_command && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 Err("a key cannot contain spaces".to_owned())
@@ -196,8 +196,8 @@ impl ModelHost {
         Ok(is_new)
     }
 
-    /// Asks for a model by its number or its name; empty means the vendor's default. Enter means the model `in_use`, if it is one
-    /// of this host.
+    /// Asks for a model by number or name; empty means the vendor's default. Enter selects the model `in_use`, if this host has
+    /// it.
     fn ask_model(&self, offers: &[Offer], in_use: &str, setup: &Setup) -> Result<String> {
         if self.is_demo() {
             return Ok("demo".to_owned());
@@ -257,7 +257,7 @@ impl ModelHost {
         best.or(offers.first()).map_or("", |offer| &offer.id)
     }
 
-    /// Asks whether a model that is not listed is meant.
+    /// Asks whether to use a model that is not listed.
     fn keeps(&self, model: &str, offers: &[Offer], setup: &Setup) -> Result<bool> {
         let names = || offers.iter().map(|offer| offer.id.as_str());
         let near = nearest(model, names()).or_else(|| names().find(|id| id.contains(model)));
@@ -269,7 +269,7 @@ impl ModelHost {
         )
     }
 
-    /// `openai/gpt-5` typed for OpenAI means `gpt-5`, unless the vendor's own names begin with its name.
+    /// Converts `openai/gpt-5`, typed for OpenAI, to `gpt-5`, unless the vendor's own names begin with its name.
     fn without_its_name<'a>(&self, typed: &'a str) -> &'a str {
         let prefix = format!("{}/", self.name);
         let is_part = self.preferences().iter().any(|id| id.starts_with(&prefix));
@@ -279,7 +279,7 @@ impl ModelHost {
         }
     }
 
-    /// Asks the model one question, and for another key if it is refused. False to choose anew.
+    /// Asks the model a question, and asks the user for another key if it is refused. False to choose again.
     fn prove(&mut self, model: &str, setup: &Setup) -> Result<bool> {
         let (home, env) = (&setup.home, setup.env);
         if self.is_demo() || self.lacks_key(env) {
@@ -289,7 +289,7 @@ impl ModelHost {
         loop {
             let config = self.configuration(model, setup)?;
             let checks = doctor::question(home, &config, env, None);
-            // The next question is what to do about what failed.
+            // The fixes are not shown, because the user is asked next how to continue.
             for check in &checks {
                 tell(&check.line());
             }
@@ -306,7 +306,7 @@ impl ModelHost {
     }
 }
 
-/// Asks for a host: the configured ones come first, then those whose key is set, or an Ollama that answers.
+/// Asks for a host. Configured hosts come first, then vendors whose key is set, or a running Ollama.
 fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
     let env = setup.env;
     let configured = configured_hosts(config, env);
@@ -392,7 +392,7 @@ fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
     Ok(host)
 }
 
-/// The hosts that config.json has an address or a key of, each once.
+/// Returns the distinct hosts with an address or a key in config.json.
 fn configured_hosts(config: &Config, env: &Env) -> Vec<ModelHost> {
     let host_of_entry = |entry: &ModelEntry| {
         let vendor = entry.vendor_of(&entry.model);
@@ -423,7 +423,7 @@ fn configured_hosts(config: &Config, env: &Env) -> Vec<ModelHost> {
     hosts
 }
 
-/// A host's address without the secrets that it may have.
+/// Returns a host's address without possible secrets.
 fn shown_base(host: &ModelHost, env: &Env) -> String {
     match (host.api_base.as_str(), host.vendor) {
         ("", Some(vendor)) => vendors::base(vendor, env),
@@ -432,7 +432,7 @@ fn shown_base(host: &ModelHost, env: &Env) -> String {
     }
 }
 
-/// The host at an address that was typed: a configured one, or a new one that is named after its machine.
+/// Returns the host at a typed address: a configured one, or a new one named after its machine.
 fn host_at(api_base: &str, configured: &[ModelHost], config: &Config) -> ModelHost {
     let address = api_base.trim_end_matches('/');
     let is_it = |host: &&ModelHost| host.api_base.trim_end_matches('/') == address;
@@ -479,7 +479,7 @@ fn read_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// The address with a scheme: without encryption only to a machine nearby.
+/// Adds a scheme to an address, with encryption unless the machine is nearby.
 fn with_scheme(text: &str) -> String {
     if text.is_empty() || text.contains("://") {
         return text.to_owned();
@@ -533,7 +533,7 @@ mod tests {
                 json!({}),
                 json!({"agents": chosen("demo/demo")}),
             ),
-            // What nobody is asked about stays, and a key of a list is not written twice.
+            // Other settings are unchanged, and a listed key is not written again.
             (
                 &openai,
                 "m",

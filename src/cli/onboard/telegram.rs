@@ -1,4 +1,4 @@
-//! `bantam onboard`, the bot: checks its token, and makes the first person who writes to it its owner.
+//! `bantam onboard`, the bot: checks its token, and makes the first person who writes to it the owner.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::secret::Secret;
 use crate::telegram::api::Failure;
 use crate::text::one_line;
 
-/// How long to wait for a message.
+/// Time to wait for a message.
 const PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_secs(25);
 
-/// Connects a bot if the user wants one. Each answer is saved at once.
+/// Connects a bot if the user wants one. Each answer is saved immediately.
 pub(super) fn connect(setup: &Setup) -> Result<()> {
     let mut settings = load(setup.env)?.1.config.channels.telegram.clone();
     let question = if settings.token.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
     }
 }
 
-/// Asks for a token until Telegram knows it; `None` if the user skips it.
+/// Asks for a token until Telegram accepts it; `None` if the user skips it.
 fn ask_for_working_token(settings: &Telegram, setup: &Setup) -> Result<Option<Secret>> {
     loop {
         let token = ask_token(setup)?;
@@ -102,7 +102,7 @@ fn find_username(bot: &Bot) -> Result<String, Failure> {
     Ok(one_line(me["username"].as_str().unwrap_or_default(), 64))
 }
 
-/// Waits until the user writes to the bot. Their message stays with Telegram, for the gateway to answer.
+/// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.
 fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
     let bot = Bot::new(settings, &setup.home, setup.env)?;
     let name = match find_username(&bot) {
@@ -144,7 +144,7 @@ fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
     Ok(None)
 }
 
-/// The id and the name of a person who has written.
+/// Returns the id and the name of the sender.
 fn writer(update: &Value) -> Option<(i64, String)> {
     let from = &update["message"]["from"];
     let text = |field: &str| from[field].as_str().unwrap_or_default();

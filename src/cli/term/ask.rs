@@ -1,4 +1,4 @@
-//! Questions to the user of the terminal. Input that was typed before a question is no answer to it.
+//! Questions to the user at the terminal. Input from before a question does not count as its answer.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,20 +15,20 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::sys;
 use crate::text::printable;
 
-/// Input that comes within this time after other input belongs to it: a paste, for example.
+/// Maximum pause between two inputs that belong together, such as a paste.
 const QUIET: Duration = Duration::from_millis(200);
-/// The longest line that a terminal gives at once.
+/// Maximum length of a line that a terminal returns.
 const MAX_LINE: usize = 4096;
 
-/// Whether an answer is shown while it is typed.
+/// Whether an answer is visible while it is typed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Echo {
     Shown,
     Hidden,
 }
 
-/// Asks, and returns the line that is typed from now on, without the blanks around it. `None` if it was given up by Ctrl-C or Ctrl-D,
-/// or once `is_over`. The terminal is in the mode of before then.
+/// Asks, and returns the line that is typed from now on, trimmed. `None` after Ctrl-C or Ctrl-D, or once `is_over`. The mode of
+/// the terminal is restored.
 pub(in crate::cli) fn ask(
     screen: &Screen,
     question: &str,
@@ -36,7 +36,7 @@ pub(in crate::cli) fn ask(
     is_over: &dyn Fn() -> bool,
 ) -> Result<Option<String>> {
     static ASKING: Mutex<()> = Mutex::new(());
-    // Calls that run side by side may ask at the same time.
+    // Parallel calls may ask at the same time.
     let _one_at_a_time = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     if is_over() {
         return Ok(None);
@@ -58,7 +58,7 @@ pub(in crate::cli) fn ask(
     }
 }
 
-/// The line as it was typed, without a line feed if it was given up.
+/// Reads the line as typed; without a line feed if the user gave up.
 fn read_answer(screen: &Screen, question: &str, is_over: &dyn Fn() -> bool) -> Result<String> {
     forget_input()?;
     while is_typed()? && !is_over() {
@@ -72,7 +72,7 @@ fn read_answer(screen: &Screen, question: &str, is_over: &dyn Fn() -> bool) -> R
             return Ok(String::new());
         }
     }
-    // The terminal gives a line at once, which Ctrl-C ends without a line feed.
+    // The terminal returns whole lines, which Ctrl-C ends without a line feed.
     let mut answer = [0; MAX_LINE];
     let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
     Ok(String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned())
@@ -88,13 +88,13 @@ fn forget_input() -> Result<()> {
     tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")
 }
 
-/// A question, broken between words. The answer is typed after the blanks at its end.
+/// Wraps a question. The answer is typed after its trailing spaces.
 fn broken(question: &str) -> String {
     let text = question.trim_end_matches(' ');
     wrap(text, 0, true) + &question[text.len()..]
 }
 
-/// Asks until the answer is one of these, and returns its meaning. Enter is the empty answer. `None` as with [`ask`].
+/// Asks until the answer is one of these, and returns its meaning. Enter is the empty answer. `None` as in [`ask`].
 pub(in crate::cli) fn choose<T: Copy>(
     screen: &Screen,
     question: &str,
@@ -112,7 +112,7 @@ pub(in crate::cli) fn choose<T: Copy>(
     Ok(None)
 }
 
-/// Asks whether to do something; Enter means `default`. `None` as with [`ask`].
+/// Asks whether to do something; Enter means `default`. `None` as in [`ask`].
 pub(in crate::cli) fn yes_or_no(
     screen: &Screen,
     question: &str,
@@ -129,10 +129,10 @@ pub(in crate::cli) fn yes_or_no(
     choose(screen, &format!("{question} {shown} "), &answers, &|| false)
 }
 
-/// The same where nothing can go on without an answer.
+/// Like [`yes_or_no`], but requires an answer.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] if there is none.
+/// Returns [`Kind::Interrupted`] without an answer.
 pub(in crate::cli) fn agrees(screen: &Screen, question: &str, default: bool) -> Result<bool> {
     yes_or_no(screen, question, default)?.ok_or_else(not_answered)
 }
@@ -140,7 +140,7 @@ pub(in crate::cli) fn agrees(screen: &Screen, question: &str, default: bool) -> 
 /// Asks until `check` accepts the answer, and returns its result.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] if there is none.
+/// Returns [`Kind::Interrupted`] without an answer.
 pub(in crate::cli) fn ask_until<T>(
     screen: &Screen,
     question: &str,

@@ -1,4 +1,4 @@
-//! The terminal and the pipes around the program: the only code that writes to the standard streams and reads answers.
+//! The terminal and the standard streams: the only code that writes to the streams and reads answers.
 
 pub(super) mod ask;
 pub(super) mod screen;
@@ -28,7 +28,7 @@ pub(super) fn print_json(json: &dyn Display) -> Result<()> {
     print(&json_line(json))
 }
 
-/// JSON as one line. It escapes what a terminal would obey and JSON does not escape by itself.
+/// Formats JSON as one line. Escapes terminal control characters that JSON leaves unescaped.
 pub(super) fn json_line(json: &dyn Display) -> String {
     let mut line = String::new();
     for c in json.to_string().chars() {
@@ -44,13 +44,13 @@ pub(super) fn json_line(json: &dyn Display) -> String {
     line + "\n"
 }
 
-/// Writes a line to standard error, or nothing if that is closed.
+/// Writes a line to standard error, and ignores a closed one.
 pub(super) fn tell(text: &str) {
     let text = wrap(text, 0, io::stderr().is_terminal());
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// Tells the user something that is not an error.
+/// Shows a notice to the user.
 pub(super) fn notice(text: &str) {
     tell(&format!("bantam: {text}"));
 }
@@ -64,12 +64,12 @@ pub(super) fn report(e: &Error) -> u8 {
     e.kind.exit_code()
 }
 
-/// A line for standard output, with its end. On a terminal, its continuation lines begin in this column.
+/// Formats a line for standard output, with its end. On a terminal, its continuation lines begin in this column.
 pub(super) fn hung(line: &str, column: usize) -> String {
     wrap(line, column, io::stdout().is_terminal()) + "\n"
 }
 
-/// Lines broken between words, because a terminal breaks them inside words. Continuation lines are indented by `hang`.
+/// Wraps lines between words, because a terminal breaks words. Continuation lines are indented by `hang`.
 fn wrap(text: &str, hang: usize, is_terminal: bool) -> String {
     if !is_terminal {
         return text.to_owned();
@@ -81,7 +81,7 @@ fn wrap(text: &str, hang: usize, is_terminal: bool) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The columns of a line that does not wrap, with room for the cursor.
+/// Returns the columns of a line that does not wrap, with space for the cursor.
 fn line_width() -> usize {
     tty::size().0.saturating_sub(1)
 }
@@ -90,8 +90,8 @@ fn line_width() -> usize {
 const MAX_CELL: usize = 400;
 const MIN_LAST: usize = 20;
 
-/// Rows as lines under the names of their columns; nothing without rows. A column is as wide as its widest cell, numbers are
-/// aligned to the right, and a terminal clips the last column.
+/// Formats rows as lines under the names of their columns; empty without rows. A column is as wide as its widest cell, numbers
+/// are aligned to the right, and a terminal clips the last column.
 pub(super) fn table<R: AsRef<[String]>>(head: &[&str], rows: &[R]) -> String {
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         cells

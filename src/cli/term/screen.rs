@@ -1,7 +1,7 @@
-//! The one writer to standard output and standard error while a turn runs.
+//! The only writer to standard output and standard error during a turn.
 //!
-//! Both may be the same terminal, so one lock guards them and knows where the cursor is: a notice never lands in the
-//! middle of an answer, and the progress indicator is erased before anything else is written.
+//! Both may be the same terminal, so one lock guards them and the cursor's position. A notice never splits an answer, and the
+//! progress indicator is erased before other output.
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::Not as _;
@@ -14,24 +14,24 @@ use crate::error::Result;
 use crate::markdown;
 use crate::text::{clip, counted, printable};
 
-/// Whether this process may draw on its terminal. A job in the background would paint over what the user types.
+/// Whether this process may draw on its terminal. A background job would overwrite the user's input.
 fn is_in_foreground() -> bool {
-    // Without a controlling terminal there is nobody to disturb.
+    // Without a controlling terminal, drawing disturbs no user.
     rustix::termios::tcgetpgrp(io::stderr())
         .is_ok_and(|group| group != rustix::process::getpgrp())
         .not()
 }
 
-/// After so long the user is told how long has been waited.
+/// Waiting time after which the indicator also shows it.
 const LONG: Duration = Duration::from_secs(5);
 
-/// What the terminal can show, according to the environment.
+/// Abilities of the terminal, according to the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Style {
-    /// Escape sequences; none with `NO_COLOR` and on a dumb terminal.
+    /// Escape sequences; false with `NO_COLOR` and on a dumb terminal.
     pub ansi: bool,
     pub utf8: bool,
-    /// Links by OSC 8: elsewhere a terminal may show the sequence, or nothing of the address.
+    /// Links by OSC 8; unsupported terminals may show the sequence, or hide the address.
     pub links: bool,
 }
 
@@ -49,7 +49,7 @@ impl Style {
             .any(|name| term.contains(name));
         let since = |name, first: &str| set(name).is_some_and(|version| version.as_str() >= first);
         let links = match set("TERM_PROGRAM").map(String::as_str) {
-            // It passes them on since 3.4.
+            // tmux passes links on since 3.4.
             Some("tmux") => since("TERM_PROGRAM_VERSION", "3.4"),
             Some("iTerm.app" | "WezTerm" | "vscode" | "ghostty" | "Hyper" | "rio") => true,
             _ if term.starts_with("screen") || term.starts_with("tmux") => false,
@@ -63,7 +63,7 @@ impl Style {
     }
 }
 
-/// Clones are the same screen.
+/// Screen of the process; clones share it.
 #[derive(Clone)]
 pub(in crate::cli) struct Screen {
     cursor: Arc<Mutex<Cursor>>,
@@ -80,12 +80,12 @@ enum Stream {
 
 #[derive(Default)]
 struct Cursor {
-    /// The stream whose last line is not ended.
+    /// The stream whose last line is incomplete.
     open_line: Option<Stream>,
-    /// What is waited for, and since when. Redrawn below each notice until the answer begins.
+    /// The current activity and its start. Redrawn after each notice until the answer begins.
     progress: Option<(&'static str, Instant)>,
     is_drawn: bool,
-    /// What a running command has printed last.
+    /// Last line printed by a running command.
     last_line: String,
 }
 
@@ -99,7 +99,7 @@ impl Screen {
         }
     }
 
-    /// Shows what the program does, on a terminal that can erase it again.
+    /// Shows an activity, on a terminal that can erase it again.
     pub(in crate::cli) fn progress(&self, text: &'static str) {
         if self.stderr_is_terminal && self.style.ansi {
             let mut cursor = self.lock();
@@ -110,7 +110,7 @@ impl Screen {
         }
     }
 
-    /// Shows the last line of what runs behind what the program does, if that is shown.
+    /// Shows the last output line after the activity, if an activity is shown.
     pub(in crate::cli) fn last_line(&self, line: &str) {
         let mut cursor = self.lock();
         if cursor.progress.is_some() {
@@ -120,7 +120,7 @@ impl Screen {
         }
     }
 
-    /// Brings up to date how long has been waited.
+    /// Updates the waiting time.
     pub(in crate::cli) fn tick(&self) {
         let mut cursor = self.lock();
         if cursor.is_drawn {
@@ -129,7 +129,7 @@ impl Screen {
         }
     }
 
-    /// Goes on with the line of a stream. What is open of the other one on this terminal is ended before.
+    /// Continues the line of a stream, and first ends an incomplete line of the other stream on this terminal.
     fn write(&self, stream: Stream, text: &str) -> Result<()> {
         let mut cursor = self.lock();
         cursor.erase();
@@ -168,13 +168,13 @@ impl Screen {
         self.write_line(&printable(line));
     }
 
-    /// The same, dimmed where there are colours.
+    /// Writes a dimmed line to standard error.
     pub(in crate::cli) fn detail(&self, line: &str) {
         let bullet = if self.style.utf8 { "·" } else { "-" };
         self.write_line(&self.dimmed(&format!("{bullet} {}", printable(line))));
     }
 
-    /// Shows the lines that a call takes away and adds, up to 12 of them, or far more.
+    /// Shows the lines that a call removes and adds, up to 12 of them, or up to 200 if `all`.
     pub(in crate::cli) fn change(&self, lines: &[String], all: bool) {
         let most = if all { 200 } else { 12 };
         for line in lines.iter().take(most) {
@@ -186,7 +186,7 @@ impl Screen {
         }
     }
 
-    /// Shows all of them, for a question.
+    /// Shows all lines, for a question.
     pub(in crate::cli) fn whole_change(&self, lines: &[String]) {
         for line in lines {
             self.changed_line(line);
@@ -203,7 +203,7 @@ impl Screen {
         });
     }
 
-    /// Adds to the model's thoughts on standard error, dimmed likewise.
+    /// Continues the model's dimmed reasoning on standard error.
     pub(in crate::cli) fn thought(&self, text: &str) {
         self.draw(&self.dimmed(text));
     }
@@ -232,7 +232,7 @@ impl Screen {
         drop(self.write(Stream::Err, text));
     }
 
-    /// Whether a line can be edited here.
+    /// Whether the terminal supports line editing.
     pub(in crate::cli) fn can_move_the_cursor(&self, env: &Env) -> bool {
         self.stderr_is_terminal
             && env
@@ -250,7 +250,7 @@ impl Screen {
         self.lock().clear();
     }
 
-    /// The same at the program's sudden end, unless another thread is stuck while it writes.
+    /// Like [`Screen::end_line`], at the program's sudden end, unless another thread is stuck in a write.
     pub(in crate::cli) fn end_line_if_free(&self) {
         if let Ok(mut cursor) = self.cursor.try_lock() {
             cursor.clear();
@@ -286,14 +286,14 @@ impl Cursor {
                 "" => format!("{text} {seconds} s; Ctrl-C stops"),
                 line => format!("{text} {seconds} s: {line}"),
             };
-            // One that wraps could not be erased.
+            // A line that wraps could not be erased.
             let shown = within(&shown, tty::size().0.saturating_sub(1));
             drop(io::stderr().lock().write_all(shown.as_bytes()));
             self.is_drawn = true;
         }
     }
 
-    /// Erases the indicator, and what the user typed behind it.
+    /// Erases the indicator, and text that the user typed after it.
     fn erase(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
             drop(io::stderr().lock().write_all(b"\r\x1b[K"));
@@ -301,7 +301,7 @@ impl Cursor {
     }
 }
 
-/// The beginning of a line that has so many columns.
+/// Returns the beginning of a line, up to `columns` wide.
 pub(super) fn within(line: &str, columns: usize) -> &str {
     let mut end = 0;
     for (at, c) in line.char_indices() {

@@ -10,7 +10,7 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::sys;
 
-/// How often a terminal shows how long something takes.
+/// Interval at which a terminal updates the waiting time.
 const TICK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Default)]
@@ -18,21 +18,21 @@ pub(in crate::cli) struct Signals(Arc<Mutex<SignalState>>);
 
 #[derive(Default)]
 struct SignalState {
-    /// Stops the running turn.
+    /// Cancels the running turn.
     turn: Option<Cancel>,
-    /// The turn has been stopped.
+    /// Whether the turn has been stopped.
     is_stopped: bool,
-    /// The program ends after the turn, because of another signal than Ctrl-C.
+    /// Whether the program ends after the turn, because of another signal than Ctrl-C.
     is_terminating: bool,
 }
 
 impl Signals {
-    /// Blocks the signals in every thread started from now on, and starts one that waits for them, and that shows how long
-    /// the user of a terminal has waited. Those of a conversation include Ctrl-Z; a new size of the terminal is left to the
-    /// thread that edits lines.
+    /// Blocks the signals in every thread started from now on, and starts a thread that waits for them and updates the waiting
+    /// time on a terminal. Signals of a conversation include Ctrl-Z; a new size of the terminal is left to the thread that
+    /// edits lines.
     ///
-    /// To be called before any other thread is started: a thread that does not block them gets the signals first, and with
-    /// them the program ends at once.
+    /// Must be called before other threads are started, because a thread without the block would get a signal first and end the
+    /// program immediately.
     pub(in crate::cli) fn watch(screen: Screen, is_conversation: bool) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
@@ -78,14 +78,14 @@ impl Signals {
         }
     }
 
-    /// From now on a signal stops this turn.
+    /// Makes signals stop this turn from now on.
     pub(in crate::cli) fn turn_begins(&self, cancel: &Cancel) {
         let mut state = self.lock();
         state.turn = Some(cancel.clone());
         state.is_stopped = cancel.reason() == Some(CancelReason::Stopped);
     }
 
-    /// Whether a signal stopped it.
+    /// Returns whether a signal stopped the turn.
     pub(in crate::cli) fn turn_ends(&self) -> bool {
         let mut state = self.lock();
         state.turn = None;

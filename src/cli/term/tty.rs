@@ -1,4 +1,4 @@
-//! The modes of the terminal on standard input. Whatever ends the program restores the original one.
+//! Modes of the terminal on standard input. Every end of the program restores the original mode.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use crate::sys;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Mode {
-    /// The original one, which the line editor changes and restores.
+    /// The original mode, which the line editor changes and restores.
     Editing,
-    /// A question is answered by a line, and no key is a signal.
+    /// The user answers a question by a line, and keys send no signals.
     Asking(Echo),
-    /// What is typed is not shown but kept for later; Ctrl-C is a signal.
+    /// Input is hidden but preserved for later; Ctrl-C sends a signal.
     Waiting,
 }
 
@@ -45,7 +45,7 @@ pub(in crate::cli) fn set(mode: Mode) -> Result<()> {
         Mode::Editing => {}
         Mode::Asking(echo) => {
             wanted.local_modes.remove(LocalModes::ISIG);
-            // Ctrl-C ends the line, which is no answer then.
+            // Ctrl-C ends the line, which then has no line feed.
             wanted.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
             if echo == Echo::Hidden {
                 wanted.local_modes.remove(LocalModes::ECHO);
@@ -66,14 +66,14 @@ pub(in crate::cli) fn set(mode: Mode) -> Result<()> {
     tcsetattr(io::stdin(), OptionalActions::Now, &wanted).doing("changing the terminal's settings")
 }
 
-/// Restores the original mode, if another thread does not do that already.
+/// Restores the original mode, unless another thread is doing that.
 pub(in crate::cli) fn restore() {
     if let Some(Changed { original, mode }) = CHANGED
         .try_lock()
         .ok()
         .and_then(|mut changed| changed.take())
     {
-        // Both fail only when the terminal is gone.
+        // Both fail only if the terminal was closed.
         if mode == Mode::Editing {
             drop(io::stderr().write_all(PASTE_OFF.as_bytes()));
         }
@@ -81,23 +81,23 @@ pub(in crate::cli) fn restore() {
     }
 }
 
-/// Tells the terminal not to mark pastes any more, as the line editor asked it to.
+/// Makes the terminal stop marking pastes, which the line editor enables.
 const PASTE_OFF: &str = "\x1b[?2004l";
 
 const CTRL_C: u8 = 3;
 
-/// The mode that the terminal is in; `None`: the original one.
+/// Returns the mode of the terminal; `None` is the original one.
 pub(super) fn mode() -> Option<Mode> {
     lock().as_ref().map(|changed| changed.mode)
 }
 
-/// Stops the program as Ctrl-Z does, until the shell continues it.
+/// Stops the program like Ctrl-Z, until the shell continues it.
 pub(in crate::cli) fn suspend() {
     let mode = mode();
     restore();
     sys::stop();
     if let Some(mode) = mode {
-        // Fails only when the terminal is gone.
+        // Fails only if the terminal was closed.
         set(mode).ok();
     }
 }
@@ -111,11 +111,11 @@ pub(in crate::cli) fn restore_on_panic() {
     }));
 }
 
-/// The columns and rows of the terminal.
+/// Returns the columns and rows of the terminal.
 pub(in crate::cli) fn size() -> (usize, usize) {
     let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stderr()));
     let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
-    // A terminal that does not know one of them says 0.
+    // A terminal reports 0 for an unknown value.
     (
         if columns > 0 { columns } else { 80 },
         if rows > 0 { rows } else { 24 },
