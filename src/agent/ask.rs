@@ -1,4 +1,4 @@
-//! Asks the models once for the agent: which tools are offered, whether the limits allow it, and what the request cost.
+//! Makes one model request of the agent: offers tools, enforces the limits, and records the cost.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::usage::Spend;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tools<'a> {
     pub offers: &'a [ToolOffer],
-    /// The tools stay in the request, because the host has cached its beginning, but none may be called.
+    /// The tools remain in the request, because the host has cached its beginning, but calls are forbidden.
     pub withheld: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'a> TurnContext<'a> {
             arrived: String::new(),
             model: turn.model(),
         })?;
-        // The text that arrived: of the reply, and of replies that broke off before it.
+        // Text of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
             arrived.borrow_mut().push_str(text);
@@ -89,7 +89,7 @@ impl<'a> TurnContext<'a> {
             &mut on_delta,
             &mut note,
         );
-        // Even half a reply has been paid for.
+        // Incomplete replies also cost money.
         let unpaid = void
             .into_inner()
             .into_iter()
@@ -116,7 +116,7 @@ impl<'a> TurnContext<'a> {
         Ok(Answer { reply, model: name })
     }
 
-    /// Records what a request and its reply have used.
+    /// Records the usage of a request and its reply.
     fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
         let mut usage = reply.usage;
         let estimated = usage == Usage::default() && self.budget.needs_estimates();
@@ -124,10 +124,10 @@ impl<'a> TurnContext<'a> {
             usage.prompt_tokens = request_tokens(request);
             usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
         }
-        // What nobody has counted may have cost something.
+        // Uncounted usage may have a cost, so it is unknown instead of zero.
         let counted = (usage != Usage::default()).then_some(usage);
         let listed = counted.and_then(|usage| model.price().of(usage));
-        // A host's own count of the cost must not free it from the budget.
+        // Uses the higher cost, so that a host cannot bypass the budget by reporting a low one.
         let cost = match (reply.cost, listed) {
             (Some(told), Some(listed)) => Some(told.max(listed)),
             (told, listed) => told.or(listed),
@@ -137,14 +137,14 @@ impl<'a> TurnContext<'a> {
     }
 }
 
-/// At most about as many tokens as the request has, for the room that its reply has in the window.
+/// Upper estimate of a request's tokens, to compute the space for its reply in the context window.
 fn input_tokens(request: &provider::Request) -> u64 {
     let System { stable, changing } = request.system;
     let system = (stable.len() + changing.len()) as u64 / history::TOKEN;
     system + history::weight_of_offers(request.tools) + history::weight(request.messages)
 }
 
-/// About as many tokens as the request has.
+/// Estimate of a request's tokens.
 fn request_tokens(request: &provider::Request) -> u64 {
     let System { stable, changing } = request.system;
     let offers = request
@@ -154,7 +154,7 @@ fn request_tokens(request: &provider::Request) -> u64 {
     (stable.len() + changing.len() + offers.sum::<usize>()) as u64 / 4 + tokens(request.messages)
 }
 
-/// Four bytes are about one token; for an image, hosts count up to some 1,600.
+/// Estimates tokens at four bytes each; hosts count up to about 1,600 for an image.
 fn tokens<'a>(messages: impl IntoIterator<Item = &'a Message>) -> u64 {
     history::weight(messages) * history::TOKEN / 4
 }

@@ -19,20 +19,20 @@ use crate::usage::Ledger;
 #[derive(Default)]
 pub struct Builder {
     pub(crate) chain: Chain,
-    /// In place of the chain.
+    /// Models to use instead of the chain.
     pub(crate) models: Option<Arc<dyn Models>>,
-    /// The files that the system prompt is made from. Default: none.
+    /// Files and sections of the system prompt. Default: empty.
     pub(crate) prompt: Prompt,
     /// Removes secrets from tool results and errors.
     pub(crate) redactor: Redactor,
-    /// The calls to ask the user about; see [`crate::tool::Call::needs_approval`].
+    /// Calls that need the user's approval; see [`crate::tool::Call::needs_approval`].
     pub(crate) confirm: Vec<String>,
-    /// Allows each request to a model and records it.
+    /// Checks and records each model request.
     pub(crate) ledger: Option<Arc<Ledger>>,
-    /// Where the files of turns are kept, and what the names of the conversations begin with whose user may take turns back.
+    /// Home for earlier versions of files, and the key prefix of conversations whose user may undo turns.
     pub(crate) undo_in: Option<(Home, &'static str)>,
     tools: Registry,
-    /// Why a tool cannot be added.
+    /// Error of a tool that could not be added.
     refused: Option<Error>,
     store: Option<Arc<dyn Store>>,
     limits: Limits,
@@ -43,7 +43,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a provider; there is no default. Each further one is asked when those before it fail.
+    /// Adds a provider; at least one is required. Each further provider is asked when the earlier ones fail.
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
         self.chain = self.chain.then(provider);
         self
@@ -67,34 +67,34 @@ impl Builder {
         self.note_refusal(added)
     }
 
-    /// Adds `subagent`: tasks for agents like this one with their own context, which run in parallel. They have its other tools,
-    /// but for those that start more. The same task given twice, with nothing done in between, runs once: for several opinions,
-    /// tasks differ. A task in the background needs [`Request::tasks`].
+    /// Adds `subagent`: tasks for agents like this one with their own context, which run in parallel. They have its other
+    /// tools, except those that start more agents. Repeating a task without other work in between runs it once, so for several
+    /// opinions, vary the task. Background tasks need [`Request::tasks`].
     pub fn subagents(self) -> Self {
         self.tool(subagent_tool_without_skills())
     }
 
-    /// Keeps the first error for [`Builder::build`].
+    /// Stores the first error for [`Builder::build`].
     fn note_refusal(mut self, added: Result<()>) -> Self {
         self.refused = self.refused.or(added.err());
         self
     }
 
-    /// Sets the calls to ask the user about with [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`. Where
-    /// nobody can be asked, such calls are refused. Replaces the names given before; default: none.
+    /// Sets the calls that need the user's approval by [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`.
+    /// Without a user to ask, such calls are refused. Replaces earlier names; default: empty.
     pub fn confirm(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.confirm = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Where to keep conversations. Default: in memory.
+    /// Sets the store of conversations. Default: in memory.
     pub fn store(mut self, store: impl Store + 'static) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// Adds a section to the system prompt. In each turn, `text` makes it of the conversation before the turn and of its request;
-    /// an empty text is left out. Hosts cache the prompt as long as it stays the same.
+    /// Adds a section to the system prompt. In each turn, `text` makes it from the conversation before the turn and its
+    /// request; an empty text is left out. Hosts cache the prompt while it is unchanged.
     pub fn context(
         mut self,
         title: &str,
@@ -104,32 +104,32 @@ impl Builder {
         self
     }
 
-    /// What one turn may use. Default: [`Limits::default`].
+    /// Sets the limits of one turn. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How much of a conversation the model gets. Default: [`History::default`].
+    /// Sets how much of a conversation is sent to the model. Default: [`History::default`].
     pub fn history(mut self, history: History) -> Self {
         self.history = history;
         self
     }
 
-    /// Whether to ask for replies piece by piece. Default: true.
+    /// Sets whether to request replies piece by piece. Default: true.
     pub fn stream(mut self, stream: bool) -> Self {
         self.whole_replies = !stream;
         self
     }
 
-    /// Whether the model sees when the user said something: the time stands in brackets above the text of each message, as
-    /// [`User::time`] or `local_time` has it. It stays the same in later requests, so that hosts can cache them. Default: true.
+    /// Sets whether the model sees the time of the user's messages, which is prepended to each text in brackets, as in
+    /// [`User::time`] or `local_time`. It is unchanged in later requests, so that hosts can cache them. Default: true.
     pub fn times(mut self, shown: bool) -> Self {
         self.without_times = !shown;
         self
     }
 
-    /// Chooses or changes the messages of each request; the store keeps them as they are.
+    /// Sets a filter of the messages in each request; stored messages are unchanged.
     pub fn history_filter(
         mut self,
         filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static,
@@ -139,7 +139,7 @@ impl Builder {
     }
 
     /// # Errors
-    /// No provider, or one of [`Registry::add`] for a tool.
+    /// Returns an error without a provider, and errors of [`Registry::add`] for a tool.
     pub fn build(self) -> Result<Agent> {
         let models = match self.models {
             Some(models) => models,
@@ -179,7 +179,7 @@ impl Builder {
     }
 }
 
-/// The same filter, and then no message has a time.
+/// Extends a filter to remove the times of messages.
 fn without_times(filter: Option<Arc<Filter>>) -> Arc<Filter> {
     let untimed = |message| match message {
         Message::User(user) => Message::User(User {

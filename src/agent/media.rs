@@ -5,19 +5,19 @@ use std::sync::{Mutex, PoisonError};
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA, Media, MediaKind, ToolResult};
 use crate::text::size;
 
-/// What the tools of a turn have shown.
+/// Media shown by the tools of a turn.
 #[derive(Default)]
 pub(super) struct Shown(Mutex<Count>);
 
 #[derive(Default)]
 struct Count {
     files: usize,
-    /// In base64: they stay in memory, and are sent with every request for several turns.
+    /// Size in base64, because media remain in memory and are sent with every request for several turns.
     bytes: usize,
 }
 
 impl Shown {
-    /// Removes from a result what exceeds a limit, and says so in its place.
+    /// Replaces media beyond a limit by an explanation.
     pub(super) fn limit(&self, result: &mut ToolResult) {
         if result.images.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl Shown {
 }
 
 impl Count {
-    /// Counts one more, or says why it is not shown.
+    /// Counts one more file, or returns why it is not shown.
     fn admit(&mut self, media: &Media) -> Result<(), String> {
         let most = match media.kind() {
             MediaKind::Image => MAX_IMAGE,

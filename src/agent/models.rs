@@ -1,28 +1,28 @@
-//! The models of an agent: which of them a turn asks.
+//! The models of an agent, and the choice for a turn.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::provider::Chain;
 
-/// The models that a turn asks.
+/// Models of a turn.
 pub(crate) struct TurnModels {
     pub chain: Arc<Chain>,
-    /// What the user should know about the choice.
+    /// Warnings to the user about the choice.
     pub warnings: Vec<String>,
 }
 
-/// All models of an agent. Each turn chooses once.
+/// All models of an agent, from which each turn chooses once.
 pub(crate) trait Models: Send + Sync {
-    /// The models for a turn: the one that its request names comes first, else the one that was chosen in its conversation, else the
-    /// agent's first. A chosen one that cannot be used is left out, with a warning.
+    /// Returns the models for a turn. The first is the request's model, or else the conversation's, or else the agent's first
+    /// one. A conversation's model that cannot be used is left out, with a warning.
     ///
     /// # Errors
-    /// The request names a model that cannot be used, or there is none at all.
+    /// Returns an error if the request's model cannot be used, or the agent has no models.
     fn choose(&self, wanted: &str, chosen: Option<&str>) -> Result<TurnModels>;
 }
 
-/// The models of a program, of which every turn has all.
+/// A program's models, which every turn uses.
 impl Models for Arc<Chain> {
     fn choose(&self, wanted: &str, _chosen: Option<&str>) -> Result<TurnModels> {
         if !wanted.is_empty() && !self.has(wanted) {
@@ -38,7 +38,7 @@ impl Models for Arc<Chain> {
 }
 
 impl TurnModels {
-    /// The model to be asked first, as `vendor/model`.
+    /// Returns the first model to ask, as `vendor/model`.
     pub(crate) fn first(&self) -> &str {
         self.chain.first_name()
     }

@@ -1,4 +1,4 @@
-//! What a turn is asked to do.
+//! The request for a turn.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,54 +19,53 @@ use crate::text::{one_line, rfc3339};
 pub struct Request {
     /// The user's message.
     pub input: String,
-    /// The title that lists show for a conversation that begins with this message; empty: the message.
+    /// Title of a conversation that begins with this message, for lists; if empty, the message.
     pub title: String,
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
-    /// The key of the conversation to continue, for example `ada`. Empty: a new one, whose key is in [`crate::Response::session`]. A
-    /// store may refuse a key: [`crate::FileStore`] refuses one with a slash or a dot; [`crate::session_key`] makes one
-    /// of any text.
+    /// Key of the conversation to continue, such as `ada`. If empty, a new one, whose key is in [`crate::Response::session`]. A
+    /// store may refuse a key: [`crate::FileStore`] refuses a slash or a dot. [`crate::session_key`] makes a key from any text.
     pub session: String,
-    /// The messages before this one, if the caller keeps the conversation: then nothing is stored, and `session` is only a name.
+    /// Messages before this one, if the caller stores the conversation. The turn is not stored then; `session` is only a name.
     pub history: Option<Vec<Message>>,
-    /// Where the message comes from; tools and the ledger see it.
+    /// Source of the message, for tools and the ledger.
     pub origin: Origin,
-    /// Your id of the message; several if it joins several. If the last turn of the conversation has one of them, it is resumed; if
-    /// it is over, its answer is returned again. An older id is not looked for: its turn would run again.
+    /// Your id of the message, or several if it joins several messages. If the last turn of the conversation contains one of
+    /// them, it is resumed, or its answer is returned again. Older ids are not found, so their turn would run again.
     pub ids: Vec<String>,
-    /// Passed to tools as [`crate::tool::CallContext::metadata`]; the model does not see it.
+    /// Passed to tools as [`crate::tool::CallContext::metadata`]; invisible to the model.
     pub metadata: BTreeMap<String, String>,
-    /// The model to ask first, by its name (`vendor/model`); empty for the one of the conversation, else the agent's first.
+    /// Name of the model to ask first (`vendor/model`); if empty, the conversation's model, or else the agent's first one.
     pub model: String,
     /// Overrides the models' own settings for the requests of this turn.
     pub sampling: Sampling,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// The budget, if other turns share it; without one, the turn has its own.
+    /// Budget shared with other turns; if `None`, the turn has its own.
     pub budget: Option<Arc<Budget>>,
-    /// Asks the user about the calls that [`crate::agent::Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
+    /// Asks the user about calls in [`crate::agent::Builder::confirm`] or `tools.confirm`; `None` if this is not possible.
     pub confirm: Option<Arc<Confirm>>,
-    /// Runs tasks that tools start without waiting for them; `None` if there can be none.
+    /// Runs background tasks that tools start; `None` if this is not possible.
     pub tasks: Option<Tasks>,
-    /// Gives the messages that have arrived since its last call. The turn takes them in before its next request, behind the
-    /// results of its calls. It does not ask before the last request, which has no tools.
+    /// Returns messages that have arrived since its last call. The turn adds them before its next request, after the results of
+    /// its calls, except before the last request, which has no tools.
     pub steering: Option<Arc<Steering>>,
 }
 
-/// A user's message for a turn that runs.
+/// A user's message for a running turn.
 #[derive(Clone, Debug)]
 pub struct ReceivedMessage {
     /// Your id of the message.
     pub id: String,
-    /// What the user wrote.
+    /// Text of the user.
     pub text: String,
 }
 
-/// Gives the messages that have arrived since its last call.
+/// Returns the messages that have arrived since its last call.
 pub type Steering = dyn Fn() -> Vec<ReceivedMessage> + Send + Sync;
 
 impl Request {
-    /// A turn of the channel `library`, with no way to stop it.
+    /// Creates a turn of the channel `library` that cannot be stopped.
     pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
         let session = session.into();
         let origin = Origin {
@@ -92,7 +91,7 @@ impl Request {
         }
     }
 
-    /// The same; a new conversation where it names none.
+    /// Returns the request, with a fresh session key if it has none.
     pub(super) fn with_key(&self) -> Cow<'_, Self> {
         let mut request = Cow::Borrowed(self);
         if request.session.is_empty() {
@@ -101,7 +100,7 @@ impl Request {
         request
     }
 
-    /// Refuses a request that no turn can begin with.
+    /// Returns an error if a turn cannot begin with this request.
     pub(super) fn check(&self) -> Result<()> {
         if self.input.trim().is_empty() && self.media.is_empty() && self.ids.is_empty() {
             return Err(Error::usage("the message is empty"));
@@ -109,7 +108,7 @@ impl Request {
         Ok(())
     }
 
-    /// The user's message as it is stored.
+    /// Returns the user's message as stored.
     pub(super) fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
         let (content, media) = (prompt.expand_skill(&self.input), self.media.clone());
         let (time, local_time) = (rfc3339(now), prompt.local_time(now));

@@ -1,11 +1,11 @@
-//! What the lines of a conversation tell about its last turn, for a turn that goes on after the program's end.
+//! Derives the state of a turn from its conversation, to continue it after the program has ended.
 
 use super::Request;
 use super::turn::State;
 use crate::message::{Message, Reply, TurnStop, UserKind};
 use crate::session::{OpenSession, Session};
 
-/// Where the turn of this message stands, as far as the lines of its conversation tell; `None` if the message is new to it.
+/// Returns the state of this message's turn according to its conversation; `None` for a new message.
 pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State> {
     if !has_message(&open.session, request) {
         return None;
@@ -13,7 +13,7 @@ pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State>
     let is_over = match open.session.ended {
         None => false,
         Some(TurnStop::Cancelled) => true,
-        // One without an answer goes on.
+        // A turn without an answer continues.
         Some(_) => has_answer(&open.session),
     };
     if is_over {
@@ -27,26 +27,26 @@ pub(super) fn resume(open: &mut OpenSession, request: &Request) -> Option<State>
     }
 }
 
-/// Whether the conversation ends with a whole answer.
+/// Whether the conversation ends with a complete answer.
 fn has_answer(session: &Session) -> bool {
     let last = session.messages.iter().rfind(|message| !message.is_note());
     matches!(last, Some(Message::Assistant(reply)) if !reply.partial && reply.calls.is_empty())
 }
 
-/// Whether the last turn of the conversation has a message of the request.
+/// Whether the last turn of the conversation contains a message of the request.
 fn has_message(session: &Session, request: &Request) -> bool {
     let stored = ids_in_turn(session);
     request.ids.iter().any(|id| stored.contains(id))
 }
 
-/// The messages of the last turn of the conversation, from its question on.
+/// Returns the messages of the last turn of the conversation, from its question on.
 fn last_turn(session: &Session) -> &[Message] {
     let messages = &session.messages;
     let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
     &messages[begin..]
 }
 
-/// The requests that the last turn of the conversation has caused, as far as its replies tell.
+/// Returns the number of requests of the last turn of the conversation, as recorded in its replies.
 pub(super) fn calls_used(session: &Session) -> u32 {
     let used = last_turn(session).iter().map(|message| match message {
         Message::Assistant(reply) => reply.calls_used,
@@ -55,7 +55,7 @@ pub(super) fn calls_used(session: &Session) -> u32 {
     used.max().unwrap_or(0)
 }
 
-/// The ids of the messages that the last turn of the conversation has.
+/// Returns the ids of the messages in the last turn of the conversation.
 pub(super) fn ids_in_turn(session: &Session) -> Vec<String> {
     let mut ids = Vec::new();
     for message in last_turn(session) {

@@ -1,4 +1,4 @@
-//! What all parts of a turn use: the request, the way to show events, and the budget.
+//! Shared parts of a turn: the request, the receiver of events, and the budget.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::usage::Budget;
 /// Shows an event.
 pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
 
-/// What every part of a turn uses and none of them changes.
+/// Read-only context of all parts of a turn.
 #[derive(Clone, Copy)]
 pub(super) struct TurnContext<'a> {
     pub agent: &'a Agent,
@@ -21,12 +21,12 @@ pub(super) struct TurnContext<'a> {
     pub budget: &'a Arc<Budget>,
     /// The models to ask.
     pub chain: &'a Arc<Chain>,
-    /// With the window of these models.
+    /// Limits of the history, with the context window of these models.
     pub history: History,
 }
 
 impl<'a> TurnContext<'a> {
-    /// The model to be asked first, as `vendor/model`.
+    /// Returns the first model to ask, as `vendor/model`.
     pub(super) fn model(&self) -> &'a str {
         self.chain.first_name()
     }
@@ -35,7 +35,7 @@ impl<'a> TurnContext<'a> {
         (self.events)(Event::Notice(text.into()));
     }
 
-    /// Something is broken.
+    /// Reports something broken.
     pub(super) fn warn(&self, text: impl Into<String>) {
         (self.events)(Event::Warning(text.into()));
     }

@@ -1,4 +1,4 @@
-//! How a turn ends: its last reply, its error, and what is stored.
+//! The end of a turn: its last reply, its error, and the stored messages.
 
 use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
@@ -6,24 +6,24 @@ use crate::message::{Message, Reply, Stop};
 use crate::provider::ProviderError;
 use crate::text::{clip, has_text, one_line};
 
-/// The most bytes that are kept of a reply that broke off: an endless one would fill the window for ever.
+/// Maximum size of the stored part of a broken reply, in bytes; an endless reply would fill the context window forever.
 const MOST_PARTIAL: usize = 64 << 10;
 
 pub(super) struct TurnEnd {
-    /// The last reply, not stored yet.
+    /// The last reply, which is not stored yet.
     pub reply: Option<Reply>,
     pub error: Option<Error>,
     pub keep: Keep,
 }
 
-/// What the conversation keeps of a turn that ends.
+/// Part of an ending turn that remains in the conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// All of it; the reply is the answer, or what arrived of it.
+    /// All of it; the reply is the answer, or the part that arrived.
     Answer,
-    /// All of it; the reply is our own text in place of an answer, which nobody is shown.
+    /// All of it; the reply is a placeholder for an answer, which is not shown.
     StandIn,
-    /// Nothing: the turn is taken back.
+    /// Undoes the turn.
     Nothing,
 }
 
@@ -40,7 +40,7 @@ impl TurnEnd {
         Self::with_answer(None, Some(error))
     }
 
-    /// Somebody else runs the calls of the last reply and goes on; `text` is what it said beside them.
+    /// The client runs the calls of the last reply and continues; `text` is the text that came with them.
     pub(super) fn handed_over(text: String) -> Self {
         let reply = Reply {
             text,
@@ -49,7 +49,7 @@ impl TurnEnd {
         Self::with_answer(Some(reply), None)
     }
 
-    /// A reply without calls. `limit` says why no further step is possible, if so.
+    /// A reply without calls. `limit` is the reason why no further step is possible, if any.
     pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
         if !reply.refused.is_empty() {
             return Self::of_refusal(reply);
@@ -85,8 +85,8 @@ impl TurnEnd {
         Self::with_answer(begun, Some(error))
     }
 
-    /// The model was asked to answer without tools and only called more of them. The error says what the turn has done, and the
-    /// conversation has the same in place of an answer.
+    /// The model was asked to answer without tools and only made more calls. The error lists the results of the turn, and also
+    /// replaces the answer in the conversation.
     pub(super) fn of_calls_alone(limit: Error, messages: &[Message]) -> Self {
         let done = done_in_turn(messages);
         let message = match done.len() {
@@ -103,8 +103,8 @@ impl TurnEnd {
         }
     }
 
-    /// A request that failed after the text `arrived`, of which the beginning is kept. A turn that `has_no_reply` is taken back
-    /// if it was not asked, or was refused for good: it would only be refused again.
+    /// A request that failed after the text `arrived`, whose beginning is stored. A turn that `has_no_reply` is undone if it
+    /// was not sent, or was refused permanently, because it would be refused again.
     pub(super) fn of_failure(
         error: ProviderError,
         arrived: &str,
@@ -152,7 +152,7 @@ impl TurnEnd {
         }
     }
 
-    /// Tells the caller.
+    /// Copies the end into the response.
     pub(super) fn fill(self, response: &mut Response) {
         response.stop = self.stop();
         if let (Some(reply), false) = (self.reply, self.keep == Keep::StandIn) {
@@ -162,7 +162,7 @@ impl TurnEnd {
     }
 }
 
-/// The calls of the turn that succeeded, each with the first line of its result; the last ones, if there are many.
+/// Returns the successful calls of the turn, each with the first line of its result, limited to the last ones.
 fn done_in_turn(messages: &[Message]) -> Vec<String> {
     const MOST: usize = 5;
     let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
