@@ -11,109 +11,112 @@ use crate::paths::telegram_chat;
 use crate::secret::Secret;
 use crate::text::one_line;
 
-/// Returns the first value that is out of range or unknown: its path, the error, and what to write.
-pub(super) fn out_of_range(config: &Config) -> Option<(String, String, String)> {
-    let Config {
-        agents,
-        tools,
-        session,
-        ..
-    } = config;
-    let defaults = &agents.defaults;
+/// A value that is out of range or unknown.
+pub(super) struct BadValue {
+    /// Path of the setting.
+    pub path: String,
+    /// Error, to follow the path.
+    pub what: String,
+    pub hint: String,
+}
+
+impl BadValue {
+    fn new(path: &str, what: String, hint: String) -> Self {
+        Self {
+            path: path.to_owned(),
+            what,
+            hint,
+        }
+    }
+
+    fn unknown(path: &str, known: &[&str]) -> Self {
+        let hint = format!("write one of: {}", known.join(", "));
+        Self::new(path, "is not one of its values".to_owned(), hint)
+    }
+}
+
+/// Returns the first value that is out of range or unknown.
+pub(super) fn out_of_range(config: &Config) -> Option<BadValue> {
+    too_small(config)
+        .or_else(|| bad_share(config))
+        .or_else(|| negative(config))
+        .or_else(|| unknown_name(config))
+}
+
+fn too_small(config: &Config) -> Option<BadValue> {
+    let (defaults, tools) = (&config.agents.defaults, &config.tools);
+    let (search, fetch) = (&tools.web.search, &tools.web.fetch);
+    let window = defaults.context_window;
+    let (steps, calls) = (defaults.max_tool_iterations, defaults.max_calls);
+    let minutes = config.heartbeat.interval_minutes;
     let least = [
         ("agents.defaults.max_tokens", defaults.max_tokens, 1),
-        (
-            "agents.defaults.context_window",
-            defaults.context_window,
-            1024,
-        ),
-        (
-            "agents.defaults.max_tool_iterations",
-            defaults.max_tool_iterations.into(),
-            1,
-        ),
-        ("agents.defaults.max_calls", defaults.max_calls.into(), 1),
+        ("agents.defaults.context_window", window, 1024),
+        ("agents.defaults.max_tool_iterations", steps.into(), 1),
+        ("agents.defaults.max_calls", calls.into(), 1),
         ("agents.defaults.timeout", defaults.timeout, 1),
         ("tools.mcp_kb", tools.mcp_kb, 1),
         ("tools.exec.timeout", tools.exec.timeout, 1),
-        (
-            "tools.web.search.max_results",
-            tools.web.search.max_results,
-            1,
-        ),
-        (
-            "tools.web.fetch.max_chars",
-            tools.web.fetch.max_chars as u64,
-            1,
-        ),
-        ("tools.web.fetch.timeout", tools.web.fetch.timeout, 1),
-        (
-            "heartbeat.interval_minutes",
-            config.heartbeat.interval_minutes,
-            1,
-        ),
+        ("tools.web.search.max_results", search.max_results, 1),
+        ("tools.web.fetch.max_chars", fetch.max_chars as u64, 1),
+        ("tools.web.fetch.timeout", fetch.timeout, 1),
+        ("heartbeat.interval_minutes", minutes, 1),
         ("gateway.workers", config.gateway.workers as u64, 1),
     ];
-    if let Some((path, value, least)) = least.iter().find(|(_, value, least)| value < least) {
-        let (what, hint) = (format!("is {value}"), format!("write at least {least}"));
-        return Some(((*path).to_owned(), what, hint));
+    let (path, value, least) = least.iter().find(|(_, value, least)| value < least)?;
+    let hint = format!("write at least {least}");
+    Some(BadValue::new(path, format!("is {value}"), hint))
+}
+
+fn bad_share(config: &Config) -> Option<BadValue> {
+    let share = config.session.compact_at;
+    if (0.1..=1.0).contains(&share) {
+        return None;
     }
-    let share = session.compact_at;
-    if !(0.1..=1.0).contains(&share) {
-        let hint = "write a share of the model's window from 0.1 to 1, for example 0.8";
-        return Some((
-            "session.compact_at".to_owned(),
-            format!("is {share}"),
-            hint.to_owned(),
-        ));
-    }
-    let negative = [
-        (
-            "agents.defaults.retry_initial_delay",
-            defaults.retry_initial_delay,
-        ),
+    let hint = "write a share of the model's window from 0.1 to 1, for example 0.8";
+    Some(BadValue::new(
+        "session.compact_at",
+        format!("is {share}"),
+        hint.to_owned(),
+    ))
+}
+
+fn negative(config: &Config) -> Option<BadValue> {
+    let defaults = &config.agents.defaults;
+    let (delay, temperature) = (defaults.retry_initial_delay, defaults.temperature);
+    let values = [
+        ("agents.defaults.retry_initial_delay", delay),
         (
             "agents.defaults.temperature",
-            defaults.temperature.unwrap_or_default(),
+            temperature.unwrap_or_default(),
         ),
-        ("session.ttl_hours", session.ttl_hours),
+        ("session.ttl_hours", config.session.ttl_hours),
         ("budget.daily_cost", config.budget.daily_cost),
     ];
-    let mut entries = config
-        .model_list
-        .iter()
-        .enumerate()
-        .filter_map(|(n, entry)| {
-            let price = entry.price;
-            let numbers = [entry.temperature, price.input, price.output, price.cached];
-            let number = numbers.into_iter().flatten().find(|number| *number < 0.0);
-            number.map(|number| (format!("model_list[{n}]"), format!("has {number}")))
-        });
-    let found = negative.iter().find(|(_, value)| *value < 0.0);
-    if let Some((path, what)) = found
-        .map(|(path, value)| ((*path).to_owned(), format!("is {value}")))
-        .or_else(|| entries.next())
-    {
-        return Some((path, what, "write at least 0".to_owned()));
+    let hint = "write at least 0".to_owned();
+    if let Some((path, value)) = values.iter().find(|(_, value)| *value < 0.0) {
+        return Some(BadValue::new(path, format!("is {value}"), hint));
     }
-    let provider = &tools.web.search.provider;
-    if !ENGINES.contains(&provider.as_str()) {
-        let hint = format!("write one of: {}", ENGINES.join(", "));
-        return Some((
-            "tools.web.search.provider".to_owned(),
-            "is not one of its values".to_owned(),
-            hint,
-        ));
+    for (n, entry) in config.model_list.iter().enumerate() {
+        let price = entry.price;
+        let numbers = [entry.temperature, price.input, price.output, price.cached];
+        if let Some(number) = numbers.into_iter().flatten().find(|number| *number < 0.0) {
+            let path = format!("model_list[{n}]");
+            return Some(BadValue::new(&path, format!("has {number}"), hint));
+        }
+    }
+    None
+}
+
+fn unknown_name(config: &Config) -> Option<BadValue> {
+    if !ENGINES.contains(&config.tools.web.search.provider.as_str()) {
+        return Some(BadValue::unknown("tools.web.search.provider", &ENGINES));
     }
     let n = config.model_list.iter().position(|entry| {
         !entry.reasoning_effort.is_empty() && !EFFORTS.contains(&entry.reasoning_effort.as_str())
     })?;
-    let hint = format!("write one of: {}", EFFORTS.join(", "));
-    Some((
-        format!("model_list[{n}].reasoning_effort"),
-        "is not one of its values".to_owned(),
-        hint,
-    ))
+    let path = format!("model_list[{n}].reasoning_effort");
+    Some(BadValue::unknown(&path, &EFFORTS))
 }
 
 /// Values of `tools.web.search.provider`.

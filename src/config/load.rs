@@ -150,9 +150,9 @@ impl Layers<'_> {
             let path = find_refused(json, &|json| json).unwrap_or_default();
             self.wrong(&path, &what, &hint)
         })?;
-        check::out_of_range(&config).map_or(Ok(()), |(path, what, hint)| {
-            Err(self.wrong(&path::split(&path), &what, &hint))
-        })?;
+        if let Some(bad) = check::out_of_range(&config) {
+            return Err(self.wrong(&path::split(&bad.path), &bad.what, &bad.hint));
+        }
         Ok((config, has_unknown))
     }
 
