@@ -51,6 +51,26 @@ impl NewJob {
             ))
             .hint("set it first, or let NTP do so"));
         }
+        let message = self.checked_message()?;
+        let (schedule, stored) = self.schedule(zone, now)?;
+        let Some(next) = schedule.next(now, zone) else {
+            return Err(match schedule {
+                Schedule::At(at) => Error::usage(format!("{} has passed", zone.stamp(at / 1000)))
+                    .hint(format!("it is {} now", zone.stamp(now / 1000))),
+                _ => Error::usage("the job would never run: there is no such day")
+                    .hint("choose another day or month"),
+            });
+        };
+        let name = self.name.trim();
+        let name = one_line(if name.is_empty() { message } else { name }, 60);
+        let is_one_shot = matches!(schedule, Schedule::At(_));
+        Ok(json!({
+            "name": name, "enabled": true, "schedule": stored, "payload": self.payload(message)?,
+            "state": {"nextRunAtMs": next}, "createdAtMs": now, "updatedAtMs": now, "deleteAfterRun": is_one_shot,
+        }))
+    }
+
+    fn checked_message(&self) -> Result<&str> {
         let message = self.message.trim();
         if message.len() > MAX_MESSAGE {
             let most = size(MAX_MESSAGE as u64);
@@ -63,14 +83,17 @@ impl NewJob {
             return Err(Error::usage("the job has no message")
                 .hint("write `bantam cron add -e 1h \"Is the disk filling up?\"`"));
         }
+        Ok(message)
+    }
+
+    /// Returns the schedule, and its form in the file.
+    fn schedule(&self, zone: &Zone, now: Millis) -> Result<(Schedule, Value)> {
         let tz = Some(self.tz.trim()).filter(|tz| !tz.is_empty());
-        let (schedule, stored) = match &self.when {
+        Ok(match &self.when {
             When::At(text) => {
                 let at = schedule::at(text, now, zone)?;
-                (
-                    Schedule::At(at),
-                    json!({"kind": "at", "atMs": at, "tz": tz}),
-                )
+                let stored = json!({"kind": "at", "atMs": at, "tz": tz});
+                (Schedule::At(at), stored)
             }
             When::Every(seconds) => {
                 let interval = seconds
@@ -82,27 +105,19 @@ impl NewJob {
                     ))
                     .hint("one second or more"));
                 };
-                (
-                    Schedule::Every {
-                        interval,
-                        anchor: now,
-                    },
-                    json!({"kind": "every", "everyMs": interval}),
-                )
+                let anchor = now;
+                let stored = json!({"kind": "every", "everyMs": interval});
+                (Schedule::Every { interval, anchor }, stored)
             }
-            When::Cron(expr) => (
-                Schedule::Cron(Cron::parse(expr)?),
-                json!({"kind": "cron", "expr": expr.trim(), "tz": tz}),
-            ),
-        };
-        let Some(next) = schedule.next(now, zone) else {
-            return Err(match schedule {
-                Schedule::At(at) => Error::usage(format!("{} has passed", zone.stamp(at / 1000)))
-                    .hint(format!("it is {} now", zone.stamp(now / 1000))),
-                _ => Error::usage("the job would never run: there is no such day")
-                    .hint("choose another day or month"),
-            });
-        };
+            When::Cron(expr) => {
+                let stored = json!({"kind": "cron", "expr": expr.trim(), "tz": tz});
+                (Schedule::Cron(Cron::parse(expr)?), stored)
+            }
+        })
+    }
+
+    /// Returns the part of the file that a run reads.
+    fn payload(&self, message: &str) -> Result<Value> {
         let mut payload =
             json!({"kind": "agent_turn", "message": message, "deliver": !self.to.is_empty()});
         if !self.to.is_empty() {
@@ -119,18 +134,6 @@ impl NewJob {
         for (field, value) in self.check.iter().flat_map(JobCheck::fields) {
             payload[field] = value;
         }
-        let name = one_line(
-            if self.name.trim().is_empty() {
-                message
-            } else {
-                &self.name
-            },
-            60,
-        );
-        let is_one_shot = matches!(schedule, Schedule::At(_));
-        Ok(json!({
-            "name": name, "enabled": true, "schedule": stored, "payload": payload, "state": {"nextRunAtMs": next},
-            "createdAtMs": now, "updatedAtMs": now, "deleteAfterRun": is_one_shot,
-        }))
+        Ok(payload)
     }
 }
