@@ -159,6 +159,18 @@ fn is_block(name: &str) -> bool {
     BLOCKS.split(' ').any(|block| block == name)
 }
 
+/// Returns the text before and after an element that marks its content.
+fn marks(name: &str) -> Option<[&'static str; 2]> {
+    Some(match name {
+        "b" | "strong" => ["**"; 2],
+        "i" | "em" => ["*"; 2],
+        "del" | "s" | "strike" => ["~~"; 2],
+        "code" | "kbd" | "samp" => ["`"; 2],
+        "q" => ["“", "”"],
+        _ => return None,
+    })
+}
+
 fn heading(name: &str) -> Option<usize> {
     match name.as_bytes() {
         [b'h', level @ b'1'..=b'6'] => Some(usize::from(level - b'0')),
@@ -357,8 +369,15 @@ impl Writer {
         if self.is_unseen(name, attributes) {
             return Effect::Hidden;
         }
-        if name == "iframe" || name == "frame" {
-            self.frame(attributes);
+        match name {
+            "iframe" | "frame" => self.frame(attributes),
+            "hr" => self.block("---", Gap::Paragraph),
+            "img" => self.image(attributes),
+            "input" => self.checkbox(attributes),
+            _ => {}
+        }
+        if let Some(marks) = marks(name) {
+            return Effect::Mark { marks, at: None };
         }
         match name {
             _ if HIDDEN.contains(&name) => Effect::Hidden,
@@ -370,18 +389,6 @@ impl Writer {
             "br" => {
                 let is_blank = self.buffer().gap >= Gap::Line;
                 self.space(if is_blank { Gap::Paragraph } else { Gap::Line });
-                Effect::Plain
-            }
-            "hr" => {
-                self.block("---", Gap::Paragraph);
-                Effect::Plain
-            }
-            "img" => {
-                self.image(attributes);
-                Effect::Plain
-            }
-            "input" => {
-                self.checkbox(attributes);
                 Effect::Plain
             }
             "pre" => Effect::Pre {
@@ -400,26 +407,6 @@ impl Writer {
             "blockquote" => Effect::Quote,
             "main" | "article" if !self.is_in(IN_CONTENT) => Effect::Main,
             "a" => self.link(attributes),
-            "b" | "strong" => Effect::Mark {
-                marks: ["**"; 2],
-                at: None,
-            },
-            "i" | "em" => Effect::Mark {
-                marks: ["*"; 2],
-                at: None,
-            },
-            "del" | "s" | "strike" => Effect::Mark {
-                marks: ["~~"; 2],
-                at: None,
-            },
-            "code" | "kbd" | "samp" => Effect::Mark {
-                marks: ["`"; 2],
-                at: None,
-            },
-            "q" => Effect::Mark {
-                marks: ["“", "”"],
-                at: None,
-            },
             "sup" if self.buffer().gap == Gap::None => Effect::Mark {
                 marks: ["^", ""],
                 at: None,
