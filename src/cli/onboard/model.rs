@@ -306,10 +306,67 @@ impl ModelHost {
     }
 }
 
-/// Asks for a host. Configured hosts come first, then vendors whose key is set, or a running Ollama.
+/// Asks for a host.
 fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
-    let env = setup.env;
-    let configured = configured_hosts(config, env);
+    let configured = configured_hosts(config, setup.env);
+    let hosts = offered_hosts(&configured, setup.env);
+    tell("Which provider?");
+    let rows: Vec<_> = (1..)
+        .zip(&hosts)
+        .map(|(n, (host, note)): (usize, _)| [format!("{n:>4}"), host.name.clone(), note.clone()])
+        .collect();
+    tell(table(&[], &rows).trim_end());
+    let used = in_use.split('/').next().unwrap_or_default();
+    let is_used = |(host, _): &(ModelHost, String)| host.name == used;
+    let default = hosts.iter().position(is_used).unwrap_or(0);
+    let question = format!(
+        "Number, name, or an address such as http://192.168.1.20:8080/v1 [{}, {}]: ",
+        default + 1,
+        hosts[default].0.name
+    );
+    let names: Vec<&str> = hosts.iter().map(|(host, _)| host.name.as_str()).collect();
+    let mut host = setup.ask_until(&question, |text| {
+        match chosen_host(text, default, &names).and_then(|place| hosts.get(place)) {
+            Some((host, _)) => Ok(host.clone()),
+            None if text.contains(['.', ':', '/']) => {
+                let api_base = read_address(text)?;
+                Ok(host_at(&api_base, &configured, config))
+            }
+            None => Err(match nearest(text, names.iter().copied()) {
+                Some(near) => format!(
+                    "no provider named \"{}\": did you mean {near}?",
+                    one_line(text, 40)
+                ),
+                None => format!(
+                    "type 1 to {}, a name from the list, or an address",
+                    names.len()
+                ),
+            }),
+        }
+    })?;
+    let has_no_base = |vendor: &Vendor| vendor.base.is_empty() && vendor.protocol != Protocol::Demo;
+    if host.api_base.is_empty() && host.vendor.is_some_and(has_no_base) {
+        let question = format!("The address of your {}: ", host.name);
+        host.api_base = setup.ask_until(&question, read_address)?;
+    }
+    Ok(host)
+}
+
+/// Returns the place of the host that an answer chooses by number or name.
+fn chosen_host(text: &str, default: usize, names: &[&str]) -> Option<usize> {
+    if text.is_empty() {
+        return Some(default);
+    }
+    if let Ok(number) = text.parse::<usize>() {
+        return number.checked_sub(1);
+    }
+    let name = vendors::find(text).map_or(text, |vendor| vendor.name);
+    names.iter().position(|known| *known == name)
+}
+
+/// Returns the hosts to choose from, each with a note: configured hosts, then vendors whose key is set or a running Ollama, then
+/// the other vendors.
+fn offered_hosts(configured: &[ModelHost], env: &Env) -> Vec<(ModelHost, String)> {
     let has_key = |vendor: &Vendor| vendor.set_key(env).is_some();
     let has_ollama = !VENDORS.iter().any(has_key) && ollama::is_there(env);
     let is_ready = |vendor: &Vendor| has_key(vendor) || has_ollama && vendor.name == "ollama";
@@ -332,64 +389,13 @@ fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
         };
         (ModelHost::of_vendor(vendor, env), note)
     };
-    let mut hosts: Vec<(ModelHost, String)> = configured
-        .iter()
-        .map(|host| {
-            (
-                host.clone(),
-                format!("configured: {}", shown_base(host, env)),
-            )
-        })
-        .collect();
-    hosts.extend(ready.iter().chain(&others).map(noted));
-
-    tell("Which provider?");
-    let rows = (1..).zip(&hosts);
-    let rows: Vec<_> = rows
-        .map(|(n, (host, note)): (usize, _)| [format!("{n:>4}"), host.name.clone(), note.clone()])
-        .collect();
-    tell(table(&[], &rows).trim_end());
-    let used = in_use.split('/').next().unwrap_or_default();
-    let is_used = |(host, _): &(ModelHost, String)| host.name == used;
-    let default = hosts.iter().position(is_used).unwrap_or(0);
-    let question = format!(
-        "Number, name, or an address such as http://192.168.1.20:8080/v1 [{}, {}]: ",
-        default + 1,
-        hosts[default].0.name
-    );
-    let mut host = setup.ask_until(&question, |text| {
-        let name = vendors::find(text).map_or(text, |vendor| vendor.name);
-        let place = match text.parse::<usize>() {
-            _ if text.is_empty() => Some(default),
-            Ok(n) => n.checked_sub(1),
-            Err(_) => hosts.iter().position(|(host, _)| host.name == name),
-        };
-        match place.and_then(|place| hosts.get(place)) {
-            Some((host, _)) => Ok(host.clone()),
-            None if text.contains(['.', ':', '/']) => {
-                let api_base = read_address(text)?;
-                Ok(host_at(&api_base, &configured, config))
-            }
-            None => Err(
-                match nearest(text, hosts.iter().map(|(host, _)| host.name.as_str())) {
-                    Some(near) => format!(
-                        "no provider named \"{}\": did you mean {near}?",
-                        one_line(text, 40)
-                    ),
-                    None => format!(
-                        "type 1 to {}, a name from the list, or an address",
-                        hosts.len()
-                    ),
-                },
-            ),
-        }
-    })?;
-    let has_no_base = |vendor: &Vendor| vendor.base.is_empty() && vendor.protocol != Protocol::Demo;
-    if host.api_base.is_empty() && host.vendor.is_some_and(has_no_base) {
-        let question = format!("The address of your {}: ", host.name);
-        host.api_base = setup.ask_until(&question, read_address)?;
+    let mut hosts = Vec::new();
+    for host in configured {
+        let note = format!("configured: {}", shown_base(host, env));
+        hosts.push((host.clone(), note));
     }
-    Ok(host)
+    hosts.extend(ready.iter().chain(&others).map(noted));
+    hosts
 }
 
 /// Returns the distinct hosts with an address or a key in config.json.
