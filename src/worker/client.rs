@@ -1,5 +1,5 @@
-//! The caller's side of one call: starts a process and waits until it has confined itself, sends the job, takes what it gives,
-//! and passes on a stop or a deadline by hanging up.
+//! The caller's side of a call: starts a process, waits until it has confined itself, sends the job, and receives the result.
+//! Hangs up to cancel the job.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -22,16 +22,16 @@ use crate::worker::protocol::{
     Confinement, Header, Job, Message, Pieces, Setup, receive_message, send_job,
 };
 
-/// How long a process may take beyond its job's own time, and to clean up when told to stop.
+/// Time that a process may exceed its job's limit, and time to clean up after a cancellation.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long it may take to confine itself.
+/// Time for a process to confine itself.
 const CONFINING: Duration = Duration::from_secs(60);
-/// How often `take` is called where nothing comes: it may have something to tell.
+/// Interval of calls to `take` without output, for its time-based reports.
 const TICK: Duration = Duration::from_millis(500);
-/// How much is read at once of what it gives.
+/// Size of one read of the output, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// A worker process, which is killed when this is dropped.
+/// A worker process; killed when dropped.
 pub(crate) struct WorkerProcess(Child);
 
 impl WorkerProcess {
@@ -39,7 +39,7 @@ impl WorkerProcess {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Kills it, if it has not ended.
+    /// Kills the process, if it still runs.
     fn end(&mut self) -> io::Result<ExitStatus> {
         self.0.kill()?;
         self.0.wait()
@@ -52,26 +52,26 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// A worker that has confined itself and waits for its job.
+/// A confined worker that waits for its job.
 pub(super) struct Worker {
     process: WorkerProcess,
     socket: UnixStream,
     output: ChildStdout,
     pub confinement: Confinement,
-    /// Serves as long as the worker does.
+    /// Proxy that serves the worker until it is dropped.
     _proxy: Option<Proxy>,
 }
 
-/// A program that a worker has started. The socket is its standard input: it ends when that is shut down.
+/// A program started by a worker. The socket is its standard input; shutting it down ends the program.
 pub(crate) struct Served {
     pub process: WorkerProcess,
     pub socket: UnixStream,
     pub output: ChildStdout,
 }
 
-/// Starts a process and waits until it has confined itself. The error within is why it cannot.
+/// Starts a process and waits until it has confined itself. The inner error is why it cannot.
 ///
-/// Nothing of the job has reached the process by then, so what it says of the sandbox is nobody else's word.
+/// The job is sent later, so its code cannot forge the reply about the sandbox.
 pub(super) fn start(
     setup: &Setup,
     guard: &AddressGuard,
@@ -84,7 +84,7 @@ pub(super) fn start(
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped());
     let mut child = command.spawn().doing("starting the worker process")?;
-    // It holds the other end of the socket.
+    // Closes this process's copy of the other end of the socket.
     drop(command);
     let output = child.stdout.take();
     let process = WorkerProcess(child);
@@ -106,7 +106,7 @@ pub(super) fn start(
     }))
 }
 
-/// Waits for the word that a worker has confined itself, and serves the listener that comes before it.
+/// Waits for the message that a worker has confined itself, and serves the listener that precedes it.
 fn confined(
     socket: &UnixStream,
     guard: &AddressGuard,
@@ -135,10 +135,10 @@ fn confined(
 }
 
 impl Worker {
-    /// Has the worker do a job, gives what it gives to `take`, and waits for its end. `pieces` follow a job that reads.
+    /// Sends a job and its `pieces`, passes the output to `take`, and waits for the end.
     ///
     /// # Errors
-    /// The turn has ended, or its time is up; the worker did not answer in time, or ended without a word; or that of `take` or
+    /// Returns an error if the turn has ended, the time is up, or the worker ended without a reply, and errors of `take` and
     /// `pieces`.
     pub(super) fn exchange(
         mut self,
@@ -150,7 +150,7 @@ impl Worker {
         let time = Duration::from_secs(job.seconds()) + GRACE;
         let mut wait = Wait::new(cancel, time)?;
         self.send(job, pieces, time)?;
-        // What comes from elsewhere had a time of its own.
+        // The pieces come from outside and had a separate time limit.
         wait.deadline = Instant::now() + cancel.remaining(time);
         let told = self.take_all(take, &mut wait)?;
         let status = self.process.end().doing("ending the worker process")?;
@@ -164,7 +164,7 @@ impl Worker {
         })
     }
 
-    /// Sends a job and its bytes. A worker that has ended takes none, and has said why.
+    /// Sends a job and its bytes. Write errors are ignored, because a worker that ended early has already sent the reason.
     fn send(&mut self, job: &Job, pieces: Option<&mut Pieces>, time: Duration) -> Result<()> {
         self.socket.set_write_timeout(Some(time))?;
         let mut json = Vec::new();
@@ -176,13 +176,13 @@ impl Worker {
                 is_taken = self.socket.write_all(&piece).is_ok();
             }
         }
-        // The worker may have ended.
+        // Fails harmlessly if the worker has ended.
         drop(self.socket.shutdown(Shutdown::Write));
         Ok(())
     }
 
-    /// Gives what comes on the output to `take` until it ends, nothing at times, and returns what the worker said: the error
-    /// within is the worker's.
+    /// Passes the output to `take` until it ends, and returns the worker's reply. Calls `take` without bytes at intervals. The
+    /// inner error is the worker's.
     fn take_all(
         &mut self,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
@@ -201,12 +201,12 @@ impl Worker {
             };
             let ready = match wait.ready(watched) {
                 Ok(ready) => ready,
-                // The rest of the output is of no use without the end of the job.
+                // The job has ended, so the rest of the output is useless.
                 Err(_) if told.is_some() && wait.is_late() => break,
                 Err(e) if wait.is_over => return Err(e.into()),
                 Err(_) => {
                     wait.end();
-                    // It hears that, and ends what it started; then its output ends.
+                    // The worker then kills what it started, and its output ends.
                     drop(self.socket.shutdown(Shutdown::Both));
                     told.get_or_insert_with(silence);
                     continue;
@@ -245,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// Has the worker start a program, which goes on.
+    /// Starts a program in the worker and leaves it running.
     pub(super) fn serve(mut self, job: &Job, cancel: &Cancel) -> Result<Served> {
         let time = Duration::from_secs(job.seconds());
         let mut wait = Wait::new(cancel, time)?;
@@ -271,18 +271,18 @@ impl Worker {
     }
 }
 
-/// How long to wait for a worker, and whether its turn has ended.
+/// Time limit of a worker, and its cancellation.
 struct Wait {
-    /// Reads end of file when the turn is stopped.
+    /// Pipe that reads end of file when the turn is stopped.
     stopped: OwnedFd,
     _hook: Hook,
     deadline: Instant,
-    /// The worker has been told to stop.
+    /// The worker has been asked to stop.
     is_over: bool,
 }
 
 impl Wait {
-    /// For so long, and no longer than the turn has.
+    /// Waits for up to `time`, or until the turn's deadline.
     fn new(cancel: &Cancel, time: Duration) -> Result<Self> {
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let hook = cancel.on_stop(move || drop(stop));
@@ -298,16 +298,16 @@ impl Wait {
         Instant::now() >= self.deadline
     }
 
-    /// From now on a stop changes nothing.
+    /// Ignores the turn's end from now on.
     fn end(&mut self) {
         self.is_over = true;
         self.deadline = Instant::now() + GRACE;
     }
 
-    /// Waits until one of these can be read, for [`TICK`] at most, and tells which can.
+    /// Waits until a descriptor is readable, for up to [`TICK`]. Returns for each whether it is.
     ///
     /// # Errors
-    /// The time is up, or the turn was stopped.
+    /// Returns an error if the time is up or the turn was stopped.
     fn ready(&self, watched: &[BorrowedFd]) -> io::Result<Vec<bool>> {
         let mut all: Vec<_> = watched.iter().map(|fd| (*fd, PollFlags::IN)).collect();
         if !self.is_over {
@@ -325,7 +325,7 @@ impl Wait {
     }
 }
 
-/// What an error means for the turn, if that has ended.
+/// Replaces an error by the end of the turn that caused it.
 fn explain(e: Error, cancel: &Cancel) -> Error {
     match cancel.reason() {
         Some(CancelReason::Deadline) => cancel.timed_out(),
@@ -334,7 +334,7 @@ fn explain(e: Error, cancel: &Cancel) -> Error {
     }
 }
 
-/// Reads a worker's messages, and takes the listener that comes with one.
+/// Reads a worker's messages, and receives the listener that comes with one of them.
 struct FromWorker<'a> {
     socket: &'a UnixStream,
     wait: &'a mut Wait,
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
     use crate::worker::protocol::{FileJob, send_message};
 
-    /// A worker that has said these things on its socket. It ends when its caller hangs up.
+    /// Returns a worker that has sent these messages and ends when its caller hangs up.
     fn saying(messages: &[Message]) -> (Worker, UnixStream) {
         let (socket, mut theirs) = UnixStream::pair().unwrap();
         for message in messages {
@@ -431,7 +431,7 @@ mod tests {
         };
         let header = worker.exchange(&job(), None, &mut take, &cancel).unwrap();
         assert_eq!(header, Header::Text);
-        // The process gives back the job.
+        // The process is `cat`, so its output is the job.
         assert!(
             given.ends_with(b"\"passages\"}") || given.ends_with(br#""passages"}"#),
             "{given:?}"

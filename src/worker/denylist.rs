@@ -1,13 +1,13 @@
-//! The commands that are refused, in a sandbox and without one: a seat belt against a model's mistakes, not a wall. In a sandbox `/*`
-//! is still all of the workspace.
+//! Commands that are always refused, even with the sandbox off. This prevents mistakes of a model, not attacks. In a sandbox,
+//! `/*` still includes the whole workspace.
 
-/// What may stand before a program's name.
+/// Words that may precede a program's name.
 const BEFORE_NAME: [&str; 20] = [
     "sudo", "doas", "env", "nohup", "exec", "time", "nice", "command", "busybox", "{", "!", "if",
     "then", "do", "else", "sh", "bash", "dash", "ash", "zsh",
 ];
 
-/// Why this command is refused, if it is.
+/// Returns why this command is refused, if it is.
 pub(super) fn refusal_of(command: &str) -> Option<&'static str> {
     if is_fork_bomb(command) {
         return Some("a fork bomb");
@@ -35,7 +35,7 @@ fn refusal_of_simple(command: &str) -> Option<&'static str> {
         "find" => {
             let deletes = |word: &str| matches!(word, "-delete" | "rm" | "/bin/rm" | "shred");
             let from = words.clone().take_while(|word| !word.starts_with('-'));
-            // With a test it means some of the files.
+            // A test of `find` limits it to some files.
             let all = words.clone().all(|word| !is_test_of_find(word));
             let spoils = all && words.any(deletes) && from.into_iter().any(is_home_or_above);
             spoils.then_some("removing / or a home directory")
@@ -72,7 +72,7 @@ fn is_device(word: &str) -> bool {
     })
 }
 
-/// Whether this is `/`, a home directory, or everything in one of these.
+/// Whether a word is `/`, a home directory, or everything in one of these.
 fn is_home_or_above(word: &str) -> bool {
     let path = word.trim_end_matches('*').trim_end_matches('/');
     word.starts_with('/') && path.is_empty()
@@ -82,7 +82,7 @@ fn is_home_or_above(word: &str) -> bool {
             .is_some_and(|user| !user.contains('/'))
 }
 
-/// `f() { f | f & }; f`, whatever its name.
+/// Whether a command is `f() { f | f & }; f`, with any name for `f`.
 fn is_fork_bomb(command: &str) -> bool {
     let squeezed: String = command.split_whitespace().collect();
     squeezed.split_once("(){").is_some_and(|(before, body)| {

@@ -1,4 +1,4 @@
-//! Runs a command: its output is the worker's. Watches its limits, and ends everything it started.
+//! Runs a command, whose output is the worker's output, enforces its limits, and kills everything it started.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,18 +23,18 @@ use crate::sandbox;
 use crate::sys;
 use crate::worker::protocol::{Confinement, ExecJob, Setup, Termination};
 
-/// The kernel limits one argument to 128 KiB (`MAX_ARG_STRLEN`).
+/// Maximum length of a command; the kernel limits an argument to 128 KiB (`MAX_ARG_STRLEN`).
 const MAX_COMMAND: usize = 120 << 10;
-/// The largest file that a confined command may write, in bytes.
+/// Maximum size of a file that a confined command may write, in bytes.
 const MAX_FILE: u64 = 256 << 20;
-/// A command must leave this many bytes free on every disk that it may write to, or half of what was free when it started.
+/// Free bytes that a command must leave on every writable disk, or half of the free space at its start, if that is less.
 const MIN_FREE: u64 = 200 << 20;
-/// How often the free space is measured.
+/// Interval between measurements of the free space.
 const DISK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs the command with `/bin/sh`, and both outputs into the worker's own.
+/// Runs the command with `/bin/sh`; both outputs go to the worker's standard output.
 ///
-/// When this returns, every process that the command started has ended, or will have before the caller reads on.
+/// Every process that the command started has ended before the caller continues.
 pub(super) fn exec(
     grants: &OpenGrants,
     setup: &Setup,
@@ -42,13 +42,13 @@ pub(super) fn exec(
     caller: BorrowedFd,
 ) -> Result<Termination> {
     check(&job)?;
-    // A second bound beside the watched wall-clock time.
+    // Bounds CPU time in addition to the wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
     if setup.confinement.is_sandboxed() {
         limit(Resource::Fsize, MAX_FILE)?;
     }
     let mut reaper = Reaper::new(setup.confinement)?;
-    // For temporary files, where `/tmp` is the host's and closed. A name that no command knows before.
+    // Provides a directory for temporary files, because the host's `/tmp` is closed. Earlier commands cannot predict its name.
     let scratch =
         (setup.confinement == Confinement::Landlock).then(|| format!(".tmp{}", random_name()));
     if let Some(name) = &scratch {
@@ -70,7 +70,7 @@ pub(super) fn exec(
         .spawn()
         .doing("starting /bin/sh")?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A command need not read all of it.
+        // A command may leave input unread.
         let write = move || drop(stdin.write_all(&job.input));
         Builder::new().spawn(write).doing("starting a thread")?;
     }
@@ -83,15 +83,15 @@ pub(super) fn exec(
     let end = watch(&child, caller, &limits);
     reaper.kill_descendants()?;
     if let Some(name) = scratch {
-        // By the working directory, because only root may be able to pass through the directories of its path.
+        // Uses the working directory, because only root may be able to pass through the directories of its path.
         rustix::process::fchdir(grants.workspace()).doing("entering the workspace")?;
-        // This process is as confined as the command was, which may have made it impossible.
+        // Removal may fail, because the command may have changed permissions, and this process is equally confined.
         drop(fs_err::remove_dir_all(name));
     }
     end
 }
 
-/// Refuses what is no command, and what would spoil a machine, or the workspace.
+/// Refuses empty and overlong commands, and dangerous ones.
 fn check(job: &ExecJob) -> Result<()> {
     match job.command.len() {
         _ if job.command.trim().is_empty() => return Err(Error::failed("the command is empty")),
@@ -110,7 +110,7 @@ fn check(job: &ExecJob) -> Result<()> {
     Ok(())
 }
 
-/// The shell with the command, confined, and its environment; `tmp` is for temporary files.
+/// Returns the confined shell with the command and its environment; `tmp` is for temporary files.
 fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> {
     let guarded =
         setup.confinement == Confinement::Namespaces && setup.policy.network == Network::Guarded;
@@ -152,13 +152,13 @@ fn termination(status: WaitStatus) -> Termination {
     }
 }
 
-/// What ends a program, besides itself and its caller.
+/// Limits of a running program.
 pub(super) struct Limits {
     pub(super) timeout: Option<Duration>,
     pub(super) disks: Vec<Disk>,
-    /// How often free space is measured.
+    /// Interval between measurements of the free space.
     pub(super) interval: Duration,
-    /// How long it may go on when the caller has gone.
+    /// Time to end after the caller has hung up.
     pub(super) grace: Duration,
 }
 
@@ -181,18 +181,18 @@ pub(super) fn watch(child: &Child, caller: BorrowedFd, limits: &Limits) -> Resul
                 return Ok(Termination::DiskFull);
             }
         }
-        // No events: what the caller sends is for the program; only a hang-up matters here.
+        // Polls only for a hang-up, because the data from the caller is the program's input.
         let watched = [(caller, PollFlags::empty()), (ended.as_fd(), PollFlags::IN)];
         let ready = sys::poll(&watched, Some(left.min(limits.interval)))?;
         if ready[0] && !ready[1] {
-            // A server ends with its input.
+            // A server ends at the end of its input.
             sys::poll(&watched[1..], Some(limits.grace))?;
             return Ok(Termination::Cancelled);
         }
     }
 }
 
-/// A disk that a command may write to, and what it has to leave free there.
+/// A disk that a command may write to, and the space it must leave free.
 pub(super) struct Disk {
     fd: OwnedFd,
     min_bytes: u64,
@@ -200,7 +200,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// `None` for one that takes no files.
+    /// Measures the free space; `None` for a read-only disk.
     pub(super) fn measure(fd: OwnedFd) -> Option<Self> {
         let free = fstatvfs(&fd).ok()?;
         let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);

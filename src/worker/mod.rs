@@ -1,8 +1,7 @@
-//! Runs each job in a process of its own that holds no secret.
+//! Runs each job in a separate process without secrets.
 //!
-//! Each call is one process: this program re-executed. It confines itself, then reads one job from a socket, does it, gives what
-//! it makes on its standard output, says on the socket how it went, and ends everything it started. A hang-up means that nobody
-//! waits any more.
+//! The process is this program, executed again. It confines itself, reads one job from a socket, does it, writes the result to
+//! its standard output and the outcome to the socket, and kills everything it started. The caller hangs up to cancel the job.
 
 mod client;
 mod denylist;
@@ -42,22 +41,21 @@ use crate::worker::protocol::{
     Termination,
 };
 
-/// The argument that makes this program a worker process.
+/// Argument that makes this program a worker process.
 const ROLE: &str = "worker";
-/// The argument that makes it the second process of a sandbox.
+/// Argument of the second process of a sandbox.
 const INNER_ROLE: &str = "worker-inside";
-/// The variable that holds the [`Setup`]: arguments are for every user to see.
+/// Environment variable with the [`Setup`], because every user can see arguments.
 const SETUP: &str = "BANTAM_WORKER_SETUP";
 
-/// Whether this program can start worker processes of its own: `main` began with [`init`], and nobody can look into it.
+/// Whether this program can start workers; set by [`init`], which also denies inspection by other processes.
 static BEGUN: OnceLock<Result<()>> = OnceLock::new();
 
-/// Lets this program run the built-in tools, each call in a process of its own: **the first line of `main`**.
+/// Lets this program run the built-in tools in separate processes. Call it in **the first line of `main`**.
 ///
-/// Such a process is this program, started again. In it this function does the call and ends the process; nothing after it
-/// runs. In the program itself it returns at once, and from then on other processes of the same user cannot inspect this one
-/// (`PR_SET_DUMPABLE`): it may hold keys, and the tools' commands must not read them. That leaves no core dumps, and lets a
-/// debugger in only as root.
+/// Each tool call runs this program again. In that process, this function does the call and exits. In the program itself, it
+/// returns immediately, and other processes of the same user can no longer inspect it (`PR_SET_DUMPABLE`), because it may have
+/// keys that the tools' commands must not read. This disables core dumps, and only root can attach a debugger.
 pub fn init() {
     let role = std::env::args_os().nth(1);
     if let Some(role @ (ROLE | INNER_ROLE)) = role.as_deref().and_then(OsStr::to_str) {
@@ -80,35 +78,35 @@ pub(crate) fn begun() -> Result<()> {
     }
 }
 
-/// The sandbox that holds this process's calls, or why there is none yet. The first call that finds one chooses it, before any
-/// command has run, and nothing changes it again: no command can make the next one's sandbox weaker.
+/// Sandbox of this process's calls, or the reason why it is unavailable. The first successful call chooses it before any
+/// command has run, and later calls must use it, so that a command cannot weaken the next sandbox.
 static CHOSEN: Mutex<Option<Result<Confinement, String>>> = Mutex::new(None);
 
 fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs jobs, one process each.
+/// Runs each job in a separate process.
 pub(crate) struct Workers {
     policy: Policy,
-    /// Holds the keys: no sandbox may show it.
+    /// Directory with the keys, which every sandbox hides.
     home: PathBuf,
     sandbox: Sandbox,
     guard: AddressGuard,
-    /// The user's notes, and what does the jobs that are about them.
+    /// The user's notes, and the workers for jobs about them.
     notes: Option<(Notes, Box<Workers>)>,
 }
 
-/// How a command ended, and what it printed.
+/// Outcome and output of a command.
 pub(crate) struct CommandOutput {
     pub end: Termination,
     pub printed: Vec<u8>,
-    /// The middle of the output, if there was too much of it.
+    /// Middle of the output, if it was too long.
     pub dropped: Option<Dropped>,
 }
 
 impl Workers {
-    /// Runs jobs with the access of `policy`, confined as the sandbox setting and the system allow.
+    /// Makes workers with the access of `policy`, confined as the sandbox setting and the system allow.
     pub(crate) fn new(policy: Policy, home: &Path, sandbox: Sandbox, guard: AddressGuard) -> Self {
         Self {
             policy,
@@ -119,7 +117,7 @@ impl Workers {
         }
     }
 
-    /// The same, with the user's notes: jobs about them run there. `kept` is the place of their copy.
+    /// Adds the user's notes, and workers for jobs about them. `kept` is the path of the backup copy.
     pub(crate) fn with_notes(self, notes: Grant, kept: PathBuf, is_own_workspace: bool) -> Self {
         let about_notes = Notes {
             grant: notes.clone(),
@@ -154,7 +152,7 @@ impl Workers {
         Reply::new(header, body)
     }
 
-    /// Those that do this job, and the job as they have it: jobs about notes are done by others.
+    /// Chooses the workers for a job. For a job about notes, also makes its path relative to the notes.
     fn of_job(&self, job: Job) -> Result<(&Self, Job)> {
         if let Some((notes, workers)) = &self.notes {
             if let Some(job) = notes.job(&job) {
@@ -166,10 +164,10 @@ impl Workers {
         Ok((self, job))
     }
 
-    /// Runs a command. `on_line` sees from time to time the last line of one that goes on.
+    /// Runs a command. From time to time, `on_line` gets the last line of its output so far.
     ///
     /// # Errors
-    /// It could not be run. That it failed, or was stopped, is no error.
+    /// Returns an error if the command could not be run. A failed or cancelled command is a normal result.
     pub(crate) fn run(
         &self,
         job: ExecJob,
@@ -202,13 +200,13 @@ impl Workers {
         })
     }
 
-    /// Starts a program in the sandbox. It ends when its input does.
+    /// Starts a program in the sandbox. It ends at the end of its input.
     pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Served> {
         let job = Job::Serve(job);
         self.start(&job, cancel)?.serve(&job, cancel)
     }
 
-    /// Starts a process for a job in the confinement that all calls have.
+    /// Starts a process for a job, in the confinement of all calls.
     fn start(&self, job: &Job, cancel: &Cancel) -> Result<Worker> {
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
@@ -217,7 +215,7 @@ impl Workers {
             self.sandbox == Sandbox::Auto && matches!(job, Job::File(_) | Job::Read(_));
         let mut chosen = lock_chosen();
         let sandbox = match chosen.clone() {
-            // A command looks again where there was none: no command has run yet.
+            // A command tries again after a failure, because commands have not run yet.
             Some(sandbox) if sandbox.is_ok() || needs_none => {
                 drop(chosen);
                 sandbox
@@ -237,7 +235,7 @@ impl Workers {
         }
     }
 
-    /// Tries the sandboxes, the strongest first. The error within says why there is none.
+    /// Tries the sandboxes, strongest first. The inner error lists why they are unavailable.
     fn start_in_strongest(&self, job: &Job, cancel: &Cancel) -> Result<Result<Worker, String>> {
         let mut refusals = Vec::new();
         for sandbox in [Confinement::Namespaces, Confinement::Landlock] {
@@ -254,7 +252,7 @@ impl Workers {
             .map_err(|why| Error::failed(why).doing("entering the sandbox"))
     }
 
-    /// Starts a process and waits until it has confined itself. The error within says why this confinement is unavailable.
+    /// Starts a process and waits until it has confined itself. The inner error is why this confinement is unavailable.
     fn try_to_start(
         &self,
         confinement: Confinement,
@@ -266,7 +264,7 @@ impl Workers {
         client::start(&setup, &self.guard, cancel)
     }
 
-    /// Reads another's bytes for their content, as they come, in a process that has little time and memory for it.
+    /// Parses untrusted bytes while they arrive, in a process with little time and memory.
     pub(crate) fn read(
         &self,
         job: ReadingJob,
@@ -299,7 +297,7 @@ impl Workers {
         }
     }
 
-    /// Gives a regular file to `take`, piece by piece, at most `most` bytes in all.
+    /// Passes a regular file to `take` in pieces, up to `most` bytes in total.
     pub(crate) fn send_file(
         &self,
         path: &str,
@@ -324,7 +322,7 @@ impl Workers {
         }
     }
 
-    /// How calls are confined, once one has been made.
+    /// Returns the confinement of calls; `None` before the first one.
     pub(crate) fn confinement(&self) -> Option<Confinement> {
         match (self.sandbox, &*lock_chosen()) {
             (Sandbox::Off, _) => Some(Confinement::Disabled),
@@ -333,23 +331,23 @@ impl Workers {
         }
     }
 
-    /// The directory that jobs work in.
+    /// Returns the working directory of jobs.
     pub(crate) fn workspace(&self) -> &Grant {
         &self.policy.workspace
     }
 
-    /// The user's notes.
+    /// Returns the directory of the user's notes.
     pub(crate) fn notes(&self) -> Option<&Grant> {
         self.notes.as_ref().map(|(notes, _)| &notes.grant)
     }
 
-    /// Whether jobs work in the workspace of the home.
+    /// Returns whether jobs work in the workspace of the home.
     pub(crate) fn is_own_workspace(&self) -> bool {
         let notes = self.notes.as_ref();
         notes.is_some_and(|(notes, _)| notes.is_own_workspace)
     }
 
-    /// Enters one confinement in a process of its own, and says why it is unavailable. Chooses nothing for other calls.
+    /// Tries a confinement in a separate process, without choosing it for later calls. The inner error is the reason.
     pub(crate) fn probe(
         &self,
         confinement: Confinement,
@@ -362,7 +360,7 @@ impl Workers {
         }
     }
 
-    /// Fails where commands could read the home.
+    /// Fails if commands could read the home.
     fn check_home(&self) -> Result<()> {
         let Some(tree) = readable(&self.home).filter(|_| self.sandbox != Sandbox::Off) else {
             return Ok(());
@@ -375,7 +373,7 @@ impl Workers {
     }
 }
 
-/// Adds a piece to what a job gives, up to the most that any job may.
+/// Adds a piece to the result of a job, up to the limit of all jobs.
 fn gather(body: &mut Vec<u8>, piece: &[u8]) -> Result<()> {
     if body.len() + piece.len() > MAX_FILE {
         return Err(Error::failed("the worker process gave too much"));

@@ -1,5 +1,5 @@
-//! The user's notes: which jobs are about them, who owns them, and a copy of them from before the first change of a day, where
-//! no tool reaches: a model may write nonsense over them.
+//! The user's notes: recognizes jobs about them, sets their owner, and makes a backup copy before the first change of a day.
+//! Tools cannot access the copy, because a model may overwrite notes with nonsense.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -15,22 +15,22 @@ use crate::template;
 use crate::worker::protocol::{FileJob, Job};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Limits of the copy: bytes, files, and levels of directories.
+/// Limits of the copy: bytes, number of entries, and depth of directories.
 const MAX_BYTES: u64 = 32 << 20;
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 8;
 
-/// The user's notes.
+/// Directory of the user's notes, and of their backup copy.
 pub(super) struct Notes {
     pub grant: Grant,
     pub kept: PathBuf,
     pub workspace: Grant,
-    /// `USER.md` and `memory/` of the workspace mean the notes: a model writes there by habit.
+    /// Whether `USER.md` and `memory/` in the workspace refer to the notes, because models write there by habit.
     pub is_own_workspace: bool,
 }
 
 impl Notes {
-    /// The job as the notes have it, if it is about them.
+    /// Returns the job with its path relative to the notes, if it is about them.
     pub(super) fn job(&self, job: &Job) -> Option<Job> {
         let Job::File(file_job) = job else {
             return None;
@@ -57,7 +57,7 @@ impl Notes {
         Some(Job::File(file_job))
     }
 
-    /// A path that means a note, relative to the notes.
+    /// Returns a path relative to the notes, if it leads to a note.
     fn below<'a>(&self, asked: &'a Path) -> Option<&'a Path> {
         let within = |grant: &Grant| {
             let mut paths = [&grant.path, &grant.real].into_iter();
@@ -80,8 +80,8 @@ impl Notes {
         below.strip_prefix("memory").ok()
     }
 
-    /// Makes the notes of a new home, lets the owner of the workspace have them, for whom root runs the tools, and copies them
-    /// before a change.
+    /// Creates the notes of a new home, makes a copy before a change, and, as root, gives the notes to the owner of the
+    /// workspace, because root runs the tools as that user.
     pub(super) fn prepare(&self, job: &Job) -> Result<()> {
         template::make_notes(&self.grant.real)?;
         if rustix::process::geteuid().is_root() {
@@ -89,7 +89,7 @@ impl Notes {
                 .doing("giving the notes to the owner of the workspace")?;
         }
         if matches!(job, Job::File(job) if job.changes_files()) {
-            // A full disk stops nobody from tidying up.
+            // Ignores errors, so that notes can be deleted on a full disk.
             drop(self.keep_copy(SystemTime::now()));
         }
         Ok(())
@@ -110,10 +110,10 @@ impl Notes {
         std::os::unix::fs::lchown(notes, uid, gid)
     }
 
-    /// Copies all notes, unless the last copy was made within a day. The new copy replaces the old one only when it is complete.
+    /// Copies all notes, unless the last copy is less than a day old. A complete new copy replaces the old one.
     ///
     /// # Errors
-    /// The notes exceed the limits of a copy, or cannot be read or written.
+    /// Returns an error if the notes exceed the limits of a copy, or cannot be read or written.
     fn keep_copy(&self, now: SystemTime) -> Result<()> {
         let made = std::fs::metadata(&self.kept).and_then(|meta| meta.modified());
         let age = made.ok().and_then(|made| now.duration_since(made).ok());
@@ -137,13 +137,13 @@ impl Notes {
     }
 }
 
-/// How much may still be copied.
+/// Rest of the limits during a copy.
 struct Left {
     bytes: u64,
     files: usize,
 }
 
-/// Copies the files of a directory and of those in it to a new directory. Links, pipes and hidden files are skipped.
+/// Copies a directory and its subdirectories to a new directory, except links, pipes and hidden files.
 fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()> {
     let too_much = || Error::failed("the notes are too large to be copied");
     storage::make_dir(to)?;
@@ -194,7 +194,7 @@ mod tests {
             copy.keep_copy(at).unwrap();
             assert_eq!(text(), then, "{written}");
         }
-        // All of them are copied, or the last copy remains.
+        // A copy is complete, or the previous one remains.
         fs_err::create_dir(notes.join("garden")).unwrap();
         fs_err::write(notes.join("garden/long.md"), vec![b'a'; 1 << 20]).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", notes.join("link.md")).unwrap();

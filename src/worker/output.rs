@@ -1,34 +1,34 @@
-//! What a command prints: its beginning, its end, and its last line so far.
+//! Output of a command: its beginning, its end, and its last line so far.
 
 use std::time::{Duration, Instant};
 
-/// Bytes of a line that a running command has printed.
+/// Maximum length of a running command's last line, in bytes.
 pub(crate) const MAX_LINE: usize = 400;
-/// How much of the end of the output is searched for the last line.
+/// Bytes at the end of the output that are searched for the last line.
 const MAX_END: usize = 64 << 10;
-/// How often the last line is told.
+/// Minimum interval between reports of the last line.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is missing of a command's output.
+/// Gap in the output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// Where in the output it was: both sides may end in the middle of a word.
+    /// Position in the output. Both sides may end within a word.
     pub at: usize,
     pub bytes: u64,
 }
 
-/// Keeps the beginning and the end of the output, and counts what was between.
+/// Stores the beginning and the end of the output, and counts the bytes in between.
 pub(super) struct OutputBuffer {
     head: Vec<u8>,
     most_head: usize,
-    /// What came after the head: its end, and up to as much again before that.
+    /// Bytes after the head, up to twice the limit before they are trimmed.
     tail: Vec<u8>,
     most_tail: usize,
     dropped: u64,
 }
 
 impl OutputBuffer {
-    /// Keeps so many bytes of the beginning and of the end.
+    /// Limits the beginning and the end to these sizes, in bytes.
     pub(super) fn new(most_head: usize, most_tail: usize) -> Self {
         Self {
             head: Vec::new(),
@@ -43,7 +43,7 @@ impl OutputBuffer {
         let room = (self.most_head - self.head.len()).min(piece.len());
         self.head.extend_from_slice(&piece[..room]);
         self.tail.extend_from_slice(&piece[room..]);
-        // Not for each piece: the rest moves.
+        // Trims rarely, because the remaining bytes must be moved.
         if self.tail.len() > 2 * self.most_tail {
             self.trim();
         }
@@ -55,7 +55,7 @@ impl OutputBuffer {
         self.dropped += old as u64;
     }
 
-    /// The beginning and the end, and what was between.
+    /// Returns the beginning and the end, and the gap between them.
     pub(super) fn into_parts(mut self) -> (Vec<u8>, Option<Dropped>) {
         self.trim();
         let dropped = Dropped {
@@ -67,9 +67,9 @@ impl OutputBuffer {
     }
 }
 
-/// The last line of an output that goes on.
+/// Last line of a running command's output.
 pub(super) struct LastLine {
-    /// The end of the output.
+    /// End of the output.
     end: Vec<u8>,
     is_new: bool,
     told: Instant,
@@ -90,13 +90,13 @@ impl LastLine {
         let Some(old) = self.end.len().checked_sub(MAX_END) else {
             return;
         };
-        // From the beginning of a line on.
+        // Drops the incomplete first line.
         let line_end = self.end[old..].iter().position(|byte| *byte == b'\n');
         let begin = line_end.map_or(self.end.len(), |at| old + at + 1);
         self.end.drain(..begin);
     }
 
-    /// The last line, if something was printed and some time has passed since it was asked for.
+    /// Returns the last line, if there is new output and the last report is old enough.
     pub(super) fn take(&mut self) -> Option<&[u8]> {
         if !self.is_new || self.told.elapsed() < TELL_INTERVAL {
             return None;
@@ -106,9 +106,9 @@ impl LastLine {
     }
 }
 
-/// The last line that says something. Of a long one its beginning, up to a space: half a key would not be known as one.
+/// Returns the last line that is not blank. Cuts a long line at a space, because redaction would miss half a key.
 fn last_line(output: &[u8]) -> &[u8] {
-    // A progress bar begins its line again.
+    // A progress bar rewrites its line after `\r`.
     let lines = output.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
     let mut lines = lines.map(<[u8]>::trim_ascii);
     let last = lines.find(|line| !line.is_empty()).unwrap_or_default();

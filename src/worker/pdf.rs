@@ -1,5 +1,5 @@
-//! The text of PDFs, by `pdftotext` of Poppler where it is installed. A PDF is a program of a stranger's: what reads it is a
-//! command in the sandbox, without network, with little memory and time.
+//! Text of PDFs, by `pdftotext` of Poppler if it is installed. PDFs are untrusted, so it runs as a sandboxed command without
+//! network, with little memory and time.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,24 +12,24 @@ use crate::message::Media;
 use crate::text::clip;
 use crate::worker::protocol::{ExecJob, Policy, Termination};
 
-/// What reading may take: MiB, and seconds.
+/// Limits of reading: memory in MiB, and time in seconds.
 const MEMORY_MB: u64 = 256;
 const MAX_SECONDS: u64 = 15;
-/// The most pages that are read at once.
+/// Maximum number of pages per read.
 const MAX_PAGES: u32 = 50;
-/// The most bytes of text that go with a message.
+/// Maximum size of the text attached to a message, in bytes.
 const MAX_ATTACHED: usize = 100 << 10;
 
-/// The text of some pages of a PDF.
+/// Text of some pages of a PDF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PdfText {
-    /// With a line before each page.
+    /// Text, with a heading line before each page.
     pub text: String,
-    /// The pages that are left, as `pages` takes them; empty if there are none.
+    /// Remaining pages, in the syntax of `pages`; empty if complete.
     pub more: String,
 }
 
-/// How the rest of a PDF in the workspace is read, below its first part; empty if there is no rest.
+/// Returns a note on how to read the remaining pages of a PDF in the workspace; empty if it is complete.
 pub(crate) fn more_pages(more: &str, path: &str) -> String {
     match (more, path) {
         ("", _) => String::new(),
@@ -39,8 +39,8 @@ pub(crate) fn more_pages(more: &str, path: &str) -> String {
 }
 
 impl Workers {
-    /// Adds the text of a PDF to it, or the reason why there is none. Returns the pages that are left, as `read_file` takes
-    /// them: empty if there are none.
+    /// Adds the text of a PDF, or the reason why it cannot be read. Returns the remaining pages in the syntax of `read_file`;
+    /// empty if complete.
     pub(crate) fn add_text(&self, pdf: &mut Media, cancel: &Cancel) -> String {
         let bytes = STANDARD.decode(&pdf.base64).unwrap_or_default();
         match self.read_pdf(bytes, "", MAX_ATTACHED, cancel) {
@@ -55,10 +55,10 @@ impl Workers {
         }
     }
 
-    /// Reads these pages of a PDF, `7` or `3-12`, from the first if that is empty: as many as fit into `most` bytes of text.
+    /// Reads pages of a PDF, `7` or `3-12`, all if empty: as many as fit into `most` bytes of text.
     ///
     /// # Errors
-    /// There are no such pages, or it cannot be read here; for the model.
+    /// Returns an error for the model if the pages do not exist or the PDF cannot be read.
     pub(crate) fn read_pdf(
         &self,
         pdf: Vec<u8>,
@@ -69,7 +69,7 @@ impl Workers {
         let wanted = Wanted::parse(pages)?;
         let (first, next) = (wanted.first, wanted.last.saturating_add(1));
         let job = ExecJob {
-            // The page after the last shows that there is one.
+            // Requests one more page to detect whether more pages follow.
             command: format!(
                 "exec nice -n 5 pdftotext -q -enc UTF-8 -f {first} -l {next} - - 2>/dev/null"
             ),
@@ -105,7 +105,7 @@ impl Workers {
     }
 }
 
-/// The pages that are wanted, from 1, at most [`MAX_PAGES`].
+/// Range of pages to read, counted from 1, up to [`MAX_PAGES`] pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     first: u32,
@@ -132,9 +132,9 @@ impl Wanted {
     }
 }
 
-/// The text of the wanted pages with a line before each, and which pages are left.
+/// Formats the wanted pages with a heading line each, and names the remaining pages.
 fn laid_out(text: &str, wanted: Wanted, most: usize) -> PdfText {
-    // Each page ends with a form feed. The last one has none where its text was too long.
+    // Each page ends with a form feed, except a last page that was cut off.
     let pages: Vec<&str> = text.split_terminator('\u{c}').collect();
     let heading = |number: u32| format!("[page {number}]\n");
     let mut out = String::new();
@@ -171,7 +171,7 @@ fn laid_out(text: &str, wanted: Wanted, most: usize) -> PdfText {
     };
     let more = match is_rest {
         false => String::new(),
-        // All that were wanted are here, and there are others.
+        // All wanted pages are included, and more follow.
         true if next > wanted.last => format!("{next}-"),
         true => format!("{next}-{}", wanted.last),
     };

@@ -1,7 +1,7 @@
-//! The worker process: confines itself, reads the job, does it, replies and ends.
+//! The worker process, which confines itself, reads the job, does it, replies and exits.
 //!
-//! A sandbox takes two processes. The outer one makes the namespaces, starts the inner one, and kills what that leaves
-//! behind; nothing in the sandbox can reach it. The inner one finishes the sandbox and does the job.
+//! A sandbox takes two processes. The outer one makes the namespaces, starts the inner one, and kills its leftovers; the
+//! sandbox cannot reach the outer process. The inner one finishes the sandbox and does the job.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -28,25 +28,25 @@ use crate::worker::protocol::{
     self, Confinement, Header, Job, Message, Programs, Reply, Setup, Termination,
 };
 
-/// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
+/// Time for the inner process to end after a hang-up; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
 
-/// How often the processes of a command are counted, and those of a server.
+/// Intervals between counts of the processes of a command and of a server.
 const COUNT_COMMANDS: Duration = Duration::from_millis(20);
 const COUNT_SERVERS: Duration = Duration::from_millis(100);
 
-/// What reading a page may take: bytes, and seconds of the processor; and the most bytes of what is read.
+/// Limits of reading a page: memory in bytes, CPU time in seconds, and input size in bytes.
 const MAX_READING_MEMORY: u64 = 256 << 20;
 const MAX_READING_SECONDS: u64 = 10;
 const MAX_READ: usize = 24 << 20;
 
-/// The most bytes of why something failed.
+/// Maximum length of an error message, in bytes.
 const MAX_WHY: usize = 8 << 10;
 
-/// Open files per process.
+/// Maximum number of open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
 
-/// Does what a worker process does, in this role, and returns whether it did it.
+/// Runs a worker process in this role, and returns whether it succeeded.
 pub(super) fn main(role: &str, setup: &str) -> bool {
     let result = match (start(role, setup), role) {
         (Ok(setup), ROLE) if setup.confinement.is_sandboxed() => run_outer(&setup),
@@ -55,7 +55,7 @@ pub(super) fn main(role: &str, setup: &str) -> bool {
     };
     match result {
         Ok(()) => true,
-        // When the caller has gone, nobody needs to know.
+        // Ignores the error of a caller that has hung up.
         Err(e) => {
             drop(say(&Message::Done(refused(&e))));
             false
@@ -69,7 +69,7 @@ fn refused(e: &Error) -> Header {
     }
 }
 
-/// The socket that leads to the caller. Not buffered: what follows the job may belong to the program that it starts.
+/// Returns the socket to the caller. It is unbuffered, because bytes after the job may be input of the program it starts.
 fn caller() -> Result<fs_err::File> {
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     Ok(fs_err::File::from_parts(
@@ -78,19 +78,19 @@ fn caller() -> Result<fs_err::File> {
     ))
 }
 
-/// Where a job gives what it makes. Not buffered.
+/// Returns the unbuffered output for the result of a job.
 pub(super) fn output() -> Result<fs_err::File> {
     let output = io::stdout().as_fd().try_clone_to_owned()?;
     Ok(fs_err::File::from_parts(output.into(), "the output"))
 }
 
-/// Says something to the caller.
+/// Sends a message to the caller.
 pub(super) fn say(message: &Message) -> Result<()> {
     protocol::send_message(&mut caller()?, message)
 }
 
-/// Says why this process cannot confine itself. A grant behind a link is no lack of the system's, so no other
-/// confinement is tried for it.
+/// Reports that this process cannot confine itself. A grant with a new link is an error of configuration, so no weaker
+/// confinement is tried.
 fn not_confined(e: &Error) -> Result<()> {
     say(&match e.kind {
         Kind::Config => Message::Done(refused(e)),
@@ -104,7 +104,7 @@ fn start(role: &str, setup: &str) -> Result<Setup> {
     let setup: Setup = from_json(setup).doing("reading the setup")?;
     sys::close_inherited().doing("closing inherited descriptors")?;
     if role == ROLE {
-        // Without a controlling terminal nothing can inject input into one. A process group leader gets EPERM.
+        // Starts a session without a terminal, so that commands cannot inject input into it. A process group leader gets EPERM.
         match rustix::process::setsid() {
             Ok(_) | Err(Errno::PERM) => {}
             Err(e) => return Err(Error::from(e).doing("starting a session")),
@@ -115,11 +115,11 @@ fn start(role: &str, setup: &str) -> Result<Setup> {
 }
 
 fn run_outer(setup: &Setup) -> Result<()> {
-    // The kernel's limit on processes does not bind root.
+    // The kernel's process limit does not apply to root.
     let is_root = rustix::process::geteuid().is_root();
-    // Before there is a new root.
+    // Opens `/proc` before the root changes.
     let processes = Processes::open();
-    // Every kernel with a usable sandbox has it.
+    // Every kernel with a usable sandbox supports pidfds.
     let mut made = pidfd_open(getpid(), PidfdFlags::empty())
         .doing("opening a pidfd")
         .and_then(|_| Reaper::new(Confinement::Disabled));
@@ -159,12 +159,12 @@ fn run_outer(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the inner process; kills it some time after the caller has gone, or when there are too many processes. Returns
-/// whether there were.
+/// Waits for the inner process. Kills it some time after the caller has hung up, or if there are too many processes. Returns
+/// whether there were too many.
 fn wait_for(inner: &mut Child, counted: Option<&(Processes, Duration)>) -> Result<bool> {
     let ended = pidfd_open(Pid::from_child(inner), PidfdFlags::empty()).doing("opening a pidfd")?;
     let caller = io::stdin();
-    // No events: what the caller sends is the inner process's; only a hang-up matters here.
+    // Polls the caller only for a hang-up, because its data is the inner process's input.
     let watched = [
         (ended.as_fd(), PollFlags::IN),
         (caller.as_fd(), PollFlags::empty()),
@@ -200,7 +200,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         Confinement::Landlock => {
             sandbox::become_owner(setup).and_then(|()| sandbox::enter_landlock(setup))
         }
-        // The file tools read what the workspace's owner may.
+        // File tools get the rights of the workspace's owner.
         Confinement::Unconfined => sandbox::become_owner(setup),
         Confinement::Disabled => sandbox::enter_workspace(setup),
     };
@@ -210,7 +210,7 @@ fn do_job(setup: &Setup) -> Result<()> {
     }
     sys::deny_inspection().doing("denying inspection by other processes")?;
     set_limits(setup, max_processes)?;
-    // The working directory, because only root may be able to pass through the directories of its path.
+    // Uses the working directory, because only root may be able to pass through the directories of its path.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
     let grants = OpenGrants::open(workspace, setup, mount_points)?;
     say(&Message::Ready)?;
@@ -228,7 +228,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         Job::Read(job) => {
             limit(Resource::Data, MAX_READING_MEMORY)?;
             limit(Resource::Cpu, MAX_READING_SECONDS)?;
-            // Whoever waits for an answer comes first.
+            // Processes that answer users run first.
             rustix::process::nice(10).doing("giving way to others")?;
             protocol::receive_rest(&mut from, MAX_READ)
                 .and_then(|bytes| web::perform(job, bytes))
@@ -238,22 +238,22 @@ fn do_job(setup: &Setup) -> Result<()> {
     say(&Message::Done(done.unwrap_or_else(|e| refused(&e))))
 }
 
-/// Gives what a job made.
+/// Writes the result of a job to the output.
 fn give(reply: Reply) -> Result<Header> {
     output()?.write_all(&reply.body)?;
     Ok(reply.header)
 }
 
-/// Whether the caller has hung up: that it has sent everything is no end.
+/// Whether the caller has hung up. The end of its data is not a hang-up.
 fn caller_has_gone() -> bool {
     let caller = io::stdin();
     let watched = [(caller.as_fd(), PollFlags::empty())];
     sys::poll(&watched, Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
-/// On a small board a greedy command should be killed before the program that serves its owner.
+/// Makes the kernel kill a greedy command first on a small board, instead of the program that serves the owner.
 fn prefer_for_the_oom_killer() {
-    // Without /proc the kernel chooses by size, which is close.
+    // Without /proc, the kernel chooses by size, which is usually right.
     drop(std::fs::write("/proc/self/oom_score_adj", "500"));
 }
 
@@ -261,7 +261,7 @@ fn set_limits(setup: &Setup, max_processes: Option<u64>) -> Result<()> {
     limit(Resource::Core, 0)?;
     limit(Resource::Nofile, MAX_OPEN_FILES)?;
     if setup.policy.memory_mb > 0 {
-        // The data segment, because node and java reserve far more address space than they use.
+        // Limits the data segment, because node and java reserve far more address space than they use.
         limit(
             Resource::Data,
             setup.policy.memory_mb.saturating_mul(1 << 20),
@@ -270,7 +270,7 @@ fn set_limits(setup: &Setup, max_processes: Option<u64>) -> Result<()> {
     max_processes.map_or(Ok(()), |most| limit(Resource::Nproc, most))
 }
 
-/// Lowers a limit, and leaves a lower hard limit alone.
+/// Lowers a limit, unless the hard limit is already lower.
 pub(super) fn limit(resource: Resource, most: u64) -> Result<()> {
     let now = rustix::process::getrlimit(resource);
     let most = now.maximum.map_or(most, |hard| hard.min(most));

@@ -1,4 +1,4 @@
-//! Looks at processes through /proc.
+//! Finds processes through /proc.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::access::{Dir, Links};
 use crate::error::Result;
 
-/// The /proc that this process saw when it took this: a new root has another one, or none.
+/// The /proc of the root directory at this time; a new root has a different one or lacks it.
 pub(super) struct Processes(Dir);
 
 impl Processes {
@@ -15,7 +15,7 @@ impl Processes {
         Dir::open("/proc".as_ref()).map(Self)
     }
 
-    /// The processes that this one may see; none when /proc cannot be read.
+    /// Returns all visible processes; empty if /proc cannot be read.
     fn all(&self) -> Vec<u32> {
         let dir = self.0.dir_at(Path::new("."), Links::Refuse).ok();
         let names = dir.and_then(|dir| dir.names().ok()).unwrap_or_default();
@@ -25,7 +25,7 @@ impl Processes {
             .collect()
     }
 
-    /// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
+    /// Reads `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
     fn parent_of(&self, pid: u32) -> Option<u32> {
         let path = format!("{pid}/stat");
         let path = Path::new(&path);
@@ -41,17 +41,17 @@ impl Processes {
             .ok()
     }
 
-    /// The processes that `parent` has started or adopted.
+    /// Returns the processes that `parent` has started or adopted.
     pub(super) fn children_of(&self, parent: u32) -> Vec<u32> {
         let mut all = self.all();
         all.retain(|pid| self.parent_of(*pid) == Some(parent));
         all
     }
 
-    /// Whether `root` and its descendants are more than `max`: `RLIMIT_NPROC` does not bind root, so they are counted.
+    /// Whether `root` and its descendants are more than `max`. They are counted because `RLIMIT_NPROC` does not bind root.
     pub(super) fn are_more_below(&self, root: u32, max: usize) -> bool {
         let all = self.all();
-        // Reading the parent of each takes far longer.
+        // Counts all processes first, because reading each parent takes far longer.
         all.len() > max && self.count_below(root, &all) > max
     }
 
@@ -65,7 +65,7 @@ impl Processes {
         let mut found = vec![root];
         let mut at = 0;
         while at < found.len() {
-            // Removed, because a number may be used again meanwhile and close a circle.
+            // Removes the entry, because a reused PID could form a cycle.
             found.extend(children.remove(&found[at]).into_iter().flatten());
             at += 1;
         }

@@ -1,9 +1,9 @@
-//! The messages between this program and its worker processes.
+//! Messages between this program and its worker processes.
 //!
-//! The setup is an environment variable, because the process confines itself by it before it reads the job. A message is a
-//! length (`u32`, big-endian) and so many bytes of JSON, over a socket. Behind the job come its bytes, until the caller has sent
-//! them all; all that a job gives is raw bytes on the worker's standard output. What a worker says comes from a process that may
-//! have run anything: its lengths are checked before memory is allocated, and a message has a fixed schema.
+//! The setup is an environment variable, because the process confines itself before it reads the job. A message is a length
+//! (`u32`, big-endian) and JSON of that length, over a socket. A job is followed by its bytes, up to the end of the stream.
+//! Results are raw bytes on the worker's standard output. A worker may have run anything, so its messages are untrusted:
+//! lengths are checked before memory is allocated, and the schema is fixed.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use crate::error::{Context, Error, Result};
 use crate::json::from_json;
 use crate::message::{MAX_FILE, MAX_IMAGE};
 
-/// Bytes of a message from a worker.
+/// Maximum size of a worker's message, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
-/// Bytes of a text that a worker gives.
+/// Maximum size of a text result, in bytes.
 pub(crate) const MAX_BODY: usize = (1 << 20) - (16 << 10);
-/// Bytes of a job, and of what is sent behind it.
+/// Maximum size of a job, and of the bytes that follow it.
 const MAX_JOB: usize = 64 << 20;
 
-/// What confines a worker process, strongest first.
+/// Confinement of a worker process, strongest first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confinement {
@@ -32,9 +32,9 @@ pub(crate) enum Confinement {
     Namespaces,
     /// Landlock and a seccomp filter.
     Landlock,
-    /// Held directories only: for file tools where the kernel offers no sandbox.
+    /// Access only through open directories, for file tools on kernels without a sandbox.
     Unconfined,
-    /// Nothing, as the configuration says.
+    /// Sandbox off, as configured.
     Disabled,
 }
 
@@ -47,7 +47,7 @@ impl Confinement {
 /// Access of one kind of call. Paths are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Policy {
-    /// Of commands and servers. Other jobs have no network.
+    /// Network of commands and servers. Other jobs have no network.
     pub network: Network,
     /// Working directory.
     pub workspace: Grant,
@@ -57,7 +57,7 @@ pub(crate) struct Policy {
     pub notes: Option<Grant>,
     /// Allows everything its user may access except this directory, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
-    /// Sockets can have names, and be connected to by them. Not where a grant may hold those of services.
+    /// Allows named sockets and connections to them. Off if a grant may contain sockets of services.
     pub named_sockets: bool,
     /// Limit on the data segment of each process, in MiB; 0 for no limit.
     pub memory_mb: u64,
@@ -114,13 +114,13 @@ impl Setup {
         }
     }
 
-    /// Whether there is a `/tmp` in memory. File jobs have none, because files written there would be lost with the call.
+    /// Whether there is a `/tmp` in memory. File jobs lack it, because files written there would be lost with the call.
     pub(crate) fn has_scratch(&self) -> bool {
         self.programs != Programs::None
     }
 }
 
-/// The one thing a worker process does.
+/// Job of a worker process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Job {
@@ -130,31 +130,31 @@ pub(crate) enum Job {
     Read(ReadingJob),
 }
 
-/// Another's bytes, to be read for their content: they are sent behind the job as they come, so that nobody else holds all of
-/// them. What it gives is what [`crate::web`] makes of them.
+/// Untrusted bytes to parse. They are sent after the job while they arrive, so that the caller never needs all of them in
+/// memory. The result is made by [`crate::web`].
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct ReadingJob {
     pub what: Reading,
-    /// The bytes are packed.
+    /// Whether the bytes are compressed.
     pub is_gzip: bool,
 }
 
-/// Gives the next bytes to be read; `None` at their end.
+/// Returns the next bytes to read; `None` at the end.
 pub(crate) type Pieces<'a> = dyn FnMut() -> Result<Option<Vec<u8>>> + 'a;
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reading {
-    /// A page, as Markdown; an image or a PDF as it is.
+    /// A page, converted to Markdown; an image or a PDF, unchanged.
     Page {
         content_type: String,
-        /// Where it came from: what its links start from.
+        /// URL of the page, the base of its links.
         address: String,
         max_chars: usize,
     },
-    /// What a search engine found.
+    /// Results of a search engine.
     Hits {
-        /// Where the results are in its JSON, and the names of their parts; `None` for a page of `DuckDuckGo`.
+        /// Path of the results in JSON, and names of their fields; `None` for a page of `DuckDuckGo`.
         names: Option<[String; 4]>,
         count: usize,
     },
@@ -165,15 +165,15 @@ pub(crate) struct ExecJob {
     pub command: String,
     pub working_dir: String,
     pub timeout_secs: u64,
-    /// Variables of the user's that the command gets.
+    /// The user's environment variables for the command.
     pub env: Vec<(String, String)>,
-    /// Its standard input; sent behind the job.
+    /// Standard input, sent after the job.
     #[serde(skip)]
     pub input: Vec<u8>,
 }
 
-/// A program that runs for as long as its caller wants. Its standard input is the socket behind the job, and its standard output
-/// the worker's.
+/// A program that runs until its caller hangs up. Its standard input is the rest of the socket, and its standard output is the
+/// worker's.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct ServeJob {
     pub program: String,
@@ -184,36 +184,36 @@ pub(crate) struct ServeJob {
     pub home: PathBuf,
 }
 
-/// The path of the workspace, for tools.
+/// Returns the tools' path of the workspace.
 fn workspace() -> String {
     ".".to_owned()
 }
 
-/// A job with files. Paths are relative to the workspace, or absolute and within one of the grants.
+/// A job with files. Paths are relative to the workspace, or absolute and within a grant.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileJob {
     ListDir {
         #[serde(default = "workspace")]
         path: String,
-        /// Levels to descend; 1 is the directory alone.
+        /// Depth to descend; 1 for the directory alone.
         depth: Option<u32>,
     },
     ReadFile {
         path: String,
-        /// The first line, from 1.
+        /// Number of the first line, from 1.
         offset: Option<u64>,
-        /// Lines.
+        /// Number of lines.
         limit: Option<u64>,
-        /// The pages of a PDF, `7` or `3-12`: for the caller, who gets a PDF whole.
+        /// Pages of a PDF, `7` or `3-12`. The worker returns the whole PDF, and the caller selects the pages.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pages: Option<String>,
     },
-    /// Stores a file that came from outside, and returns its path.
+    /// Stores a file from outside, and returns its path.
     TakeFile(IncomingFile),
-    /// Makes a file what it was before a tool changed it.
+    /// Restores a file that a tool changed.
     PutBack(OldFile),
-    /// Gives a regular file as it is, if it has at most so many bytes.
+    /// Sends a regular file unchanged, if it has up to `most` bytes.
     SendFile {
         path: String,
         most: u64,
@@ -221,15 +221,15 @@ pub(crate) enum FileJob {
     Grep {
         pattern: String,
         path: Option<String>,
-        /// Matches names, or paths when it contains a slash.
+        /// Pattern for names, or for paths if it contains a slash.
         glob: Option<String>,
-        /// Lines.
+        /// Maximum number of lines.
         max: Option<usize>,
     },
     WriteFile {
         path: String,
         content: String,
-        /// The file that the user allowed to be replaced; `None` if nobody was asked.
+        /// State of the file when the user allowed replacing it; `None` if the user was not asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shown: Option<Shown>,
     },
@@ -246,12 +246,12 @@ pub(crate) enum FileJob {
     RemoveFile {
         path: String,
     },
-    /// Returns what the notes say in passages, a line for each: `[KEY, LINE, TEXT]` as JSON.
+    /// Returns the passages of the notes, one line of JSON each: `[KEY, LINE, TEXT]`.
     Passages,
 }
 
 impl FileJob {
-    /// Whether it changes a file that is there.
+    /// Whether the job may change an existing file.
     pub(crate) fn changes_files(&self) -> bool {
         matches!(
             self,
@@ -263,7 +263,7 @@ impl FileJob {
         )
     }
 
-    /// The path of a job about one file.
+    /// Returns the path of a job about one file.
     pub(crate) fn path(&self) -> &str {
         match self {
             Self::ListDir { path, .. }
@@ -281,17 +281,17 @@ impl FileJob {
     }
 }
 
-/// A file as a question about its replacement showed it.
+/// A file as shown in the question whether to replace it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) enum Shown {
     Absent,
-    /// The CRC-32 of its content.
+    /// CRC-32 of the content.
     Content(u32),
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct IncomingFile {
-    /// The directory to store it in, and its name there. A taken name gets a number.
+    /// Directory to store it in, and its name there. A number is added to a taken name.
     pub dir: String,
     pub name: String,
     #[serde(skip)]
@@ -301,9 +301,9 @@ pub(crate) struct IncomingFile {
 /// State in which a job left a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Identifies the file among all: it can be reached by several paths, and one path can lead to several files.
+    /// Identity of the file, because several paths can lead to one file, and one path to several files.
     pub place: String,
-    /// Changes with the file; empty if there is none.
+    /// Stamp that changes with the file; empty if it is missing.
     pub stamp: String,
 }
 
@@ -312,14 +312,14 @@ pub(crate) struct OldFile {
     pub path: String,
     /// State in which the tool left it.
     pub left: Left,
-    /// There was a file, with this content.
+    /// Whether the file existed, with this content.
     pub was_there: bool,
     #[serde(skip)]
     pub content: Vec<u8>,
 }
 
 impl Job {
-    /// The job's own time limit, in seconds.
+    /// Returns the job's own time limit, in seconds.
     pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Exec(job) => job.timeout_secs,
@@ -328,7 +328,7 @@ impl Job {
         }
     }
 
-    /// What is sent after it as raw bytes.
+    /// Returns the raw bytes that follow the job.
     pub(crate) fn body(&self) -> &[u8] {
         match self {
             Self::Exec(job) => &job.input,
@@ -339,46 +339,46 @@ impl Job {
     }
 }
 
-/// What a worker says.
+/// Message of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// The listener of the sandbox's proxy comes with it.
+    /// Comes with the listener of the sandbox's proxy.
     Listening,
-    /// It has confined itself and waits for the job.
+    /// The worker has confined itself and waits for the job.
     Ready,
-    /// This confinement is unavailable. Said instead of [`Message::Ready`].
+    /// This confinement is unavailable. Sent instead of [`Message::Ready`].
     Unavailable { why: String },
-    /// The job is over, or has begun if it goes on. Nothing follows but what a program that goes on ends with.
+    /// The job has ended, or its server has started. Only the reason for a server's end may follow.
     Done(Header),
 }
 
-/// How a job ended. What it gives is on the worker's standard output.
+/// Outcome of a job. Its result is on the worker's standard output.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Header {
-    /// It gave the text asked for.
+    /// The result is text.
     Text,
-    /// A file has changed; the text says so to the model.
+    /// A file has changed; the result is a text about it for the model.
     Changed { left: Left, is_new: bool },
-    /// It gave an image file.
+    /// The result is an image.
     Image,
     /// The file is a recording, which the caller may fetch.
     Recording,
-    /// It gave a PDF.
+    /// The result is a PDF.
     Pdf,
-    /// It gave a file as it is.
+    /// The result is an unchanged file.
     Sent,
     /// The program has started.
     Started,
     /// A command has ended.
     Exited(Termination),
-    /// The job failed; the reason is for the model.
+    /// The job failed, for this reason, meant for the model.
     Refused { why: String },
 }
 
 impl Header {
-    /// The most bytes that a job of this kind gives.
+    /// Returns the maximum size of such a result, in bytes.
     fn most(&self) -> usize {
         match self {
             Self::Image => MAX_IMAGE,
@@ -387,7 +387,7 @@ impl Header {
         }
     }
 
-    /// The error for a caller that expected another end.
+    /// Converts an unexpected outcome to an error.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Refused { why } => Error::failed(why),
@@ -410,14 +410,14 @@ pub(crate) enum Termination {
     Code(i32),
     Signal(i32),
     TimedOut,
-    /// Too little disk space was left.
+    /// Disk space ran low.
     DiskFull,
     TooManyProcesses,
-    /// The caller has gone or asked to stop.
+    /// The caller hung up.
     Cancelled,
 }
 
-/// How a job ended, and what it gave.
+/// Outcome and result of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reply {
     pub header: Header,
@@ -426,7 +426,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// # Errors
-    /// The job gave more than one of its kind may.
+    /// Returns an error if the result is too large for its kind.
     pub(crate) fn new(header: Header, body: Vec<u8>) -> Result<Self> {
         if body.len() > header.most() {
             return Err(Error::failed("the worker process gave too much"));
@@ -434,7 +434,7 @@ impl Reply {
         Ok(Self { header, body })
     }
 
-    /// The text asked for, or why there is none.
+    /// Returns the text, or the job's error.
     pub(crate) fn into_text(self) -> Result<String> {
         match self.header {
             Header::Text | Header::Changed { .. } => {
@@ -468,15 +468,15 @@ fn receive<T: DeserializeOwned>(from: &mut dyn Read, most: usize) -> Result<T> {
     Ok(from_json(&json)?)
 }
 
-/// Sends a job, but not what is sent behind it.
+/// Sends a job without the bytes that follow it.
 ///
 /// # Errors
-/// It is too large, or the worker has gone.
+/// Returns an error if it is too large, or the worker has ended.
 pub(crate) fn send_job(to: &mut dyn Write, job: &Job) -> Result<()> {
     send(to, job, MAX_JOB).doing("sending the arguments")
 }
 
-/// Receives a job with what is sent behind it; behind a job that reads or serves that is for later.
+/// Receives a job with the bytes that follow it, except those for reading and serving, which are read later.
 pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     let mut job = receive(from, MAX_JOB).doing("reading the job")?;
     match &mut job {
@@ -488,7 +488,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     Ok(job)
 }
 
-/// Receives what is sent behind a job, at most so many bytes.
+/// Receives the bytes after a job, up to `most`.
 pub(crate) fn receive_rest(from: &mut dyn Read, most: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most as u64 + 1)

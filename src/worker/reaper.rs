@@ -1,4 +1,4 @@
-//! Kills what a command left running.
+//! Kills the processes that a command left running.
 
 use std::io::{Read, Seek};
 use std::process::Child;
@@ -14,22 +14,21 @@ use crate::sys;
 use crate::worker::protocol::Confinement;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most children to reap at a time, so that a flood of orphans cannot delay the deadline.
+/// Maximum number of children to reap at a time, so that a flood of orphans cannot delay the deadline.
 const MAX_REAPED: usize = 1000;
 
-/// Kills this process's descendants. Being the parent of every orphan, it brings the grandchildren within reach by killing
-/// a child.
+/// Kills this process's descendants. It is the parent of every orphan, so killing a child makes its children reachable.
 pub(super) struct Reaper {
     confinement: Confinement,
-    /// Whether this process can signal nobody but what it started.
+    /// Whether this process can signal only its descendants.
     alone_in_reach: bool,
-    /// The kernel's list of this thread's children. Kernels without `CONFIG_PROC_CHILDREN` have none.
+    /// The kernel's list of this thread's children; missing without `CONFIG_PROC_CHILDREN`.
     list: Option<fs_err::File>,
     processes: Option<Processes>,
 }
 
 impl Reaper {
-    /// To be called before anything is started.
+    /// Prepares this process to adopt orphans; must precede the first child.
     pub(super) fn new(confinement: Confinement) -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
         let alone_in_reach = sandbox::signals_stay_inside(confinement)?;
@@ -41,8 +40,8 @@ impl Reaper {
         })
     }
 
-    /// Reaps what has ended of the children and of the orphans of `command`, which would hold their numbers otherwise.
-    /// Returns how `command` ended, if it has.
+    /// Reaps ended children and orphans of `command`, to free their PIDs. Returns the exit status of `command`, if it has
+    /// ended.
     pub(super) fn reap(command: &Child) -> Result<Option<WaitStatus>> {
         let command = Pid::from_child(command);
         for _ in 0..MAX_REAPED {
@@ -59,13 +58,13 @@ impl Reaper {
     /// Kills and reaps every descendant.
     pub(super) fn kill_descendants(&mut self) -> Result<()> {
         if self.confinement == Confinement::Landlock && !self.alone_in_reach {
-            // Without a look at /proc they cannot be found. The outer process has one.
+            // Without /proc, they cannot be found; the outer process finds and kills them.
             return Ok(());
         }
         let deadline = Instant::now() + TIMEOUT;
         loop {
             if self.alone_in_reach {
-                // At one time, so that none can start another before its turn.
+                // Kills all at the same time, so that they cannot start others meanwhile.
                 sys::kill_all_others().doing("killing what the command started")?;
             } else {
                 for pid in self.children()? {

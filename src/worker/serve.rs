@@ -1,4 +1,4 @@
-//! Runs a program in a sandbox for as long as its caller wants it, its standard input and output connected to the caller.
+//! Runs a program in a sandbox until its caller hangs up, with its standard input and output connected to the caller.
 
 use std::io::Read;
 use std::os::fd::BorrowedFd;
@@ -19,18 +19,18 @@ use crate::sandbox;
 use crate::text::foreign_line;
 use crate::worker::protocol::{Confinement, Header, Message, ServeJob, Setup, Termination};
 
-/// How often free space is measured.
+/// Interval between measurements of the free space.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long to wait for the rest of what an ended program said.
+/// Time to wait for the rest of an ended program's standard error.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How much is kept of the end of a program's standard error, in bytes, and how many lines are told of it.
+/// Standard error that is retained, in bytes from its end, and the number of lines that are reported.
 const MAX_READ: usize = 4 << 10;
 const MAX_LINES: usize = 10;
-/// The longest of these lines, in characters.
+/// Maximum length of a reported line, in characters.
 const MAX_LINE: usize = 300;
 
-/// Says that the sandbox holds, starts the program, and waits for its end or its caller's. Every process that it started has
-/// ended when this returns.
+/// Reports that the sandbox is ready, starts the program, and waits until it ends or the caller hangs up. Returns after every
+/// process it started has ended.
 pub(super) fn serve(
     grants: &OpenGrants,
     setup: &Setup,
@@ -72,7 +72,7 @@ pub(super) fn serve(
     }
 }
 
-/// What a program says on its standard error, read by a thread of its own: only the end of it is kept.
+/// Reads a program's standard error in a separate thread, and retains its end.
 struct Errors {
     kept: Arc<Mutex<OutputBuffer>>,
     is_read: mpsc::Receiver<()>,
@@ -89,14 +89,14 @@ impl Errors {
                 let mut kept = keeper.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.push(&piece[..len]);
             }
-            // Nobody may wait any more.
+            // The receiver may have been dropped.
             read.send(()).ok();
         };
         Builder::new().spawn(collect).doing("starting a thread")?;
         Ok(Self { kept, is_read })
     }
 
-    /// The end of what was said. What holds the pipe open without an end is not waited for.
+    /// Returns the end of standard error. Stops waiting if another process still has the pipe open.
     fn take(&self) -> Vec<u8> {
         self.is_read.recv_timeout(LAST_WORDS).ok();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl Errors {
     }
 }
 
-/// The last lines that say something.
+/// Returns the last lines that are not blank.
 fn last_lines(text: &str) -> String {
     let lines: Vec<String> = text
         .lines()
