@@ -1,7 +1,7 @@
-//! Opens files beneath a held directory, so that no path, link or race can lead out of it.
+//! Opens files beneath an open directory, so that paths, links and races cannot lead out of it.
 //!
-//! The kernel enforces this: `openat2` with `RESOLVE_BENEATH`. A system without it (before Linux 5.6, or with a filter that
-//! forbids it) is refused with a sentence.
+//! The kernel enforces this by `openat2` with `RESOLVE_BENEATH`. Without it (before Linux 5.6, or with a filter that forbids
+//! it), opening fails with an error.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -19,16 +19,16 @@ use crate::error::{Context, Error, Result};
 /// The kernel's limit on symbolic links followed in one path.
 pub(crate) const MAX_LINKS: usize = 40;
 
-/// How often to retry while renames keep the kernel from being sure. A hostile process can force that for ever.
+/// Maximum number of retries while renames disturb the lookup, because a hostile process can cause them forever.
 const MAX_RETRIES: usize = 128;
 
-/// Opening a pipe or a device must not wait.
+/// Opening pipes and devices must not block.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Holding a place without reading it.
+/// Opens without permission to read.
 const SEARCH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// A held directory.
+/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Dir {
     fd: OwnedFd,
@@ -39,24 +39,23 @@ pub(crate) struct Dir {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Beneath,
-    /// Wherever the process may go, as the user has chosen: what it must not reach, its sandbox hides.
+    /// Everywhere the process may go, as the user has chosen. The sandbox hides the exceptions.
     Anywhere,
 }
 
-/// What to do with symbolic links that stay within the scope. With [`Scope::Anywhere`] it applies to the last component
-/// alone.
+/// Treatment of symbolic links within the scope. With [`Scope::Anywhere`], applies only to the last component.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     Follow,
     Refuse,
 }
 
-/// Holds the place at an absolute path that goes through no symbolic link.
+/// Opens an absolute path without symbolic links.
 pub(crate) fn open_straight(path: &Path) -> Result<OwnedFd, Errno> {
     resolve(CWD, path, SEARCH, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-/// `openat2`, until it is sure; `NOSYS` where this system has none.
+/// Retries `openat2` while it is disturbed. Returns `NOSYS` if the system lacks it.
 fn resolve(
     dir: BorrowedFd,
     path: &Path,
@@ -67,7 +66,7 @@ fn resolve(
     for _ in 0..MAX_RETRIES {
         match openat2(dir, path, flags, mode, how) {
             Err(Errno::AGAIN) => {}
-            // Filters that know no openat2 answer this, and files that are immutable.
+            // PERM comes from filters that predate openat2, and from immutable files.
             Err(Errno::PERM) if !has_openat2() => return Err(Errno::NOSYS),
             result => return result,
         }
@@ -89,7 +88,7 @@ impl From<OwnedFd> for Dir {
 }
 
 impl Dir {
-    /// Holds a directory whose path is trusted.
+    /// Opens a directory with a trusted path.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let fd = openat(
             CWD,
@@ -104,12 +103,12 @@ impl Dir {
         })
     }
 
-    /// The directory with another scope.
+    /// Sets the scope.
     pub(crate) fn with_scope(self, scope: Scope) -> Self {
         Self { scope, ..self }
     }
 
-    /// The directory at `path`, open for reading, with the same scope.
+    /// Opens the directory at `path` for reading, with the same scope.
     pub(crate) fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
         let fd = self.open_at(
             path,
@@ -123,12 +122,12 @@ impl Dir {
         })
     }
 
-    /// The names in this directory, sorted.
+    /// Returns the names in this directory, sorted.
     pub(crate) fn names(&self) -> Result<Vec<CString>> {
         self.some_names(usize::MAX)
     }
 
-    /// So many of the names in this directory at most, sorted.
+    /// Returns up to `most` names in this directory, sorted.
     pub(crate) fn some_names(&self, most: usize) -> Result<Vec<CString>> {
         let entries = rustix::fs::Dir::read_from(self)?;
         let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
@@ -139,7 +138,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// The directory called `name` in this one, unless it is a link or cannot be read.
+    /// Opens the subdirectory `name`, unless it is a link or cannot be read.
     pub(crate) fn subdir(&self, name: &CStr) -> Option<Self> {
         self.dir_at(Path::new(OsStr::from_bytes(name.to_bytes())), Links::Refuse)
             .ok()
@@ -177,8 +176,8 @@ impl Dir {
         self::resolve(self.as_fd(), path, flags, mode, resolve)
     }
 
-    /// Where a file at `path` is, or would be created: its directory, open for reading, and its name there. A link in the
-    /// last place is followed to the name of its target.
+    /// Returns the directory of an existing or new file at `path`, open for reading, and its name there. Follows a link in the
+    /// last component to the name of its target.
     pub(crate) fn locate(&self, path: &Path) -> Result<(Self, OsString), Errno> {
         let mut path = path.to_owned();
         for _ in 0..=MAX_LINKS {
@@ -195,7 +194,7 @@ impl Dir {
         Err(Errno::LOOP)
     }
 
-    /// Creates the directory at `path`, and those missing above it.
+    /// Creates the directory at `path`, and its missing parents.
     pub(crate) fn make_dirs(&self, path: &Path, mode: Mode, links: Links) -> Result<(), Errno> {
         let open = || {
             self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links)
@@ -206,7 +205,7 @@ impl Dir {
             found => return found,
         }
         self.make_dirs(path.parent().ok_or(Errno::NOENT)?, mode, links)?;
-        // What ends in `..` leads somewhere now, or out.
+        // A path that ends in `..` now exists or leads out.
         if path.file_name().is_some() {
             let (dir, name) = self.locate(path)?;
             match mkdirat(&dir, &name, mode) {
@@ -217,7 +216,7 @@ impl Dir {
         open()
     }
 
-    /// Opens a regular file for reading; never waits for a pipe or a device. Errors name it `asked`.
+    /// Opens a regular file for reading without waiting for a pipe or a device. Errors name it `asked`.
     pub(crate) fn read(&self, path: &Path, asked: &Path, links: Links) -> Result<fs_err::File> {
         let fd = self
             .open_at(path, READ, Mode::empty(), links)
@@ -252,7 +251,7 @@ pub(crate) fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     }
 }
 
-/// Puts an error of [`Dir::open_at`] into words.
+/// Describes an error of [`Dir::open_at`].
 pub(crate) fn explain(e: Errno, path: &Path) -> Error {
     let path = path.display();
     Error::failed(match e {
@@ -273,10 +272,10 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
     })
 }
 
-/// The most bytes that this process itself reads of a file that a model can write.
+/// Maximum size read from a file that a model can write, in bytes.
 pub(crate) const MAX_UNTRUSTED: usize = 64 << 10;
 
-/// See [`Dir::read_untrusted`]. `None` without the directory, too.
+/// See [`Dir::read_untrusted`]. Returns `None` also if the directory is missing.
 pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
     match Dir::open(dir) {
         Err(_) if matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound) => {
@@ -287,7 +286,7 @@ pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
 }
 
 impl Dir {
-    /// Reads the start of a file that a model can write, with a notice where it is cut.
+    /// Reads the start of a file that a model can write, with a notice if it is cut.
     pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
         let Some((file, len)) = self.open_untrusted(path)? else {
             return Ok(None);
@@ -313,8 +312,8 @@ impl Dir {
         Ok(Some((read_lossy(file, len, max)?, start == 0)))
     }
 
-    /// The only way in which the process that holds the keys opens a file that a model can write: no symbolic links, one
-    /// hard link, regular. Also returns its length in bytes.
+    /// Opens a file that a model can write, if it is a regular file without symbolic links and other hard links. The process
+    /// with the keys must open such files only this way. Also returns the length in bytes.
     pub(crate) fn open_untrusted(&self, path: &str) -> Result<Option<(fs_err::File, u64)>> {
         let path = Path::new(path);
         let fd = match self.open_at(path, READ, Mode::empty(), Links::Refuse) {
@@ -337,7 +336,7 @@ impl Dir {
 }
 
 fn read_lossy(file: fs_err::File, len: u64, max: usize) -> Result<String> {
-    // One byte of room is left at the end of the file, so that one more read finds it.
+    // One extra byte of capacity, for the read that finds the end of the file.
     let mut bytes = Vec::with_capacity(usize::try_from(len).map_or(max, |len| len.min(max)) + 1);
     file.take(max as u64).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -349,7 +348,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    /// A tree with links of every kind in it, and a file beside it. Removed when the test is over.
+    /// A directory with links of every kind and a file next to it. Removed when dropped.
     struct Tree(PathBuf);
 
     impl Tree {

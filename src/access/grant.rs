@@ -1,7 +1,7 @@
-//! The directories of the host that tools may reach.
+//! Directories of the host that tools may access.
 //!
-//! Links that lead to one are followed when the configuration is loaded, and never again: a call opens the place that was
-//! found then, through no link.
+//! Links to a directory are followed once, when the configuration is loaded. Calls open the directory found then, without
+//! following links.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -22,18 +22,18 @@ pub(crate) enum Access {
     Write,
 }
 
-/// A directory, or a file, that calls may use.
+/// A directory or file that calls may use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Grant {
-    /// As the configuration has it; absolute.
+    /// Absolute path, as configured.
     pub path: PathBuf,
-    /// The same place without symbolic links.
+    /// Same path without symbolic links.
     pub real: PathBuf,
     pub access: Access,
 }
 
 impl Grant {
-    /// A grant of a path that has no links.
+    /// Returns a grant of a path without links.
     pub(crate) fn at(path: PathBuf, access: Access) -> Self {
         Self {
             real: path.clone(),
@@ -42,10 +42,10 @@ impl Grant {
         }
     }
 
-    /// The place, held. `None` if there is none, or none that this process may reach.
+    /// Opens the grant. `None` if it is missing or inaccessible.
     ///
     /// # Errors
-    /// A link has come into its path.
+    /// Returns an error if its path now contains a link.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>> {
         let opened = open_straight(&self.real).and_then(|fd| {
             let kind = FileType::from_raw_mode(fstat(&fd)?.st_mode);
@@ -66,7 +66,7 @@ impl Grant {
     }
 }
 
-/// Where a path leads, and the links on its way.
+/// Target of a path, and the links on the way.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resolved {
     pub real: PathBuf,
@@ -85,7 +85,7 @@ impl Resolved {
         })
     }
 
-    /// A path without links: one call, in place of one for each name.
+    /// Resolves a path without links by a single call, instead of one per component.
     fn straight(path: &Path) -> Result<Self, Errno> {
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(Errno::LOOP);
@@ -97,7 +97,7 @@ impl Resolved {
         })
     }
 
-    /// Follows a path from here. Of one that leads nowhere, the part that exists is followed.
+    /// Follows a path from here. Missing components remain as they are.
     pub(crate) fn join(&self, path: &Path) -> Self {
         let mut left = reversed(path);
         let mut here = self.clone();

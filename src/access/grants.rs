@@ -1,5 +1,5 @@
-//! Which directories tools get, and which configurations are refused: what tools can change must neither hold what bantam obeys
-//! nor decide where another grant is.
+//! Chooses the directories of tools, and refuses configurations in which tools could change instructions or the location of
+//! another grant.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use super::mounts::other_paths;
 use crate::error::{Error, Result};
 use crate::paths::Home;
 
-/// Directories that remain closed when everything except the home is open: those that the sandbox has in their place, and those with
-/// sockets of services that act for their clients.
+/// Directories that remain closed if everything except the home is open: the sandbox replaces them, or they contain sockets of
+/// services that act for their clients.
 pub(crate) const NEVER_OPEN: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// A path that a setting opens to tools; absolute.
@@ -24,7 +24,7 @@ pub(crate) struct Asked {
     pub access: Access,
 }
 
-/// Such a path, and where it leads.
+/// A configured path and its target.
 #[derive(Clone)]
 struct Place {
     asked: Asked,
@@ -37,7 +37,7 @@ impl Place {
         Self { asked, found }
     }
 
-    /// A file or directory of the home by its name there.
+    /// Returns a file or directory of the home, by its name there.
     fn in_home(home: &Home, root: &Resolved, name: &str) -> Self {
         let asked = Asked {
             setting: name.to_owned(),
@@ -67,7 +67,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What the configuration opens to tools, and what it must not.
+/// Directories that the configuration opens to tools, and those that must remain closed.
 #[derive(Clone)]
 pub(crate) struct Grants {
     home: Resolved,
@@ -75,15 +75,15 @@ pub(crate) struct Grants {
     notes: Place,
     /// The workspace, and the writable grants of all tools and servers.
     writable: Vec<Place>,
-    /// Tools may change everything beside the home.
+    /// Whether tools may change everything outside the home.
     open_beside: bool,
 }
 
 impl Grants {
-    /// `writable` has the workspace first, and then the writable grants of all tools and servers.
+    /// Checks the writable directories. `writable` has the workspace first, then the writable grants of all tools and servers.
     ///
     /// # Errors
-    /// Tools could change what bantam obeys. Of the kind `Config`; begins with the setting and its path.
+    /// Returns an error of kind `Config`, starting with the setting and its path, if tools could change instructions.
     pub(crate) fn new(home: &Home, writable: Vec<Asked>, open_beside: bool) -> Result<Self> {
         let root = Resolved::of(home.root());
         let own_workspace = home.workspace();
@@ -139,41 +139,41 @@ impl Grants {
         Ok(grants)
     }
 
-    /// `$BANTAM_HOME` without links.
+    /// Returns `$BANTAM_HOME` without links.
     pub(crate) fn home(&self) -> &Path {
         &self.home.real
     }
 
-    /// The workspace. It need not exist.
+    /// Returns the workspace, which may be missing.
     pub(crate) fn workspace(&self) -> Grant {
         self.writable[0].grant(Access::Write)
     }
 
-    /// The user's notes.
+    /// Returns the user's notes.
     pub(crate) fn notes(&self, access: Access) -> Grant {
         self.notes.grant(access)
     }
 
-    /// The grants of a policy beside the workspace, which its tools see too.
+    /// Returns the grants of a policy in addition to the workspace.
     ///
     /// # Errors
-    /// See [`Grants::without_workspace`]; or one of them contains the workspace, or lies in it.
+    /// Returns the errors of [`Grants::without_workspace`], and an error if a grant contains the workspace or is inside it.
     pub(crate) fn beside_workspace(&self, asked: &[Asked]) -> Result<Vec<Grant>> {
         let mut places = vec![self.writable[0].clone()];
         places.extend(self.places(asked)?);
         Ok(apart(&places)?.split_off(1))
     }
 
-    /// The grants of a policy whose tools see no workspace.
+    /// Returns the grants of a policy without the workspace.
     ///
     /// # Errors
-    /// One does not exist, may not be opened, contains another, or goes through a link that tools can change. Of the kind
-    /// `Config`; begins with the setting and its path.
+    /// Returns an error of kind `Config`, starting with the setting and its path, if a grant is missing, must not be opened,
+    /// contains another one, or goes through a link that tools can change.
     pub(crate) fn without_workspace(&self, asked: &[Asked]) -> Result<Vec<Grant>> {
         apart(&self.places(asked)?)
     }
 
-    /// Where these lead. All of them exist.
+    /// Resolves these paths, which must exist.
     fn places(&self, asked: &[Asked]) -> Result<Vec<Place>> {
         let mut places = Vec::new();
         for asked in asked {
@@ -194,7 +194,7 @@ impl Grants {
         Ok(places)
     }
 
-    /// Bantam's own instructions, and these files where tools cannot change them.
+    /// Returns bantam's instructions, and these files if tools cannot change them.
     pub(crate) fn always_readable(&self, files: Vec<Asked>) -> impl Iterator<Item = Grant> {
         let files = files.into_iter().map(Place::new);
         let is_apart =
@@ -206,7 +206,7 @@ impl Grants {
             .map(|place| place.grant(Access::Read))
     }
 
-    /// The setting, and its path, that names a directory which holds this entry and which tools can change. The entry is a path
+    /// Returns the setting and path of a directory that contains this entry and is writable for tools. The entry is a path
     /// without links.
     pub(crate) fn writable_at(&self, entry: &Path) -> Option<String> {
         let mut writable = self.writable.iter();
@@ -214,10 +214,10 @@ impl Grants {
         holding.map(Place::to_string)
     }
 
-    /// The writable directory that holds a file which the user named, and where the file is in it. `None` for a file elsewhere.
+    /// Returns the open writable directory of a file named by the user, and the file's path in it. `None` for other files.
     ///
     /// # Errors
-    /// A link that a tool may have made leads there.
+    /// Returns an error for a link that a tool may have made.
     pub(crate) fn open_named(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
         let file = Resolved::of(&std::path::absolute(path)?);
         for place in &self.writable {
@@ -227,7 +227,7 @@ impl Grants {
             }
         }
         let is_open = self.is_open_beside(&file.real);
-        // Where root runs the tools as another user, that user may make links to files that only root can read.
+        // If root runs the tools as another user, that user may make links to files that only root can read.
         if !is_open || rustix::process::geteuid().is_root() {
             if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
                 return Err(Error::failed(format!(
@@ -237,7 +237,7 @@ impl Grants {
             }
         }
         match (file.real.parent(), file.real.file_name()) {
-            // A link that comes into its place is not followed.
+            // Refuses to follow a link that replaced the file meanwhile.
             (Some(parent), Some(name)) if is_open => {
                 Ok(Some((Dir::from(open_straight(parent)?), name.into())))
             }
@@ -245,17 +245,17 @@ impl Grants {
         }
     }
 
-    /// Whether tools can change this place because everything except the home is open to them.
+    /// Whether tools can change this path because everything except the home is open.
     fn is_open_beside(&self, real: &Path) -> bool {
         let home = self.home();
-        // A home in one of these directories opens the entries beside the way to it.
+        // If the home is in such a directory, entries next to the path to the home are open.
         let mut closed = NEVER_OPEN.iter().filter(|closed| !home.starts_with(closed));
         let is_closed = closed.any(|closed| real.starts_with(closed));
         self.open_beside && !is_closed && !real.starts_with(home)
     }
 
-    /// Keeps tools away from the keys, the conversations and what the agent obeys: none of their grants may contain the home
-    /// or be inside it, except the workspace there; nor may tools decide where it leads.
+    /// Protects keys, conversations and instructions: refuses grants that contain the home or are inside it, except the
+    /// workspace there, and grants whose location tools can change.
     fn check(&self, place: &Place) -> Result<()> {
         let (root, real) = (self.home(), place.real());
         let within = real
@@ -281,7 +281,7 @@ impl Grants {
         Ok(())
     }
 
-    /// Refuses notes whose directory is a link to the home, to a part of it, or to a directory that contains it: tools write notes.
+    /// Refuses a notes directory that links to the home, to a part or a parent of it, because tools write notes.
     fn check_notes(&self, notes: &Path) -> Result<()> {
         let (root, real) = (self.home(), self.notes.real());
         let is_in_its_place =
@@ -295,8 +295,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Whether a bind mount shows the home or a part of it in this place, or this place is the home, something above it, `agent/` or
-    /// the notes by another name. The workspace in the home is not looked at so closely.
+    /// Whether this path shows the home or a part of it by a bind mount, or is another name of the home, its parents, `agent/`
+    /// or the notes. Paths under the home are not checked here.
     fn is_own_by_another_name(&self, real: &Path) -> bool {
         let root = self.home();
         let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
@@ -315,12 +315,12 @@ impl Grants {
         id(real).is_some_and(|given| own.any(|own| id(own) == Some(given)))
     }
 
-    /// The entry, and the setting that lets tools change it; `None` if they cannot.
+    /// Returns the entry and the setting that lets tools change it; `None` if they cannot.
     fn changing<'p>(&self, entry: &'p Path) -> Option<(std::path::Display<'p>, String)> {
         if let Some(by) = self.writable_at(entry) {
             return Some((entry.display(), by));
         }
-        // What leads down to the home is closed, and with it the names in those directories.
+        // The parents of the home are closed, and so are the names in them.
         let leads_down = entry
             .parent()
             .is_none_or(|dir| self.home().starts_with(dir));
@@ -330,7 +330,7 @@ impl Grants {
     }
 }
 
-/// The grants of these places, of which none contains another: an inner one could be replaced through the outer one.
+/// Returns the grants of these paths. Refuses nested ones, because the inner one could be replaced through the outer one.
 fn apart(places: &[Place]) -> Result<Vec<Grant>> {
     let mut grants: Vec<Grant> = Vec::new();
     for (n, place) in places.iter().enumerate() {
@@ -394,14 +394,14 @@ mod tests {
             ("other/ws", &[("data", Write)], false, None),
             (own, &[("data", Read), ("other/link", Read)], false, None),
             ("home/link", &[], false, None),
-            // The home, from above, from within, and by a link.
+            // Grants of the home, its parent, its parts, and links to it.
             (own, &[("home", Read)], false, Some("set home")),
             (own, &[("home/agent", Write)], false, Some("set home/agent")),
             (own, &[(".", Read)], false, Some("set .")),
             (own, &[("data/up", Read)], false, Some("set data/up")),
             ("data/up", &[], false, Some("set data/up")),
             ("home/memory", &[], false, Some("set home/memory")),
-            // One another, the workspace among them.
+            // Nested grants, including the workspace.
             (
                 own,
                 &[("home/workspace/a", Write)],

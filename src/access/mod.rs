@@ -1,9 +1,9 @@
-//! May this path be touched: the one module that decides it.
+//! Decides which paths may be accessed.
 //!
-//! - `grants` decides what the configuration may open: what tools can change must neither hold what bantam obeys nor decide
-//!   where another grant is.
-//! - `grant` is such a place on the host, and finds it again where it was; `mounts` finds other paths of the home.
-//! - `beneath` opens files below a held directory, so that no path, link or race leads out of it.
+//! - `grants` decides which directories the configuration may open. Tools must be unable to change instructions or the location
+//! of another grant.
+//! - `grant` finds such a directory again at its original place; `mounts` finds other paths of the home.
+//! - `beneath` opens files under an open directory, so that paths, links and races cannot lead out of it.
 
 mod beneath;
 mod grant;

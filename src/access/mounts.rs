@@ -1,14 +1,14 @@
-//! Where else a directory is: a bind mount gives it, or a part of it, another path.
+//! Finds other paths of a directory, which bind mounts give it or a part of it.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
-/// A line of `/proc/self/mountinfo`, as `proc_pid_mountinfo(5)` has it.
+/// A line of `/proc/self/mountinfo`, in the format of `proc_pid_mountinfo(5)`.
 struct Mount {
     /// Major and minor number of the file system.
     device: String,
-    /// The directory of the file system that is mounted.
+    /// Mounted directory of the file system.
     root: PathBuf,
     at: PathBuf,
 }
@@ -26,19 +26,18 @@ impl Mount {
     }
 }
 
-/// The other paths by which bantam's home, or a part of it but the workspace, can be reached. `dir` has no links. None are known
-/// where /proc cannot be read.
+/// Returns other paths of bantam's home or its parts, except the workspace. `dir` has no links. Empty if /proc cannot be read.
 pub(super) fn other_paths(dir: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
     let mut found = paths_in(&table, dir);
     found.retain(|(_, below)| !below.starts_with("workspace"));
-    // A mount may be covered by another one.
+    // Skips mounts that are covered by another one.
     found.retain(|(path, below)| id(path).is_some_and(|found| id(&dir.join(below)) == Some(found)));
     found.into_iter().map(|(path, _)| path).collect()
 }
 
-/// Such paths, each with the part of `dir` that is there.
+/// Returns these paths, each with its part of `dir`.
 fn paths_in(table: &str, dir: &Path) -> Vec<(PathBuf, PathBuf)> {
     let mounts: Vec<Mount> = table.lines().filter_map(Mount::parse).collect();
     let holding = mounts.iter().filter(|mount| dir.starts_with(&mount.at));
