@@ -1,10 +1,10 @@
-//! Creates, replaces and removes files, whole or not at all.
+//! Creates, replaces and removes files atomically.
 //!
-//! New content goes to a file without a name in the same directory, which gets one when it is whole, by the handle of the
-//! directory, so no link or race can redirect the write. A crash before leaves nothing; where the file system or the sandbox has
-//! no such files, and between a link and a rename, it leaves `.bantam-new`, a name of our own: the next write in the directory
-//! replaces a file of that name, and leaves alone what is none. The directory is locked meanwhile: of two changes to one file the second sees the result of the first. Nothing is synced: this is the user's work, not our
-//! record of it.
+//! New content is written to an unnamed file in the same directory, which is linked through the directory's handle when it is
+//! complete, so that links and races cannot redirect the write. A crash before the link leaves no file. Between the link and a
+//! rename, or without support for unnamed files, a crash leaves `.bantam-new`. The next write in the directory replaces a file
+//! of that name, but not another kind of entry. The directory is locked during a change, so that a second change to a file sees
+//! the result of the first. Changes are not synced, because they are the user's work instead of our records.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
@@ -27,43 +27,43 @@ use super::read::stamp;
 use crate::access::{self, Dir, Links};
 use crate::error::{Error, Result};
 
-/// How long to wait for another change in the directory, and how long between two looks.
+/// Time to wait for another change in the directory, and the interval between attempts.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// What new content is called for a moment.
+/// Temporary name of new content.
 const NEW: &str = ".bantam-new";
 
-/// The directory of a file, held and locked, and the file's name there. The file need not exist.
+/// A file's directory, open and locked, and the file's name in it. The file may be missing.
 pub(super) struct LockedEntry<'a> {
     pub(super) dir: Dir,
     pub(super) name: OsString,
     asked: &'a Path,
-    /// What new content is called until it takes the file's place.
+    /// Temporary name of new content.
     new: String,
 }
 
-/// A file that is about to change, as it was found.
+/// A file before its change.
 pub(super) struct Existing {
     pub(super) file: File,
     stat: Stat,
 }
 
 impl Existing {
-    /// In bytes.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
     }
 }
 
 impl<'a> LockedEntry<'a> {
-    /// Locks the directory of a file. It must exist.
+    /// Locks the directory of a file. The directory must exist.
     pub(super) fn lock(target: Target<'a>) -> Result<Self> {
         let Target { dir, path, asked } = target;
         names_a_file(asked)?;
         let (dir, name) = dir.locate(path).map_err(|e| target.error(e))?;
         let is_locked = lock(&dir).map_err(|e| target.error(e))?;
-        // What is no file was not left by a write. Without the lock somebody else may be writing under the same name.
+        // Writes leave only regular files. Without the lock, another process may be using the same name.
         let is_free = match statat(&dir, NEW, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => FileType::from_raw_mode(stat.st_mode).is_file(),
             Err(_) => true,
@@ -97,16 +97,16 @@ impl<'a> LockedEntry<'a> {
         access::explain(e, self.asked)
     }
 
-    /// Identifies the entry by its directory's inode and its name, because one file can be reached by several paths.
+    /// Identifies the entry by its directory's inode and its name, because several paths can lead to one file.
     pub(super) fn place(&self) -> Result<String> {
         let dir = fstat(&self.dir)?;
         let name = self.name.to_string_lossy();
         Ok(format!("{}-{}/{name}", dir.st_dev, dir.st_ino))
     }
 
-    /// Opens the file, if it exists. Never follows a link or waits for a pipe.
+    /// Opens the file, if it exists, without following a link or waiting for a pipe.
     pub(super) fn open(&self, flags: OFlags) -> Result<Option<Existing>> {
-        // Checked before it is opened: merely opening some devices has effects.
+        // Checked before opening, because opening some devices has effects.
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(self.error(e)),
@@ -147,16 +147,16 @@ impl<'a> LockedEntry<'a> {
                 .map_err(|e| self.error(e))
         });
         if replaced.is_err() {
-            // The error says more than one of cleaning up.
+            // Ignores errors of cleaning up, because the first error matters more.
             unlinkat(&self.dir, &*self.new, AtFlags::empty()).ok();
         }
         replaced
     }
 
-    /// A new file, and whether it has a name yet.
+    /// Creates a new file. Also returns whether it has a name yet.
     fn begin(&self, mode: Mode) -> Result<(OwnedFd, bool), Errno> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        // It gets its name through /proc, which not every sandbox has.
+        // Linking it needs /proc, which some sandboxes lack.
         if let Ok(fd) = openat(&self.dir, c".", flags | OFlags::TMPFILE, mode) {
             if statat(CWD, link_of(&fd), AtFlags::empty()).is_ok() {
                 return Ok((fd, false));
@@ -166,7 +166,7 @@ impl<'a> LockedEntry<'a> {
         openat(&self.dir, &*self.new, flags, mode).map(|fd| (fd, true))
     }
 
-    /// Left by a crash.
+    /// Removes a leftover of a crash.
     fn remove_new(&self) -> Result<(), Errno> {
         match unlinkat(&self.dir, &*self.new, AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
@@ -174,7 +174,7 @@ impl<'a> LockedEntry<'a> {
         }
     }
 
-    /// Gives a whole file its name.
+    /// Links a complete file under its name.
     fn name_file(&self, file: &File, is_new: bool) -> Result<(), Errno> {
         let link = |name: &OsStr| {
             let from = link_of(file);
@@ -186,7 +186,7 @@ impl<'a> LockedEntry<'a> {
                 result => return result,
             }
         }
-        // A link replaces nothing, but a rename does.
+        // Only a rename can replace a file.
         link(self.new.as_ref())?;
         renameat(&self.dir, &*self.new, &self.dir, &self.name)
     }
@@ -195,7 +195,7 @@ impl<'a> LockedEntry<'a> {
         renameat(&self.dir, &*self.new, &self.dir, &self.name).map_err(|e| self.error(e))
     }
 
-    /// What changes with the file.
+    /// Returns a stamp that changes with the file.
     pub(super) fn stamp(&self) -> Result<String> {
         let stat = statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         Ok(stamp(&stat.map_err(|e| self.error(e))?))
@@ -221,7 +221,7 @@ fn names_a_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the directory is locked. A change takes milliseconds: who keeps the lock longer is no file tool, and is not waited for.
+/// Locks the directory; false if it cannot. Changes take milliseconds, so a longer lock belongs to another program.
 fn lock(dir: &Dir) -> Result<bool, Errno> {
     let deadline = Instant::now() + LOCK_WAIT;
     let mut locked = flock(dir, FlockOperation::NonBlockingLockExclusive);
@@ -231,8 +231,8 @@ fn lock(dir: &Dir) -> Result<bool, Errno> {
     }
     match locked {
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-        // Some network file systems cannot lock directories. A rename is atomic there too; only the order of two
-        // simultaneous changes is lost.
+        // Some network file systems cannot lock directories. Renames are still atomic there, but two simultaneous changes may
+        // be applied in any order.
         Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
             Ok(false)
         }
@@ -244,12 +244,12 @@ fn link_of(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// A name that nothing has. Random, not the process id: every process may be number 1 of its namespace.
+/// Returns an unused name. It is random, because the process id can be 1 in every namespace.
 pub(super) fn temporary_name() -> String {
     format!(".bantam{}", random_name())
 }
 
-/// The end of a name that nobody can know before.
+/// Returns an unpredictable end of a name.
 pub(crate) fn random_name() -> String {
     format!("-{:016x}", RandomState::new().build_hasher().finish())
 }

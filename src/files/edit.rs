@@ -14,10 +14,10 @@ use crate::error::{Context, Error, Result};
 use crate::text::size;
 use crate::worker::protocol::{Header, Left, OldFile, Reply, Shown};
 
-/// Files are edited in memory.
+/// Maximum size of a file to edit, in bytes, because files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
 
-/// Creates or replaces a file, unless it is another one than the user was shown.
+/// Creates or replaces a file, unless it differs from the file that the user was shown.
 pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
     let entry = LockedEntry::make_and_lock(target)?;
     if shown.is_some_and(|shown| !is_still(shown, &entry)) {
@@ -27,7 +27,7 @@ pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) ->
         )));
     }
     let old = entry.open(OFlags::WRONLY)?;
-    // One that may be written and not read is written as it comes.
+    // A writable but unreadable file gets the text unchanged.
     let readable = entry.open(OFlags::RDONLY).ok().flatten();
     let (mut start, mut bytes) = (Vec::new(), content.as_bytes().to_vec());
     if let Some(old) = readable {
@@ -67,7 +67,7 @@ fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
     }
 }
 
-/// Tells of a change.
+/// Reports a change.
 fn changed(entry: &LockedEntry, is_new: bool, text: String) -> Reply {
     Reply {
         header: Header::Changed {
@@ -78,7 +78,7 @@ fn changed(entry: &LockedEntry, is_new: bool, text: String) -> Reply {
     }
 }
 
-/// Identifies a file and its state. Without a file the stamp is empty.
+/// Identifies a file and its state. The stamp of a missing file is empty.
 fn left_in(entry: &LockedEntry) -> Left {
     Left {
         place: entry.place().unwrap_or_default(),
@@ -86,7 +86,7 @@ fn left_in(entry: &LockedEntry) -> Left {
     }
 }
 
-/// Restores a file, unless its directory is another one now, or the file has changed since.
+/// Restores a file, unless its directory has been replaced or the file has changed since.
 pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
@@ -112,7 +112,7 @@ pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
     let (mut file, len) = (&old.file, old.len());
     let style = style_of(&old)?;
     if let Err(e) = file.write_all(&style.part(content)) {
-        // A full disk may have taken a part.
+        // A write to a full disk may have been partial.
         file.set_len(len)
             .doing(format_args!("undoing a partial write to {name}"))?;
         return Err(Error::from(e));
@@ -126,14 +126,14 @@ pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
     Ok(changed(&entry, false, text))
 }
 
-/// How a file is written, by its first and its last bytes.
+/// Detects encoding and line ends from the first and the last bytes.
 fn style_of(old: &Existing) -> Result<Style> {
     let (file, len) = (old.file.file(), old.len());
-    // Both are short.
+    // Both lengths are short.
     let bytes = |len| vec![0; usize::try_from(len).unwrap_or(SAMPLE)];
     let mut mark = bytes(len.min(3));
     file.read_exact_at(&mut mark, 0)?;
-    // Two bytes may be one unit.
+    // Starts at an even offset, because UTF-16 units have two bytes.
     let from = len.saturating_sub(SAMPLE as u64) & !1;
     let mut end = bytes(len - from);
     file.read_exact_at(&mut end, from)?;
@@ -175,7 +175,7 @@ pub(super) fn edit_file(
     Ok(changed(&entry, false, text))
 }
 
-/// The content with the text replaced, in its encoding.
+/// Returns the content with the text replaced, in its encoding.
 fn edited(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String)> {
     let encoding = Encoding::of(content);
     if !encoding.is_utf16() {

@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 
 pub(super) struct Glob {
     regex: Regex,
-    /// The pattern has a slash, so it is matched against the path from where the search began.
+    /// Whether the pattern has a slash, so that it matches whole paths relative to the search's start.
     whole_path: bool,
 }
 
-/// Glob syntax as [`escape`] leaves it, and the regular expression for it. Longer forms come first.
+/// Glob syntax after [`escape`], and the equivalent regular expression. Longer forms come first.
 const SYNTAX: [(&str, &str); 10] = [
     (r"\*\*/", "(?:.*/)?"),
     (r"\*\*", ".*"),

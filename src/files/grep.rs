@@ -1,4 +1,4 @@
-//! Searches the files of a tree for lines that match a pattern.
+//! Searches the files of a directory for lines that match a pattern.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,30 +18,30 @@ use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
 use crate::worker::protocol::Reply;
 
-/// Matching lines to give: by default, and at most.
+/// Default and maximum number of matching lines.
 const DEFAULT_MATCHES: usize = 100;
 const MAX_MATCHES: usize = 1000;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The most bytes of output: below the size of a page, so that the summary stays on the first one.
+/// Maximum size of the output, in bytes: less than a page, so that the summary is on the first page.
 const MAX_OUTPUT: usize = 28 << 10;
 
-/// The most bytes of a line that are searched.
+/// Maximum number of bytes searched in a line.
 const MAX_LINE: usize = 64 << 10;
 
-/// The most bytes of a compiled pattern, as a power of two.
+/// Maximum size of a compiled pattern, in bytes, as a power of two.
 const MAX_PATTERN: u32 = 16;
 
-/// The most bytes of a line that are searched times the bytes of the pattern: a search takes time in proportion to that, about half a
-/// second at most, and ends between lines only.
+/// Maximum product of line length and pattern size, both in bytes. A search takes time in proportion to it, about half a second
+/// at the limit, and can only end between lines.
 const MAX_WORK: usize = 32 << 20;
 
-/// Each level of directories takes a descriptor.
+/// Maximum depth of directories; each level takes a descriptor.
 const MAX_DEPTH: usize = 100;
 
-/// Searches a file, or the files of a directory and those below it. Links are not followed; binary files and `.git` are
-/// skipped.
+/// Searches a file, or the files of a directory and its subdirectories. Skips binary files and `.git`, and does not follow
+/// links.
 pub(super) fn grep(
     target: Target,
     pattern: &str,
@@ -93,24 +93,24 @@ const UNREADABLE: &str = "files or directories that cannot be read";
 
 struct Search<'a> {
     pattern: Regex,
-    /// The most bytes of a line that this pattern is looked for in.
+    /// Maximum number of bytes searched in a line with this pattern.
     max_line: usize,
     glob: Option<Glob>,
     max: usize,
     until: Instant,
     hung_up: &'a dyn Fn() -> bool,
-    /// Precedes every path in the output.
+    /// Prefix of every path in the output.
     base: String,
     output: String,
     matches: usize,
     /// Why the search ended early.
     stopped: Option<&'static str>,
-    /// What was not searched, or not to its end, and how often.
+    /// Reasons why files were skipped or searched partially, with counts.
     skipped: BTreeMap<&'static str, usize>,
 }
 
 impl Search<'_> {
-    /// `prefix` leads from where the search began to `dir`.
+    /// Searches a directory. `prefix` is its path from the search's start.
     fn directory(&mut self, dir: &Dir, prefix: &str, depth: usize) -> Result<()> {
         for name in dir.names()? {
             if self.stopped.is_some() {
@@ -203,7 +203,7 @@ impl Search<'_> {
         *self.skipped.entry(what).or_default() += 1;
     }
 
-    /// The matches, and a line that says what was not searched.
+    /// Returns the matches, and a line about skipped files.
     fn finish(mut self) -> String {
         let skipped = self.skipped.iter().map(|(what, n)| format!("{what}: {n}"));
         let notices: Vec<String> = self

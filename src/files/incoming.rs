@@ -1,4 +1,4 @@
-//! Stores a file that arrives from outside, an attachment for example.
+//! Stores files that arrive from outside, such as attachments.
 
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
@@ -9,17 +9,17 @@ use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::worker::protocol::{IncomingFile, Reply};
 
-/// Names to try for one file.
+/// Maximum number of names to try for one file.
 const MAX_NAMES: usize = 1000;
 
-/// Stores the file, with a number where its name is taken, and replies with its path.
+/// Stores the file, with a number added to a taken name, and replies with its path.
 pub(super) fn take_file(grants: &OpenGrants, file: &IncomingFile) -> Result<Reply> {
     let IncomingFile { dir, name, content } = file;
     let (stem, extension) = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
         _ => (name.as_str(), String::new()),
     };
-    // Looked up by an unused name: an existing one could be a link to another directory.
+    // Finds the directory by an unused name, because an existing one could be a link to another directory.
     let free = format!("{dir}/{}", temporary_name());
     let mut entry = LockedEntry::lock(grants.find(&free, Access::Write)?)?;
     for n in 1..=MAX_NAMES {

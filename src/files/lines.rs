@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::text::without_controls;
 
-/// A file whose reads fail with `TimedOut` after a deadline, or once the caller has hung up. A sparse file can be larger
-/// than anything that could be read.
+/// A file whose reads fail with `TimedOut` after a deadline, or once the caller has hung up. Sparse files can be too large to
+/// read ever.
 pub(super) struct Timed<'a> {
     pub(super) file: fs_err::File,
     pub(super) until: Instant,
@@ -31,11 +31,11 @@ pub(super) fn skip_bom(file: &mut BufReader<impl Read>) -> io::Result<()> {
     Ok(())
 }
 
-/// The most characters of a line that are shown, and how many of them may precede the match.
+/// Maximum number of characters shown of a line, and of those before the match.
 const EXCERPT: usize = 300;
 const BEFORE_MATCH: usize = 100;
 
-/// A line for display: all of it, or the part around byte `at`.
+/// Formats a line for display: all of it, or the part around byte `at`.
 pub(super) fn excerpt(line: &str, at: usize) -> String {
     let before = line[..at].chars().count();
     let skipped = if line.chars().count() > EXCERPT {

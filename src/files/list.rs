@@ -10,10 +10,10 @@ use crate::worker::protocol::Reply;
 
 const MAX_ENTRIES: usize = 200;
 
-/// Each level takes a descriptor.
+/// Maximum depth; each level takes a descriptor.
 const MAX_DEPTH: u32 = 10;
 
-/// Lists a directory: one entry a line, directories with a slash, files with their size, links with their target.
+/// Lists a directory: one entry per line, directories with a slash, files with their size, links with their target.
 pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
     let dir = target
         .dir
@@ -36,7 +36,7 @@ pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
 struct Listing {
     text: String,
     shown: usize,
-    /// Entries of the directories that are listed.
+    /// Number of unlisted entries in the listed directories.
     omitted: usize,
 }
 

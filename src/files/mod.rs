@@ -1,4 +1,4 @@
-//! The file tools. They run inside a confined process; this file finds the grant of a path and dispatches a job.
+//! The file tools. They run in a confined process; this module finds the grant of a path and dispatches a job.
 
 mod atomic;
 mod edit;
@@ -27,20 +27,20 @@ use crate::access::{self, Access, Dir, Grant, Links, Scope};
 use crate::error::{Error, Result};
 use crate::worker::protocol::{FileJob, Header, Reply, Setup};
 
-/// The kernel's limit on a path, its NUL included.
+/// The kernel's limit on a path, including its NUL.
 const PATH_MAX: usize = 4096;
 
-/// The grants that file jobs may touch, each held by a handle. The workspace is the first.
+/// Open handles of the grants for file jobs. The workspace is the first.
 pub(crate) struct OpenGrants {
     held: Vec<OpenGrant>,
-    /// `/`, where the user has opened everything. Any grant that holds a path takes precedence.
+    /// `/`, if the user has opened everything. Grants that contain a path take precedence.
     root: Option<Dir>,
-    /// Where file systems are mounted, in these grants and elsewhere.
+    /// All mount points, in these grants and elsewhere.
     mount_points: Vec<String>,
 }
 
 struct OpenGrant {
-    /// As it is configured, and without links.
+    /// Path as configured, and without links.
     paths: [PathBuf; 2],
     dir: Dir,
     access: Access,
@@ -50,9 +50,9 @@ struct OpenGrant {
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) dir: &'a Dir,
-    /// Relative to that directory; never empty.
+    /// Path relative to the directory; never empty.
     pub(crate) path: &'a Path,
-    /// As the caller wrote it, for messages.
+    /// Path as the caller wrote it, for messages.
     pub(crate) asked: &'a Path,
 }
 
@@ -67,7 +67,7 @@ impl Target<'_> {
 }
 
 impl OpenGrants {
-    /// A grant that cannot be opened is left out: its files do not exist then.
+    /// Opens the grants. One that cannot be opened is left out, as if its files were missing.
     pub(crate) fn open(workspace: Dir, setup: &Setup, mount_points: Vec<String>) -> Result<Self> {
         let held = |grant: &Grant, dir| {
             let paths = [grant.path.clone(), grant.real.clone()];
@@ -77,7 +77,7 @@ impl OpenGrants {
                 access: grant.access,
             }
         };
-        // Where no sandbox hides the home, everything but the grants stays shut.
+        // Without a sandbox that hides the home, only the grants are open.
         let is_anywhere = setup.policy.all_except.is_some() && setup.confinement.is_sandboxed();
         let (workspace, root) = if is_anywhere {
             let root = Dir::open("/".as_ref())?.with_scope(Scope::Anywhere);
@@ -100,7 +100,7 @@ impl OpenGrants {
         &self.held[0].dir
     }
 
-    /// The writable grants, and what is mounted in them, held.
+    /// Returns handles of the writable grants, and of the file systems mounted in them.
     pub(crate) fn writable(&self) -> impl Iterator<Item = OwnedFd> {
         let writable = self
             .held
@@ -116,7 +116,7 @@ impl OpenGrants {
             .chain(mounted)
     }
 
-    /// Finds the grant that holds `path` and allows `access`. Links are not looked at here: opening beneath it does.
+    /// Finds the grant that contains `path` and allows `access`. Links are checked when the path is opened beneath it.
     pub(crate) fn find<'a>(&'a self, path: &'a str, access: Access) -> Result<Target<'a>> {
         if path.len() >= PATH_MAX {
             return Err(Error::failed(format!(
@@ -165,8 +165,8 @@ impl OpenGrants {
     }
 }
 
-/// Does one job. A file that is asked for as it is goes to `output`, because it may be large. `hung_up` says whether the caller
-/// has gone, which ends a long read early.
+/// Does one job. A file sent unchanged goes to `output`, because it may be large. `hung_up` returns whether the caller has hung
+/// up, which ends a long read early.
 pub(crate) fn perform(
     grants: &OpenGrants,
     job: &FileJob,
@@ -233,7 +233,7 @@ fn text_reply(text: impl Into<Vec<u8>>) -> Reply {
     }
 }
 
-/// A name or path on one line: control characters become escapes.
+/// Escapes control characters, so that a name or path is on one line.
 fn escape_controls(name: &str) -> String {
     name.chars()
         .map(|c| {

@@ -1,4 +1,4 @@
-//! The agent's notes as a search reads them: the files `KEY.md` of a directory of their own.
+//! Reads the agent's notes for a search: files `KEY.md` in their own directory.
 
 use std::cmp::Reverse;
 use std::ffi::OsStr;
@@ -16,13 +16,13 @@ use crate::error::Result;
 use crate::text::clip;
 use crate::worker::protocol::{MAX_BODY, Reply};
 
-/// How much of `MEMORY.md` goes into every prompt, in bytes.
+/// Part of `MEMORY.md` that is included in every prompt, in bytes.
 pub(crate) const SHOWN_OF_MEMORY: usize = 8 << 10;
 
-/// The most bytes that are read of a note, and of all.
+/// Maximum size read of a note, and of all notes, in bytes.
 const MAX_NOTE: u64 = 64 << 10;
 const MAX_READ: usize = 8 << 20;
-/// Bytes from which on a passage ends with its paragraph, and the most that it has.
+/// Size from which a passage ends with its paragraph, and maximum size of a passage, in bytes.
 const MIN_PASSAGE: usize = 300;
 const MAX_PASSAGE: usize = 1_200;
 
@@ -33,7 +33,7 @@ struct Note {
     text: String,
 }
 
-/// What the notes say in passages, the newest note first, as far as one reply holds.
+/// Returns the notes in passages, the newest note first, as many as fit into a reply.
 pub(super) fn passages(dir: &Dir) -> Result<Reply> {
     let mut notes = read_notes(dir)?;
     notes.sort_by_key(|note| Reverse(note.modified));
@@ -51,7 +51,7 @@ pub(super) fn passages(dir: &Dir) -> Result<Reply> {
     Ok(text_reply(out))
 }
 
-/// The notes, those of days newest first. Directories, links and pipes are none.
+/// Reads the notes, newest date first. Skips directories, links and pipes.
 fn read_notes(dir: &Dir) -> Result<Vec<Note>> {
     let here = Path::new(".");
     let dir = dir
@@ -83,7 +83,7 @@ fn read_notes(dir: &Dir) -> Result<Vec<Note>> {
     Ok(notes)
 }
 
-/// Cuts a note into passages, between paragraphs where it can; each with the number of its first line, from 0.
+/// Splits a note into passages, if possible between paragraphs. Each has the number of its first line, from 0.
 fn split(text: &str) -> Vec<(usize, String)> {
     let mut passages: Vec<(usize, String)> = Vec::new();
     let mut is_open = false;

@@ -1,4 +1,4 @@
-//! Reads text files, images and raw parts of files.
+//! Reads text files, images and unchanged files.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
@@ -17,18 +17,18 @@ use crate::worker::protocol::{Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
 
-/// The most bytes of text in a reply; a notice follows.
+/// Maximum size of text in a reply, in bytes, without the notice.
 const MAX_TEXT: usize = MAX_BODY - 1024;
 
-/// UTF-16 is decoded in memory.
+/// Maximum size of a UTF-16 file, in bytes, because it is decoded in memory.
 const MAX_UTF16: u64 = 32 << 20;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Gives a regular file as it is, whatever its content.
+/// Sends a regular file unchanged.
 ///
 /// # Errors
-/// It has more than `most` bytes, or changed meanwhile.
+/// Returns an error if it has more than `most` bytes, or changes meanwhile.
 pub(super) fn send_file(target: Target, most: u64, output: &mut dyn Write) -> Result<Reply> {
     let mut file = target.open(Links::Follow)?;
     let stat = fstat(&file)?;
@@ -52,7 +52,7 @@ pub(super) fn send_file(target: Target, most: u64, output: &mut dyn Write) -> Re
     })
 }
 
-/// What changes with a file.
+/// Returns a stamp that changes with a file.
 pub(super) fn stamp(stat: &Stat) -> String {
     format!(
         "{}-{}-{}-{}-{}",
@@ -60,7 +60,7 @@ pub(super) fn stamp(stat: &Stat) -> String {
     )
 }
 
-/// Reads an image, or lines of a text file from line `first` on.
+/// Reads an image, a PDF, or lines of a text file from line `first` on.
 pub(super) fn read_file(
     target: Target,
     first: u64,
@@ -112,7 +112,7 @@ pub(super) fn read_file(
     Ok(text_reply(body))
 }
 
-/// The last line says how much was no text.
+/// Adds a last line with the number of invalid bytes.
 fn note_no_text(body: &mut Vec<u8>, bad: usize, encoding: &str) {
     if bad == 0 {
         return;
@@ -123,7 +123,7 @@ fn note_no_text(body: &mut Vec<u8>, bad: usize, encoding: &str) {
     body.extend_from_slice(format!("{line_end}[{bytes} {verb} not {encoding}]\n").as_bytes());
 }
 
-/// Lines from number `first` on, and how to go on.
+/// Returns lines from number `first` on, and how to continue.
 fn lines(
     file: &mut dyn BufRead,
     target: &Target,
@@ -154,7 +154,7 @@ fn lines(
         let last = next - 1;
         let is_whole = body.ends_with(b"\n");
         if !is_whole {
-            // A character that was cut is one.
+            // Drops the first bytes of a character that was cut.
             let begun = body
                 .utf8_chunks()
                 .last()
@@ -185,7 +185,7 @@ fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply
     )))
 }
 
-/// All of a file, up to `most` bytes.
+/// Reads a whole file, up to `most` bytes.
 fn whole(file: impl Read, header: Header, most: usize, len: u64, target: &Target) -> Result<Reply> {
     let mut body = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut body)?;
@@ -209,7 +209,7 @@ mod tests {
     use crate::access::Dir;
     use std::path::Path;
 
-    /// Changes the file while it is sent.
+    /// A writer that changes the file while it is sent.
     struct Changing(std::path::PathBuf);
 
     impl Write for Changing {

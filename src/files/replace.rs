@@ -1,20 +1,20 @@
-//! Finds the text to replace, or says what the file has instead.
+//! Finds the text to replace, or reports the most similar text in the file.
 //!
-//! It works on bytes, so everything else in the file stays as it is. Where every line ends in CRLF, so do the lines of
-//! the replacement.
+//! It works on bytes, so that the rest of the file is unchanged. If every line ends in CRLF, the lines of the replacement do
+//! also.
 
 use super::text::{has_only_crlf, with_crlf};
 use crate::error::{Error, Result};
 use crate::redact::REMOVED;
 use crate::text::clip;
 
-/// Near misses are searched for in files up to this size, in bytes.
+/// Maximum size of a file that is searched for similar text, in bytes.
 const MAX_SEARCHED: usize = 1 << 20;
 
-/// The most line numbers to name.
+/// Maximum number of listed line numbers.
 const MAX_NAMED: usize = 5;
 
-/// Replaces the only match of `old`, or with `all` every match: the new content, and a report for the model.
+/// Replaces the only match of `old`, or with `all` every match. Returns the new content, and a report for the model.
 pub(super) fn replaced(
     content: &[u8],
     old: &str,
@@ -64,7 +64,7 @@ pub(super) fn replaced(
     ))
 }
 
-/// Where `part` begins in `content`, without overlaps.
+/// Returns the positions of `part` in `content`, without overlaps.
 fn find_all(content: &[u8], part: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -80,7 +80,7 @@ fn find_all(content: &[u8], part: &[u8]) -> Vec<usize> {
     found
 }
 
-/// `line 3`, or `lines 3, 8, 9, 10, 11 and 12 more`.
+/// Formats line numbers as `line 3`, or `lines 3, 8, 9, 10, 11 and 12 more`.
 fn line_numbers(content: &[u8], matches: &[usize]) -> String {
     let line =
         |at: &usize| (content[..*at].iter().filter(|b| **b == b'\n').count() + 1).to_string();
@@ -97,7 +97,7 @@ fn line_numbers(content: &[u8], matches: &[usize]) -> String {
     }
 }
 
-/// Why `old` was not found: what is most like it, and where.
+/// Explains why `old` was not found, with the most similar text and its line.
 fn explain_miss(content: &[u8], old: &str) -> String {
     const MISS: &str = "old_text not found";
     if content.is_empty() {
@@ -141,7 +141,7 @@ fn explain_miss(content: &[u8], old: &str) -> String {
     }
 }
 
-/// The character that `c` is compared as; `None` drops it.
+/// Returns the character that `c` is compared as; `None` drops it.
 fn plain(c: char) -> Option<char> {
     match c {
         '\u{2018}' | '\u{2019}' => Some('\''),
@@ -152,11 +152,11 @@ fn plain(c: char) -> Option<char> {
     }
 }
 
-/// Finds `old` in `text` with both made [`plain`]: the line number, and the text there.
+/// Finds `old` in `text`, both normalized by [`plain`]. Returns the line number, and the original text.
 fn find_similar<'a>(text: &'a str, old: &str) -> Option<(usize, &'a str)> {
     let wanted: String = old.chars().filter_map(plain).collect();
     let mut plain_text = String::new();
-    // For each byte of the plain text, where its character begins in the text and where it ends.
+    // Range of the original character for each byte of the normalized text.
     let mut origins = Vec::new();
     for (at, c) in text.char_indices() {
         if let Some(mapped) = plain(c) {
@@ -191,12 +191,12 @@ mod tests {
             (b"no line end", "end", "END", false, b"no line END"),
             (b"aaa", "aa", "b", true, b"ba"),
             (b"x.x.x", "x", "xx", true, b"xx.xx.xx"),
-            // Every line ends in CRLF: so do those of the change.
+            // If every line ends in CRLF, the replacement's lines do also.
             (b"a\r\nb\r\n", "a\nb", "a\nz\nb", false, b"a\r\nz\r\nb\r\n"),
             (b"a\r\nb\r\n", "a\r\nb", "b\na", false, b"b\r\na\r\n"),
-            // Mixed: the bytes as they are.
+            // Mixed line ends are unchanged.
             (b"a\r\nb\nc", "a\r\nb", "q\nb", false, b"q\nb\nc"),
-            // Latin-1, and bytes that are no text at all.
+            // Latin-1, and binary data.
             (
                 b"caf\xe9 = 1\n\xff\x00",
                 "= 1",

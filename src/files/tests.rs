@@ -1,4 +1,4 @@
-//! Which grant a path is in; and the race against swapped links.
+//! Tests of the choice of a grant, and of the race against swapped links.
 
 use std::fs;
 
@@ -94,10 +94,10 @@ fn who_keeps_a_directory_locked_does_not_hold_up_changes_in_it() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
-/// Calls of each of the two ways to open a path.
+/// Number of calls.
 const TRIES: usize = 20_000;
 
-/// Every tool by turns, on paths that lead through what is being swapped.
+/// Cycles through all tools, on paths through the swapped links.
 fn job(n: usize) -> FileJob {
     let path = ["dir/file", "file", "dir/../dir/file", "dir/new"][n / 10 % 4].to_owned();
     let content = INSIDE.to_owned();
@@ -142,7 +142,7 @@ fn job(n: usize) -> FileJob {
     }
 }
 
-/// Calls the tools' own code `TRIES` times.
+/// Calls the code of the tools `TRIES` times.
 #[track_caller]
 fn nothing_escapes(racy: &RacyWorkspace) {
     let workspace = racy.workspace.clone();
@@ -158,7 +158,7 @@ fn nothing_escapes(racy: &RacyWorkspace) {
     let setup = unconfined(&policy);
     let (mut done, mut refused) = (0, 0);
     for n in 0..TRIES {
-        // As every call does: the handle of the root is new each time.
+        // Opens a new handle of the root, as each call does.
         let reply = perform(
             &OpenGrants::open(Dir::open(&workspace).unwrap(), &setup, Vec::new()).unwrap(),
             &job(n),
@@ -189,14 +189,13 @@ fn nothing_escapes(racy: &RacyWorkspace) {
         }
     }
     racy.is_unchanged();
-    // Both happened often, so the race was one.
+    // Both outcomes happened often, so the calls did race.
     assert!(
         done > TRIES / 10 && refused > TRIES / 20,
         "{done} done, {refused} refused"
     );
 }
 
-/// Runs `work` while the links of a workspace are swapped.
 #[test]
 fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
     let root = std::env::temp_dir().join(format!("bantam-race-{}", std::process::id()));

@@ -1,14 +1,14 @@
-//! How a text file is written: its encoding, its byte order mark and its line ends, which a change keeps.
+//! Encoding, byte order mark and line ends of a text file, which a change preserves.
 
 use crate::error::{Error, Result};
 
-/// The bytes of a file that show how it is written.
+/// Bytes of a file that are inspected to detect its style.
 pub(super) const SAMPLE: usize = 64 << 10;
 
-/// The encoding of a file, which a byte order mark names.
+/// Encoding of a file, named by its byte order mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// UTF-8, perhaps with bytes that are not.
+    /// UTF-8, possibly with invalid bytes.
     Unmarked,
     Utf8,
     Utf16Le,
@@ -16,7 +16,7 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// Of the file that begins so.
+    /// Detects the encoding from the first bytes.
     pub(super) fn of(start: &[u8]) -> Self {
         let marked = [Self::Utf8, Self::Utf16Le, Self::Utf16Be];
         let found = marked.into_iter().find(|one| start.starts_with(one.mark()));
@@ -36,7 +36,7 @@ impl Encoding {
         matches!(self, Self::Utf16Le | Self::Utf16Be)
     }
 
-    /// The text without its mark, and how many bytes of it are none: those read as U+FFFD.
+    /// Returns the text without its mark, and the number of invalid bytes, which become U+FFFD.
     pub(super) fn decode(self, content: &[u8]) -> (String, usize) {
         let content = content.strip_prefix(self.mark()).unwrap_or(content);
         if !self.is_utf16() {
@@ -59,7 +59,7 @@ impl Encoding {
         (text, bad)
     }
 
-    /// The text without a mark, if all of it is text.
+    /// Returns the text without a mark; fails on invalid bytes.
     pub(super) fn decode_all(self, content: &[u8]) -> Result<String> {
         match self.decode(content) {
             (text, 0) => Ok(text),
@@ -67,7 +67,7 @@ impl Encoding {
         }
     }
 
-    /// A text, without a mark.
+    /// Encodes text without a mark.
     fn encode(self, text: &str) -> Vec<u8> {
         let bytes = |to: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(to).collect();
         match self {
@@ -77,7 +77,7 @@ impl Encoding {
         }
     }
 
-    /// All of a file. A text that brings the mark along has it once.
+    /// Encodes a whole file. A mark in the text is not repeated.
     pub(super) fn encode_all(self, text: &str) -> Vec<u8> {
         let text = match self {
             Self::Unmarked => text,
@@ -87,17 +87,17 @@ impl Encoding {
     }
 }
 
-/// How a file is written.
+/// Encoding and line ends of a file.
 pub(super) struct Style {
     encoding: Encoding,
-    /// Every line ends in CRLF.
+    /// Whether every line ends in CRLF.
     has_crlf: bool,
-    /// The last line has a line end, or there is none.
+    /// Whether the last line has a line end, or the file is empty.
     is_terminated: bool,
 }
 
 impl Style {
-    /// Of the file that begins and ends so.
+    /// Detects the style from the first and the last bytes.
     pub(super) fn of(start: &[u8], end: &[u8]) -> Self {
         let encoding = Encoding::of(start);
         let (text, _) = encoding.decode(end);
@@ -112,12 +112,12 @@ impl Style {
         self.is_terminated
     }
 
-    /// A new content of the file.
+    /// Encodes new content of the whole file.
     pub(super) fn whole(&self, text: &str) -> Vec<u8> {
         self.encoding.encode_all(&self.with_line_ends(text))
     }
 
-    /// What goes on in the file.
+    /// Encodes text to append to the file.
     pub(super) fn part(&self, text: &str) -> Vec<u8> {
         self.encoding.encode(&self.with_line_ends(text))
     }
@@ -140,7 +140,7 @@ pub(super) fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
-/// How many bytes are not UTF-8.
+/// Returns the number of bytes that are not UTF-8.
 pub(super) fn not_utf8(content: &[u8]) -> usize {
     content
         .utf8_chunks()
