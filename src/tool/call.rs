@@ -1,4 +1,4 @@
-//! A checked call: its views for people, and its result.
+//! A checked call: how people see it, and its result.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
@@ -17,13 +17,13 @@ use crate::worker::protocol::Shown;
 const MAX_SUMMARIZED: usize = 16 << 10;
 /// Arguments that the diff of an approval already shows.
 const IN_DIFF: [&str; 3] = ["content", "old_text", "new_text"];
-/// The beginning of the result of a call that does not run.
+/// Start of the result of a call that did not run.
 const NOT_RUN: &str = "not run: ";
 
 /// A call after its checks. It gets exactly one result.
 pub(crate) struct Call<'a> {
     pub(super) raw: &'a ToolCall,
-    /// The error is for the model.
+    /// The checked call, or an error for the model.
     pub(super) checked: Result<Checked<'a>>,
     pub(super) redactor: &'a Redactor,
 }
@@ -32,29 +32,29 @@ pub(crate) struct Call<'a> {
 pub(super) struct Checked<'a> {
     pub tool: &'a dyn Tool,
     pub args: Value,
-    /// Names of arguments that were comments.
+    /// Names of ignored arguments that were comments.
     pub ignored: Vec<String>,
-    /// The file that an approver saw, which is the one that may be replaced.
+    /// State of the file that an approver saw; only this file may be replaced.
     pub shown: OnceLock<Shown>,
 }
 
 /// The person who sees a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Audience<'a> {
-    /// Sees it happen: everything that looks like a secret is removed.
+    /// Sees the call happen. Everything that looks like a secret is removed.
     Events,
-    /// Decides about it: a text that looks like a secret may be what the call does, so only known secrets are removed. The file
-    /// that the call would replace is read, until this is cancelled.
+    /// Decides about the call. Only known secrets are removed, because text that looks like a secret may matter. Reads the file
+    /// that the call would replace, until cancelled.
     Approver(&'a Cancel),
 }
 
-/// A call as a person sees it, without control characters.
+/// A call as shown to a person, without control characters.
 pub(crate) struct CallView {
-    /// One line.
+    /// Summary in one line.
     pub summary: String,
-    /// The arguments in full, for an approver only.
+    /// Full arguments, only for an approver.
     pub arguments: Vec<String>,
-    /// The lines that the call removes from a file (`-`) and adds to it (`+`).
+    /// Lines that the call removes from a file (`-`) or adds to it (`+`).
     pub diff: Vec<String>,
 }
 
@@ -79,32 +79,32 @@ impl Call<'_> {
         self.checked.as_ref().ok().map(|call| call.tool.owner())
     }
 
-    /// An invalid call does nothing.
+    /// Returns the risk of the call. An invalid call is safe, because it does not run.
     pub(crate) fn risk(&self) -> Risk {
         let checked = self.checked.as_ref();
         checked.map_or(Risk::Safe, |call| call.tool.risk(&call.args))
     }
 
-    /// Whether it may run in parallel with others for which this holds.
+    /// Whether the call may run in parallel with other parallel calls.
     pub(crate) fn is_parallel(&self) -> bool {
         let checked = self.checked.as_ref();
         checked.map_or(true, |call| call.tool.is_parallel(&call.args))
     }
 
-    /// Equal for calls of the same tool with the same arguments, however they are written.
+    /// Hash of the tool and its arguments, independent of the order of keys and of spaces.
     pub(crate) fn identity(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.raw.name.hash(&mut hasher);
         match &self.checked {
-            // Keys are sorted and spaces gone.
+            // Serializing sorts the keys and drops spaces.
             Ok(call) => call.args.to_string().hash(&mut hasher),
             Err(_) => self.raw.arguments.hash(&mut hasher),
         }
         hasher.finish()
     }
 
-    /// Whether `confirm` (tools, MCP servers, `writes`, `runs`) includes this call, so that the user is asked first. A client
-    /// decides about its own tools.
+    /// Whether `confirm` (tools, MCP servers, `writes`, `runs`) includes this call, so that the user is asked first. Clients
+    /// decide about their own tools.
     pub(crate) fn needs_approval(&self, confirm: &[String]) -> bool {
         if matches!(self.owner(), None | Some(Owner::Client)) {
             return false;
@@ -120,8 +120,8 @@ impl Call<'_> {
         names.any(|name| name == tool || name == risk || Some(name) == server)
     }
 
-    /// The words that allow every call of its tool in a conversation. A server can change what its tool does, so they depend on
-    /// the description and the schema.
+    /// Returns the entry that allows every call of the tool in a conversation. It includes a checksum of the description and
+    /// the schema of a server's tool, because the server can change what the tool does.
     pub(crate) fn allowed_as(&self) -> String {
         match &self.checked {
             Ok(call) if call.tool.owner() == Owner::Server => {
@@ -133,7 +133,7 @@ impl Call<'_> {
         }
     }
 
-    /// What a person sees of the call before it runs.
+    /// Returns the call as shown to a person before it runs.
     pub(crate) fn view(&self, audience: Audience) -> CallView {
         let summary = self.summarize(audience);
         let (arguments, diff) = match (&self.checked, audience) {
@@ -155,7 +155,7 @@ impl Call<'_> {
         }
     }
 
-    /// Secrets are removed before anything is cut, because half of a secret is not recognized.
+    /// Summarizes the call. Secrets are removed before cutting, because half of a secret is not recognized.
     fn summarize(&self, audience: Audience) -> String {
         let short = |text: &str| {
             let text = clip(text, MAX_SUMMARIZED).to_owned();
@@ -182,7 +182,7 @@ impl Call<'_> {
             .collect()
     }
 
-    /// The lines of the file that is replaced if they are known, else those of the arguments.
+    /// Returns the changed lines of the replaced file, or else of the arguments.
     fn diff(&self, call: &Checked, replaced: Option<Vec<String>>) -> Vec<String> {
         match replaced {
             Some(lines) => lines,
@@ -191,7 +191,7 @@ impl Call<'_> {
         }
     }
 
-    /// Runs the call. An error becomes a result that says what went wrong.
+    /// Runs the call. Errors become results.
     pub(crate) fn run(&self, turn: &CallContext) -> ToolResult {
         let output = match &self.checked {
             Ok(call) => contained("the tool", || call.run(turn)),
@@ -201,7 +201,7 @@ impl Call<'_> {
         self.result(output, turn.said)
     }
 
-    /// The result of a call that does not run.
+    /// Returns the result of a call that does not run.
     pub(crate) fn not_run(&self, why: &str) -> ToolResult {
         self.result(fail(format!("{NOT_RUN}{why}")), "")
     }
@@ -209,8 +209,8 @@ impl Call<'_> {
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
         let strike = |text| self.redactor.redact_output(text, said);
         let content = pages::bounded(output.text, strike);
-        // Some servers refuse NUL. Replaced, not removed: what it keeps apart, a fence or a key, must not come together after the
-        // text was fenced and redacted.
+        // Some servers refuse NUL. It is replaced, because removing it after fencing and redaction could join the parts of a
+        // delimiter or a key.
         let content = content.replace('\0', "\u{fffd}");
         ToolResult {
             call_id: self.raw.id.clone(),
@@ -235,7 +235,7 @@ impl Checked<'_> {
         Ok(output)
     }
 
-    /// The changes to the file that the call replaces; `None` if it replaces none.
+    /// Returns the changes to the file that the call replaces; `None` if there are none to show.
     fn replaced_lines(&self, cancel: &Cancel) -> Option<Vec<String>> {
         if self.tool.owner() != Owner::BuiltIn {
             return None;
@@ -248,13 +248,13 @@ impl Checked<'_> {
             ),
             Replaced::Unseen(why) => return Some(change::unseen(&why, &self.args)),
         };
-        // The first answer counts for the file that was shown first.
+        // Only the file that was shown first may be replaced.
         self.shown.get_or_init(|| shown);
         lines
     }
 }
 
-/// Whether this is the result of a call that did not run.
+/// Whether the result is of a call that did not run.
 pub(crate) fn was_not_run(result: &ToolResult) -> bool {
     result.is_error && result.content.starts_with(NOT_RUN)
 }
@@ -266,7 +266,7 @@ fn fail(text: String) -> ToolOutput {
     }
 }
 
-/// `args` with each text changed.
+/// Applies `change` to each string in `args`.
 fn change_texts(args: &Value, change: &dyn Fn(&str) -> String) -> Value {
     let inner = |value: &Value| change_texts(value, change);
     match args {

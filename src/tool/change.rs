@@ -1,13 +1,13 @@
-//! What a call of a file tool changes, as a person reads it.
+//! Changes that a call of a file tool makes, formatted for people.
 
 use serde_json::Value;
 
 use crate::text::{counted, size};
 
-/// The most lines that are shown of a file that is replaced.
+/// Maximum number of lines shown of a replaced file.
 const MOST_REPLACED: usize = 12;
 
-/// The lines that a call takes away, with `-` before them, and those that it adds, with `+`. None for a tool that changes no file.
+/// Returns the lines that a call removes, prefixed with `-`, and adds, prefixed with `+`. Empty for other tools.
 pub(super) fn lines(tool: &str, args: &Value) -> Vec<String> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
     let (old, new) = match tool {
@@ -19,7 +19,7 @@ pub(super) fn lines(tool: &str, args: &Value) -> Vec<String> {
     marked(&removed, &added)
 }
 
-/// The same for a call that replaces a file that holds `old`: at the most so many of its lines.
+/// Returns the changes of a call that replaces a file with the content `old`, of which up to [`MOST_REPLACED`] lines are shown.
 pub(super) fn replacing(old: &[u8], args: &Value) -> Vec<String> {
     let new = args.get("content").and_then(Value::as_str).unwrap_or("");
     let text = std::str::from_utf8(old).ok();
@@ -37,7 +37,7 @@ pub(super) fn replacing(old: &[u8], args: &Value) -> Vec<String> {
     marked(&removed, &added)
 }
 
-/// The same where that file cannot be shown.
+/// Returns the changes of a call that replaces a file which cannot be shown.
 pub(super) fn unseen(why: &str, args: &Value) -> Vec<String> {
     let new = args.get("content").and_then(Value::as_str).unwrap_or("");
     let removed = format!("[the file that is there, not shown: {why}]");
@@ -51,7 +51,7 @@ fn marked(removed: &[&str], added: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// The lines of each between those at the beginning and the end that are the same.
+/// Returns the lines of both texts without their common start and end.
 fn differing<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
     let old: Vec<&str> = old.lines().collect();
     let new: Vec<&str> = new.lines().collect();

@@ -1,4 +1,4 @@
-//! Tools that a client of the HTTP endpoint runs itself: a call of one ends the turn, and goes to the client.
+//! Tools that a client of the HTTP endpoint runs itself. A call ends the turn and is sent to the client.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use super::{Function, Owner, Risk, SUBAGENT, ToolOutput, ToolSpec};
 use crate::error::Error;
 use crate::message::ToolCall;
 
-/// The calls for the client, in the order in which the model made them.
+/// Calls for the client, in the order of the model.
 pub(crate) type ClientCalls = Arc<Mutex<Vec<ToolCall>>>;
 
-/// A tool of a client. `request` makes the ids of its calls unique in a conversation that only the client keeps.
+/// Makes a client's tool. `request` makes the ids of calls unique in a conversation that only the client stores.
 pub(crate) fn client_tool(
     name: String,
     description: String,

@@ -1,4 +1,4 @@
-//! The `cron` tool: a model adds, lists and changes scheduled jobs. The parent process stores them, outside the workspace.
+//! The `cron` tool: a model adds, lists and changes scheduled jobs, which the parent process stores outside the workspace.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,10 +11,10 @@ use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
 use crate::text::one_line;
 
-/// The most jobs that a model may make, as nobody watches it.
+/// Maximum number of jobs while a model adds them, because it is unsupervised.
 const MAX_JOBS: usize = 100;
 
-/// `cron`. Only where commands run unasked does it take the parameter `if`, a command that decides whether the message comes.
+/// Makes `cron`. With `may_check`, it has the parameter `if`, a command that decides whether the message is sent.
 pub(crate) fn cron_tool(workshop: &Arc<Workshop>, may_check: bool) -> Function {
     let check = if may_check {
         r#""if":{"type":"string","description":"Command; no output, no message"},"#
@@ -55,7 +55,7 @@ pub(crate) fn cron_tool(workshop: &Arc<Workshop>, may_check: bool) -> Function {
 fn change(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String> {
     let (action, id) = (text(args, "action"), text(args, "job_id"));
     if turn.origin.channel == JOB && action != "list" {
-        // Jobs that add jobs might never stop.
+        // A job that adds jobs might never stop.
         return Err(Error::failed(
             "a job cannot change jobs: tell your user what should be done",
         ));
@@ -70,7 +70,7 @@ fn change(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<Str
         }
         "remove" => ("removed", jobs.remove(id)?),
         "enable" => ("enabled", jobs.set_enabled(id, true, now)?),
-        // The schema admits no other action.
+        // The schema allows only these actions.
         _ => ("disabled", jobs.set_enabled(id, false, now)?),
     };
     Ok(format!("{done} the job {}", job.id()))
@@ -92,7 +92,7 @@ fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String
             ));
         }
     };
-    // The answer goes to the chat that asked for the job.
+    // The answer is sent to the chat that created the job.
     let to = match turn.origin.channel.as_str() {
         TELEGRAM => format!("{TELEGRAM}:{}", turn.origin.chat),
         _ => String::new(),

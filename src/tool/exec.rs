@@ -16,13 +16,12 @@ use crate::text::{clip, one_line, size};
 use crate::worker::protocol::{ExecJob, Termination};
 use crate::worker::{CommandOutput, Dropped, MAX_LINE};
 
-/// The longest timeout that a call may ask for, in seconds.
+/// Maximum timeout of a call, in seconds.
 const MAX_TIMEOUT: u64 = 600;
-/// The most bytes of the beginning, and of the end, of an output whose middle is missing.
+/// Maximum size of each part of an output whose middle is missing, in bytes.
 const MAX_PART: usize = 500 << 10;
-/// A longer line is cut between words.
+/// Line length from which output is cut between words, in bytes.
 const LONG_LINE: usize = 64 << 10;
-/// The name of the tool.
 pub(crate) const EXEC: &str = "exec";
 
 #[derive(Deserialize)]
@@ -32,7 +31,7 @@ struct Args {
     timeout: Option<u64>,
 }
 
-/// `exec`, whose description says what the settings decide.
+/// Makes `exec`, with a description that depends on the settings.
 pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
     let mut spec = ToolSpec::built_in(
         EXEC,
@@ -64,7 +63,7 @@ pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
     workshop.tool(spec, &["command", "working_dir"], run)
 }
 
-/// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.
+/// Returns the environment variables of all commands: those of the local time zone and of `tools.exec.pass_env`.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = ["TZ", "TZDIR"]
         .into_iter()
@@ -94,7 +93,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutp
     Ok(describe(&output, timeout_secs))
 }
 
-/// How a command ended, unless it succeeded.
+/// Describes how a command ended; `None` if it succeeded.
 pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
     match end {
         Termination::Code(0) => None,
@@ -107,7 +106,7 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
     }
 }
 
-/// The output, and how the command ended: first if the output comes in pages, last and only if it failed otherwise.
+/// Formats the output and how the command ended: first if there are several pages, otherwise last and only after a failure.
 fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     let mut text = output(&done.printed, done.dropped);
     let note = ending(done.end, timeout_secs);
@@ -130,7 +129,7 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     }
 }
 
-/// The output as a terminal shows it, without its middle if it is too long.
+/// Returns the output as a terminal shows it, without its middle if it is too long.
 fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
     let as_shown = |part: &[u8]| {
         String::from_utf8_lossy(part)
@@ -141,7 +140,7 @@ fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
     };
     let Some(Dropped { at, bytes }) = dropped else {
         let text = as_shown(printed);
-        // What is no text grows.
+        // Binary output grows when it is decoded.
         return if text.len() <= 2 * MAX_PART {
             text
         } else {
@@ -152,8 +151,8 @@ fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
     without_middle(&as_shown(head), &as_shown(tail), bytes)
 }
 
-/// The beginning of one text and the end of another, each cut after a line, or between words of a long one: half of a secret
-/// would not be known as one. `dropped` bytes of the output were between the two.
+/// Joins the start of `head` and the end of `tail`, cut after a line, or between words of a long line, because redaction would
+/// miss half of a secret. `dropped` bytes of the output were between them.
 fn without_middle(head: &str, tail: &str, dropped: u64) -> String {
     let start = clip(head, MAX_PART);
     let line_end = start.rfind('\n').filter(|at| start.len() - at <= LONG_LINE);
@@ -174,7 +173,7 @@ fn without_middle(head: &str, tail: &str, dropped: u64) -> String {
     )
 }
 
-/// A line without what a terminal overwrites, and without colours and titles.
+/// Removes overwritten text, colours and titles from a line.
 fn line_shown(line: &str) -> String {
     let line = line.trim_end_matches('\r');
     let mut rest = line.rsplit('\r').next().unwrap_or_default();
@@ -182,9 +181,9 @@ fn line_shown(line: &str) -> String {
     while let Some((before, sequence)) = rest.split_once('\u{1b}') {
         shown.push_str(before);
         rest = match sequence.as_bytes().first() {
-            // Parameters and a letter.
+            // Skips parameters and a letter.
             Some(b'[') => after(&sequence[1..], ' '..='?', '@'..='~'),
-            // A title ends with a bell, or with another sequence.
+            // A title ends with a bell or another sequence.
             Some(b']') => sequence.find(['\u{7}', '\u{1b}']).map_or("", |at| {
                 let end = &sequence[at..];
                 end.strip_prefix("\u{1b}\\")
@@ -197,7 +196,7 @@ fn line_shown(line: &str) -> String {
     shown + rest
 }
 
-/// What follows characters of one range and one of another.
+/// Skips characters of the range `some`, and one of the range `last`.
 fn after(text: &str, some: RangeInclusive<char>, last: RangeInclusive<char>) -> &str {
     let rest = text.trim_start_matches(|c| some.contains(&c));
     rest.strip_prefix(|c| last.contains(&c)).unwrap_or(rest)
@@ -277,7 +276,7 @@ mod tests {
             head.len()
         );
         assert_eq!(ends("sk-half-of-a-key", 7), (String::new(), String::new()));
-        // What is no text takes three times as much.
+        // Each invalid byte becomes three bytes.
         let grown = output(
             &[b"first\n", &vec![0xff; 1 << 20][..], b"\nERROR: why\n"].concat(),
             None,

@@ -1,5 +1,5 @@
-//! The tools that work on files. Each is one job for the workers, and the arguments of a call are the fields of that job.
-//! All of them come from the model; a tool that needs a setting is a file of its own.
+//! Tools that work on files. Each is a job for the workers, and the arguments of a call are the fields of that job. All
+//! arguments come from the model, so tools that need settings have separate files.
 
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::usage::Budget;
 use crate::worker::protocol::{FileJob, Header, Reply};
 use crate::worker::{PdfText, Workers};
 
-/// The most bytes of a PDF's text in one result: what stays one page of it.
+/// Maximum size of a PDF's text in one result, in bytes: less than a page.
 const MAX_PDF_TEXT: usize = 28_000;
 
-/// The arguments that summaries show.
+/// Arguments shown in summaries.
 const SHOWN: &[&str] = &["pattern", "path"];
 
-/// The prompt says what paths are relative to.
+/// The prompt explains that paths are relative to the workspace.
 static SPECS: [ToolSpec; 6] = [
     ToolSpec::built_in(
         "list_dir",
@@ -90,7 +90,7 @@ static SPECS: [ToolSpec; 6] = [
     ),
 ];
 
-/// The tools for files, each of which runs the job of its name.
+/// Makes the file tools, each of which runs the job of its name.
 pub(crate) fn file_tools(workshop: &Arc<Workshop>) -> Vec<Function> {
     SPECS.iter().map(|spec| file_tool(workshop, spec)).collect()
 }
@@ -109,7 +109,7 @@ fn file_tool(workshop: &Arc<Workshop>, spec: &ToolSpec) -> Function {
     }))
 }
 
-/// Transcribes a recording.
+/// Function that transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
 
 fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
@@ -161,7 +161,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
     }
 }
 
-/// Does a job that changes a file, and keeps what the file was for `/undo`.
+/// Does a job that changes a file, and stores the previous version for `/undo`.
 pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -> Result<Reply> {
     let path = job.path().to_owned();
     let Some(versions) = turn.budget.versions() else {
@@ -198,7 +198,7 @@ fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
     }
 }
 
-/// An image that a call read, which a request carries behind the results.
+/// Returns an image that a call read; requests carry it after the results.
 fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
     let image =
         Media::image(file).ok_or_else(|| Error::failed("the file is no longer an image"))?;
@@ -215,7 +215,7 @@ fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
     })
 }
 
-/// The transcript of a recording, which is data and not instructions.
+/// Returns the transcript of a recording, fenced as data.
 fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutput> {
     let name = one_line(path, 200);
     let Some(transcribe) = &workshop.transcribe else {
@@ -240,7 +240,7 @@ fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutp
     )))
 }
 
-/// Whether a file came from outside: other people's words, which the agent reads and does not edit.
+/// Whether a file came from outside, so that the agent may read but not edit it.
 fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
     let path = Path::new(path);
     let below = path
@@ -248,7 +248,7 @@ fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
         .or_else(|_| path.strip_prefix(&workspace.real))
         .unwrap_or(path);
     let mut parts = below.components().filter(|part| *part != Component::CurDir);
-    // A path with `..` may lead there.
+    // A path with `..` may lead into the inbox.
     let is_winding = parts.clone().any(|part| part == Component::ParentDir);
     is_winding || parts.next() == Some(Component::Normal("inbox".as_ref()))
 }
@@ -278,7 +278,7 @@ mod tests {
                 .keys()
                 .map(String::as_str)
                 .collect();
-            // What the job makes of it is all that was given: no argument is told to the model and then ignored.
+            // The job has exactly the given arguments, so none is offered to the model and then ignored.
             let job: FileJob = serde_json::from_value(fields(&all)).unwrap();
             assert_eq!(serde_json::to_value(job).unwrap(), fields(&all));
             let required: Vec<&str> = schema["required"]

@@ -33,7 +33,7 @@ pub(super) type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send 
 pub struct Function {
     pub(super) spec: ToolSpec,
     owner: Owner,
-    /// The arguments that a summary shows; empty: all of them.
+    /// Arguments shown in summaries; empty for all.
     shown: &'static [&'static str],
     always_parallel: bool,
     is_safe: fn(&Value) -> bool,
@@ -44,8 +44,8 @@ pub struct Function {
 
 impl Function {
     /// Makes a tool with this name, description and JSON Schema of its arguments, which must be an object. `run` gets the
-    /// arguments as its own type, or as a [`serde_json::Value`], and returns a text or a [`ToolOutput`]. Its errors are shown to
-    /// the model. Its risk is [`Risk::Writes`]: calls run one after the other. [`ToolSpec::schema`] says what is checked.
+    /// arguments as its own type, or as a [`serde_json::Value`], and returns a text or a [`ToolOutput`]. Its errors are shown
+    /// to the model. Its risk is [`Risk::Writes`], so calls run one at a time. [`ToolSpec::schema`] lists the checks.
     pub fn new<A: DeserializeOwned, O: Into<ToolOutput>>(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
@@ -64,7 +64,7 @@ impl Function {
         })
     }
 
-    /// Sets what calls may do to the world; calls of a safe tool run in parallel.
+    /// Sets the risk of calls. Calls of a safe tool run in parallel.
     pub fn risk(mut self, risk: Risk) -> Self {
         self.spec.risk = risk;
         self
@@ -87,19 +87,19 @@ impl Function {
         }
     }
 
-    /// Makes calls run in parallel whatever their risk.
+    /// Allows calls to run in parallel, independent of their risk.
     pub(super) fn parallel(mut self) -> Self {
         self.always_parallel = true;
         self
     }
 
-    /// Makes calls with such arguments safe.
+    /// Makes calls with some arguments safe.
     pub(super) fn safe_if(mut self, is_safe: fn(&Value) -> bool) -> Self {
         self.is_safe = is_safe;
         self
     }
 
-    /// Reads the file that a call would replace.
+    /// Sets a function that reads the file which a call would replace.
     pub(super) fn replacing(mut self, replaces: Box<Replaces>) -> Self {
         self.replaces = Some(replaces);
         self

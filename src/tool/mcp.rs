@@ -1,4 +1,4 @@
-//! The tools of MCP servers: `NAME__TOOL` for the tool TOOL of the server NAME.
+//! Tools of MCP servers: `NAME__TOOL` for the tool TOOL of the server NAME.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::message::Media;
 use crate::redact::Redactor;
 use crate::text::{fenced, foreign};
 
-/// The tools of one server. `taken` holds the names of all tools so far.
+/// Makes the tools of a server. `taken` contains the names of all tools so far.
 pub(crate) fn mcp_tools(
     server: &Arc<Server>,
     tools: &[RemoteTool],
@@ -43,7 +43,7 @@ pub(crate) fn mcp_tools(
             match server.call(&remote, args, turn.cancel, &tell) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
-                // Most of it is what the server said.
+                // Most of the message comes from the server.
                 Err(e) => Ok(ToolOutput {
                     failed: true,
                     ..ToolOutput::text(foreign("error:", &e.message))
@@ -59,7 +59,7 @@ pub(crate) fn mcp_tools(
     tools.iter().map(tool).collect()
 }
 
-/// A name that providers accept and no other tool has.
+/// Returns a unique name that providers accept.
 fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
     let mut name = valid_name(&format!("{server}__{tool}"));
     let wanted: String = name.chars().take(MAX_NAME - 5).collect();
@@ -72,7 +72,7 @@ fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String 
     name
 }
 
-/// The result of a call: texts within a boundary that they cannot close, and media.
+/// Converts the result of a call: texts in a fence that they cannot close, and media.
 fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
     let mut output = ToolOutput {
         failed: result["isError"] == true,
@@ -127,7 +127,7 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
     output
 }
 
-/// An image, a recording or a PDF, known by its bytes.
+/// Decodes an image, a recording or a PDF, detected by its bytes.
 fn media(base64: &str) -> Option<Media> {
     STANDARD
         .decode(base64)

@@ -1,6 +1,6 @@
-//! Finds notes by what they mean: a model makes a vector of each passage, and vectors that point the same way mean the same.
+//! Finds notes by meaning: a model computes a vector for each passage, and similar meanings have similar directions.
 //!
-//! The vectors are kept under the checksum of their passage, so that only what changed is sent again.
+//! Vectors are stored by the checksum of their passage, so that only changed passages are sent again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,21 +18,21 @@ use crate::json::from_json;
 use crate::storage::{self, Durability, Lock};
 use crate::usage::Budget;
 
-/// Passages to show.
+/// Number of passages to show.
 const SHOWN: usize = 5;
-/// Texts of one request.
+/// Number of texts per request.
 const BATCH: usize = 64;
-/// How long to wait for another search.
+/// Time to wait for another search.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Makes a vector for each text, as many as there are.
+/// Function that computes a vector for each text.
 type Embed = dyn Fn(&[&str], &Cancel, &Budget) -> Result<Vec<Vec<f32>>> + Send + Sync;
 
 pub(crate) struct Meaning {
-    /// The model and where it is: vectors of different models do not compare.
+    /// Model and its address, because vectors of different models cannot be compared.
     pub model: String,
     pub embed: Box<Embed>,
-    /// The file that keeps the vectors, and its lock.
+    /// File with the vectors, and its lock.
     pub file: PathBuf,
     pub lock: PathBuf,
 }
@@ -40,12 +40,12 @@ pub(crate) struct Meaning {
 #[derive(Default, Deserialize, Serialize)]
 struct Vectors {
     model: String,
-    /// By the checksum of the passage.
+    /// Vectors in base64, keyed by the checksum of the passage.
     vectors: BTreeMap<String, String>,
 }
 
 impl Meaning {
-    /// The passages of notes that are nearest to a query.
+    /// Returns the passages of notes that are nearest to a query.
     pub(super) fn search(
         &self,
         passages: &[Passage],
@@ -67,7 +67,7 @@ impl Meaning {
         Ok(shown.map(|(_, passage)| show_passage(passage)).collect())
     }
 
-    /// The vector of each passage: the kept one, else a new one, which is kept.
+    /// Returns the vector of each passage. Computes and stores missing vectors.
     fn vectors_of(&self, passages: &[Passage], turn: &CallContext) -> Result<Vec<Vec<u8>>> {
         let texts: Vec<String> = passages
             .iter()
@@ -104,7 +104,7 @@ impl Meaning {
             known.vectors.extend(
                 rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))),
             );
-            // After each batch, so that a later failure loses nothing.
+            // Stores each batch, so that a later failure loses only its own.
             keep(&known)?;
         }
         let vector = |sum| {
@@ -118,7 +118,7 @@ impl Meaning {
     }
 }
 
-/// A vector in bytes, from 1 to 255 with 128 for zero: its length does not matter, only where it points.
+/// Converts a vector to bytes from 1 to 255, with 128 for zero. Only its direction matters, so its length is lost.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // from 1 to 255
 fn quantized(vector: &[f32]) -> Vec<u8> {
     let most = vector
@@ -130,7 +130,7 @@ fn quantized(vector: &[f32]) -> Vec<u8> {
         .collect()
 }
 
-/// The cosine of the angle between two vectors; 0 if they cannot be compared.
+/// Returns the cosine of the angle between two vectors; 0 if they cannot be compared.
 fn cosine(a: &[u8], b: &[u8]) -> f32 {
     let dot = |a: &[u8], b: &[u8]| {
         a.iter()

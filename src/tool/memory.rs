@@ -1,4 +1,4 @@
-//! The tool for what should outlast a conversation: notes outside the workspace, one file each. Each action is a job for files.
+//! The `memory` tool: notes that outlast a conversation, one file each, outside the workspace. Each action is a job for files.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::text::{clip, fenced, first_lines, one_line};
 use crate::worker::Workers;
 use crate::worker::protocol::FileJob;
 
-/// The note that is used when none is named.
+/// Default note.
 const MEMORY: &str = "MEMORY";
-/// The most bytes of a key: with a suffix it has to be a file name.
+/// Maximum length of a key, in bytes; with a suffix, it must be a valid file name.
 const MAX_KEY: usize = 120;
-/// The most passages that a search by words shows, and the bytes of each.
+/// Maximum number of passages shown by a search for words, and maximum size of each, in bytes.
 const MAX_FOUND: usize = 10;
 const MAX_SHOWN: usize = 600;
-/// The most characters of a line from a conversation.
+/// Maximum length of a line from a conversation, in characters.
 const MAX_LINE: usize = 300;
 
 const SPEC: ToolSpec = ToolSpec::built_in(
@@ -41,7 +41,7 @@ const SPEC: ToolSpec = ToolSpec::built_in(
     ),
 );
 
-/// The arguments of a call.
+/// Arguments of a call.
 #[derive(Deserialize)]
 struct Request {
     action: Action,
@@ -131,11 +131,11 @@ fn content(content: Option<String>) -> Result<String> {
     content.ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
 }
 
-/// What is appended to a note: a line, which has the time where the note is about a day.
+/// Formats an entry to append: a line, with the time if the note is about a day.
 fn entry(key: Option<&str>, content: &str, now: &str) -> String {
     match key.filter(|key| is_day(key)) {
         None => format!("{content}\n"),
-        // Hours and minutes; on another day with the date.
+        // Hours and minutes, with the date if it is another day.
         Some(day) => {
             let time = if now.starts_with(day) {
                 now.get(11..16)
@@ -147,7 +147,7 @@ fn entry(key: Option<&str>, content: &str, now: &str) -> String {
     }
 }
 
-/// The key as it appears in the file name. `now` gives the day for `today`.
+/// Returns the key as in the file name. `now` gives the day for `today`.
 fn checked_key(key: &str, now: &str) -> Result<String> {
     let key = key.strip_prefix("memory/").unwrap_or(key);
     let key = key.strip_suffix(".md").unwrap_or(key);
@@ -172,7 +172,7 @@ fn checked_key(key: &str, now: &str) -> Result<String> {
     )))
 }
 
-/// Whether a key is a date, `2026-11-22`.
+/// Whether a key is a date such as `2026-11-22`.
 fn is_day(key: &str) -> bool {
     let fits = |(at, b): (usize, u8)| {
         if matches!(at, 4 | 7) {
@@ -184,15 +184,15 @@ fn is_day(key: &str) -> bool {
     key.len() == 10 && key.bytes().enumerate().all(fits)
 }
 
-/// A part of a note: its key, the number of its first line, and its text.
+/// Passage of a note: its key, the number of its first line, and its text.
 pub(super) type Passage = (String, usize, String);
 
-/// The passage as a search shows it.
+/// Formats a passage for a search result.
 pub(super) fn show_passage((key, line, text): &Passage) -> String {
     format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))
 }
 
-/// Searches notes by words and, with a model for it, by meaning, and earlier conversations by words.
+/// Searches notes by words and, with an embedding model, by meaning, and earlier conversations by words.
 fn search(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<ToolOutput> {
     let words = words_of(query);
     if words.is_empty() {
@@ -213,7 +213,7 @@ fn search(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<ToolOu
     )))
 }
 
-/// What the notes say, the newest first.
+/// Reads all passages of the notes, newest note first.
 fn read_passages(workers: &Workers, cancel: &Cancel) -> Result<Vec<Passage>> {
     let reply = workers.call(FileJob::Passages, cancel)?;
     let lines = reply.into_text()?;
@@ -223,7 +223,7 @@ fn read_passages(workers: &Workers, cancel: &Cancel) -> Result<Vec<Passage>> {
         .collect())
 }
 
-/// The words of a query in lower case. Those of one or two ASCII letters are in every note: they count where there are no others.
+/// Returns the words of a query in lower case. Words of up to two bytes count only if there are no longer ones.
 fn words_of(query: &str) -> Vec<String> {
     let lower = query.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric());
@@ -237,7 +237,7 @@ fn words_of(query: &str) -> Vec<String> {
     words
 }
 
-/// The passages that contain any of the words, those with more of them first.
+/// Returns the passages with any of the words, those with the most words first.
 fn find_words(passages: &[Passage], words: &[String]) -> String {
     let count = |(key, _, text): &Passage| {
         let text = format!("{key}\n{text}").to_lowercase();
@@ -258,7 +258,7 @@ fn find_words(passages: &[Passage], words: &[String]) -> String {
     out
 }
 
-/// What was said of it in earlier conversations, fenced: others may have said it. Empty if nothing was.
+/// Returns matches in earlier conversations, fenced because others may have written them. Empty without matches.
 fn past_conversations(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<String> {
     let words: Vec<String> = query.split_whitespace().map(str::to_owned).collect();
     if turn.origin.channel == SUBAGENT {

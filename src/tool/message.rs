@@ -1,6 +1,6 @@
-//! The tool that sends a message to a chat while the turn goes on, with a file of the workspace if needed.
+//! The tool that sends a message to a chat during a turn, optionally with a file of the workspace.
 //!
-//! It posts to the outbox and no more: delivery and retries are not its concern.
+//! It only adds to the outbox, which delivers and retries.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::storage::{self, NewFile};
 use crate::text::one_line;
 use crate::worker::Workers;
 
-/// The most bytes of a file (Bot API, `sendDocument`).
+/// Maximum size of a file, in bytes (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// The most messages that may wait for one chat: a model that keeps sending what Telegram does not accept would fill the disk.
+/// Maximum number of messages queued for one chat. Otherwise a model that repeats undeliverable messages would fill the disk.
 const MAX_PENDING: usize = 20;
-/// The free space that copying a file must leave, in bytes.
+/// Free space that copying a file must leave, in bytes.
 const MIN_FREE: u64 = 64 << 20;
 
 /// Sends messages for models.
@@ -28,9 +28,9 @@ struct Sender<'a> {
     workers: &'a Workers,
     home: &'a Home,
     jobs: Jobs,
-    /// Who may talk to the bot; the first is the owner.
+    /// Users who may talk to the bot; the first is the owner.
     allowed: Vec<i64>,
-    /// Where heartbeats go, as `telegram:CHAT`; empty for the owner.
+    /// Destination of heartbeats, as `telegram:CHAT`; empty for the owner.
     heartbeat: &'a str,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn message_tool(workshop: &Arc<Workshop>) -> Function {
 }
 
 impl Sender<'_> {
-    /// The destination of a message, as `telegram:CHAT`.
+    /// Returns the destination of a message, as `telegram:CHAT`.
     fn destination(&self, chat_id: &str, origin: &Origin) -> Result<String> {
         if !chat_id.is_empty() {
             let to = format!("{TELEGRAM}:{}", chat_id.trim_start_matches("telegram:"));
@@ -97,8 +97,8 @@ impl Sender<'_> {
         Ok(format!("{TELEGRAM}:{chat}"))
     }
 
-    /// Whether somebody who may talk to the bot has this chat, or has written in this group: a model that was talked into
-    /// it must not write to others.
+    /// Whether the chat belongs to an allowed user, or is a group with a conversation. A manipulated model must not write to
+    /// other chats.
     fn is_known(&self, chat: &str) -> bool {
         let base = chat.split('_').next().unwrap_or_default();
         let has_session =
@@ -172,7 +172,7 @@ impl Sender<'_> {
                 item.to
             )));
         }
-        // Held until the item is posted, so that it is not cleaned up before.
+        // Protects the file from cleanup until the item is posted.
         let attached = if path.is_empty() {
             None
         } else {

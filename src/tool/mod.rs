@@ -1,9 +1,9 @@
-//! Tools: a [`Function`] with a name, a description and a schema, or a type of your own that implements [`Tool`]. A call gets
+//! Tools: a [`Function`] with a name, a description and a schema, or a custom type that implements [`Tool`]. A call gets
 //! arguments that fit the schema, and its [`CallContext`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
 //! [`crate::tools`].
 
-// The registry finds the tool of a call and checks its arguments (`registry`, `names`, `schema`); the call shows itself and runs
-// (`call`); long results come in pages (`pages`). The built-in tools share a `Workshop`. Every other file is a family of tools.
+// The registry finds the tool of a call and checks its arguments (`registry`, `names`, `schema`). The call formats itself and
+// runs (`call`). Long results are paged (`pages`). Built-in tools share a `Workshop`. Each other file is a family of tools.
 
 mod call;
 mod change;
@@ -47,22 +47,22 @@ use pages::Pages;
 pub use registry::Registry;
 pub(crate) use workshop::Workshop;
 
-/// What a tool may do to the world. It decides whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run
-/// at once and again.
+/// Possible effects of a tool. They decide whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run
+/// in parallel or may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Reads only, and only other calls change what it reads. Calls run in parallel; the same call is not run again while
-    /// nothing was changed, because the model has its result.
+    /// Only reads, and what it reads is changed only by other calls. Calls run in parallel. A repeated call runs only after a
+    /// change, because the model already has its result.
     Safe,
-    /// Changes files or sends something, or has another result each time: a clock, the state of a job. Calls run one after the
-    /// other; the same one runs at most three times until something new was done.
+    /// Changes files, sends something, or has varying results, such as a clock or the state of a job. Calls run one after the
+    /// other, and an identical call up to three times until something new was done.
     Writes,
     /// Runs programs.
     Runs,
 }
 
 impl Risk {
-    /// `safe`, `writes` or `runs`.
+    /// Returns `safe`, `writes` or `runs`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -72,7 +72,7 @@ impl Risk {
     }
 }
 
-/// Who made a tool, which decides how its calls are checked and whether they need approval.
+/// Owner of a tool, which decides how its calls are checked and whether they need approval.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -87,44 +87,44 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Whether the owner checks arguments that the schema does not name, and patterns.
+    /// Whether the owner checks patterns and undeclared arguments.
     pub(crate) fn checks_arguments(self) -> bool {
         matches!(self, Self::Server | Self::Client)
     }
 }
 
-/// The file at the path that a call would write.
+/// State of the file that a call would replace.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Replaced {
-    /// There is none.
+    /// The file is missing.
     Absent,
-    /// Its content.
+    /// Content of the file.
     Content(Vec<u8>),
-    /// Why it cannot be shown.
+    /// Reason why the file cannot be shown.
     Unseen(String),
 }
 
 /// Describes a tool to the model and to people.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
-    /// As providers accept it: letters, digits, `_` and `-`, at most 64.
+    /// Name that providers accept: letters, digits, `_` and `-`, up to 64 characters.
     pub name: Cow<'static, str>,
-    /// The first sentence is also shown alone.
+    /// Description, whose first sentence is also shown alone.
     pub description: Cow<'static, str>,
-    /// JSON Schema of the arguments, an object, as JSON. Requests carry it as strict hosts take it: what is of the wrong kind
-    /// is left out, and an empty `properties` or `items` is added where one is missing.
+    /// JSON Schema of the arguments, which must be an object. Requests carry it in a form that strict hosts accept: values of
+    /// the wrong kind are left out, and missing `properties` or `items` are added empty.
     ///
-    /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
-    /// `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool checks what other keywords say, and a pattern
-    /// that is broken or looks around. Obvious mistakes are corrected: `"12"` becomes 12 for an integer, `"true"`
-    /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out. An argument that the schema does not name is
-    /// refused, but for a comment such as `reason`, and nothing is run.
+    /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`,
+    /// `maximum`, `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool must check other keywords, and
+    /// patterns that are invalid or look around. Obvious mistakes are corrected: `"12"` becomes 12 for an integer, `"true"`
+    /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out. Undeclared arguments are refused before the
+    /// tool runs, except for comments such as `reason`.
     pub schema: Cow<'static, str>,
-    /// What its calls may do to the world.
+    /// Possible effects of its calls.
     pub risk: Risk,
-    /// Where the tool comes from, for people: the name of your program, for example. bantam's own tools have `built in`, and MCP
-    /// tools the name of their server.
+    /// Origin of the tool, for people, such as the name of your program. It is `built in` for bantam's tools, and the name of
+    /// the server for MCP tools.
     pub source: Cow<'static, str>,
 }
 
@@ -144,7 +144,7 @@ impl ToolSpec {
         }
     }
 
-    /// The first sentence of the description.
+    /// Returns the first sentence of the description.
     pub(crate) fn purpose(&self) -> &str {
         let first = self
             .description
@@ -154,19 +154,19 @@ impl ToolSpec {
     }
 }
 
-/// What a tool returns to the model.
+/// Result of a tool for the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOutput {
-    /// What the model reads.
+    /// Text of the result.
     pub text: String,
-    /// The call ran, but what it did failed: a command's exit code, for example.
+    /// Whether the action failed although the call ran, such as a command with a nonzero exit code.
     pub failed: bool,
-    /// Images that the model sees with it.
+    /// Images that go with the text.
     pub images: Vec<Media>,
 }
 
 impl ToolOutput {
-    /// A success.
+    /// Returns a successful result.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -181,79 +181,79 @@ impl<T: Into<String>> From<T> for ToolOutput {
     }
 }
 
-/// The channel of subagents.
+/// Channel of subagents.
 pub(crate) const SUBAGENT: &str = "subagent";
 
-/// The turn that a call belongs to.
+/// Turn that a call belongs to.
 pub struct CallContext<'a> {
-    /// The channel and the chat of the conversation.
+    /// Channel and chat of the conversation.
     pub origin: &'a Origin,
-    /// What the embedding program attached to the turn.
+    /// Metadata that the embedding program attached to the turn.
     pub metadata: &'a BTreeMap<String, String>,
-    /// Tells when the turn is stopped or out of time.
+    /// Reports when the turn is stopped or out of time.
     pub cancel: &'a Cancel,
-    /// The named values of the conversation.
+    /// Named values of the conversation.
     pub values: &'a Values,
-    /// What the user wrote in the conversation: secrets in it are shown in results.
+    /// Text that the user wrote in the conversation; secrets in it are shown in results.
     pub(crate) said: &'a str,
-    /// Pays for requests that a tool makes to models, and has the versions of files before the turn.
+    /// Budget for a tool's own model requests, and the versions of files before the turn.
     pub(crate) budget: &'a Budget,
-    /// The long results of this turn.
+    /// Long results of this turn.
     pub(crate) pages: &'a Pages,
-    /// Shows something to the user.
+    /// Shows an event to the user.
     pub events: &'a (dyn Fn(Event) + Sync),
-    /// Runs a subagent and waits for it: how a tool reaches the agent without depending on it. Errors are worded for the model.
+    /// Runs a subagent and waits for it, so that tools need no access to the agent. Errors are worded for the model.
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
-    /// The same in the background: the result arrives as a message.
+    /// Starts a subagent in the background; its result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
-    /// Set by a call that somebody else answers: the turn ends when the calls of this reply have run.
+    /// Set by a call that is answered elsewhere. The turn then ends after the calls of this reply.
     pub(crate) is_handed_over: &'a AtomicBool,
 }
 
-/// The task of a subagent.
+/// Task of a subagent.
 pub struct Task {
-    /// Its name where its tool calls and its report are shown.
+    /// Name shown with its tool calls and its report.
     pub label: String,
-    /// Everything that the subagent is told.
+    /// Full instructions of the subagent.
     pub text: String,
 }
 
-/// Tools that subagents do not have: each answers to its caller alone and starts no others.
+/// Tools unavailable to subagents, which answer only their caller and cannot start others.
 pub(crate) const NOT_FOR_SUBAGENTS: [&str; 3] = ["subagent", "message", "cron"];
 
-/// The channel of scheduled jobs.
+/// Channel of scheduled jobs.
 pub(crate) const JOB: &str = "cron";
 
-/// Tools that pass words on. What others write ends in files and forms, where a struck secret must not stand for itself.
+/// Tools that only pass text on. In other tools' arguments, a redaction mark would replace the secret in files and forms.
 const PASSES_WORDS_ON: [&str; 3] = ["message", "subagent", "cron"];
 
-/// Something that the model can call. It keeps no state between turns: the turn is an argument.
+/// An action that the model can call. It keeps no state between turns, because the turn is an argument.
 pub trait Tool: Send + Sync {
     /// Describes the tool to the model and to people.
     fn spec(&self) -> &ToolSpec;
 
-    /// The risk of a call with these arguments: that of the tool, or less.
+    /// Returns the risk of a call with these arguments, up to the tool's risk.
     fn risk(&self, _args: &Value) -> Risk {
         self.spec().risk
     }
 
-    /// Whether such a call may run in parallel with others for which this holds. Default: if it is safe.
+    /// Whether the call may run in parallel with other parallel calls. Default: if it is safe.
     fn is_parallel(&self, args: &Value) -> bool {
         self.risk(args) == Risk::Safe
     }
 
-    /// Who made the tool.
+    /// Returns the owner of the tool.
     #[doc(hidden)]
     fn owner(&self) -> Owner {
         Owner::Program
     }
 
-    /// One line for a person: what this call is about to do. `args` contains no secrets. Default: the arguments as JSON.
+    /// Summarizes the planned call in one line for a person. `args` is free of secrets. Default: the arguments as JSON.
     fn summary(&self, args: &Value) -> String {
         one_line(&args.to_string(), 80)
     }
 
-    /// The file that a call of a built-in tool would replace, for a person who is asked about the call.
+    /// Returns the file that a call of a built-in tool would replace, to show it to an approver.
     #[doc(hidden)]
     fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Replaced> {
         None
@@ -262,16 +262,16 @@ pub trait Tool: Send + Sync {
     /// Runs a call whose arguments match the schema.
     ///
     /// # Errors
-    /// Worded for the model: what went wrong and, where it helps, what to do instead.
+    /// Errors are worded for the model: the problem and, if helpful, an alternative.
     fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput>;
 }
 
-/// A string argument; `""` where it is absent.
+/// Returns a string argument; `""` if it is absent.
 fn text<'a>(args: &'a Value, name: &str) -> &'a str {
     args.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The arguments as a type of the tool's.
+/// Converts the arguments to a tool's type.
 fn arguments<T: DeserializeOwned>(args: &Value) -> Result<T> {
     T::deserialize(args).map_err(|e| Error::failed(format!("invalid arguments: {e}")))
 }

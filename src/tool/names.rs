@@ -1,11 +1,11 @@
-//! Names that models know from other programs, of tools and of arguments. A call does what its arguments say, or nothing.
+//! Names of tools and arguments that models know from other programs. A call is executed with all of its arguments or refused.
 
 use serde_json::{Map, Value};
 
 use super::{Owner, Registry};
 use crate::text::one_line;
 
-/// Tools, and what they are called elsewhere. docs/coming-from.md has the same table.
+/// Tools, and their names in other programs. docs/coming-from.md has the same table.
 pub(crate) const TOOLS: [(&str, &[&str]); 13] = [
     (
         "exec",
@@ -99,7 +99,7 @@ pub(crate) const TOOLS: [(&str, &[&str]); 13] = [
     ("skill", &["use_skill", "load_skill"]),
 ];
 
-/// Arguments of built-in tools, and what they are called elsewhere.
+/// Arguments of built-in tools, and their names in other programs.
 const ARGUMENTS: [(&str, &[&str]); 24] = [
     (
         "path",
@@ -173,17 +173,17 @@ const ARGUMENTS: [(&str, &[&str]); 24] = [
     ("cron_expr", &["cron", "schedule", "expression"]),
     ("file", &["path", "file_path", "attachment"]),
 ];
-/// Likewise, of tools that schedule and send.
+/// Further arguments, of tools that schedule and send.
 const MORE_ARGUMENTS: [(&str, &[&str]); 3] = [
     ("at", &["time", "run_at"]),
     ("job_id", &["id"]),
     ("chat_id", &["chat", "to"]),
 ];
 
-/// Remarks on a call, which change nothing.
+/// Arguments that comment on a call without effect.
 const COMMENTS: [&str; 4] = ["description", "explanation", "reason", "justification"];
 
-/// What models write around the name of a tool: templates of chats, brackets, a number.
+/// Removes text that models write around a tool's name: chat templates, parentheses, a number.
 pub(crate) fn bare_name(name: &str) -> &str {
     let name = name.split("<|").next().unwrap_or_default();
     let name = name.trim().trim_end_matches("()");
@@ -193,7 +193,7 @@ pub(crate) fn bare_name(name: &str) -> &str {
     }
 }
 
-/// The tool that another program calls `name`.
+/// Returns the tool for a name from another program.
 pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let row = TOOLS
@@ -202,14 +202,14 @@ pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
     row.map(|(tool, _)| *tool)
 }
 
-/// What to say to a model that called a tool by a name of another program's.
+/// Suggests the equivalent tool to a model that used a name from another program.
 pub(crate) fn suggest(name: &str, registry: &Registry) -> Option<String> {
     let tool = known_elsewhere(name)?;
     let schema = registry.schema(tool)?;
     Some(format!("use {tool} {{{}}}", signature(&schema).join(", ")))
 }
 
-/// The arguments of a schema, those that may be left out with a question mark.
+/// Lists the arguments of a schema; optional ones have a question mark.
 fn signature(schema: &Value) -> Vec<String> {
     let required: Vec<&str> = schema["required"]
         .as_array()
@@ -234,10 +234,10 @@ fn signature(schema: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Names the arguments as the schema does. Returns the comments that are left out as well.
+/// Renames the arguments to the names of the schema. Also returns the omitted comments.
 ///
 /// # Errors
-/// An argument that the tool does not have, or two values for one, in a sentence for the model.
+/// Returns a sentence for the model about an unknown argument or two values for one.
 pub(crate) fn rename(
     tool: &str,
     given: Map<String, Value>,
@@ -292,7 +292,7 @@ pub(crate) fn rename(
     Ok((named, ignored))
 }
 
-/// Makes a command of a list of words.
+/// Joins a list of words to a command.
 fn join_words(args: &mut Map<String, Value>) {
     let Some(command) = args.get_mut("command") else {
         return;
@@ -311,7 +311,7 @@ fn is_alias(property: &str, name: &str) -> bool {
     rows.any(|(known, others)| *known == property && others.contains(&name.as_str()))
 }
 
-/// Whether two names differ in style only: `filePath`, `file-path` and `file_path`.
+/// Whether two names differ only in style: `filePath`, `file-path` and `file_path`.
 pub(super) fn has_same_letters(a: &str, b: &str) -> bool {
     fn letters(name: &str) -> impl Iterator<Item = u8> {
         let bytes = name.bytes().filter(u8::is_ascii_alphanumeric);
@@ -365,7 +365,7 @@ mod tests {
                 json!({"body": "x", "cwd": "y"}),
                 json!({"content": "x", "working_dir": "y"}),
             ),
-            // `directory` is the path or the working directory.
+            // `directory` means the path or the working directory.
             (
                 json!({"path": "a", "directory": "b"}),
                 json!({"path": "a", "working_dir": "b"}),

@@ -1,4 +1,4 @@
-//! Long results in pages: the first goes into the conversation, `read_more` gets the others until the turn ends.
+//! Long results in pages: the first is in the conversation, and `read_more` returns the others until the turn ends.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,27 +11,27 @@ use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::text::{clip, counted, fence_of, one_line, size};
 
-/// The most bytes of one result in the conversation, the page notice included.
+/// Maximum size of a result in the conversation, in bytes, including the page notice.
 pub(super) const MAX_RESULT: usize = 30_000;
-/// The most bytes of text on a page.
+/// Maximum size of the text on a page, in bytes.
 const PAGE: usize = MAX_RESULT - 300;
-/// The most bytes of one result. It may be another's, who chooses how long it is.
+/// Maximum size of a result, in bytes. Others may choose its length.
 const MAX_TEXT: usize = 1 << 20;
-/// What may be longer while secrets are looked for: one that is cut in half is not known as one.
+/// Extra bytes during redaction, because half of a secret is not recognized.
 const SLACK: usize = 64 << 10;
-/// The most bytes of a result before its secrets are removed.
+/// Maximum size of a result before redaction, in bytes.
 const MAX_RAW: usize = MAX_TEXT + SLACK;
-/// The most bytes kept for one turn. Beyond it the oldest results go; the newest always stays.
+/// Maximum size of the results retained for one turn, in bytes. The oldest are dropped first, the newest never.
 const MAX_KEPT: usize = 2 << 20;
 
-/// A result within bounds: `strike` removes its secrets.
+/// Limits the size of a result. `strike` removes its secrets.
 pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -> String {
     if text.len() <= MAX_TEXT {
         return strike(text);
     }
     let fence = fence_of(&text).to_owned();
     let raw = clip(&text, MAX_RAW);
-    // Between words, because half a secret is not recognized.
+    // Cuts between words, because half of a secret is not recognized.
     let end = raw.rfind(char::is_whitespace);
     text.truncate(end.filter(|end| *end > MAX_TEXT).unwrap_or(raw.len()));
     let mut text = strike(text);
@@ -44,16 +44,16 @@ pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -
     text
 }
 
-/// What the first page shows.
+/// Content of the first page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstPage {
     Beginning,
-    /// The beginning and the end; the other pages have what is between.
+    /// Start and end; the middle is on the other pages.
     Ends,
 }
 
 impl FirstPage {
-    /// A command says at the end why it failed.
+    /// Commands report failures at the end of their output.
     pub(crate) fn of_tool(name: &str) -> Self {
         if name == EXEC {
             Self::Ends
@@ -63,21 +63,20 @@ impl FirstPage {
     }
 }
 
-/// A long result.
 struct Long {
     id: String,
     text: String,
     first: FirstPage,
 }
 
-/// The long results of one turn.
+/// Long results of one turn.
 #[derive(Default)]
 pub(crate) struct Pages {
     results: Mutex<VecDeque<Long>>,
 }
 
 impl Pages {
-    /// What goes into the conversation: all of `text`, or its first page, with the rest kept under `id`.
+    /// Returns the text for the conversation: all of `text`, or its first page. Stores the rest under `id`.
     pub(crate) fn fold(&self, id: &str, text: String, first: FirstPage) -> String {
         if text.len() <= MAX_RESULT {
             return text;
@@ -111,7 +110,7 @@ impl Pages {
     }
 }
 
-/// A page with the line that says which it is; `number` counts from 1. Other people's words stay fenced on every page.
+/// Returns a page and its notice; `number` counts from 1. Foreign text is fenced on every page.
 fn page(long: &Long, number: usize) -> Result<String> {
     let Long { id, text, first } = long;
     let bytes = text.len();
@@ -152,7 +151,7 @@ fn page(long: &Long, number: usize) -> Result<String> {
     ))
 }
 
-/// The pages of `text`: each ends after a line, unless that would leave it less than half full.
+/// Splits `text` into pages that end after a line, unless that would leave them less than half full.
 fn pages(text: &str) -> Vec<Cow<'_, str>> {
     let (mut pages, mut rest) = (Vec::new(), text);
     while rest.len() > PAGE {
@@ -164,7 +163,7 @@ fn pages(text: &str) -> Vec<Cow<'_, str>> {
     pages
 }
 
-/// The same; the first page has the beginning and the end.
+/// Splits `text` into pages, of which the first has the start and the end.
 fn ends_first(text: &str) -> Vec<Cow<'_, str>> {
     let half = PAGE / 2 - 100;
     let (head, rest) = split_after_line(text, half);
@@ -185,17 +184,16 @@ fn ends_first(text: &str) -> Vec<Cow<'_, str>> {
     all
 }
 
-/// Splits `text` after a line, at most `most` bytes from its beginning, unless that is less than half of it.
+/// Splits `text` after a line, up to `most` bytes from the start; within a line if the part would be less than half of that.
 fn split_after_line(text: &str, most: usize) -> (&str, &str) {
     let full = clip(text, most);
     let line_end = full.rfind('\n').map(|at| at + 1);
     text.split_at(line_end.filter(|at| *at > most / 2).unwrap_or(full.len()))
 }
 
-/// The name of the tool that reads pages.
 pub(super) const READ_MORE: &str = "read_more";
 
-/// The tool that every agent with tools has.
+/// Makes the tool that every agent with tools has.
 pub(super) fn read_more_tool() -> Function {
     let spec = ToolSpec::built_in(
         READ_MORE,
@@ -252,7 +250,7 @@ mod tests {
         assert!(cut.contains("[secret removed]") && !cut.contains("sk-k"));
     }
 
-    /// The pages of `text` without the lines that say which they are.
+    /// Returns the pages of `text` without their notices.
     fn read(text: &str) -> Vec<String> {
         let pages = Pages::default();
         let first = pages.fold("r1", text.to_owned(), FirstPage::Beginning);
@@ -373,7 +371,7 @@ mod tests {
                 page.rsplit_once("[page ").unwrap().0.to_owned()
             };
             let middle: String = (2..=count.parse().unwrap()).map(middle).collect();
-            // A page ends with a line end.
+            // Every page ends with a line end.
             let joined = [head, &middle, tail].concat().replace('\n', "");
             assert_eq!(joined, text.replace('\n', ""));
             assert!(
@@ -394,7 +392,7 @@ mod tests {
         }
         assert!(pages.page("r0", 2).is_err());
         assert!(pages.page("r1", 2).is_ok() && pages.page(" r3", 2).is_ok());
-        // One that is larger than all there may be is still there for the model that has just asked for it.
+        // The newest result is retained, even if it exceeds the limit.
         assert!(
             pages
                 .fold("huge", "x".repeat(MAX_KEPT + 1), FirstPage::Beginning)

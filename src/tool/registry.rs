@@ -1,4 +1,4 @@
-//! The tools of an agent, by name: finds the one that a call means, and checks the call.
+//! Tools of an agent, by name: finds the tool of a call, and checks the call.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use crate::message::ToolCall;
 use crate::redact::{REMOVED, Redactor};
 use crate::text::{clip, foreign, nearest, not_found_near, one_line};
 
-/// The longest name that providers accept.
+/// Maximum length of a name, as limited by providers.
 pub(super) const MAX_NAME: usize = 64;
-/// How much of invalid arguments is quoted back to the model, in bytes.
+/// Maximum size of invalid arguments quoted to the model, in bytes.
 const MAX_QUOTED: usize = 500;
 
-/// The tools of an agent, by name. Clones share the tools.
+/// Tools of an agent, by name. Clones share the tools.
 #[derive(Clone, Default)]
 pub struct Registry {
     tools: BTreeMap<String, Arc<dyn Tool>>,
@@ -28,7 +28,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry without tools.
+    /// Makes an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,7 +36,7 @@ impl Registry {
     /// Adds a tool.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Usage`]: the name is taken or none that providers accept, or the schema does not describe an object.
+    /// Returns [`crate::ErrorKind::Usage`] if the name is taken or invalid, or the schema does not describe an object.
     pub fn add(&mut self, tool: impl Tool + 'static) -> Result<()> {
         self.insert(Arc::new(tool))
     }
@@ -44,7 +44,7 @@ impl Registry {
     /// Adds the tools of another registry.
     ///
     /// # Errors
-    /// Those of [`Registry::add`].
+    /// Returns the errors of [`Registry::add`].
     pub fn merge(&mut self, other: Self) -> Result<()> {
         other
             .tools
@@ -66,10 +66,10 @@ impl Registry {
         Ok(())
     }
 
-    /// The tools with these names. `read_more` stays with them.
+    /// Returns the tools with these names, and `read_more`.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Usage`]: no tool has one of the names.
+    /// Returns [`crate::ErrorKind::Usage`] for an unknown name.
     pub fn only(&self, names: &[impl AsRef<str>]) -> Result<Self> {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         if let Some(name) = names.iter().find(|name| !self.tools.contains_key(**name)) {
@@ -83,7 +83,7 @@ impl Registry {
         Ok(fewer)
     }
 
-    /// The tools without those of these names.
+    /// Returns all tools except those with these names.
     pub fn without(&self, names: &[&str]) -> Self {
         let mut fewer = self.clone();
         fewer
@@ -92,7 +92,7 @@ impl Registry {
         fewer
     }
 
-    /// The tools of an agent, whose results lose their secrets and come in pages, which `read_more` reads.
+    /// Prepares the tools of an agent: adds `read_more`, and redacts their results.
     pub(crate) fn for_agent(mut self, redactor: Redactor) -> Self {
         if !self.tools.is_empty() {
             let tool = Arc::new(read_more_tool());
@@ -102,13 +102,13 @@ impl Registry {
         self
     }
 
-    /// Descriptions of the tools, by name.
+    /// Returns the descriptions of the tools, sorted by name.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.values().map(|tool| tool.spec())
     }
 
-    /// The tools as requests declare them, with their schemas, in the same order in every request, so that prompt caches hit: the
-    /// built-in ones by name, then the others by name. A host that takes fewer loses the last ones.
+    /// Returns the tools for a request, with their schemas: built-in ones by name, then others by name. The order is stable for
+    /// prompt caches. Hosts with a lower limit lose the last ones.
     pub(crate) fn declared(&self) -> impl Iterator<Item = (&ToolSpec, Cow<'static, str>)> {
         let mut tools: Vec<&dyn Tool> = self.tools.values().map(AsRef::as_ref).collect();
         tools.sort_by_key(|tool| tool.owner() != Owner::BuiltIn);
@@ -117,8 +117,8 @@ impl Registry {
             .map(|tool| (tool.spec(), sent_schema(tool)))
     }
 
-    /// The tool that a model means: its name may come in another case or with the prefix of a namespace (`functions.exec`).
-    /// If that is none of these, or more than one, it is the name in a form that providers accept.
+    /// Resolves a tool's name in another case or with a namespace (`functions.exec`). If that matches no tool, or several,
+    /// returns the name in a form that providers accept.
     pub(crate) fn resolve(&self, name: &str) -> String {
         if self.tools.contains_key(name) {
             return name.to_owned();
@@ -145,7 +145,7 @@ impl Registry {
         self.tools.keys().cloned().collect::<Vec<_>>().join(", ")
     }
 
-    /// The schema of a tool.
+    /// Returns the schema of a tool.
     pub(crate) fn schema(&self, name: &str) -> Option<Value> {
         parse_json(self.tools.get(name)?.spec().schema.as_bytes()).ok()
     }
@@ -161,7 +161,7 @@ impl Registry {
         }
     }
 
-    /// Finds the tool and checks the arguments. Runs nothing.
+    /// Finds the tool and checks the arguments, without running the call.
     pub(crate) fn prepare<'a>(&'a self, call: &'a ToolCall) -> Call<'a> {
         Call {
             raw: call,
@@ -187,7 +187,7 @@ impl Registry {
                 (args, ignored) = (Value::Object(named), comments);
             }
         }
-        // What is wrong is said in words of the schema, which may be somebody else's.
+        // Errors quote the schema, which may come from outside.
         let args = schema::check(&schema, args, owner).map_err(|what| {
             if owner.checks_arguments() {
                 invalid(foreign("its schema says:", &what))
@@ -214,7 +214,7 @@ impl Registry {
     }
 }
 
-/// The schema of a tool in a request. Those of others are repaired, because hosts refuse a request for one odd schema.
+/// Returns the schema for a request. Foreign schemas are repaired, because hosts refuse a request for one odd schema.
 fn sent_schema(tool: &dyn Tool) -> Cow<'static, str> {
     let schema = &tool.spec().schema;
     if tool.owner() == Owner::BuiltIn {
@@ -224,7 +224,7 @@ fn sent_schema(tool: &dyn Tool) -> Cow<'static, str> {
     repair::repair(schema).to_string().into()
 }
 
-/// The arguments as a model wrote them: JSON, JSON in a string, or nothing.
+/// Parses a model's arguments: JSON, JSON in a string, or empty.
 fn parse_arguments(text: &str) -> Result<Value> {
     let json = if text.trim().is_empty() { "{}" } else { text };
     let args: Value = parse_json(json).map_err(|e| {
@@ -241,7 +241,7 @@ fn parse_arguments(text: &str) -> Result<Value> {
     })
 }
 
-/// Refuses a schema that does not describe arguments, which are an object.
+/// Refuses a schema that does not describe an object.
 fn check_schema(tool: &str, schema: &str) -> Result<()> {
     let schema: Value = parse_json(schema.as_bytes())
         .map_err(|_| Error::usage(format!("the schema of {tool} is not JSON")))?;
@@ -255,7 +255,7 @@ fn check_schema(tool: &str, schema: &str) -> Result<()> {
     )))
 }
 
-/// Whether a call would write the mark of a secret where it does not stand already.
+/// Whether a call would write a redaction mark that was not there before.
 fn writes_mark(name: &str, args: &Value) -> bool {
     let marks = |value: &Value| value.to_string().matches(REMOVED).count();
     match name {
@@ -264,7 +264,8 @@ fn writes_mark(name: &str, args: &Value) -> bool {
     }
 }
 
-/// A name in a form that providers accept. Models make up others, and a request that repeats one is refused for good.
+/// Converts a name to a form that providers accept, because models invent names, and a request that repeats an invalid one is
+/// always refused.
 pub(super) fn valid_name(name: &str) -> String {
     let valid = name.trim().chars().map(|c| {
         if c.is_ascii_alphanumeric() || "_-".contains(c) {
@@ -478,7 +479,7 @@ mod tests {
                 .view(Audience::Events)
                 .summary
         };
-        // It would be cut in the middle of the secret.
+        // The cut would be within the secret.
         let shown = summary(
             "echo",
             &json!({"text": format!("{}hunter2-hunter2", " x".repeat(30))}),

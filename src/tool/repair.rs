@@ -1,11 +1,11 @@
-//! Schemas of foreign tools in a form that every host takes.
+//! Converts foreign schemas to a form that every host accepts.
 
 use serde_json::{Map, Value};
 
 use super::schema::TYPES;
 
-/// A schema of a tool's arguments as every host takes it: some refuse a whole request for one tool with an odd one. The root is
-/// an object with `properties`, to which the arms of `anyOf`, `oneOf` and `allOf` add theirs; what is of the wrong kind goes.
+/// Repairs a schema of arguments, because some hosts refuse a whole request for one odd schema. The root becomes an object with
+/// `properties`, including those of `anyOf`, `oneOf` and `allOf`. Keywords with values of the wrong kind are removed.
 pub(super) fn repair(mut schema: Value) -> Value {
     let mut root = std::mem::take(&mut schema)
         .as_object_mut()
@@ -38,7 +38,7 @@ pub(super) fn repair(mut schema: Value) -> Value {
 
 /// Keywords whose value is a list of schemas.
 const ARMS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Keywords that hosts refuse for arguments as a whole.
+/// Keywords that hosts refuse in the root.
 const NOT_AT_ROOT: [&str; 6] = ["not", "enum", "const", "if", "then", "else"];
 
 fn repair_level(schema: &mut Value) {
@@ -85,7 +85,7 @@ fn repair_level(schema: &mut Value) {
     }
 }
 
-/// Whether a keyword has a value such as hosts take.
+/// Whether hosts accept the kind of a keyword's value.
 fn is_of_its_kind(keyword: &str, value: &Value) -> bool {
     let is_type = |kind: &Value| kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
     match keyword {
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// What strict hosts refuse in a schema of arguments, as their errors say it.
+    /// Returns why strict hosts refuse a schema, in the words of their errors.
     fn refused_by_strict_hosts(schema: &Value) -> Option<&'static str> {
         fn level(schema: &Value) -> Option<&'static str> {
             let Some(fields) = schema.as_object() else {

@@ -1,7 +1,8 @@
 //! Checks arguments against a tool's JSON Schema: corrects harmless mistakes, and describes the others in one sentence.
 //!
-//! Supported: `type` (one or a list), `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`,
-//! `maximum`, `pattern`, `minLength`, `maxLength`, `minItems`, `maxItems`. Other keywords are ignored: a server that uses them checks them itself.
+//! Supported: `type` (one or a list), `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
+//! `pattern`, `minLength`, `maxLength`, `minItems`, `maxItems`. Other keywords are ignored, because a server that uses them
+//! also checks them.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -10,18 +11,18 @@ use super::Owner;
 use crate::json::parse_json;
 use crate::text::{nearest, one_line};
 
-/// The sentence has to be short, and one error often causes others.
+/// Maximum number of errors in a sentence, because one error often causes others.
 const MAX_ERRORS: usize = 3;
 
-/// The arguments in the form that the schema asks for, or what is wrong with them.
+/// Returns the arguments in the form of the schema, or a description of the errors.
 ///
-/// Models write `"5"` for 5, one string where a list belongs, `null` for what they leave out, `oldText` for `old_text`, and
-/// objects as strings. All of that is unambiguous, so it is not worth another request.
+/// Models write `"5"` for 5, a string for a list, `null` for omitted values, `oldText` for `old_text`, and objects as strings.
+/// These are unambiguous, so they are corrected without another request.
 pub(super) fn check(schema: &Value, args: Value, owner: Owner) -> Result<Value, String> {
     checked(schema, args, "", owner)
 }
 
-/// `path` names the parameter, for example `edits[2].old_text`; it is empty for the arguments as a whole.
+/// Checks a value. `path` names the parameter, such as `edits[2].old_text`; it is empty for all arguments.
 fn checked(schema: &Value, value: Value, path: &str, owner: Owner) -> Result<Value, String> {
     let types = types(schema);
     let value = if types.is_empty() || types.iter().any(|kind| has_type(&value, kind)) {
@@ -42,7 +43,7 @@ fn checked(schema: &Value, value: Value, path: &str, owner: Owner) -> Result<Val
     }
 }
 
-/// The keywords that restrict a value of the right type. A choice in other letters becomes that choice.
+/// Checks the limits of a value of the right type. A choice in different case is corrected.
 fn constrained(schema: &Value, value: Value, path: &str, owner: Owner) -> Result<Value, String> {
     if let Some(choices) = schema
         .get("enum")
@@ -82,7 +83,7 @@ fn constrained(schema: &Value, value: Value, path: &str, owner: Owner) -> Result
     }
 }
 
-/// The keywords that restrict how long a text or a list is, and what a text looks like.
+/// Checks the length of a text or list, and the pattern of a text.
 fn sized(schema: &Value, value: &Value, path: &str, owner: Owner) -> Result<(), String> {
     let (length, least, most, unit) = match value {
         Value::String(text) => (text.chars().count(), "minLength", "maxLength", "characters"),
@@ -104,14 +105,14 @@ fn sized(schema: &Value, value: &Value, path: &str, owner: Owner) -> Result<(), 
             &format!("at most {most} {unit} long"),
         ));
     }
-    // A foreign pattern can take minutes with a long text, so the server checks it.
+    // The server checks its own patterns, because they could take minutes here.
     let is_own = !owner.checks_arguments();
     let pattern = schema.get("pattern").and_then(Value::as_str);
     let pattern = pattern.filter(|_| is_own);
     let (Some(pattern), Some(text)) = (pattern, value.as_str()) else {
         return Ok(());
     };
-    // A pattern that this engine does not support, for example with look-around, is left to the tool.
+    // Patterns that this engine does not support, such as look-around, are left to the tool.
     match Regex::new(pattern) {
         Ok(regex) if !regex.is_match(text) => Err(mismatch(
             path,
@@ -122,7 +123,7 @@ fn sized(schema: &Value, value: &Value, path: &str, owner: Owner) -> Result<(), 
     }
 }
 
-/// The types that a schema can name.
+/// Valid types of a schema.
 pub(super) const TYPES: [&str; 7] = [
     "object", "array", "string", "integer", "number", "boolean", "null",
 ];
@@ -162,7 +163,7 @@ fn object(
         .into_iter()
         .flatten()
         .filter_map(Value::as_str);
-    // A tool that has a default needs nothing, whatever its schema requires.
+    // A tool with a default needs no value, even if its schema requires one.
     let has_default = |name: &str| {
         properties
             .get(name)
@@ -213,7 +214,7 @@ fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     )
 }
 
-/// Takes the argument `name`, also from a key in another style (`filePath`, `File-Path`).
+/// Removes and returns the argument `name`, also from a key in another style (`filePath`, `File-Path`).
 fn take(
     given: &mut Map<String, Value>,
     name: &str,
@@ -229,7 +230,7 @@ fn take(
     given.remove(&key)
 }
 
-/// The types that a schema allows; none means any.
+/// Returns the types that a schema allows; empty for any.
 fn types(schema: &Value) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -247,14 +248,14 @@ fn has_type(value: &Value, kind: &str) -> bool {
         "array" => value.is_array(),
         "object" => value.is_object(),
         "null" => value.is_null(),
-        // Not a type of JSON: nothing to check.
+        // Types unknown to JSON are not checked.
         _ => true,
     }
 }
 
-/// What a value of the wrong type plainly stands for.
+/// Converts a value of the wrong type, if its meaning is clear.
 fn coerce(value: &Value, kind: &str, schema: &Value) -> Option<Value> {
-    // JSON in a string, which models write for every type but this one.
+    // Models write JSON in a string for every type except strings.
     let decoded = value.as_str().and_then(|text| parse_json(text.trim()).ok());
     match kind {
         "string" if value.is_number() || value.is_boolean() => Some(value.to_string().into()),
@@ -267,7 +268,7 @@ fn coerce(value: &Value, kind: &str, schema: &Value) -> Option<Value> {
             .map(Value::Bool),
         "integer" => match decoded.as_ref().unwrap_or(value) {
             number if has_type(number, kind) => Some(number.clone()),
-            // 5.0; a fraction does not parse.
+            // Accepts 5.0; a fraction does not parse.
             number => number
                 .as_f64()?
                 .to_string()
@@ -286,7 +287,7 @@ fn coerce(value: &Value, kind: &str, schema: &Value) -> Option<Value> {
     }
 }
 
-/// What a schema asks for, in words.
+/// Describes the expected type of a schema.
 fn expected(schema: &Value) -> String {
     let describe = |kind: &str| match kind {
         "array" => "a list".to_owned(),

@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
 use crate::text::one_line;
 
-/// The name of the tool that reads a skill.
 pub(crate) const READ_SKILL: &str = "skill";
 
 pub(crate) fn skill_tool(workshop: &Arc<Workshop>) -> Function {
@@ -23,7 +22,7 @@ pub(crate) fn skill_tool(workshop: &Arc<Workshop>) -> Function {
     })
 }
 
-/// The skill of that name, if models may use it.
+/// Finds a skill that models may use, by name.
 pub(super) fn find_skill(workshop: &Workshop, name: &str) -> Result<Skill> {
     let variables = workshop.config.tools.exec.pass_env.clone();
     let found = Skills::new(workshop.home.agent(), variables).all();

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::skills::Skill;
 use crate::text::one_line;
 
-/// The longest label of a task, in characters.
+/// Maximum length of a task's label, in characters.
 const MAX_LABEL: usize = 60;
 
 const SPEC: ToolSpec = ToolSpec::built_in(
@@ -33,7 +33,7 @@ pub(crate) fn subagent_tool(workshop: &Arc<Workshop>) -> Function {
     workshop.tool(SPEC, SHOWN, give).parallel()
 }
 
-/// The same where there is no home, and so no skill.
+/// Makes `subagent` for programs without a home, and thus without skills.
 pub(crate) fn subagent_tool_without_skills() -> Function {
     let no_skills = |_: &str| Err(Error::failed("there are no skills here"));
     Function::owned(Owner::BuiltIn, SPEC, SHOWN, move |args, turn| {

@@ -1,4 +1,4 @@
-//! The tool that does nothing: room for a model to think between its calls.
+//! A tool without effect that lets a model think between its calls.
 
 use super::{Function, Owner, Risk, ToolOutput, ToolSpec};
 

@@ -1,4 +1,4 @@
-//! The tools that reach the web: one fetches a page, one searches.
+//! The tools that access the web: one fetches a page, one searches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ssrf::AddressGuard;
 use crate::text::{fenced, foreign, foreign_line, size, whole_words};
 use crate::web::{self, Content, Page, Search, keys_in};
 
-/// The most results that a search may be asked for.
+/// Maximum number of search results per call.
 const MAX_RESULTS: u64 = 20;
 
 pub(crate) fn web_fetch_tool(workshop: &Arc<Workshop>) -> Function {
@@ -32,7 +32,7 @@ pub(crate) fn web_fetch_tool(workshop: &Arc<Workshop>) -> Function {
     workshop.tool(spec, &["url"], fetch)
 }
 
-/// A page is cut after `tools.web.fetch.max_chars` characters.
+/// Fetches a page, cut after `tools.web.fetch.max_chars` characters.
 fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let settings = &workshop.config.tools.web.fetch;
     let guard = AddressGuard::new(settings.allow_private);
@@ -68,7 +68,7 @@ fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOu
     Ok(describe(page, &more))
 }
 
-/// `more`: the pages of a PDF that are not here.
+/// Describes a page to the model. `more` names the remaining pages of a PDF.
 fn describe(page: Page, more: &str) -> ToolOutput {
     let mut output = ToolOutput {
         failed: !(200..300).contains(&page.status),
@@ -100,7 +100,7 @@ fn describe(page: Page, more: &str) -> ToolOutput {
             };
             foreign(&head, &theirs) + &cut
         }
-        // It has become a text.
+        // The PDF has been converted to text.
         Content::Pdf(_) => foreign(&head, &theirs),
         Content::Image(image) => {
             output.images.push(image);

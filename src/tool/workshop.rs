@@ -1,4 +1,4 @@
-//! What the built-in tools work with.
+//! Shared resources of the built-in tools.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::paths::Home;
 use crate::text::LocalTime;
 use crate::worker::Workers;
 
-/// What the built-in tools of an agent share. A call creates only what it needs, so tools that are not called cost nothing.
+/// Resources that the built-in tools of an agent share. Calls create what they need, so unused tools cost nothing.
 pub(crate) struct Workshop {
     pub home: Home,
     pub config: Arc<Config>,
     pub env: Env,
     pub workers: Arc<Workers>,
     pub local_time: LocalTime,
-    /// Transcribes recordings, if there is a model for it.
+    /// Transcribes recordings, if a model is configured for it.
     pub transcribe: Option<Arc<Transcribe>>,
-    /// Finds notes by their meaning, if there is a model for it.
+    /// Finds notes by meaning, if a model is configured for it.
     pub meaning: Option<Meaning>,
 }
 
 impl Workshop {
-    /// A built-in tool that works with this workshop. `shown` names the arguments that a summary of a call shows.
+    /// Makes a built-in tool that uses this workshop. `shown` lists the arguments shown in summaries.
     pub(super) fn tool(
         self: &Arc<Self>,
         spec: ToolSpec,
