@@ -1,4 +1,4 @@
-//! The configured Telegram bot: whether to run it, its token, its API.
+//! The configured Telegram bot: its settings, its token and its API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::telegram::deliver::Delivery;
 use crate::telegram::{CHANNEL, REFUSED_TOKEN, Settings};
 use crate::text::one_line;
 
-/// The bot, ready to be used.
+/// The configured bot.
 pub(crate) struct Bot {
-    /// As configured, but with the token itself where the file names a variable, a file or a command.
+    /// Settings, with the token resolved if the file names a variable, a file or a command.
     pub settings: config::Telegram,
     pub api: Arc<Api>,
 }
 
 impl Bot {
-    /// The bot that the gateway runs, if any. A token without `enabled`, for example in the environment, switches it on.
+    /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
     pub(super) fn of(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
         let settings = &loaded.config.channels.telegram;
         let is_wanted = settings.enabled.unwrap_or(!settings.token.is_empty());
@@ -59,8 +59,8 @@ impl Bot {
         Ok(Self { settings, api })
     }
 
-    /// Delivers to its chats from a command. `None` without a bot, which is an error when there is a chat `to` deliver to: it is
-    /// reported before the model is asked.
+    /// Makes the delivery of a command. `None` without a bot, which is an error if there is a chat `to` deliver to, so that it
+    /// is reported before the model is asked.
     pub(crate) fn delivery(
         home: &Home,
         config: &Config,
@@ -76,7 +76,7 @@ impl Bot {
     }
 
     /// # Errors
-    /// Telegram refuses the token. Without an answer from Telegram, nothing is known.
+    /// Returns an error if Telegram refuses the token. Other failures are ignored.
     pub(super) fn check_token(&self, cancel: &Cancel) -> Result<()> {
         match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
             Err(Failure::Unauthorized(why)) => Err(Error::new(
@@ -101,7 +101,7 @@ impl Bot {
         }
     }
 
-    /// What its user should know about `allow_from`.
+    /// Returns warnings about `allow_from`.
     pub(super) fn warnings(&self) -> Vec<String> {
         let (valid, invalid): (Vec<&String>, Vec<&String>) = self
             .settings
@@ -124,7 +124,7 @@ impl Bot {
         warnings
     }
 
-    /// The bot's numeric id, the first part of its token.
+    /// Returns the bot's numeric id, the first part of its token.
     pub(crate) fn id(&self) -> i64 {
         self.settings
             .token
@@ -136,7 +136,7 @@ impl Bot {
     }
 }
 
-/// The owner's chat with the bot that the gateway runs, if there is one.
+/// Returns the owner's chat with the bot that the gateway runs, if there is one.
 pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
     let bot = &loaded.config.channels.telegram;
     let owner = bot.ids().first().copied();
@@ -145,7 +145,7 @@ pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
         .map(|owner| format!("{CHANNEL}:{owner}"))
 }
 
-/// Whether the gateway runs the bot. A token without `enabled`, for example in the environment, counts as enabled.
+/// Whether the gateway may run the bot. Without `enabled`, a token enables it, such as one in the environment.
 pub(crate) fn is_enabled(loaded: &Loaded) -> bool {
     loaded.config.channels.telegram.enabled != Some(false)
 }

@@ -1,4 +1,4 @@
-//! The checks of jobs: a command in the sandbox decides whether a model is asked.
+//! Checks of jobs: a command in the sandbox decides whether the model is asked.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::text::one_line;
 use crate::tool::exec::{EXEC, ending, passed};
 use crate::worker::protocol::ExecJob;
 
-/// Runs the commands of checks as `exec` runs those of a model; a check that a model has made gets no network.
+/// Returns a function that runs checks like commands of `exec`. A check made by a model has no network.
 ///
 /// # Errors
-/// The configuration has no `exec`, or opens what must stay closed.
+/// Returns an error if `exec` is disabled, or the configuration opens a directory that must stay closed.
 pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
     let exec = &parts.config.tools.exec;
     if !exec.enabled {
@@ -69,7 +69,7 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
     }))
 }
 
-/// Whether the user is asked before each call of `exec`.
+/// Whether each call of `exec` needs the user's approval.
 pub(super) fn must_confirm_exec(config: &Config) -> bool {
     let names = config.tools.confirm.iter().map(String::as_str);
     names.into_iter().any(|name| matches!(name, EXEC | "runs"))

@@ -1,4 +1,4 @@
-//! Builds the agents of a home, and changes its conversations for the commands that people type.
+//! Builds the agents of a home, and changes its conversations for commands that users type.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,15 +19,15 @@ use crate::text::one_line;
 use crate::tool::was_not_run;
 use crate::worker::protocol::{FileJob, OldFile};
 
-/// The setting that names the workspace.
+/// Setting of the workspace.
 const WORKSPACE: &str = "agents.defaults.workspace";
-/// The setting that names the model.
+/// Setting of the model.
 pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
 
 pub(crate) struct AgentFactory {
     pub home: Home,
     pub env: Env,
-    /// The text of config.json.
+    /// Text of config.json.
     pub file: Option<String>,
     pub overrides: Vec<Override>,
     pub options: Options,
@@ -38,7 +38,7 @@ impl AgentFactory {
         Ok(Self::with_file(home, env, config::read(home)?))
     }
 
-    /// A factory with this text in place of config.json.
+    /// Makes a factory with this text instead of config.json.
     pub(crate) fn with_file(home: &Home, env: &Env, file: Option<String>) -> Self {
         Self {
             home: home.clone(),
@@ -49,7 +49,6 @@ impl AgentFactory {
         }
     }
 
-    /// The configuration.
     pub(crate) fn load(&self) -> Result<Loaded> {
         let overrides = self.overrides.clone();
         let file = self.file.as_deref();
@@ -62,7 +61,7 @@ impl AgentFactory {
         Ok(loaded)
     }
 
-    /// Leaves out directories of the settings that overlap the workspace of `--workspace`, which counts for this run.
+    /// Removes configured directories that overlap the workspace of `--workspace`, which takes precedence in this run.
     fn let_workspace_win(&self, config: &mut Arc<Config>) {
         let is_typed = |set: &Override| set.path.join(".") == WORKSPACE;
         let Some(typed) = self.overrides.iter().find(|set| is_typed(set)) else {
@@ -80,7 +79,7 @@ impl AgentFactory {
         tools.write_paths.retain(is_apart);
     }
 
-    /// This home and environment, with a configuration that [`AgentFactory::load`] has made.
+    /// Combines this home and environment with a configuration from [`AgentFactory::load`].
     pub(crate) fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
         Parts {
             home: &self.home,
@@ -89,7 +88,7 @@ impl AgentFactory {
         }
     }
 
-    /// Builds an agent for all conversations. Writes nothing, and opens no model.
+    /// Builds an agent for all conversations, without writing files or contacting models.
     pub(crate) fn build(&self, config: &Arc<Config>) -> Result<Ready> {
         let (parts, options) = (self.parts(config), &self.options);
         let workers = Arc::new(workers(parts)?);
@@ -109,7 +108,7 @@ impl AgentFactory {
         })
     }
 
-    /// Whether a flag or the environment names the model of every conversation.
+    /// Whether a flag or the environment sets the model of every conversation.
     pub(crate) fn is_model_fixed(&self) -> bool {
         let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
         variable.is_some_and(|name| !name.is_empty())
@@ -126,7 +125,7 @@ impl AgentFactory {
         }
     }
 
-    /// Waits for a turn that is running.
+    /// Opens a conversation, after its running turn has ended.
     fn open(&self, session: &str) -> Result<OpenSession> {
         OpenSession::open(&self.store(), session, &Cancel::new(None), &|| ())
     }
@@ -135,16 +134,16 @@ impl AgentFactory {
         Ok(question(&Session::peek(&*self.store(), session)?))
     }
 
-    /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed. `None`
-    /// if there is none, or if it was the question before it that was taken back last.
+    /// Undoes the last question of a conversation and everything after it, and restores the files that its file tools changed.
+    /// `None` without a question, or if the last change was an undo.
     pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
-        // Locked to the end: a turn that came in between would be taken back in its place.
+        // Remains locked to the end, because otherwise a new turn could be undone instead.
         let mut open = self.open(session)?;
         let question = match question(&open.session) {
             Some(question) if !open.is_undone() => question,
             _ => return Ok(None),
         };
-        // In memory nothing is kept.
+        // Versions of files are stored only on disk.
         let files = match self.options.memory {
             Some(_) => Vec::new(),
             None => self.put_back(&Versions::of(self.home.undo(session), open.asked_at()))?,
@@ -159,7 +158,7 @@ impl AgentFactory {
         }))
     }
 
-    /// Makes files what they were before a turn, and tells what became of each.
+    /// Restores files to their state before a turn, and returns the outcome for each.
     fn put_back(&self, versions: &Versions) -> Result<Vec<(String, Result<PutBack, String>)>> {
         let changed = versions.read()?;
         if changed.is_empty() {
@@ -195,7 +194,7 @@ impl AgentFactory {
         Ok(changed.into_iter().rev().map(put_back).collect())
     }
 
-    /// Takes back the last question of a conversation with all that follows it, and returns it.
+    /// Undoes the last question of a conversation and everything after it, and returns the question.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
         let mut open = self.open(session)?;
         let question = question(&open.session);
@@ -205,7 +204,7 @@ impl AgentFactory {
         Ok(question)
     }
 
-    /// Stores the model as the one of a conversation.
+    /// Stores the model of a conversation.
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
         let record = [Record::Model(model)];
         self.open(session)?
@@ -218,17 +217,17 @@ impl AgentFactory {
     }
 }
 
-/// What was taken back.
+/// An undone question and its effects.
 pub(crate) struct Undone {
     pub question: User,
-    /// What became of each file, or why it stays as it is.
+    /// Outcome for each file, or why it is unchanged.
     pub files: Vec<(String, Result<PutBack, String>)>,
-    /// Commands have run, and what they did stays.
+    /// Whether commands have run; their effects remain.
     pub ran: bool,
 }
 
 impl Undone {
-    /// What was taken back, a line for each thing.
+    /// Describes the undo, one line for the question and for each file.
     pub(crate) fn lines(&self) -> Vec<String> {
         let question = one_line(&self.question.content, 60);
         let mut lines = vec![format!("took back: {question}")];
@@ -273,13 +272,13 @@ fn commands_since(session: &Session) -> bool {
     false
 }
 
-/// Takes back the last question of a conversation with all that follows it.
+/// Undoes the last question of a conversation and everything after it.
 fn take_back(open: &mut OpenSession) -> Result<()> {
     let undo = open.undo_turn();
     open.append(&[undo], Durability::Now, SystemTime::now())
 }
 
-/// The last question of a conversation.
+/// Returns the last question of a conversation.
 fn question(session: &Session) -> Option<User> {
     session
         .messages

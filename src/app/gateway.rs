@@ -1,4 +1,4 @@
-//! The gateway, put together: Telegram, scheduled jobs, background tasks, and what watches over them.
+//! The gateway: Telegram, scheduled jobs, background tasks, and their supervision.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -42,17 +42,16 @@ use crate::telegram::{Chats, MessageSender, Telegram, Watch};
 use crate::timezone::Zone;
 use crate::worker::Workers;
 
-/// Wakes the clock, which may have been set, and delivers what waits in the outbox.
+/// Wakes the clock, whose jobs may have changed, and delivers the messages in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// In milliseconds.
 const MINUTE: i64 = 60_000;
-/// How long Telegram may take to judge a new token.
+/// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
-/// How long an upload may go on when the program stops.
+/// Time for uploads to finish when the program stops.
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// What a gateway needs to start. Loading it proves that the configuration works.
+/// Everything a gateway needs to start. Loading it proves that the configuration works.
 pub(crate) struct Startup {
     loaded: Loaded,
     /// `None` if Telegram is off.
@@ -70,8 +69,8 @@ impl Startup {
         Self::load_file(home, env, config::read(home)?)
     }
 
-    /// Loads config.json, or what it was before this restart: two saves close together may leave half a file between them. The
-    /// error says what is wrong with config.json.
+    /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile. Also
+    /// returns the error in config.json.
     fn load_or_inherited(
         home: &Home,
         env: &Env,
@@ -154,8 +153,8 @@ impl Startup {
         Log::new(log.level, log.json, journal)
     }
 
-    /// Checks what would keep a channel from serving where it differs from the running gateway: a token that Telegram refuses, an
-    /// address that is taken.
+    /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
+    /// refuses, or an address in use.
     fn check_channels(&self, current: &Current) -> Result<()> {
         match &self.bot {
             Some(bot) if Some(&bot.settings.token) != current.token.as_ref() => {
@@ -171,7 +170,7 @@ impl Startup {
         }
     }
 
-    /// Logs what the user should know.
+    /// Logs the warnings and notices for the user.
     fn warn(&self, log: Log) {
         for text in self.loaded.warnings.iter().chain(&self.notices) {
             log.write(Level::Warn, text);
@@ -186,7 +185,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let shutdown = Shutdown::on_signal()?;
     let home = config::home(env)?;
-    // Before the file is read, so that no change goes unnoticed.
+    // Must precede reading the file, so that later changes are detected.
     let seen = monitor::stamp(&home);
     let (startup, broken) = Startup::load_or_inherited(&home, env, inherited)?;
     let Taken {
@@ -212,7 +211,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     shutdown.finish()
 }
 
-/// Where a gateway runs, and what ends it.
+/// Where a gateway runs, and its shutdown.
 struct Place {
     home: Home,
     env: Env,
@@ -232,7 +231,7 @@ impl Place {
     }
 }
 
-/// A gateway that has its home.
+/// A gateway that owns its home.
 struct Gateway {
     place: Place,
     config: Arc<Config>,
@@ -240,9 +239,9 @@ struct Gateway {
     http: Option<Settings>,
     handler: Arc<GatewayHandler>,
     heartbeat: Option<Job>,
-    /// The chats of the bot, if there is one.
+    /// Chats of the bot, if there is one.
     chats: Option<Arc<Chats>>,
-    /// Logs an error, and tells the owner of the bot.
+    /// Logs an error, and notifies the owner of the bot.
     report: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -275,7 +274,7 @@ impl Gateway {
         })
     }
 
-    /// Serves until a signal, and ends what it has begun. `seen` is config.json as it was before it was read.
+    /// Serves until a signal, and ends its threads. `seen` is the stamp of config.json before it was read.
     fn serve(self, seen: monitor::Stamp) -> Result<()> {
         let (cancel, log) = (self.place.shutdown.cancel.clone(), self.place.log);
         let jobs = self.jobs();
@@ -338,7 +337,7 @@ impl Gateway {
         }
     }
 
-    /// The HTTP endpoint, if it is on.
+    /// Returns the HTTP endpoint, if it is on.
     fn http_channel(&self) -> Option<Box<dyn Channel>> {
         let log = self.place.log;
         Some(Box::new(HttpChannel {
@@ -350,7 +349,7 @@ impl Gateway {
         }))
     }
 
-    /// The bot, if there is one, which calls `watch` between two polls; a thread does it else.
+    /// Returns the bot, if there is one, which calls `watch` between polls. Otherwise, a thread calls it.
     fn telegram_channel(&self, watch: Watch) -> Result<Option<Box<dyn Channel>>> {
         let (Some(bot), Some(chats)) = (&self.bot, &self.chats) else {
             monitor::tick(watch, self.place.shutdown.cancel.clone())?;
@@ -395,7 +394,7 @@ impl Gateway {
         }
     }
 
-    /// The messages that an earlier gateway has left to this one. Ends those that nobody may answer any more.
+    /// Returns the messages that an earlier gateway left. Ends those that may no longer be answered.
     fn left(&self) -> Result<Vec<Inbound>> {
         let (mut left, mut ended) = (Vec::new(), Vec::new());
         let (bot, allowed) = match &self.bot {
@@ -404,14 +403,14 @@ impl Gateway {
         };
         for message in self.place.store.all()? {
             match &message.source {
-                // Another bot may be the configured one again.
+                // That bot may be configured again later.
                 Source::Telegram { bot: of, .. } if *of != bot => {}
                 Source::Telegram { user, .. } if !allowed.contains(user) => {
                     let text = "dropped a message from a user who is no longer in allow_from";
                     self.place.log.sink("telegram")(Level::Info, text);
                     ended.push(message.id);
                 }
-                // There is nothing to stop any more.
+                // Nothing is left to stop.
                 Source::Telegram { .. } if message.command == Some(Command::Stop) => {
                     ended.push(message.id);
                 }
@@ -427,7 +426,7 @@ impl Gateway {
 
 fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
     Arc::new(move || {
-        // A full channel holds a wake-up already.
+        // A full channel already contains a wake-up.
         let _full = clock.try_send(());
         if let Some(sender) = &sender {
             sender.wake();
@@ -435,13 +434,13 @@ fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
     })
 }
 
-/// What the channels of the running gateway use.
+/// Settings of the running gateway's channels.
 struct Current {
     token: Option<Secret>,
     listen: Option<SocketAddr>,
 }
 
-/// Proves that a gateway could start with config.json as it is and that its channels could serve, and returns its text.
+/// Returns a check that a gateway with the current config.json could start and serve its channels; it returns the file's text.
 fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Send> {
     let (home, env) = (parts.home.clone(), parts.env.clone());
     Box::new(move || {
@@ -451,7 +450,7 @@ fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Sen
     })
 }
 
-/// Lets users in by adding their ids to config.json, whose change the monitor takes up.
+/// Admits users by adding their ids to config.json. The monitor then applies the change.
 fn admission(parts: Parts) -> Box<Admit> {
     let (home, env) = (parts.home.clone(), parts.env.clone());
     Box::new(move |user| {
@@ -468,7 +467,7 @@ fn admission(parts: Parts) -> Box<Admit> {
     })
 }
 
-/// Warns the owner of the bot in their chat, if there is one.
+/// Sends warnings to the owner's chat, if there is a bot.
 fn owner_teller(chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
     let chats = chats.cloned();
     Arc::new(move |text| {
@@ -478,7 +477,7 @@ fn owner_teller(chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
     })
 }
 
-/// Logs an error, and tells the owner of the bot.
+/// Logs an error, and notifies the owner of the bot.
 fn reporter(
     log: Log,
     tell_owner: Arc<dyn Fn(&str) + Send + Sync>,
@@ -489,7 +488,7 @@ fn reporter(
     })
 }
 
-/// Passes on signals of other programs of this home: a new job, a message to send.
+/// Forwards signals of other programs of this home: a new job, or a message to send.
 fn listen(home: &Home, wake: Wake, log: Log) {
     let listener = match notify::bind(home) {
         Ok(listener) => listener,
@@ -523,7 +522,7 @@ fn chats(place: &Place, config: &Arc<Config>, bot: &Bot, workers: Workers) -> Re
     ))
 }
 
-/// The settings of the HTTP endpoint; `None` if it is off.
+/// Returns the settings of the HTTP endpoint; `None` if it is off.
 fn endpoint_settings(config: &Config, env: &Env, home: &Home) -> Result<Option<Settings>> {
     let http = &config.channels.http;
     if !http.enabled {
@@ -537,7 +536,7 @@ fn endpoint_settings(config: &Config, env: &Env, home: &Home) -> Result<Option<S
     Settings::new(&http.listen, token, &http.allow_origin).map(Some)
 }
 
-/// The token of a home whose configuration has none. The first start makes it.
+/// Returns the token of a home without a configured one. The first start generates it.
 fn made_token(home: &Home) -> Result<Secret> {
     let path = home.http_token();
     let store = || -> Result<String> {

@@ -1,4 +1,4 @@
-//! What the configuration opens to tools, as absolute paths.
+//! Directories that the configuration opens to tools, as absolute paths.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::error::{Context, Result};
 use crate::paths::of_user;
 
 /// # Errors
-/// The configuration would let tools change what bantam obeys.
+/// Returns an error if tools could change bantam's instructions or keys.
 pub(crate) fn grants(parts: Parts) -> Result<Grants> {
     let Parts { home, config, env } = parts;
     let mut writable = vec![Asked {
@@ -29,7 +29,7 @@ pub(crate) fn grants(parts: Parts) -> Result<Grants> {
     )
 }
 
-/// The absolute path of the workspace.
+/// Returns the absolute path of the workspace.
 pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
     match parts.config.agents.defaults.workspace.as_str() {
         "" => Ok(parts.home.workspace()),
@@ -42,7 +42,7 @@ fn tools_write(parts: Parts) -> Result<Vec<Asked>> {
     asked("tools.write_paths", paths, Access::Write, parts.env)
 }
 
-/// The directories that `tools.write_paths` names.
+/// Returns the directories of `tools.write_paths`.
 pub(crate) fn write_paths(parts: Parts) -> Result<Vec<PathBuf>> {
     Ok(tools_write(parts)?
         .into_iter()
@@ -50,7 +50,7 @@ pub(crate) fn write_paths(parts: Parts) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// What the tools get beside the workspace.
+/// Returns the tools' grants in addition to the workspace.
 pub(super) fn tools_grants(parts: Parts) -> Result<Vec<Asked>> {
     let paths = &parts.config.tools.read_paths;
     let mut all = tools_write(parts)?;
@@ -58,7 +58,7 @@ pub(super) fn tools_grants(parts: Parts) -> Result<Vec<Asked>> {
     Ok(all)
 }
 
-/// The absolute paths of a setting.
+/// Resolves a setting to absolute paths.
 pub(super) fn asked(
     setting: &str,
     written: &[String],
@@ -77,7 +77,7 @@ pub(super) fn asked(
         .collect()
 }
 
-/// The files of the local time zone that `TZ` and `TZDIR` name by their paths.
+/// Returns the time zone files that `TZ` and `TZDIR` name by absolute path.
 pub(super) fn zones(env: &Env) -> Vec<Asked> {
     let named = ["TZ", "TZDIR"].into_iter().filter_map(|name| env.get(name));
     let paths = named.map(|path| Path::new(path.strip_prefix(':').unwrap_or(path)));

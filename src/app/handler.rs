@@ -18,22 +18,22 @@ use crate::telegram;
 use crate::text::clip;
 use crate::usage;
 
-/// Answers the messages of the gateway.
+/// Answers the gateway's messages.
 pub(super) struct GatewayHandler {
     factory: AgentFactory,
     config: Arc<Config>,
-    /// Built again when the tools of a server have changed.
+    /// Rebuilt after the tools of a server have changed.
     built: Mutex<Option<Built>>,
 }
 
 struct Built {
     agent: Arc<Agent>,
-    /// Of the servers whose tools it has.
+    /// Generation of the servers' tools.
     generation: u64,
 }
 
 impl GatewayHandler {
-    /// `config` is that of `factory`, with the tokens of the bot and of the endpoint resolved: they are redacted wherever they appear.
+    /// Makes a handler. `config` is the factory's, with the tokens of bot and endpoint resolved, so that they are redacted.
     pub(super) fn new(factory: AgentFactory, config: Arc<Config>) -> Self {
         Self {
             factory,
@@ -42,19 +42,19 @@ impl GatewayHandler {
         }
     }
 
-    /// The text of config.json that the agents are built from.
+    /// Returns the text of config.json from which agents are built.
     pub(super) fn config_file(&self) -> Option<&str> {
         self.factory.file.as_deref()
     }
 
-    /// Gives turns the open queue of the home, and lists MCP servers whose tools are not known: the next turns have them.
+    /// Sets the home's queue, and lists MCP servers with unknown tools in the background, for later turns.
     pub(super) fn begin(&mut self, queue: &Arc<Queue>, listing: Background) -> Result<()> {
         self.factory.options.queue = Some(queue.clone());
         self.factory.options.servers.unknown = Unknown::List(listing);
         self.build().map(drop)
     }
 
-    /// Builds the agent, and returns also what the user should know about it.
+    /// Builds the agent, and returns it with notices for the user.
     pub(super) fn build(&self) -> Result<(Arc<Agent>, Vec<String>)> {
         let generation = self.factory.options.servers.generation();
         let Ready { agent, notices } = self.factory.build(&self.config)?;
@@ -74,7 +74,7 @@ impl GatewayHandler {
         self.factory.parts(&self.config)
     }
 
-    /// Names the model in use and those to choose from: the configured ones, and what their hosts offer.
+    /// Names the current model, the configured models, and the models of their hosts.
     fn offer_models(&self, session: &str) -> Result<CommandReply> {
         let mut models = self.config.whole_names();
         let mut names = models.clone();
@@ -106,7 +106,7 @@ impl GatewayHandler {
         let (models, name) = match agent.models().choose(name, None) {
             Ok(models) => (models, name.to_owned()),
             Err(e) => {
-                // A name without its host will do if one host alone has it.
+                // A name without its host works if exactly one host has it.
                 let whole = self.whole_name(name).ok_or(e)?;
                 (agent.models().choose(&whole, None)?, whole)
             }
@@ -115,7 +115,7 @@ impl GatewayHandler {
         Ok(format!("From now on `{}` answers here.", models.first()))
     }
 
-    /// `HOST/NAME` for a name that exactly one host has.
+    /// Returns `HOST/NAME` for a name that exactly one host has.
     fn whole_name(&self, name: &str) -> Option<String> {
         let mut found = catalog::names(self.parts());
         found.retain(|whole| whole.split_once('/').is_some_and(|(_, bare)| bare == name));
@@ -150,7 +150,7 @@ impl GatewayHandler {
     }
 }
 
-/// The text with a capital letter.
+/// Capitalizes the first letter.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string());

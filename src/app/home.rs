@@ -1,4 +1,4 @@
-//! A home for programs: a directory and settings, with the built-in tools and their sandbox.
+//! A home for programs: a directory and settings, with sandboxed built-in tools.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,12 +30,12 @@ use crate::tool::web::{web_fetch_tool, web_search_tool};
 use crate::tool::{Function, Registry, Workshop};
 use crate::worker::{Workers, begun};
 
-/// A directory and settings, from which built-in tools, stores and agents are made.
+/// Directory and settings of an agent's home, which provides the built-in tools and conversation stores.
 ///
-/// Tools work in `workspace/` of the directory, or where `agents.defaults.workspace` says, and reach nothing else of it, so
-/// conversations, keys and instructions (`agent/`) are safe there. Each call of a file tool or a command is a process of the program
-/// that embeds bantam, so its `main` begins with [`init`](crate::init). Two homes share nothing but the choice of the sandbox, which is
-/// made once in a process.
+/// Tools work in `workspace/` of the directory, or in `agents.defaults.workspace`, and cannot access the rest of it:
+/// conversations, keys and instructions (`agent/`). Each call of a file tool or a command runs in a separate process of the
+/// embedding program, so `main` must begin with [`init`](crate::init). Homes are independent, except for the choice of the
+/// sandbox, which is made once per process.
 ///
 /// ```no_run
 /// use bantam::{Agent, Home, OpenAi};
@@ -60,11 +60,11 @@ pub struct Home {
 }
 
 impl Home {
-    /// The home `dir` with settings in the form of config.json (docs/settings.md lists them), in place of that file and of the
-    /// variables that begin with `BANTAM_`. Makes the workspace from the template, if it is missing.
+    /// Opens the home `dir` with settings in the format of config.json (see docs/settings.md), instead of that file and of
+    /// variables with the prefix `BANTAM_`. Creates a missing workspace from the template.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Config`]: a setting is unknown or of another type, or the workspace would hold the home.
+    /// Returns [`crate::ErrorKind::Config`] for an unknown setting or a wrong type, or if the workspace would contain the home.
     pub fn at(dir: impl AsRef<Path>, settings: &Value) -> Result<Self> {
         if !settings.is_object() {
             return Err(Error::config("the settings are not a JSON object"));
@@ -84,10 +84,10 @@ impl Home {
         })
     }
 
-    /// The home and the settings of `bantam` on this machine: `$BANTAM_HOME` with its config.json. Unknown settings are ignored.
+    /// Opens the home of `bantam` on this machine, `$BANTAM_HOME` with its config.json. Ignores unknown settings.
     ///
     /// # Errors
-    /// Those of [`Home::at`].
+    /// Returns the errors of [`Home::at`].
     pub fn user() -> Result<Self> {
         let env = config::environment();
         Self::of_user(&config::home(&env)?, &env)
@@ -99,7 +99,7 @@ impl Home {
 
     fn load(factory: AgentFactory) -> Result<Self> {
         let loaded = factory.load()?;
-        // The file of a user may be that of another version; an unknown setting in code is a mistake.
+        // A user's file may be of another version, but an unknown setting in code is a mistake.
         if !loaded.warnings.is_empty() && factory.options.models_in_code {
             return Err(Error::config(loaded.warnings.join("; ")));
         }
@@ -117,32 +117,32 @@ impl Home {
         self.factory.parts(&self.config)
     }
 
-    /// What tools share. Tools that run in the sandbox need [`init`](crate::init) at the beginning of `main`.
+    /// Returns resources for tools. Sandboxed tools need [`init`](crate::init) at the start of `main`.
     fn workshop(&self) -> Result<Workshop> {
         begun()?;
         Ok(workshop(&self.workers, self.parts()))
     }
 
-    /// Where the tools work.
+    /// Returns the directory in which the tools work.
     ///
     /// # Errors
-    /// The path of the workspace cannot be made absolute.
+    /// Returns an error if the path of the workspace cannot be made absolute.
     pub fn workspace(&self) -> Result<PathBuf> {
         workspace(self.parts())
     }
 
-    /// The conversations of this home, on disk.
+    /// Returns the store of this home's conversations, on disk.
     pub fn store(&self) -> FileStore {
         FileStore::new(self.factory.home.clone())
     }
 
-    /// An agent as `bantam` would build it from these settings, without tools: models, limits, instructions and memory, conversations
-    /// on disk, usage and budget. If the settings of [`Home::at`] name no model, it has none before [`Builder::provider`];
-    /// otherwise that adds one to be asked when those of the settings fail.
+    /// Returns an agent builder as `bantam` configures it, without tools: models, limits, instructions, memory, conversations
+    /// on disk, usage and budget. If the settings of [`Home::at`] name no model, add one by [`Builder::provider`]. Otherwise,
+    /// that adds a fallback.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Config`]: the home of [`Home::user`] has no model, or settings cannot be used. The demo answers only if
-    /// the settings name it (`demo/demo`).
+    /// Returns [`crate::ErrorKind::Config`] if the home of [`Home::user`] has no model, or for invalid settings. The demo is
+    /// used only if the settings name it (`demo/demo`).
     pub fn agent(&self) -> Result<Builder> {
         let (parts, options, config) = (self.parts(), &self.factory.options, &self.config);
         let builder = builder(parts, options, &self.workers);
@@ -154,56 +154,57 @@ impl Home {
         Ok(builder.chain(chain))
     }
 
-    /// `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, in the workspace and in the directories of
-    /// `tools.read_paths` and `tools.write_paths`.
+    /// Returns `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, for the workspace and the
+    /// directories of `tools.read_paths` and `tools.write_paths`.
     ///
     /// # Errors
-    /// `main` does not begin with [`init`](crate::init), or the model that transcribes recordings (`tools.transcribe.model`) cannot
-    /// be used.
+    /// Returns an error if `main` does not begin with [`init`](crate::init), or the model for transcription
+    /// (`tools.transcribe.model`) cannot be used.
     pub fn files(&self) -> Result<Registry> {
         let mut workshop = self.workshop()?;
         workshop.transcribe = media::transcriber(self.parts())?;
         register(file_tools(&Arc::new(workshop)))
     }
 
-    /// `exec`: a command in the sandbox, as `tools.exec` says; `tools.exec.enabled` counts for [`Home::all`] only.
+    /// Returns `exec`, which runs commands in the sandbox, as set by `tools.exec`, even if `tools.exec.enabled` is false.
     ///
     /// # Errors
-    /// `main` does not begin with [`init`](crate::init).
+    /// Returns an error if `main` does not begin with [`init`](crate::init).
     pub fn exec(&self) -> Result<Registry> {
         register(vec![exec_tool(&Arc::new(self.workshop()?))])
     }
 
-    /// `web_fetch` and `web_search`, as `tools.web` says. They connect from this process; pages are read in the sandbox.
+    /// Returns `web_fetch` and `web_search`, as set by `tools.web`. They connect from this process; pages are read in the
+    /// sandbox.
     ///
     /// # Errors
-    /// Those of [`Home::exec`].
+    /// Returns the errors of [`Home::exec`].
     pub fn web(&self) -> Result<Registry> {
         let workshop = Arc::new(self.workshop()?);
         register(vec![web_fetch_tool(&workshop), web_search_tool(&workshop)])
     }
 
-    /// `memory`: notes of this home, wherever tools work. An agent of [`Home::agent`] shows them to the model.
+    /// Returns `memory`, for notes of this home. Agents of [`Home::agent`] show the notes to the model.
     ///
     /// # Errors
-    /// Those of [`Home::exec`], or `memory.embedding_model` cannot be used.
+    /// Returns the errors of [`Home::exec`], and an error if `memory.embedding_model` cannot be used.
     pub fn memory(&self) -> Result<Registry> {
         let mut workshop = self.workshop()?;
         workshop.meaning = meaning(self.parts())?;
         register(vec![memory_tool(&Arc::new(workshop))])
     }
 
-    /// `skill`, for the skills in `agent/skills/` of the home. An agent of [`Home::agent`] shows the model their list.
+    /// Returns `skill`, for the skills in `agent/skills/` of the home. Agents of [`Home::agent`] list them for the model.
     ///
     /// # Errors
-    /// Those of [`Home::exec`].
+    /// Returns the errors of [`Home::exec`].
     pub fn skills(&self) -> Result<Registry> {
         register(vec![skill_tool(&Arc::new(self.workshop()?))])
     }
 
-    /// The tools of an MCP server, called `NAME__TOOL`, whose texts are fenced as data; and notices for the user: that their
-    /// descriptions have changed, or that some are left out. `entry` has the form of an entry of `mcpServers` in config.json. A program
-    /// runs in its own sandbox; it starts with the first call, or now if its tools are not known yet.
+    /// Returns the tools of an MCP server, named `NAME__TOOL`, whose texts are fenced as data, and notices for the user about
+    /// changed descriptions or omitted tools. `entry` has the format of `mcpServers` in config.json. A program runs in its own
+    /// sandbox, and starts with the first call, or now if its tools are unknown.
     ///
     /// ```no_run
     /// use bantam::Home;
@@ -212,7 +213,7 @@ impl Home {
     /// # fn main() -> bantam::Result<()> {
     /// # bantam::init();
     /// let home = Home::at("agent-home", &json!({}))?;
-    /// // It starts in a private directory, so paths are absolute; it reads these and those of the system.
+    /// The server starts in a private directory, so paths are absolute. It can read these and the system's.
     /// let bricks = std::env::current_dir()?.join("bricks");
     /// let local = json!({
     ///     "command": "python3", "args": [bricks.join("server.py")],
@@ -224,8 +225,8 @@ impl Home {
     /// ```
     ///
     /// # Errors
-    /// The entry is wrong, is disabled, or lets the server read what must stay closed (the home), or the server does not list its
-    /// tools.
+    /// Returns an error if the entry is invalid or disabled, lets the server read a closed directory (the home), or the server
+    /// does not list its tools.
     pub fn mcp(&self, name: &str, entry: &Value) -> Result<(Registry, Vec<String>)> {
         let unusable =
             |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
@@ -256,17 +257,17 @@ impl Home {
         if why.is_empty() {
             return Err(unusable("it offers no tools"));
         }
-        // The server is named once.
+        // Removes a repeated name of the server.
         let why = why.strip_prefix(&missing_prefix(name)).unwrap_or(&why);
         let start = format!("starting MCP server {name}: ");
         Err(unusable(why.strip_prefix(&start).unwrap_or(why)))
     }
 
-    /// All tools that the settings allow, as `bantam` has them, but `cron`, whose jobs the gateway of `bantam` runs; and a notice for
-    /// each that is missing or incomplete, for the person who wrote the settings.
+    /// Returns all tools that the settings allow, except `cron`, whose jobs need bantam's gateway. Also returns a notice for
+    /// each missing or incomplete one, for the author of the settings.
     ///
     /// # Errors
-    /// Those of [`Home::exec`].
+    /// Returns the errors of [`Home::exec`].
     pub fn all(&self) -> Result<(Registry, Vec<String>)> {
         begun()?;
         let servers = &self.factory.options.servers;
@@ -281,7 +282,7 @@ fn register(tools: Vec<Function>) -> Result<Registry> {
     Ok(registry)
 }
 
-/// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.
+/// Returns all tools of the configuration, and a notice for each server without its tools. Needs no model and no key.
 pub(crate) fn configured(
     workers: &Arc<Workers>,
     parts: Parts,
@@ -342,7 +343,7 @@ fn workshop(workers: &Arc<Workers>, parts: Parts) -> Workshop {
     }
 }
 
-/// Compares meanings, if the configuration names a model for it.
+/// Returns the search by meaning, if the configuration names a model for it.
 fn meaning(parts: Parts) -> Result<Option<Meaning>> {
     let (home, model) = (parts.home, &parts.config.memory.embedding_model);
     let endpoint = media::endpoint("memory.embedding_model", model, parts)?;

@@ -1,4 +1,4 @@
-//! The MCP servers of a configuration and their tools.
+//! MCP servers of a configuration, and their tools.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -27,8 +27,8 @@ use crate::tool::mcp::mcp_tools;
 use crate::worker::Workers;
 use crate::worker::protocol::{Policy, ServeJob};
 
-/// Adds the tools of all servers to `tools`, and a notice for each that is missing or left out. Together they are limited to
-/// `tools.mcp_kb` a request.
+/// Adds the tools of all servers to `tools`, and a notice for each missing or omitted one. `tools.mcp_kb` limits their total
+/// size per request.
 pub(super) fn add_tools(
     servers: &Servers,
     parts: Parts,
@@ -45,7 +45,7 @@ pub(super) fn add_tools(
             Err(e) => notices.push(missing(name, &e)),
         }
     }
-    // Programs may see the workspace.
+    // Programs may have access to the workspace.
     if let Err(e) = make_workspace(parts) {
         notices.push(e.message);
         return;
@@ -60,7 +60,7 @@ pub(super) fn add_tools(
                 let chosen = choose(name, wanted, found, notices);
                 offers.push((listed.server, chosen));
             }
-            // The user ended the wait.
+            // The user interrupted the wait.
             Some(Err(e)) if e.kind == Kind::Interrupted => {}
             Some(Err(e)) => notices.push(missing(name, &e)),
             None => {}
@@ -76,7 +76,7 @@ pub(super) fn add_tools(
     }
 }
 
-/// The tools that an entry chooses by `tools`.
+/// Selects the tools that an entry lists in `tools`.
 fn choose(
     name: &str,
     wanted: &[String],
@@ -98,8 +98,8 @@ fn choose(
     found
 }
 
-/// Leaves out tools above `limit` bytes: servers with few tools keep them all, the others share the rest. Returns a notice for
-/// each server that loses some.
+/// Omits tools beyond `limit` bytes in total. Small servers keep all their tools, and the others share the rest. Returns a
+/// notice for each server with omitted tools.
 fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], limit: u64) -> Vec<String> {
     let size = |tools: &[RemoteTool]| tools.iter().map(RemoteTool::size).sum::<u64>();
     let mut by_size: Vec<_> = offers.iter_mut().collect();
@@ -129,12 +129,12 @@ fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], limit: u64) -> Vec<Str
 }
 
 /// # Errors
-/// The name of a server begins those of its tools, and is a file name.
+/// Returns an error if a server's name cannot be the prefix of tool names and a file name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let shown = one_line(name, 80);
     if name.contains("__") || name.ends_with('_') {
-        // The tool a__b__x would be that of a server a as well as of a server a__b.
+        // Otherwise a__b__x could be a tool of server a or of server a__b.
         return Err(Error::usage(format!(
             "{shown}: not a name for an MCP server, because __ is between a server and its tool"
         ))
@@ -149,7 +149,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     )
 }
 
-/// The server of an entry, which is not started yet.
+/// Returns the server of an entry, not yet started.
 pub(crate) fn server(
     servers: &Servers,
     parts: Parts,
@@ -190,7 +190,7 @@ fn connect_to_url(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
     }))
 }
 
-/// Starts a program in its own sandbox and directory. It may change what its entry names.
+/// Prepares a program with its own sandbox and directory. It may change the directories of its entry.
 fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let grants = grants(parts)?;
     let workspace = grants.workspace().real;
@@ -211,14 +211,14 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         Access::Read,
         parts.env,
     )?);
-    // A program may run any file that it sees, and who writes in the workspace must not get a server's keys and network.
+    // A program may run any file that it sees, so writers in the workspace could get the keys and the network of a server.
     let sees_workspace = entry.env.is_empty() && !entry.network;
     let mut opened = if sees_workspace {
         grants.beside_workspace(&named)?
     } else {
         grants.without_workspace(&named)?
     };
-    // A directory that the entry names may contain the socket of a service.
+    // A directory of the entry may contain the socket of a service.
     let named_sockets = entry.network || opened.is_empty();
     if sees_workspace {
         opened.push(grants.workspace());
@@ -258,7 +258,7 @@ fn launch_of<'a>(name: &'a str, job: &'a ServeJob) -> Launch<'a> {
     }
 }
 
-/// Makes the directory that a server works in. Started as root, workers run as the owner of the workspace, so this is, too.
+/// Creates a server's working directory. As root, gives it to the owner of the workspace, because workers run as that user.
 fn make_own_directory(dir: &PathBuf, workspace: &Path) -> Result<()> {
     storage::make_dir(dir)?;
     fs_err::set_permissions(dir, Permissions::from_mode(0o700))?;
@@ -269,7 +269,7 @@ fn make_own_directory(dir: &PathBuf, workspace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Names and values, with variables replaced.
+/// Expands the variables in values.
 fn expand_all(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String, String)>> {
     let mut expanded = Vec::new();
     for (name, value) in values {

@@ -1,4 +1,4 @@
-//! What becomes of attached files that not every model takes: a PDF gets its text beside it, a recording becomes its words.
+//! Converts attachments that some models do not accept: adds the text of a PDF, and transcribes recordings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::usage::Budget;
 use crate::worker::protocol::{FileJob, IncomingFile, Reply};
 use crate::worker::{Workers, more_pages};
 
-/// The model that a setting names for something else than chat; `None` if it names none.
+/// Returns the model of a setting for other purposes than chat; `None` if it is empty.
 pub(super) fn endpoint(
     setting: &'static str,
     name: &str,
@@ -56,7 +56,7 @@ pub(super) fn endpoint(
     }
 }
 
-/// Makes words of recordings.
+/// Makes a function that transcribes recordings.
 pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
     let endpoint = endpoint(
         "tools.transcribe.model",
@@ -68,14 +68,14 @@ pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
     }))
 }
 
-/// An attached file: what a model takes beside the message, or a text for the message.
+/// An attachment: a file sent to the model, or a text for the message.
 pub(crate) enum Attachment {
     Media(Media),
     Text(String),
 }
 
-/// Keeps a PDF that is longer than what goes with a message in the workspace, where the rest of it can be read. Empty if that
-/// fails.
+/// Copies a PDF to the workspace, where the part that exceeds a message's limit can be read. Returns its path; empty if copying
+/// failed.
 fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cancel) -> String {
     let name = Path::new(path).file_name().unwrap_or_default();
     let today = super::local_time(parts.env)(SystemTime::now());
@@ -88,7 +88,7 @@ fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cance
     kept.and_then(Reply::into_text).unwrap_or_default()
 }
 
-/// Converts an attached file to what a model accepts.
+/// Converts an attachment to a form that the model accepts.
 pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Result<Attachment> {
     let Attachment::Media(mut media) = attachment else {
         return Ok(attachment);
@@ -107,7 +107,7 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         }
         MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {
-                // The day's budget alone limits what a user attaches.
+                // Only the daily budget limits a user's attachments.
                 let ledger = Arc::new(ledger(parts, super::local_time(parts.env)));
                 let budget = Budget::new(Some(ledger), "", "cli");
                 let words =

@@ -1,4 +1,4 @@
-//! The one place that names concrete types: from a configuration to an agent.
+//! Builds agents from a configuration. Only this module names concrete types.
 
 pub(crate) mod bot;
 mod checks;
@@ -49,28 +49,28 @@ pub(crate) use home::configured;
 pub(crate) use models::chain;
 pub use serving::serve;
 
-/// What the command that builds an agent decides.
+/// Options of an agent, chosen by the command that builds it.
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools)] // each is a choice of its own
+#[allow(clippy::struct_excessive_bools)] // independent choices
 pub(crate) struct Options {
-    /// Holds the conversations; `None` stores them in the home.
+    /// Store of conversations in memory; `None` stores them in the home.
     pub memory: Option<session::MemoryStore>,
     pub whole_replies: bool,
-    /// Nobody sees the text of a reply before its end.
+    /// Whether the text of a reply is hidden until its end.
     pub unseen: bool,
-    /// The names of the tools to offer; `None` offers all.
+    /// Names of the tools to offer; `None` offers all.
     pub tools: Option<Vec<String>>,
-    /// The limit for one turn.
+    /// Token budget of one turn.
     pub budget_tokens: Option<u64>,
-    /// What the names of the conversations begin with whose user may take a turn back.
+    /// Key prefix of conversations whose user may undo turns.
     pub undo_of: Option<&'static str>,
-    /// A program names the models if the settings do not.
+    /// Whether the program supplies models if the settings name none.
     pub models_in_code: bool,
-    /// A section of the system prompt.
+    /// Additional section of the system prompt.
     pub system: Option<String>,
-    /// The queue of the home, where a program has it open.
+    /// Queue of the home, if the program has opened it.
     pub queue: Option<Arc<Queue>>,
-    /// Shared by all agents of a program.
+    /// MCP servers, shared by all agents of a program.
     pub servers: Servers,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Ready {
     pub notices: Vec<String>,
 }
 
-/// Says which files that other agents keep in the workspace lie there in vain: what bantam obeys is in `agent/`.
+/// Reports instructions of other agents in the workspace, where they are ignored; bantam's instructions are in `agent/`.
 pub(crate) fn misplaced(parts: Parts) -> Option<String> {
     let workspace = workspace(parts).ok()?;
     let names = ["IDENTITY.md", "AGENT.md", "SOUL.md"];
@@ -99,7 +99,7 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
     })
 }
 
-/// What `tools.confirm` may name besides MCP servers and their tools.
+/// Valid names in `tools.confirm`, besides MCP servers and their tools.
 const CONFIRMED: [&str; 18] = [
     "writes",
     "runs",
@@ -121,10 +121,10 @@ const CONFIRMED: [&str; 18] = [
     "write_file",
 ];
 
-/// What is wrong with each name of `tools.confirm` that no call can have. A tool that is switched off may be named.
+/// Returns an error for each unknown name in `tools.confirm`. Names of disabled tools are valid.
 pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let is_known = |name: &str| {
-        // A pattern for the tools of a server is no name: the server itself is.
+        // The server itself stands for all its tools, so patterns are not names.
         let server = match name.split_once("__") {
             Some((_, "" | "*")) => return false,
             Some((server, _)) => server,
@@ -149,7 +149,7 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     unknown.map(error).collect()
 }
 
-/// The same, as a sentence for each name.
+/// Formats these errors, one sentence each.
 pub(crate) fn unconfirmed_lines(config: &Config) -> impl Iterator<Item = String> {
     let line = |e: Error| format!("{}; {}", e.message, e.hint.unwrap_or_default());
     unconfirmed(config).into_iter().map(line)
@@ -190,7 +190,7 @@ fn make(parts: Parts, workspace: &Path) -> Result<()> {
     })
 }
 
-/// All of the agent but its models and tools.
+/// Returns a builder for everything except models and tools.
 fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
     let Parts { home, config, env } = parts;
     let redactor = Redactor::new(config.secrets(env)).at(config.tools.redact);
@@ -236,12 +236,12 @@ fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
     }
 }
 
-/// Every request that costs goes through one of these; what they record is in the same files.
+/// Returns a ledger for all requests with a cost. All ledgers share the same files.
 fn ledger(parts: Parts, local_time: LocalTime) -> Ledger {
     Ledger::new(parts.home.usage(), parts.config.budget, local_time)
 }
 
-/// How much of a conversation goes to a model.
+/// Returns the limits on the part of a conversation sent to the model.
 fn history(config: &Config) -> History {
     let session = &config.session;
     let ttl = Some(session.ttl_hours * 3600.0).filter(|seconds| *seconds > 0.0);
@@ -254,10 +254,10 @@ fn history(config: &Config) -> History {
     }
 }
 
-/// Runs the file and exec jobs of all tools.
+/// Returns the workers for the file and exec jobs of all tools.
 pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     let config = parts.config;
-    // Under Landlock alone a command may have taken away the mode that finding files in them needs.
+    // Under Landlock alone, a command may have removed the permissions needed to find files in them.
     make_searchable(&parts.home.agent());
     make_searchable(&parts.home.notes());
     let (grants, exec) = (grants(parts)?, &config.tools.exec);
@@ -281,7 +281,7 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     Ok(workers.with_notes(grants.notes(Access::Write), kept, is_own_workspace))
 }
 
-/// Lets the owner of a directory find files in it. What cannot be changed is reported by whoever needs it.
+/// Lets the owner find files in a directory. Errors are reported later, when it is used.
 fn make_searchable(dir: &Path) {
     let Ok(meta) = std::fs::symlink_metadata(dir) else {
         return;
@@ -295,14 +295,14 @@ fn make_searchable(dir: &Path) {
     }
 }
 
-/// The skills of a home.
+/// Returns the skills of a home.
 pub(crate) fn skills(home: &paths::Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 
-/// Local time, which decides where the days of notes and of usage begin and end.
+/// Returns local time, which decides when the days of notes and usage begin.
 pub(crate) fn local_time(env: &Env) -> LocalTime {
-    // The zone is read at the first use. One that cannot be used is reported where times are shown.
+    // The zone is read at the first use. Errors are reported where times are shown.
     let (env, zone) = (env.clone(), OnceLock::new());
     Arc::new(move |time| {
         let zone = zone.get_or_init(|| Zone::local(&env).unwrap_or_else(|_| Zone::utc()));

@@ -1,5 +1,5 @@
-//! Builds the model chains: the configured model and its fallbacks, else an Ollama that answers, else the demo, which does not
-//! answer in the name of another program.
+//! Builds model chains: the configured model and its fallbacks, or else a running Ollama, or else the demo, which is disabled
+//! for embedding programs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +18,15 @@ use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
 use crate::text::one_line;
 
-/// The models of a configuration, with a chain for each that was chosen so far: turns share what it knows of its keys.
+/// Models of a configuration, with a chain for each chosen model. Turns share the chains, and thus the state of their keys.
 pub(super) struct ConfiguredModels {
     home: Home,
     config: Arc<Config>,
     env: Env,
     redactor: Redactor,
-    /// A flag or the environment names the model of every conversation.
+    /// Whether a flag or the environment sets the model of every conversation.
     is_fixed: bool,
-    /// By the name of the first model; an empty one is the configured model's.
+    /// Keyed by the name of the first model; empty for the configured model.
     chains: Mutex<HashMap<String, Arc<Chain>>>,
 }
 
@@ -42,13 +42,13 @@ impl ConfiguredModels {
         }
     }
 
-    /// The models with this one first. Only the first call for a name has warnings.
+    /// Returns the models with this one first. Warnings are returned only by the first call for a name.
     fn beginning_with(&self, name: &str) -> Result<TurnModels> {
         let mut warnings = Vec::new();
         if let Some(chain) = self.chains().get(name).cloned() {
             return Ok(TurnModels { chain, warnings });
         }
-        // Without the lock: a host may be asked which models it has.
+        // Without the lock, because this may ask a host for its models.
         let mut config = self.config.clone();
         if !name.is_empty() {
             name.clone_into(&mut Arc::make_mut(&mut config).agents.defaults.model_name);
@@ -92,8 +92,8 @@ impl Models for ConfiguredModels {
     }
 }
 
-/// The models, the first choice first, which has a window unless it is the demo. `notices` gets what the user should know about
-/// the choice.
+/// Returns the models in order of preference. The first has a context window, unless it is the demo. Adds notices about the
+/// choice to `notices`.
 pub(crate) fn chain(
     parts: Parts,
     no_demo: bool,
@@ -116,7 +116,7 @@ pub(crate) fn chain(
     for name in &parts.config.agents.defaults.model_fallbacks {
         let model = parts.config.named(name, parts.env);
         match model.and_then(|model| with_default(model, parts)) {
-            // One that is there already would fail in the same way.
+            // A repeated model would fail in the same way.
             Ok(model)
                 if models
                     .iter()
@@ -133,7 +133,7 @@ pub(crate) fn chain(
     Ok(chain.sharing_load(alike).with_window(window))
 }
 
-/// The configured model, else one on this machine. `None` is the demo.
+/// Returns the configured model, or else one of a local Ollama. `None` is the demo.
 fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
         Some(model) => return with_default(model, parts).map(Some),
@@ -160,8 +160,8 @@ fn no_model() -> Error {
         .hint("run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)")
 }
 
-/// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked
-/// for: each request with a full one costs what it holds.
+/// Returns the context window: from the entry, or else the host's, up to the default. Larger windows must be configured,
+/// because each request with a full window is expensive.
 fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
@@ -173,7 +173,7 @@ fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
     }
 }
 
-/// The chain with a model behind the others, with each of its keys.
+/// Appends a model to the chain, once for each of its keys.
 fn with_model(
     chain: Chain,
     model: &Model,

@@ -1,4 +1,4 @@
-//! Serves a home: what `bantam gateway` and a program by [`serve`] have in common, with the channels of the latter.
+//! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::storage::Lock;
 
-/// Turns that run at the same time, in different conversations.
+/// Number of turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
 
-/// A home that nobody else serves as long as its lock is held.
+/// A home that this process serves while it owns the lock.
 pub(super) struct Taken {
     pub lock: Lock,
     pub outbox: Outbox,
     pub store: MessageStore,
 }
 
-/// Takes a home, with all that waits there.
+/// Locks a home, and opens its queued messages.
 pub(super) fn take(home: &Home) -> Result<Taken> {
     let lock = lock(home)?;
     let outbox = Outbox::new(home.clone());
@@ -39,9 +39,9 @@ pub(super) fn take(home: &Home) -> Result<Taken> {
     })
 }
 
-/// The lock of whoever serves a home.
+/// Locks a home for serving.
 fn lock(home: &Home) -> Result<Lock> {
-    // A program that checks for a gateway holds it for a moment.
+    // A program that checks for a gateway locks it for a moment.
     let wait = Duration::from_millis(300);
     Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
         ErrorKind::Busy => Error::new(
@@ -53,26 +53,26 @@ fn lock(home: &Home) -> Result<Lock> {
     })
 }
 
-/// Lets an agent answer the messages of these channels until all channels have ended, or `cancel` stops, and then until no
-/// message waits and no turn runs.
+/// Runs an agent that answers the messages of these channels until all channels have ended, or `cancel` stops, and then until
+/// all messages are answered.
 ///
-/// Messages of one conversation are answered one after the other, those that wait together in one turn; up to four
-/// conversations are answered at once. [`Command::Stop`] ends the turn that runs. The events of a turn go to all channels; its
-/// last is [`Event::Done`](crate::Event::Done), and the reply to a command is a [`Event::Notice`](crate::Event::Notice).
+/// Messages of one conversation are answered in order; those waiting together share a turn. Up to four conversations are
+/// answered at the same time. [`Command::Stop`] ends the running turn. Events of a turn are sent to all channels; the last one
+/// is [`Event::Done`](crate::Event::Done). The reply to a command is an [`Event::Notice`](crate::Event::Notice).
 ///
-/// A message is kept in `home` until its turn is over: after a crash the next call of `serve` with this home goes on with the
-/// turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped the
-/// program three times is set aside, with a word to its chat. `home` is in use by one server at a time.
+/// A message is stored in `home` until its turn ends. After a crash, the next call of `serve` with this home continues the
+/// turn, if the agent's store has saved it. Messages with a known id are not answered again. A message that crashed the program
+/// three times is skipped, with a notice to its chat. Only one server can use `home` at a time.
 ///
-/// When this returns, for whatever reason, `cancel` is stopped, so that what reads for a channel learns that nobody listens, and
-/// [`Inbox::add`] refuses what comes too late.
+/// Before this returns, `cancel` is stopped, so that readers of channels can end, and [`Inbox::add`] refuses later messages.
 ///
 /// # Errors
-/// Of the kind [`crate::error::Kind::Busy`]: another server uses `home`. A channel cannot start, or the queue cannot be read.
+/// Returns [`crate::error::Kind::Busy`] if another server uses `home`, and other errors if a channel cannot start or the queue
+/// cannot be read.
 ///
-/// A channel of [`bus::channel`](crate::bus::channel) panicked: the messages that wait are answered, then this ends. Or a channel that
-/// tells what it has shown ([`Channel::drained`]) needed more than 30 seconds for the last events; its thread is left behind.
-/// What was not shown then is not lost: each answer is in its conversation ([`Agent::session`]).
+/// Also returns an error if a channel of [`bus::channel`](crate::bus::channel) panicked, after the waiting messages are
+/// answered, or if a channel that reports its progress ([`Channel::drained`]) needed more than 30 seconds for the last events;
+/// its thread is then abandoned. Answers that were not shown are in their conversations ([`Agent::session`]).
 pub fn serve(
     agent: Agent,
     home: impl AsRef<Path>,
@@ -113,7 +113,7 @@ fn serve_until_end(
         },
         jobs: jobs.with_messages(store.clone()),
         store: store.clone(),
-        // What has come is answered, also after the end.
+        // Received messages are answered even after the channels have ended.
         cancel: Cancel::new(None),
         log,
     });
@@ -122,7 +122,7 @@ fn serve_until_end(
     dispatcher.serve(channels, (inbox, arrivals), left, cancel)
 }
 
-/// Answers in all conversations.
+/// One agent for all conversations.
 struct OneAgent(Arc<Agent>);
 
 impl Handler for OneAgent {

@@ -1,7 +1,7 @@
-//! Fuzzing: whatever bytes a host or an MCP server sends, or stand in a configuration, a conversation or the queue, reading them
-//! ends, and does not panic.
+//! Fuzz tests: reading ends without a panic for arbitrary bytes from hosts and MCP servers, in configurations, conversations
+//! and the queue.
 //!
-//! Runs for two seconds, or for as many as `BANTAM_FUZZ_SECONDS` says. `BANTAM_FUZZ_SEED` makes it a run of before.
+//! Runs for two seconds, or `BANTAM_FUZZ_SECONDS`. `BANTAM_FUZZ_SEED` repeats an earlier run.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use crate::sse;
 use crate::tool::{Audience, ToolSpec};
 use crate::worker::protocol::FileJob;
 
-/// Replies as hosts send them, to begin with, and calls as models write them into their text.
+/// Initial corpus: replies of hosts, and tool calls that models wrote as text.
 fn corpus() -> Vec<Vec<u8>> {
     let written = files("calls").into_iter().map(|text| {
         let text = String::from_utf8(text).unwrap();
@@ -42,7 +42,7 @@ fn below(chance: &mut Rng, limit: usize) -> usize {
     usize::try_from(chance.below(limit.max(1) as u64)).unwrap()
 }
 
-/// Changes bytes here and there: what breaks JSON, and what keeps it whole.
+/// Mutates bytes, with and without breaking JSON.
 fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     const PIECES: [&[u8]; 16] = [
         b"null",
@@ -158,7 +158,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     println!("{runs} runs");
 }
 
-/// Spoils one of these again and again, for as long as the other test runs.
+/// Mutates inputs and reads them until the time is up.
 fn fuzz(corpus: &[Vec<u8>], mut read: impl FnMut(&[u8])) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed_u64) | 1;
@@ -209,7 +209,7 @@ fn no_message_of_a_server_makes_reading_it_panic() {
     });
 }
 
-/// Lines with a checksum that is right: whoever writes a log may have written anything.
+/// Lines with valid checksums, because the author of a log may have written anything.
 #[test]
 fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
     let dir = std::env::temp_dir().join(format!("bantam-lines-{}", std::process::id()));
@@ -283,7 +283,7 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
     fs_err::remove_dir_all(dir).unwrap();
 }
 
-/// A program that answers people must not answer with the demo because a key is missing.
+/// A program that answers people must not fall back to the demo because of a missing key.
 #[test]
 fn an_agent_from_a_home_without_a_model_is_an_error() {
     let dir = std::env::temp_dir().join(format!("bantam-bare-{}", std::process::id()));
