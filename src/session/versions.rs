@@ -1,5 +1,5 @@
-//! Files as they were before the last turn whose tools changed some, so that the user may take it back. They lie in
-//! `state/undo/KEY/`, where no tool can write: `index.json`, and the contents by number.
+//! Earlier versions of files that the last turn with changes modified, for undo. They are stored in `state/undo/KEY/`, which
+//! tools cannot write: `index.json`, and the contents by number.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::worker::protocol::Left;
 
-/// The most bytes that are kept of a turn.
+/// Maximum size of the versions stored for a turn, in bytes.
 pub(crate) const MOST_KEPT: u64 = 20 << 20;
 
 const INDEX: &str = "index.json";
 
-/// A file as it was before a turn changed it.
+/// A file before a turn changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
     /// Path by which a tool changed it first.
@@ -32,13 +32,13 @@ pub(crate) struct Version {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Before {
     Absent,
-    /// The number of its content.
+    /// Number of the file with its content.
     Kept(usize),
-    /// It was too large to be kept, or could not be read.
+    /// The file was too large to store, or could not be read.
     Lost,
 }
 
-/// What a file was, as far as that is known.
+/// Earlier state of a file, if known.
 #[derive(Clone, Copy)]
 pub(crate) enum Old<'a> {
     Unknown,
@@ -46,26 +46,26 @@ pub(crate) enum Old<'a> {
     Content(&'a [u8]),
 }
 
-/// What `index.json` holds.
+/// Contents of `index.json`.
 #[derive(Default, Serialize, Deserialize)]
 struct Index {
-    /// The number of the line with the turn's question.
+    /// Number of the line with the turn's question.
     place: u64,
-    /// The first change first.
+    /// Versions, in order of the first change.
     files: Vec<Version>,
 }
 
-/// The versions of one turn.
+/// Versions of files changed by one turn.
 #[derive(Debug)]
 pub(crate) struct Versions {
-    /// Of the conversation.
+    /// Directory of the conversation's versions.
     dir: PathBuf,
     place: u64,
     known: Mutex<Vec<Version>>,
 }
 
 impl Versions {
-    /// Those of the turn whose question is line `place` of a conversation. Reads and writes nothing.
+    /// Makes the versions of the turn whose question is line `place` of a conversation. Does not access the disk.
     pub(crate) fn of(dir: PathBuf, place: u64) -> Self {
         Self {
             dir,
@@ -74,10 +74,10 @@ impl Versions {
         }
     }
 
-    /// The same for a turn that goes on after the program's end, with what is kept of it already.
+    /// Makes the versions of a turn that continues after a restart, including those already stored.
     pub(crate) fn resumed(dir: PathBuf, place: u64) -> Self {
         let versions = Self::of(dir, place);
-        // An index that cannot be read is written again.
+        // An unreadable index is written again.
         *versions.lock() = versions.read().unwrap_or_default();
         versions
     }
@@ -91,12 +91,12 @@ impl Versions {
         self.lock().iter().any(|version| version.path == path)
     }
 
-    /// Records that a tool has changed a file, and its content before. Only the first content of a file counts, whichever path
-    /// leads to it.
+    /// Records that a tool has changed a file, with its content before. Only the first content of a file is stored, for all
+    /// paths that lead to it.
     pub(crate) fn changed(&self, path: &str, before: Old, left: Left) -> Result<()> {
         let mut known = self.lock();
         if known.is_empty() {
-            // Of the turn before.
+            // Removes the versions of an earlier turn.
             storage::remove(&self.dir)?;
         }
         let mut versions = known.iter_mut();
@@ -127,7 +127,7 @@ impl Versions {
         storage::replace(&self.dir.join(INDEX), &index, Durability::Later)
     }
 
-    /// What the turn has changed, the first change first.
+    /// Returns the changed files of the turn, in order of the first change.
     pub(crate) fn read(&self) -> Result<Vec<Version>> {
         let index: Index = match fs_err::read(self.dir.join(INDEX)) {
             Ok(text) => from_json(&text)?,
@@ -146,7 +146,7 @@ impl Versions {
     }
 }
 
-/// Forgets what is kept of a conversation.
+/// Removes the stored versions of a conversation.
 pub(crate) fn forget(home: &Home, key: &str) -> Result<()> {
     storage::remove(&home.undo(key))
 }
