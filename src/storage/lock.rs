@@ -14,8 +14,8 @@ use super::{make_dir_synced, parent};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
 
-/// A lock between processes, held until dropped; the kernel releases it when the process dies. The holder may remove the file:
-/// a lock on a file that is no longer at its path guards nothing, so [`Lock::acquire`] checks that and starts over.
+/// A lock between processes, released when it is dropped or the process dies. Its owner may remove the file. A removed file
+/// protects nothing, so [`Lock::acquire`] checks for that and starts over.
 pub(crate) struct Lock {
     pub(super) file: File,
 }
@@ -40,7 +40,7 @@ impl Lock {
         };
         let mut lock = Self { file };
         let until = Instant::now() + wait;
-        // flock has no timeout, and ending it by a signal would need a handler, so this polls.
+        // Polls, because flock has no timeout and interrupting it would need a signal handler.
         let mut pause = Duration::from_millis(5);
         loop {
             match flock(lock.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
@@ -76,8 +76,8 @@ impl Lock {
         }
     }
 
-    /// Whether the file is no longer the one at `path`. Neither sign is enough alone: some file systems count no links, and some
-    /// give a file a new number each time.
+    /// Whether the file at `path` is missing or another file. Both conditions are needed, because some file systems do not
+    /// count links, and some change the inode number each time.
     fn is_removed(&self, path: &Path) -> Result<bool> {
         let held = self.file.metadata()?;
         let there =
@@ -112,7 +112,7 @@ mod tests {
         std::thread::scope(|scope| {
             let second =
                 scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20), &cancel).unwrap());
-            // It has the same file open, and waits.
+            // It has opened the same file, and waits.
             let waits = || {
                 fs_err::read_dir("/proc/self/fd")
                     .unwrap()
@@ -137,7 +137,7 @@ mod tests {
         remove(&path).unwrap();
     }
 
-    /// The sender removes files that nobody fills, and may look at one between its creation and its lock.
+    /// The sender removes leftover files, and may look at a file between its creation and its lock.
     #[test]
     fn a_new_file_is_begun_again_when_another_process_removed_it() {
         let path =

@@ -1,5 +1,6 @@
-//! The only writer of files: whole files, lines that several processes append, append logs of checked lines (`journal`) in `segments`,
-//! files below directories that others can write, too (`below`), durable queues (`queue`), and locks between processes (`lock`).
+//! The only writer of files: atomic files, lines appended by several processes, append logs with checksums (`journal`) in
+//! `segments`, files under directories that others can write (`below`), durable queues (`queue`), and locks between processes
+//! (`lock`).
 
 mod below;
 mod journal;
@@ -27,7 +28,7 @@ pub(crate) use segments::read_journal;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 
-/// Creates `dir` and the directories missing above it, readable by the owner alone.
+/// Creates `dir` and its missing parents, readable only by the owner.
 pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new()
@@ -37,8 +38,8 @@ pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     made.doing(format_args!("making the directory {}", dir.display()))
 }
 
-/// The same, on disk before this returns. The directories above may be new, too, so this syncs the whole file system, which
-/// happens once in the life of a home.
+/// Creates `dir`, and syncs it before returning. Syncs the whole file system, because parents may also be new; this happens
+/// once in the life of a home.
 fn make_dir_synced(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -47,8 +48,8 @@ fn make_dir_synced(dir: &Path) -> Result<()> {
     sync_all(dir)
 }
 
-/// Creates a file, readable by the owner alone, and the directories above it. `false`, and nothing changed, when something is
-/// at that path.
+/// Creates a file, readable only by the owner, and its parent directories. Returns `false` without changes if the path already
+/// exists.
 pub(crate) fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     make_dir(parent(path))?;
     let mut file = match OpenOptions::new()
@@ -64,8 +65,8 @@ pub(crate) fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Replaces the file at `path`, readable by the owner alone: readers see the old one or the new one, whole. With
-/// [`Durability::Now`] the new one is on disk before this returns; else a power cut may lose both. The caller holds a lock.
+/// Replaces the file at `path` atomically, readable only by the owner. With [`Durability::Now`], the new file is on disk before
+/// this returns; otherwise a power cut may lose both versions. The caller must own a lock.
 pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
     let dir = parent(path);
     if durability == Durability::Now {
@@ -76,7 +77,7 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
-    // Left by a crash.
+    // Removes the leftover of a crash.
     remove(&new)?;
     let write = || -> Result<()> {
         let mut file = OpenOptions::new()
@@ -101,9 +102,9 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
     }
 }
 
-/// Appends a line, with one write, to a file that other processes append to at the same time. Creates the file and the
-/// directories above it. A last write that was cut short becomes a line of its own; one that another process is just making may
-/// look so, and leaves an empty line. A power cut may lose it.
+/// Appends a line, with a single write, to a file that other processes may also append to. Creates the file and its parent
+/// directories. Terminates an incomplete last line first; if another process is still writing it, this leaves an empty line. A
+/// power cut may lose the line.
 pub(crate) fn append_line(path: &Path, line: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
@@ -128,7 +129,7 @@ pub(crate) fn append_line(path: &Path, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads the whole lines of a file from the byte `from` on, and returns where the last one ends. A missing file has none.
+/// Reads the complete lines of a file from byte `from` on, and returns the end of the last one. A missing file is empty.
 pub(crate) fn read_lines(path: &Path, from: u64, each: &mut dyn FnMut(&[u8])) -> Result<u64> {
     let mut file = match File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(from),
@@ -147,17 +148,17 @@ pub(crate) fn read_lines(path: &Path, from: u64, each: &mut dyn FnMut(&[u8])) ->
     Ok(end)
 }
 
-/// The bytes that ordinary users may still write to the file system of `path`.
+/// Returns the free bytes for ordinary users in the file system of `path`.
 pub(crate) fn free(path: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// How long to wait for a new file that somebody takes for a leftover.
+/// Time to wait for a new file that another process examines as a leftover.
 const NEW_FILE_WAIT: Duration = Duration::from_secs(10);
 
-/// A new file that is written in pieces, readable by the owner alone. Dropping it removes the file, unless [`NewFile::keep`] was
-/// called. It is locked while it is written, so that others can tell it from what a crash left behind.
+/// A new file, readable only by the owner, that is written in pieces. Dropping it removes the file, unless [`NewFile::keep`]
+/// was called. It is locked meanwhile, to distinguish it from the leftover of a crash.
 pub(crate) struct NewFile {
     path: PathBuf,
     lock: Lock,
@@ -165,9 +166,9 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Creates the file and the directories above it.
+    /// Creates the file and its parent directories.
     pub(crate) fn begin(path: &Path) -> Result<Self> {
-        // Whoever removes leftovers may look at it before it is locked, and keeps it locked until it is removed.
+        // Another process may lock it first, to remove it as a leftover.
         let lock = Lock::acquire(path, NEW_FILE_WAIT, &Cancel::new(None))?;
         Ok(Self {
             path: path.to_owned(),
@@ -180,7 +181,7 @@ impl NewFile {
         Ok(self.lock.file.write_all(bytes)?)
     }
 
-    /// Makes the file stay; on disk before this returns.
+    /// Prevents removal, and syncs the file before returning.
     pub(crate) fn keep(&mut self) -> Result<()> {
         self.lock.file.sync_all()?;
         sync_dir(parent(&self.path))?;
@@ -197,8 +198,7 @@ impl Drop for NewFile {
     }
 }
 
-/// Renames `from` to `to` in the same directory; on disk before this returns. `false`, and nothing changed, when something is at
-/// `to`.
+/// Renames `from` to `to` in the same directory, and syncs it before returning. Returns `false` without changes if `to` exists.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<bool> {
     if to.symlink_metadata().is_ok() {
         return Ok(false);
@@ -207,7 +207,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<bool> {
     sync_dir(parent(to)).map(|()| true)
 }
 
-/// Removes a file, or a directory with its contents, if it is there.
+/// Removes a file, or a directory with its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
     match if is_dir {
@@ -220,7 +220,7 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes those of these files that are there, all in one directory; on disk before this returns.
+/// Removes files of one directory, as far as they exist, and syncs it before returning.
 pub(crate) fn remove_files(files: &[PathBuf]) -> Result<()> {
     for file in files {
         match fs_err::remove_file(file) {
@@ -238,7 +238,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
 
-/// Makes the names in `dir` survive a power cut.
+/// Syncs the directory, so that its names survive a power cut.
 fn sync_dir(dir: &Path) -> Result<()> {
     Ok(File::open(dir)?.sync_all()?)
 }
