@@ -1,10 +1,10 @@
-//! Compiles files into the program: `workspace-template/` as `FILES`, a list of paths and texts, and `docs/` as `PAGES`, a list of
-//! names and deflated texts.
+//! Compiles files into the program: `workspace-template/` as `FILES`, a list of paths and texts, and `docs/` as `PAGES`, a list
+//! of names and deflated texts.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Pages that the program does not show.
+/// Pages that are left out of the program.
 const FOR_DEVELOPERS: [&str; 2] = ["architecture.md", "figures.md"];
 
 fn main() -> io::Result<()> {
@@ -51,7 +51,7 @@ fn directory(variable: &str) -> io::Result<PathBuf> {
     ))
 }
 
-/// `text` without the comments that name what tests generate.
+/// Removes comments that mark generated sections.
 fn without_comments(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with("<!--"));
     lines.flat_map(|line| [line, "\n"]).collect()
