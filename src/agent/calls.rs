@@ -1,5 +1,5 @@
-//! Runs the calls of a turn: neighbouring calls that are parallel (they only read, or start subagents) run together, all others
-//! in their order. Each call gets one result.
+//! Runs the calls of a turn. Neighbouring parallel calls (which only read, or start subagents) run together, all others in
+//! order. Each call gets one result.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,27 +24,27 @@ use crate::text::{millis, one_line};
 use crate::tool::pages::{FirstPage, Pages};
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
 
-/// The most calls that run at once: each may be a process, and holds up to a megabyte of result until those before it are
-/// stored.
+/// Maximum number of calls that run at the same time. Each may be a process, and retains up to a megabyte of result until the
+/// earlier results are stored.
 const AT_ONCE: usize = 8;
 
-/// Characters of a result that `-v` shows.
+/// Number of characters of a result that `-v` shows.
 const SHOWN_OF_A_RESULT: usize = 200;
-/// The most characters shown of a line that a running command has printed.
+/// Maximum number of characters shown of a running command's output line.
 const SHOWN_OF_A_LINE: usize = 200;
 
 /// Runs the calls of one turn.
 pub(super) struct CallRunner<'a> {
     context: TurnContext<'a>,
     is_resumed: bool,
-    /// The named values of the conversation.
+    /// Named values of the conversation.
     values: Values,
     pages: Pages,
     shown: Shown,
     detector: LoopDetector,
-    /// What goes below the last result of the reply.
+    /// Notice after the last result of the reply.
     footer: String,
-    /// A tool that needed the user's word while nobody could be asked.
+    /// Tool that needed approval while the user could not be asked.
     unasked: Option<String>,
     /// See [`CallContext::is_handed_over`].
     is_handed_over: AtomicBool,
@@ -60,9 +60,9 @@ struct Admitted<'a> {
 
 enum Permission {
     Granted,
-    /// The user allowed it, after seeing what it changes.
+    /// The user allowed the call after seeing its changes.
     GrantedByUser,
-    /// In words for the model.
+    /// Reason, worded for the model.
     Refused(String),
 }
 
@@ -82,23 +82,23 @@ impl<'a> CallRunner<'a> {
         }
     }
 
-    /// Whether somebody else goes on with the turn.
+    /// Whether the turn is continued elsewhere.
     pub(super) fn is_handed_over(&self) -> bool {
         self.is_handed_over.load(Ordering::SeqCst)
     }
 
-    /// Whether the model repeats itself, so that it should get no more tools.
+    /// Whether the model repeats itself, so that tools should be withheld.
     pub(super) fn is_stuck(&self) -> bool {
         self.detector.is_stuck()
     }
 
-    /// The calls that follow are of another reply. `footer` goes below the last result.
+    /// Starts the calls of another reply. `footer` is added to the last result.
     pub(super) fn next_reply(&mut self, footer: String) {
         self.detector.next_reply();
         self.footer = footer;
     }
 
-    /// The error of a turn in which a call was refused because nobody could be asked.
+    /// Returns the error of a turn in which a call was refused because the user could not be asked.
     pub(super) fn take_unasked(&mut self) -> Option<Error> {
         let tool = self.unasked.take()?;
         let error = Error::new(
@@ -108,7 +108,7 @@ impl<'a> CallRunner<'a> {
         Some(error.hint("ask at a terminal (bantam agent -c), or take it out of tools.confirm"))
     }
 
-    /// Whether the user has to decide about the call before it runs.
+    /// Whether the call needs the user's decision before it runs.
     pub(super) fn needs_approval(&self, call: &ToolCall, session: &Session) -> bool {
         self.asks_about(&self.context.agent.tools.prepare(call), session)
     }
@@ -120,7 +120,7 @@ impl<'a> CallRunner<'a> {
             && cancel.reason().is_none()
     }
 
-    /// How many of these calls run together: the first, and those after it that are parallel like it and need no approval.
+    /// Returns how many of these calls run together: the first, and parallel ones after it that need no approval.
     pub(super) fn parallel(&self, calls: &VecDeque<ToolCall>, session: &Session) -> usize {
         let tools = &self.context.agent.tools;
         let prepared = calls.iter().take(AT_ONCE).map(|call| tools.prepare(call));
@@ -130,8 +130,8 @@ impl<'a> CallRunner<'a> {
         together.max(1)
     }
 
-    /// Runs calls together that need no approval. Appends each result as soon as those before it are appended; all are on disk
-    /// when this returns with the last call of the reply.
+    /// Runs calls together that need no approval. Appends each result as soon as the earlier ones are appended. If the last
+    /// call of the reply is included, all results are on disk when this returns.
     pub(super) fn run(
         &mut self,
         calls: &[ToolCall],
@@ -207,7 +207,7 @@ impl<'a> CallRunner<'a> {
         self.store_values(open)
     }
 
-    /// From the first call on, earlier versions of files are kept for `/undo`.
+    /// Stores earlier versions of files for `/undo`, starting with the first call.
     fn keep_versions(&self, open: &OpenSession) {
         let Some((home, kind)) = &self.context.agent.undo_in else {
             return;
@@ -237,8 +237,8 @@ impl<'a> CallRunner<'a> {
         open.append(&entries, Durability::Later, now)
     }
 
-    /// Asks the user about a call and waits, however long they take. The conversation knows how far this has come, so that a
-    /// turn that is resumed asks again and runs nothing twice.
+    /// Asks the user about a call, and waits without a limit. The question is stored first, so that a resumed turn asks again
+    /// and runs each call only once.
     fn ask_user(&mut self, call: &Call, open: &mut OpenSession) -> Result<Permission> {
         let (cancel, tool) = (self.context.cancel, call.name());
         let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
@@ -294,7 +294,7 @@ impl<'a> CallRunner<'a> {
                     Ok(thread) => thread
                         .join()
                         .map_err(|_| Error::failed("a tool panicked"))?,
-                    // The process may start no more threads: running it here only takes longer.
+                    // The process may start no more threads, so the call runs here, which only takes longer.
                     Err(_) => self.run_one(call),
                 })?;
             }
@@ -317,7 +317,7 @@ impl<'a> CallRunner<'a> {
         });
         let events = |event| {
             (turn.events)(match event {
-                // Redact the whole line: the beginning of a key is not recognised as a key.
+                // Redacts the whole line, because the start of a key is not recognised as a key.
                 Event::ToolOutput(line) => {
                     let line = agent.redactor.redact_output(line, "");
                     Event::ToolOutput(one_line(&line, SHOWN_OF_A_LINE))
@@ -341,7 +341,7 @@ impl<'a> CallRunner<'a> {
                 is_handed_over: &self.is_handed_over,
             }),
         };
-        // Limit it now: the results of parallel calls all stay in memory until the first call has ended.
+        // Limits the result now, because the results of parallel calls remain in memory until the first call has ended.
         self.shown.limit(&mut result);
         let is_news = !result.is_error && !matches!(permission, Permission::GrantedByUser);
         if is_news && !view.diff.is_empty() {
@@ -364,8 +364,8 @@ impl<'a> CallRunner<'a> {
 }
 
 impl Agent {
-    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns what the model
-    /// would read, including errors, but all of it where the model would get a first page.
+    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns the full text
+    /// for the model, including errors, even if the model would get only a first page.
     ///
     /// ```
     /// use bantam::{Agent, Demo, Function};
@@ -382,12 +382,12 @@ impl Agent {
     /// # Ok::<(), bantam::Error>(())
     /// ```
     ///
-    /// Values that the tool sets are stored; its result is not. Nobody is asked about the call
-    /// ([`Builder::confirm`](super::Builder::confirm)), because the program makes it. Waits for a turn that is running, so a
-    /// tool cannot use it for its own conversation.
+    /// Stores values that the tool sets, but not its result. The call needs no approval
+    /// ([`Builder::confirm`](super::Builder::confirm)), because the program makes it. Waits for a running turn, so a tool
+    /// cannot use this for its own conversation.
     ///
     /// # Errors
-    /// Those of [`Agent::set`].
+    /// Returns the errors of [`Agent::set`].
     pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
         let request = Request::new("", "library_default");
         let cancel = request.cancel.with_timeout(self.limits.timeout);
@@ -435,7 +435,7 @@ fn store_now(open: &mut OpenSession, entries: &[Record]) -> Result<()> {
     open.append(entries, Durability::Now, SystemTime::now())
 }
 
-/// Appends a result. The last result of a reply has a `footer`, and is synced with all before it.
+/// Appends a result. The last result of a reply has a `footer`, and is synced with all earlier ones.
 fn append_result(
     mut result: ToolResult,
     footer: Option<&str>,
@@ -455,7 +455,7 @@ fn append_result(
     Ok(())
 }
 
-/// Everything that the user wrote.
+/// Returns everything that the user wrote.
 fn said(messages: &[Message]) -> String {
     let texts = messages.iter().filter_map(|message| match message {
         Message::User(user) => Some(user.content.as_str()),

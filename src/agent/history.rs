@@ -1,24 +1,24 @@
 //! Measures, cuts and shortens a conversation. Weights are estimated tokens, because only the host can count them. Three bytes
-//! per token overestimates most texts (English has about four bytes per token), so the estimate is on the safe side.
+//! per token is a safe overestimate for most texts (English has about four bytes per token).
 
 use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
 use crate::session::{NOT_SHOWN, SHOWN_TURNS};
 use crate::text::clip;
 
-/// Bytes of one token.
+/// Number of bytes per token.
 pub(super) const TOKEN: u64 = 3;
-/// A count with more bytes per token than this is not believed.
+/// Maximum number of bytes per token in a plausible count.
 const MOST_PER_TOKEN: u64 = 6;
 /// Tokens of an image; hosts count from a few hundred up to about this.
 const IMAGE: u64 = 1600;
 /// Tokens of the framing of a message.
 const FRAMING: u64 = 4;
-/// Ends the line that stands for a result.
+/// End of the line that replaces a result.
 const DROPPED: &str = "dropped to save room";
-/// Bytes up to which a tool result stays.
+/// Maximum size of tool results that are never replaced, in bytes.
 const WORTH_A_STUB: usize = 200;
-/// Bytes of a call's arguments and of a result in a transcript.
+/// Maximum size of a call's arguments and of a result in a transcript, in bytes.
 const SHOWN_OF_ARGUMENTS: usize = 300;
 const SHOWN_OF_A_RESULT: usize = 1000;
 
@@ -68,8 +68,8 @@ pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
     bytes.sum::<usize>() as u64 / TOKEN
 }
 
-/// The weight of a request; `base` is that of the system prompt and the tools. Uses what the host counted for its last
-/// reply, if that is plausible.
+/// Estimates the weight of a request, where `base` is the weight of the system prompt and the tools. Uses the host's count for
+/// its last reply, if plausible.
 pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
     let all = base + weight(messages);
     let counted = messages
@@ -90,8 +90,8 @@ pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
     }
 }
 
-/// Where the last `turns` turns begin: at a user's message, so that no call loses its result. `None` if nothing stands
-/// before them.
+/// Returns the start of the last `turns` turns, which is a user's message, so that calls remain with their results. `None` if
+/// there are no earlier messages.
 pub(super) fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
     let begins = |(_, message): &(usize, &Message)| matches!(message, Message::User(_));
     let start = messages
@@ -103,8 +103,8 @@ pub(super) fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
     start.map(|(at, _)| at).filter(|at| *at > 0)
 }
 
-/// Where to cut so that what is kept leaves half of `room` free: before the last two whole turns and the current one if
-/// possible, else before the last whole turn, else before the current one. 0: there is nothing to cut off.
+/// Returns where to cut so that half of `room` remains free: before the last two whole turns and the current one if possible,
+/// or else before the last whole turn, or else before the current turn. 0 if nothing can be cut off.
 pub(super) fn cut(messages: &[Message], room: u64) -> usize {
     let fits =
         |turns, room| last_turns(messages, turns).filter(|at| weight(&messages[*at..]) <= room);
@@ -114,18 +114,18 @@ pub(super) fn cut(messages: &[Message], room: u64) -> usize {
         .unwrap_or(0)
 }
 
-/// Where the newest messages begin, at most `most`, the first of them a user's.
+/// Returns the start of the newest messages, up to `most`, beginning with a user's message.
 pub(super) fn newest(messages: &[Message], most: usize) -> usize {
     let from = messages.len().saturating_sub(most);
     let user = messages[from..]
         .iter()
         .position(|message| matches!(message, Message::User(_)));
-    // A longer turn stays whole.
+    // A longer turn is not split.
     user.map_or_else(|| last_turns(messages, 1).unwrap_or(0), |at| from + at)
 }
 
-/// Replaces tool results by a line each, oldest first, while `more` (given the weight saved so far) is true. Returns how
-/// many.
+/// Replaces tool results by a line each, oldest first, while `more` (given the weight saved so far) is true. Returns their
+/// number.
 pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) -> usize {
     let (mut names, mut stubbed, mut saved): (Vec<(String, String)>, _, u64) = (Vec::new(), 0, 0);
     for message in messages {
@@ -161,7 +161,7 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
     stubbed
 }
 
-/// Whether the result of a call is no longer in the conversation.
+/// Whether the result of a call has been dropped from the conversation.
 pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
     let result = messages.iter().rev().find_map(|message| match message {
         Message::ToolResult(result) if result.call_id == id => Some(result),
@@ -170,7 +170,7 @@ pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
     if let Some(result) = result {
         return result.content.ends_with(&format!("{DROPPED}]"));
     }
-    // It may be running, in the same reply.
+    // The call may be running, in the same reply.
     let last = messages.iter().rev().find_map(|message| match message {
         Message::Assistant(reply) => Some(reply),
         _ => None,
@@ -182,7 +182,7 @@ fn is_worth_a_stub(result: &ToolResult) -> bool {
     result.content.len() > WORTH_A_STUB || !result.images.is_empty()
 }
 
-/// Replaces media by text, and returns how many.
+/// Replaces media by text, and returns their number.
 pub(super) fn drop_images<'a>(
     messages: impl IntoIterator<Item = &'a mut Message>,
     why: &str,
@@ -193,8 +193,8 @@ pub(super) fn drop_images<'a>(
         .sum()
 }
 
-/// Replaces the images before the last two turns and the current one, and of those the oldest that are too much together: they
-/// are sent again with every request.
+/// Replaces images before the last two turns and the current one, and the oldest later images beyond the size limit, because
+/// images are sent again with every request.
 pub(super) fn drop_old_images(messages: &mut [Message]) {
     let mut recent = last_turns(messages, SHOWN_TURNS).unwrap_or(0);
     let mut bytes = 0;
@@ -209,13 +209,13 @@ pub(super) fn drop_old_images(messages: &mut [Message]) {
             break;
         }
     }
-    // What the user has just sent was bounded when it came.
+    // The user's last message was already limited when it arrived.
     let newest = messages.iter().rposition(Message::is_question);
     recent = recent.min(newest.unwrap_or(recent));
     drop_images(&mut messages[..recent], NOT_SHOWN);
 }
 
-/// Forgets what the host counted: it was for longer requests.
+/// Clears the hosts' counts, which were for longer requests.
 pub(super) fn forget_usage(messages: &mut [Message]) {
     for message in messages {
         if let Message::Assistant(reply) = message {
@@ -224,8 +224,8 @@ pub(super) fn forget_usage(messages: &mut [Message]) {
     }
 }
 
-/// The newest of the messages as a text to summarise, of about `most` bytes, and how many before them are not in it. Of the
-/// oldest one, only the beginning may fit.
+/// Returns the newest messages as a text to summarise, of about `most` bytes, and the number of omitted earlier messages. The
+/// oldest message may be cut.
 pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, String) {
     let mut parts = Vec::new();
     let mut left = most;
@@ -246,7 +246,7 @@ pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, St
     (skipped, parts.concat())
 }
 
-/// A message as a text to summarise.
+/// Formats a message for a summary.
 fn transcript(message: &Message) -> String {
     let mut text = String::new();
     match message {
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(estimate(50, &messages), 50 + 100 + FRAMING);
         messages.extend([counted("four", 700, 30), Message::user("x".repeat(30))]);
         assert_eq!(estimate(50, &messages), 730 + 10 + FRAMING);
-        // A count that cannot be true is not believed.
+        // An impossible count is ignored.
         messages.insert(0, Message::user("x".repeat(80_000)));
         assert!(
             estimate(50, &messages) >= 10_000,

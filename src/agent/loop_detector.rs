@@ -1,43 +1,43 @@
-//! Stops repetition: refuses a call whose result the model already has.
+//! Detects repetition: refuses a call if the model already has its result.
 
 use std::collections::HashMap;
 
 use crate::tool::{Call, Risk};
 
-/// How many calls of a tool in a row may have arguments that do not fit, and how often another program's tool may be called
-/// that changes something: to press a key twice is not repetition.
+/// Maximum number of consecutive invalid calls of a tool, and of identical calls to other programs' tools with effects, because
+/// pressing a key twice is not repetition.
 const MOST: u32 = 3;
-/// How many replies may contain refused calls before the model is stuck.
+/// Number of replies with refused calls after which the model is stuck.
 const MOST_WARNINGS: u32 = 2;
 
-/// The calls of one turn.
+/// Calls of one turn.
 ///
-/// A call that is made again while nothing has changed would have the same result, so it is not run: real small models repeat
-/// a finished call until their limit. Running the tests after each edit is not repetition: a call may be made again once a new call has written or run
-/// something. The call must be new, because two calls can also alternate for ever.
+/// A repeated call without a change in between would have the same result, so it is refused. Real small models repeat a
+/// finished call until their limit. Running the tests after each edit is not repetition, so a call may be repeated once a new
+/// call has written or run something. The call must be new, because two calls can also alternate forever.
 #[derive(Default)]
 pub(super) struct LoopDetector {
-    /// By the identity of a call; calls that do not fit count by the name of their tool.
+    /// Keyed by the identity of a call, or by the name of the tool for invalid calls.
     calls: HashMap<String, Repeats>,
-    /// How many calls have written or run something.
+    /// Number of calls that have written or run something.
     changes: u32,
-    /// How many of them were new.
+    /// Number of these calls that were new.
     new_changes: u32,
     /// Replies with refused calls since the last change.
     warnings: u32,
-    /// The current reply has one.
+    /// Whether the current reply has refused calls.
     warned: bool,
 }
 
 #[derive(Clone, Default)]
 struct Repeats {
-    /// The id of the last call that was run.
+    /// Id of the last call that was run.
     id: String,
     times: u32,
-    /// The values of [`LoopDetector::changes`] and [`LoopDetector::new_changes`] at the last call.
+    /// Values of [`LoopDetector::changes`] and [`LoopDetector::new_changes`] at the last call.
     changes: u32,
     new_changes: u32,
-    /// The last call failed; the next may succeed.
+    /// Whether the last call failed, so that the next may succeed.
     failed: bool,
 }
 
@@ -51,8 +51,8 @@ impl LoopDetector {
         self.warnings >= MOST_WARNINGS
     }
 
-    /// Counts a call; returns the reason not to run it, if there is one. `is_gone` tells whether the result of the call with
-    /// an id has left the conversation.
+    /// Counts a call. Returns why it must not run, if it must not. `is_gone` returns whether the result of the call with an id
+    /// has been dropped from the conversation.
     pub(super) fn refuses(
         &mut self,
         call: &Call,
@@ -75,7 +75,7 @@ impl LoopDetector {
             .filter(|seen| !fits || still_holds(seen))
             .unwrap_or_default();
         let acts_elsewhere = !call.is_built_in() && call.risk() != Risk::Safe;
-        // A repeated call may have undone what the result depends on.
+        // A repeated call may have undone changes on which the result depends.
         let is_same = repeats.changes == self.changes && !repeats.failed;
         let most = if fits && !acts_elsewhere && is_same {
             1
@@ -113,7 +113,7 @@ impl LoopDetector {
         None
     }
 
-    /// The call with this id failed: it may be tried again.
+    /// Records that the call with this id failed, so it may be repeated.
     pub(super) fn failed(&mut self, id: &str) {
         for repeats in self.calls.values_mut().filter(|repeats| repeats.id == id) {
             repeats.failed = true;
@@ -176,8 +176,8 @@ mod tests {
         registry
     }
 
-    /// Which of these calls are refused, each in a reply of its own, `R` for one too many and `S` when it is stuck then.
-    /// `look` only looks, `test` and `edit` do more; what follows the name is the argument, `!` one that does not fit.
+    /// Returns which of these calls are refused, each in a separate reply: `R` for a refusal, followed by `S` if the model is
+    /// then stuck. `look` only reads, `test` and `edit` have effects. The argument follows the name; `!` is invalid.
     fn refused(calls: &str) -> String {
         let tools = vec![
             tool("look", Risk::Safe),
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(refused("look look look"), ".RS");
         assert_eq!(refused("look1 look2 look1 look2 look3"), "..RS.");
         assert_eq!(refused("test test edit test"), ".R..");
-        // An edit that was taken back and made again.
+        // An edit that was undone and repeated.
         assert_eq!(refused("edit1 test edit2 test edit1 test"), "......");
         assert_eq!(refused("edit edit"), ".R");
     }
@@ -229,7 +229,7 @@ mod tests {
             refused("edit1 test edit2 test edit3 test edit4 test edit5 test"),
             ".........."
         );
-        // After something new, one more warning comes before the end.
+        // After something new, one more warning precedes the end.
         assert_eq!(refused("look look edit1 look look look"), ".R..RS");
     }
 

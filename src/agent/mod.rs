@@ -54,19 +54,19 @@ pub use crate::usage::Budget;
 use crate::usage::Ledger;
 use prompt::Prompt;
 
-/// What one turn may use.
+/// Limits of one turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests to the model; 0 counts as 1. The last one offers no tools. Default: 25.
+    /// Maximum number of model requests; 0 counts as 1. The last one offers no tools. Default: 25.
     pub max_steps: u32,
-    /// Time for the whole turn, including retries and tools. Default: 600 seconds.
+    /// Time limit of the whole turn, including retries and tools. Default: 600 seconds.
     pub timeout: Duration,
-    /// Tokens of all requests together, as the provider counts them; `None` for no limit. A request whose size would exceed
-    /// it is not made; its reply may. Default: `None`.
+    /// Maximum number of tokens in all requests, as counted by the provider; `None` for no limit. A request that would exceed
+    /// it is not sent; a reply may exceed it. Default: `None`.
     pub budget_tokens: Option<u64>,
-    /// Requests to the model for one message, with all subagents and background tasks. The last one offers no tools. Default: 500.
+    /// Maximum number of model requests per message, with subagents and tasks. The last one offers no tools. Default: 500.
     pub max_calls: u32,
-    /// How often and how soon to ask again after a temporary failure. Default: three times, after up to 1, 2 and 4 seconds.
+    /// Retries after a temporary failure. Default: three, after up to 1, 2 and 4 seconds.
     pub retry: Retry,
 }
 
@@ -86,16 +86,16 @@ impl Default for Limits {
     }
 }
 
-/// How much of a conversation the model gets.
+/// Limits on the part of a conversation that is sent to the model.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// The model's context window in tokens. 0 means unknown: compact only when a host finds a request too long. Default: 131,072.
+    /// Context window in tokens. 0 if unknown, which compacts only when a host refuses a request as too long. Default: 131,072.
     pub window: u64,
-    /// The share of the window above which to compact. Default: 0.8.
+    /// Share of the window above which to compact. Default: 0.8.
     pub compact_at: f64,
-    /// The most messages; 0, the default, for all that fit.
+    /// Maximum number of messages; 0, the default, for all that fit.
     pub limit: usize,
-    /// Start the conversation over after so long without a message. Default: never.
+    /// Idle time after which a conversation starts over. Default: never.
     pub ttl: Option<Duration>,
 }
 
@@ -111,7 +111,7 @@ impl Default for History {
 }
 
 impl History {
-    /// The same, with the window of the models that are asked, if it is known.
+    /// Sets the window of these models, if it is known.
     fn with_window_of(self, chain: &Chain) -> Self {
         Self {
             window: chain.window().unwrap_or(self.window),
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    /// Compacts above so many tokens.
+    /// Returns the number of tokens above which to compact.
     fn threshold(&self) -> u64 {
         if self.window == 0 {
             u64::MAX
@@ -128,7 +128,7 @@ impl History {
         }
     }
 
-    /// The share of a window that a conversation may fill.
+    /// Returns the part of a window that a conversation may fill, in tokens.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -145,7 +145,7 @@ pub struct Agent {
     models: Arc<dyn Models>,
     tools: Registry,
     offers: Vec<ToolOffer>,
-    /// In tokens.
+    /// Weight of `offers`, in tokens.
     offers_weight: u64,
     store: Arc<dyn Store>,
     prompt: Arc<Prompt>,
@@ -160,26 +160,26 @@ pub struct Agent {
     undo_in: Option<(Home, &'static str)>,
 }
 
-/// Chooses or changes the messages of each request; the store keeps them as they are.
+/// Chooses or changes the messages of each request; stored messages are unchanged.
 type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 
 /// Asks the user whether a call may run, and waits for the answer.
 pub type Confirm = dyn Fn(&PendingCall) -> Decision + Send + Sync;
 
-/// A call that waits for the user's decision. Its texts are complete, except that secrets of the configuration are removed and
-/// invisible characters are written as their codes.
+/// A call that waits for the user's decision. Its texts are complete, except that configured secrets are removed and invisible
+/// characters are written as their codes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PendingCall {
-    /// Its id, unique in the conversation. A resumed turn asks about the same call again.
+    /// Id of the call, unique in the conversation. A resumed turn asks about the same call again.
     pub id: String,
-    /// The name of its tool.
+    /// Name of the tool.
     pub tool: String,
-    /// What it would do, in one line, which may be cut.
+    /// Summary of the call in one line, which may be cut.
     pub summary: String,
-    /// Its arguments, each complete as `name: value`, except those that `change` shows.
+    /// Arguments, each complete as `name: value`, except those shown in `change`.
     pub arguments: Vec<String>,
-    /// The lines that it would remove, prefixed with `-`, and add, prefixed with `+`.
+    /// Lines that the call would remove, prefixed with `-`, and add, prefixed with `+`.
     pub change: Vec<String>,
 }
 
@@ -190,9 +190,9 @@ pub enum Decision {
     Yes,
     /// Allow this tool in this conversation from now on.
     Always,
-    /// Refuse this call: the model is told that the user said no.
+    /// Refuse this call. The model gets a result that the user declined.
     No,
-    /// No decision: nobody answered in time, or the turn was stopped.
+    /// No decision, because the user did not answer in time or the turn was stopped.
     Unanswered,
 }
 
@@ -205,7 +205,7 @@ impl Agent {
     /// Asks in the conversation `library_default`, which continues from call to call, and returns the answer.
     ///
     /// # Errors
-    /// The turn failed, or was stopped by a limit.
+    /// Returns the error of a turn that failed or reached a limit.
     pub fn ask(&self, question: &str) -> Result<String> {
         let Response { output, error, .. } =
             self.run(&Request::new(question, "library_default"), &|_| ());
@@ -216,36 +216,35 @@ impl Agent {
         &*self.models
     }
 
-    /// The models that the next turn of a conversation asks.
+    /// Returns the models for the next turn of a conversation.
     pub(crate) fn models_for(&self, session: &str) -> Result<TurnModels> {
-        // One that cannot be read is reported by its turn.
+        // An unreadable conversation is reported by its turn.
         let session = Session::peek(&*self.store, session).ok();
         let chosen = session.and_then(|session| session.model);
         self.models.choose("", chosen.as_deref())
     }
 
-    /// What one turn may use.
+    /// Returns the limits of one turn.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// A budget for several turns with one limit: [`Request::budget`] of each has a clone. Calls are recorded for this session and
-    /// channel.
+    /// Makes a budget to share between turns by [`Request::budget`]. Requests are recorded for this session and channel.
     pub fn budget(&self, session: &str, channel: &str) -> Arc<Budget> {
         let (calls, tokens) = (self.limits.max_calls, self.limits.budget_tokens);
         let budget = Budget::new(self.ledger.clone(), session, channel);
         Arc::new(budget.limited(calls, tokens))
     }
 
-    /// Removes known secrets from texts.
+    /// Returns the redactor of known secrets.
     pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor
     }
 
-    /// The first request of a turn, as JSON for people to read. Sends and stores nothing.
+    /// Returns the first request of a turn, as JSON for people to read. Sends and stores nothing.
     ///
     /// # Errors
-    /// The conversation cannot be read.
+    /// Returns an error if the conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
         let mut session = match &request.history {
             Some(history) => OpenSession::with_history(&request.session, history)?.session,
@@ -290,7 +289,7 @@ impl Agent {
         Ok(self.redactor.redact(format!("{body:#}")))
     }
 
-    /// All conversations of its store, the one used last first, without locking any: what a list or a menu shows.
+    /// Lists all conversations of the store by last use, newest first, without locking them.
     ///
     /// ```
     /// use bantam::{Agent, Demo, Request};
@@ -304,46 +303,47 @@ impl Agent {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Store::list`].
+    /// Returns the errors of [`Store::list`].
     pub fn sessions(&self) -> Result<Vec<SessionInfo>> {
         session::list(&*self.store)
     }
 
-    /// Deletes a conversation and all that belongs to it, and says whether there was one. Waits for a turn that is running.
+    /// Deletes a conversation with all its data, and returns whether it existed. Waits for a running turn.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Busy`] when a turn runs for 30 seconds more, and those of [`Store::write`].
+    /// Returns [`crate::error::Kind::Busy`] if a turn still runs after 30 seconds, and errors of [`Store::write`].
     pub fn erase(&self, key: &str) -> Result<bool> {
         session::erase(&*self.store, key)
     }
 
-    /// A conversation as it is now, without locking it. One that nobody has begun is no error: it is empty, and its
-    /// [`Session::created`] is `""`.
+    /// Returns a conversation as it is now, without locking it. A new conversation is empty, and its [`Session::created`] is
+    /// `""`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn session(&self, key: &str) -> Result<Session> {
         Session::peek(&*self.store, key)
     }
 
-    /// Waits for a turn that is running.
+    /// Opens a conversation, after its running turn has ended.
     fn open(&self, key: &str) -> Result<OpenSession> {
         OpenSession::open(&self.store, key, &Cancel::new(None), &|| ())
     }
 
-    /// A named value of a conversation; `None` if there is none with this name.
+    /// Returns a named value of a conversation; `None` if it is not set.
     ///
     /// # Errors
-    /// The conversation cannot be read.
+    /// Returns an error if the conversation cannot be read.
     pub fn get(&self, key: &str, name: &str) -> Result<Option<Value>> {
         Ok(self.session(key)?.values.remove(name))
     }
 
-    /// Sets a named value of a conversation; null removes it. Waits for a turn that is running; the turn's own tools use
+    /// Sets a named value of a conversation; null removes it. Waits for a running turn, whose own tools must use
     /// [`crate::tool::CallContext::values`] instead.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Busy`] when a turn runs for 30 seconds more, and those of [`Store::read`] and [`Store::write`].
+    /// Returns [`crate::error::Kind::Busy`] if a turn still runs after 30 seconds, and errors of [`Store::read`] and
+    /// [`Store::write`].
     pub fn set(&self, key: &str, name: &str, value: impl Into<Value>) -> Result<()> {
         let value = value.into();
         let record = [Record::Value(name, &value)];
@@ -354,26 +354,26 @@ impl Agent {
     /// Removes a named value of a conversation.
     ///
     /// # Errors
-    /// Those of [`Agent::set`].
+    /// Returns the errors of [`Agent::set`].
     pub fn remove(&self, key: &str, name: &str) -> Result<()> {
         self.set(key, name, Value::Null)
     }
 
-    /// Starts a conversation over, but keeps its model. Waits for a turn that is running.
+    /// Starts a conversation over, with the same model. Waits for a running turn.
     ///
     /// # Errors
-    /// Those of [`Agent::set`].
+    /// Returns the errors of [`Agent::set`].
     pub fn reset(&self, key: &str) -> Result<()> {
         self.open(key)?.renew(None, Vec::new(), SystemTime::now())
     }
 
-    /// The tools that it offers to the model. An agent that has some also has `read_more`, for results of more than 30,000 bytes,
-    /// which come in pages.
+    /// Returns the tools offered to the model. Agents with tools also have `read_more`, for results of more than 30,000 bytes,
+    /// which are split into pages.
     pub fn tools(&self) -> &Registry {
         &self.tools
     }
 
-    /// The same agent with these tools in place of its own.
+    /// Returns a copy of the agent with these tools instead of its own.
     pub fn with_tools(&self, tools: Registry) -> Self {
         let tools = tools.for_agent(self.redactor.clone());
         let offer = |(spec, schema): (&ToolSpec, _)| ToolOffer {
@@ -390,10 +390,10 @@ impl Agent {
         }
     }
 
-    /// How much of the model's window a conversation fills: "about 3100 of 131072 tokens (2 %)".
+    /// Describes how much of the model's window a conversation fills: "about 3100 of 131072 tokens (2 %)".
     ///
     /// # Errors
-    /// The conversation cannot be read.
+    /// Returns an error if the conversation cannot be read.
     pub fn window_use(&self, session: &str) -> Result<String> {
         let session = Session::peek(&*self.store, session)?;
         let used = history::estimate(self.offers_weight, &session.messages);
@@ -406,8 +406,8 @@ impl Agent {
     }
 }
 
-/// Fills a prompt template: replaces `{{name}}` with the value of that name, and `{{name:default}}` with the default if there
-/// is no value. Placeholders inside a value stay as they are.
+/// Fills a prompt template: replaces `{{name}}` with the value of that name, and `{{name:default}}` with the default if the
+/// value is missing. Placeholders inside a value are unchanged.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -419,13 +419,13 @@ impl Agent {
 /// ```
 ///
 /// # Errors
-/// Of the kind [`crate::error::Kind::Usage`]: a name has neither.
+/// Returns [`crate::error::Kind::Usage`] if a name has neither a value nor a default.
 pub fn fill<'t>(template: &'t str, values: &BTreeMap<&str, &'t str>) -> Result<String> {
     let filled = crate::text::fill(template, |name| values.get(name).copied());
     filled.map_err(|name| Error::usage(format!("the template needs a value for {name}")))
 }
 
-/// Estimates the tokens that these messages and tools take in a request, at three bytes per token, which overestimates most
+/// Estimates the tokens of these messages and tools in a request. It counts three bytes per token, which overestimates most
 /// texts; only the host can count exactly. Compaction uses this estimate.
 pub fn count_tokens(messages: &[Message], tools: &[ToolSpec]) -> u64 {
     let offer = |spec: &ToolSpec| ToolOffer {

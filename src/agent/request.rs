@@ -31,7 +31,7 @@ pub struct Request {
     /// Source of the message, for tools and the ledger.
     pub origin: Origin,
     /// Your id of the message, or several if it joins several messages. If the last turn of the conversation contains one of
-    /// them, it is resumed, or its answer is returned again. Older ids are not found, so their turn would run again.
+    /// them, it is resumed, or its answer is returned again. Older ids are not recognized, so their turn would run again.
     pub ids: Vec<String>,
     /// Passed to tools as [`crate::tool::CallContext::metadata`]; invisible to the model.
     pub metadata: BTreeMap<String, String>,

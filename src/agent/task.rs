@@ -1,8 +1,8 @@
-//! Subagents: the one engine for every tool that hands a task to another agent.
+//! Subagents: the common implementation of all tools that give a task to another agent.
 //!
-//! A subagent is this agent with its own context: it sees its task but not the conversation, lacks the tools that send messages
-//! or start other agents, has the same limits, shares the turn's budget, and stores nothing. Its caller waits for it, or goes on
-//! while the task runs on a thread of [`Tasks`] and gets its report as a message.
+//! A subagent is this agent with its own context: it sees its task instead of the conversation, lacks the tools that send
+//! messages or start agents, has the same limits, shares the turn's budget, and is not stored. Its caller waits for it, or
+//! continues while the task runs on a thread of [`Tasks`] and gets the report as a message.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,28 +20,28 @@ use crate::text::{clip, fenced};
 use crate::tool::{JOB, NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 use crate::usage::Budget;
 
-/// The longest report of a background task that goes to the model, in bytes.
+/// Maximum size of a background task's report to the model, in bytes.
 const MAX_REPORT: usize = 64 << 10;
-/// Tasks that run at the same time; the others wait.
+/// Maximum number of tasks that run at the same time; others wait.
 const MAX_RUNNING: usize = 4;
-/// Tasks of one conversation whose reports are not answered yet.
+/// Maximum number of tasks of a conversation with unanswered reports.
 const MAX_OPEN: usize = MAX_RUNNING + 16;
 
-/// Tasks that run in the background, for all conversations of a program. Clones share them. A turn starts them if its
-/// [`Request::tasks`] has a clone.
+/// Background tasks of all conversations of a program. Clones share them. A turn can start tasks if its [`Request::tasks`] has
+/// a clone.
 #[derive(Clone)]
 pub struct Tasks(Arc<Engine>);
 
 struct Engine {
     sink: Box<dyn TaskSink>,
     state: Mutex<State>,
-    /// A task has ended that was running.
+    /// Notified when a running task has ended.
     has_ended: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The oldest first, until their reports are answered.
+    /// Tasks without an answered report, oldest first.
     open: Vec<OpenTask>,
     running: usize,
 }
@@ -52,25 +52,25 @@ struct OpenTask {
     session: String,
     budget: Arc<Budget>,
     cancel: Cancel,
-    /// A turn answers its report; to stop that is to stop the turn.
+    /// Whether a turn is answering the report. Stopping the task would then mean stopping that turn.
     is_answering: bool,
 }
 
-/// What a background task has come to. `Request::from` makes the message of it that its conversation gets.
+/// Outcome of a background task. `Request::from` converts it to a message for its conversation.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TaskReport {
-    /// Of the task, unique.
+    /// Unique id of the task.
     pub id: String,
-    /// The name of the task where people see it.
+    /// Name of the task, for people.
     pub label: String,
-    /// The conversation that has started it, and gets the report.
+    /// Key of the conversation that started the task and gets the report.
     pub session: String,
-    /// The channel and the chat of that conversation.
+    /// Channel and chat of that conversation.
     pub origin: Origin,
-    /// The text for the model.
+    /// Text for the model.
     pub text: String,
-    /// That of the turn that has started it.
+    /// Budget of the turn that started the task.
     pub budget: Arc<Budget>,
 }
 
@@ -84,28 +84,28 @@ impl From<&TaskReport> for Request {
     }
 }
 
-/// Where the reports of tasks go.
+/// Receives the reports of tasks.
 pub(crate) trait TaskSink: Send + Sync {
-    /// A task begins. Returns what stops it.
+    /// Registers the start of a task. Returns the handle that cancels it.
     fn begin(&self) -> Cancel;
 
-    /// Stores what the user gets if the program ends before the task's report is answered.
+    /// Stores a report for the user in case the program ends before it is answered.
     ///
     /// # Errors
-    /// For the model, if the task has not begun: then it does not.
+    /// Returns an error for the model; a task that has not begun then does not start.
     fn keep(&self, _report: &TaskReport) -> Result<()> {
         Ok(())
     }
 
-    /// Deletes what [`TaskSink::keep`] has stored of these tasks.
+    /// Deletes the stored reports of these tasks.
     fn forget(&self, _ids: &[String]) -> Result<()> {
         Ok(())
     }
 
-    /// Something to show of a task.
+    /// Shows an event of a task.
     fn event(&self, _origin: &Origin, _event: Event) {}
 
-    /// A task has ended; there is no report if it was stopped, or could not begin.
+    /// Registers the end of a task, without a report if it was stopped or could not start.
     fn end(&self, report: Option<TaskReport>);
 }
 
@@ -119,14 +119,14 @@ impl TaskSink for Reports {
 
     fn end(&self, report: Option<TaskReport>) {
         if let Some(report) = report {
-            // Nobody may be interested.
+            // The receiver may have been dropped.
             self.0.send(report).ok();
         }
     }
 }
 
 impl Tasks {
-    /// For a program that answers the reports itself: each in a turn of [`Request::from`] it, and then [`Tasks::close`].
+    /// For a program that answers reports itself: each by a turn with [`Request::from`] it, and then [`Tasks::close`].
     pub fn new() -> (Self, Receiver<TaskReport>) {
         let (sender, reports) = mpsc::channel();
         (Self::with_sink(Reports(sender)), reports)
@@ -140,7 +140,7 @@ impl Tasks {
         }))
     }
 
-    /// How many tasks are open, of one conversation or of all: they run, or their reports are not answered.
+    /// Returns the number of open tasks, of one conversation or of all: running tasks and unanswered reports.
     pub fn open(&self, session: Option<&str>) -> usize {
         let state = self.0.lock();
         let of_session = |task: &&OpenTask| session.is_none_or(|session| task.session == session);
@@ -150,7 +150,7 @@ impl Tasks {
     /// Stops the tasks of a conversation, except one whose report is being answered, and returns their labels.
     ///
     /// # Errors
-    /// They are stopped, but a kept report could not be forgotten.
+    /// Returns an error if a stored report could not be deleted; the tasks are stopped anyway.
     pub fn stop(&self, session: &str) -> (Vec<String>, Result<()>) {
         let mut state = self.0.lock();
         let (stopped, open): (Vec<_>, Vec<_>) = std::mem::take(&mut state.open)
@@ -160,7 +160,7 @@ impl Tasks {
         let ids: Vec<String> = stopped.iter().map(|task| task.id.clone()).collect();
         let forgotten = self.0.sink.forget(&ids);
         drop(state);
-        // The newest first: one that waits must not take the place of one that ended.
+        // Newest first, so that a waiting task cannot start in place of a stopped one.
         stopped.iter().rev().for_each(|task| task.cancel.stop());
         (
             stopped.into_iter().map(|task| task.label).collect(),
@@ -168,7 +168,7 @@ impl Tasks {
         )
     }
 
-    /// A turn is about to answer the report of a task. Returns the budget of both; `None` if the task was stopped.
+    /// Marks a task's report as being answered. Returns the budget of both; `None` if the task was stopped.
     pub(crate) fn begin_answer(&self, id: &str) -> Option<Arc<Budget>> {
         let mut state = self.0.lock();
         let task = state.open.iter_mut().find(|task| task.id == id)?;
@@ -176,17 +176,17 @@ impl Tasks {
         Some(task.budget.clone())
     }
 
-    /// Forgets a task: its report is answered, or it could not begin.
+    /// Closes a task whose report is answered, or that could not start.
     ///
     /// # Errors
-    /// A kept report could not be forgotten.
+    /// Returns an error if a stored report could not be deleted.
     pub fn close(&self, id: &str) -> Result<()> {
         let mut state = self.0.lock();
         state.open.retain(|task| task.id != id);
         self.0.sink.forget(&[id.to_owned()])
     }
 
-    /// Starts a task of a turn and returns at once.
+    /// Starts a background task of a turn.
     fn start(&self, context: &TurnContext, task: Task) -> Result<()> {
         let request = context.request;
         if request.origin.channel == JOB {
@@ -252,7 +252,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs a task on this thread, once others leave it room.
+    /// Runs a task on this thread, once the number of running tasks permits.
     fn run(&self, subagent: &Agent, task: &Task, mut report: TaskReport, cancel: &Cancel) {
         let is_full = |state: &mut State| state.running >= MAX_RUNNING;
         self.has_ended
@@ -265,7 +265,7 @@ impl Engine {
         let mut state = self.lock();
         state.running -= 1;
         self.has_ended.notify_one();
-        // Kept while nobody can stop the task, so that what is stopped is forgotten.
+        // Stored under the lock, so that [`Tasks::stop`] also deletes this report.
         let is_open = state.open.iter().any(|task| task.id == report.id);
         let kept = if is_open {
             self.sink.keep(&report)
@@ -288,7 +288,7 @@ impl TurnContext<'_> {
             .map(ToolOutput::text)
     }
 
-    /// The agent for a task of the turn. It asks the models that the turn asks.
+    /// Returns the agent for a task, which uses the turn's models.
     fn subagent(&self) -> Result<Agent> {
         let agent = self.agent;
         if agent.is_subagent {
@@ -313,7 +313,7 @@ impl TurnContext<'_> {
         })
     }
 
-    /// Hands a task to the background of the turn.
+    /// Starts a task in the background of the turn.
     pub(super) fn start_task(&self, task: Task) -> Result<()> {
         match &self.request.tasks {
             Some(tasks) => tasks.start(self, task),
@@ -325,7 +325,7 @@ impl TurnContext<'_> {
 }
 
 impl Agent {
-    /// Runs a task, as the subagent that this is, and returns its report. Errors are worded for the model.
+    /// Runs a task as this subagent, and returns its report. Errors are worded for the model.
     fn run_task(
         &self,
         task: &Task,
@@ -373,7 +373,7 @@ impl Agent {
     }
 }
 
-/// What the model is told about the end of a task. The report is fenced as data: the task may have read anything.
+/// Describes the end of a task to the model. The report is fenced as data, because the task may have read anything.
 fn report_text(label: &str, result: Result<String>) -> String {
     let (how, text) = match result {
         Ok(text) => ("has ended. Its report:", text),

@@ -1,4 +1,4 @@
-//! The loop with a scripted provider and tools that watch how they are called.
+//! Turns with a scripted provider and tools that record their calls.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::session::{MemoryStore, Session, Store};
 use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
 use crate::usage::{Call, Spend};
 
-/// Gives these replies in this order, and keeps how many tools each request offered.
+/// Returns these replies in order, and records the number of tools in each request.
 #[derive(Default)]
 struct ScriptedProvider {
     replies: Mutex<Vec<Reply>>,
@@ -58,7 +58,7 @@ fn says(text: &str) -> Reply {
     }
 }
 
-/// A reply with these calls of tools, each with its place as its argument.
+/// Returns a reply with these calls; the argument is the position.
 fn calls(names: &[&str]) -> Reply {
     let call = |(n, name): (usize, &&str)| {
         let arguments = json!({"n": n}).to_string();
@@ -85,7 +85,7 @@ fn spent(mut reply: Reply, prompt_tokens: u64) -> Reply {
 
 type Log = Arc<(Mutex<Vec<String>>, Condvar)>;
 
-/// A tool that waits until so many calls of it are under way, and writes down when it begins and ends.
+/// A tool that waits until `meets` calls run at the same time, and logs their start and end.
 struct Watched {
     spec: ToolSpec,
     meets: usize,
@@ -144,7 +144,7 @@ impl Tool for Watched {
     }
 }
 
-/// Runs one turn. The response, what was kept of it, and how many tools each request offered.
+/// Runs one turn. Returns the response, the stored messages, and the number of tools in each request.
 fn run(
     replies: Vec<Reply>,
     build: impl FnOnce(Builder) -> Builder,
@@ -158,7 +158,7 @@ fn run(
     (response, kept, offered)
 }
 
-/// The ids and texts of the results, as they are kept.
+/// Returns the ids and texts of the stored results.
 fn results(kept: &[Message]) -> Vec<(String, String)> {
     let result = |message: &Message| {
         if let Message::ToolResult(result) = message {
@@ -217,7 +217,7 @@ fn a_call_that_does_more_keeps_its_place() {
     });
     assert!(response.error.is_none());
     let log = log.0.lock().unwrap();
-    // The first two looks may swap; everything else is as it was called.
+    // The first two looks may swap; the others are in order.
     assert_eq!(
         log[4..],
         [
@@ -262,7 +262,7 @@ fn calls_after_a_stop_are_not_run_and_have_results_all_the_same() {
     assert_eq!(response.tool_calls.len(), 4);
 }
 
-/// A turn of three requests, each of 1000 tokens, with this budget.
+/// Runs a turn of three requests with 1000 tokens each and this budget.
 fn budgeted(budget: Option<u64>) -> (Response, Vec<Message>, Vec<usize>) {
     let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
     let replies = vec![
@@ -369,7 +369,7 @@ fn the_last_step_has_no_tools() {
     );
 }
 
-/// Answers with what the turn's metadata has under `who`.
+/// Returns the turn's metadata under `who`.
 struct Who(ToolSpec);
 
 impl Tool for Who {
@@ -412,7 +412,7 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
         (error.kind, error.message.as_str()),
         (Kind::Usage, "this agent has no model called acme/y")
     );
-    // Without a key, a conversation begins and its key is told.
+    // Without a key, a new conversation starts, and its key is returned.
     let fresh = agent.run(&Request::new("go", ""), &|_| ()).session;
     assert!(fresh.starts_with("library_+"), "{fresh}");
     assert!(!Session::peek(&store, &fresh).unwrap().messages.is_empty());
@@ -454,7 +454,7 @@ fn only_the_chosen_tools_are_offered() {
     assert_eq!(offered(&["look", "write"]), 3);
     assert_eq!(offered(&["write"]), 2, "and read_more");
     assert_eq!(offered(&[]), 0);
-    // A call of a tool that was not chosen is one of a tool that is not there.
+    // A call of a tool that was not chosen fails like an unknown tool.
     let (_, kept, _) = run(vec![calls(&["write"]), says("done")], |b| {
         b.tools(chosen(&["look"]))
     });
@@ -551,7 +551,7 @@ fn empty_message_is_wrong_usage_and_stores_nothing() {
     assert!(store.read("a-key").unwrap().lines.is_empty());
 }
 
-/// Refuses its key.
+/// A provider that refuses its key.
 struct Locked;
 
 impl Provider for Locked {

@@ -1,7 +1,7 @@
-//! One turn: a message of the user, the model's replies, and the results of their calls, until there is an answer.
+//! One turn: a message of the user, the model's replies, and the results of their calls, up to an answer.
 //!
-//! A turn is a value with a state, and each step makes one transition. All that has to outlive the process is in the lines of
-//! its conversation, so that a turn which was cut short goes on from them.
+//! A turn is a value with a state, and each step makes one transition. All persistent state is in the lines of the
+//! conversation, so that an interrupted turn continues from them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Instant, SystemTime};
@@ -23,29 +23,29 @@ use crate::session::{OpenSession, Record, Session};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 
-/// What the user is told while another process holds the conversation.
+/// Notice to the user while another process has locked the conversation.
 const WAITING: &str = "waiting for another bantam in this conversation";
 
-/// Calls of one reply that are run and stored.
+/// Maximum number of calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
 
-/// What a turn does next.
+/// Next step of a turn.
 #[derive(Debug, PartialEq)]
 pub(super) enum State {
-    /// It asks the model.
+    /// Asks the model.
     Asking,
-    /// It runs these calls of the last reply.
+    /// Runs these calls of the last reply.
     Running(VecDeque<ToolCall>),
-    /// It asks the user about the first of these calls; none of them has begun.
+    /// Asks the user about the first of these calls, which have not begun.
     AwaitingApproval(VecDeque<ToolCall>),
-    /// Nothing: its end is stored.
+    /// The end of the turn is stored.
     Done,
 }
 
 /// Whether the model may be asked.
 enum Permit {
     Tools,
-    /// The tools are declared but withheld, and this is why.
+    /// Tools are declared but withheld, for this reason.
     TextOnly(Error),
     Stop(Error),
 }
@@ -56,15 +56,15 @@ struct Turn<'a> {
     compaction: Compaction<'a>,
     calls: CallRunner<'a>,
     state: State,
-    /// It answers something that followed from another turn, so nobody would ask its question again.
+    /// Whether the turn answers a result of another turn, so that its question would not be asked again.
     is_follow_up: bool,
-    /// The model gave an empty answer and is asked once more, without tools.
+    /// Whether the model gave an empty answer and is asked once more, without tools.
     is_second_try: bool,
     response: &'a mut Response,
 }
 
 impl Agent {
-    /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
+    /// Runs one turn to its end, even after an error, and stores it.
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let request = request.with_key();
@@ -124,7 +124,7 @@ impl Agent {
         }
     }
 
-    /// Without keys: a host may quote the one that it refuses.
+    /// Removes keys from an error, because a host may quote a refused key.
     pub(super) fn redacted(&self, e: Error) -> Error {
         Error {
             message: self.redactor.redact(e.message),
@@ -151,7 +151,7 @@ impl<'a> TurnContext<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Begins with the request's message, or goes on from the state of a turn that has it already.
+    /// Starts with the request's message, or continues from the state of a turn that already has it.
     fn begin(
         context: TurnContext<'a>,
         open: OpenSession,
@@ -220,7 +220,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Why request `step` of the turn is the last one, which gets no tools; `None` if it is not.
+    /// Returns why request `step` of the turn is the last one, without tools; `None` if it is not.
     fn last_request(&self, step: u32) -> Option<Error> {
         let TurnContext { agent, budget, .. } = self.context;
         let limit = agent.limits.max_steps;
@@ -246,7 +246,7 @@ impl<'a> Turn<'a> {
             offers: &agent.offers,
             withheld: limit.is_some() || self.is_second_try,
         };
-        // A later message gets its own turn, which has all steps.
+        // A later message gets a separate turn with all steps.
         let has_steps = self.response.steps < agent.limits.max_steps / 2;
         if !self.response.tool_calls.is_empty() && !tools.withheld && has_steps {
             self.take_steering()?;
@@ -266,7 +266,7 @@ impl<'a> Turn<'a> {
         let wants_tools = !reply.calls.is_empty();
         let is_offered = !tools.withheld && !tools.offers.is_empty();
         if !is_offered || reply.stop != Stop::Done {
-            // Calls of tools that were not offered, or perhaps cut short.
+            // Tools were not offered, or the calls may be incomplete.
             reply.calls.clear();
         }
         if reply.calls.is_empty() {
@@ -276,7 +276,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Ends the turn with a reply that calls no tool, or none that it may; asks again, without tools, if it says nothing.
+    /// Ends the turn with a reply without permitted calls. After an empty reply, asks again without tools.
     fn end_with(&mut self, reply: Reply, wants_tools: bool, limit: Option<Error>) -> Result<State> {
         let TurnContext {
             agent,
@@ -333,7 +333,7 @@ impl<'a> Turn<'a> {
         Ok(State::Running(calls.into()))
     }
 
-    /// Runs the next call with its parallel neighbours, or finds that the user is to be asked about it.
+    /// Runs the next call with its parallel neighbours, unless it needs the user's approval.
     fn run_calls(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         let Some(next) = calls.front() else {
             return self.end_calls();
@@ -349,7 +349,7 @@ impl<'a> Turn<'a> {
         Ok(State::Running(calls))
     }
 
-    /// Asks the user about the first of the calls. What is stored before tells a turn that is resumed that none has begun.
+    /// Asks the user about the first call. The stored question tells a resumed turn that these calls have not begun.
     fn ask_user(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         if let Some(call) = calls.pop_front() {
             let reports = &mut self.response.tool_calls;
@@ -359,7 +359,7 @@ impl<'a> Turn<'a> {
         Ok(State::Running(calls))
     }
 
-    /// All calls of the reply have a result.
+    /// Continues after all calls of the reply have a result.
     fn end_calls(&mut self) -> Result<State> {
         if self.calls.is_handed_over() && self.context.cancel.reason().is_none() {
             let said = last_reply(&self.open.session).map(|reply| reply.text.clone());
@@ -368,7 +368,7 @@ impl<'a> Turn<'a> {
         Ok(State::Asking)
     }
 
-    /// How the turn ends after a request that failed.
+    /// Returns the end of the turn after a failed request.
     fn failed(&self, failure: Failure) -> TurnEnd {
         let Failure {
             error,
@@ -444,7 +444,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Stores results for calls that wait for the user's decision: another message has come instead.
+    /// Stores results for calls that wait for the user's decision, because another message arrived instead.
     fn give_up_calls(&mut self) -> Result<()> {
         let results = self.open.give_up_not_begun();
         let records: Vec<Record> = results.iter().map(Record::Message).collect();
@@ -455,7 +455,7 @@ impl<'a> Turn<'a> {
             .append(&records, Durability::Later, SystemTime::now())
     }
 
-    /// Takes in the messages that arrived since the last request.
+    /// Adds the messages that arrived since the last request.
     fn take_steering(&mut self) -> Result<()> {
         let Some(steering) = &self.context.request.steering else {
             return Ok(());
@@ -466,7 +466,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Stores a message that arrived while the turn runs.
+    /// Stores a message that arrived during the turn.
     fn append_steering(&mut self, part: &ReceivedMessage) -> Result<()> {
         let now = SystemTime::now();
         self.append_message(Message::User(User {
@@ -484,7 +484,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Ends a turn as it has ended before.
+/// Ends a turn in the same way as before.
 fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
     if session.ended == Some(TurnStop::Cancelled) {
         return Err(Error::new(Kind::Interrupted, "stopped by the user"));
@@ -494,14 +494,14 @@ fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
     Ok(())
 }
 
-/// The model gets no more tools in this turn.
+/// Returns the error of a turn in which tools were withheld.
 fn withheld(why: &str) -> Error {
     let message = format!("tools were withheld from the model: {why}");
     Error::new(Kind::Limit, message)
         .hint("rephrase the request, or use another model (--model, /model)")
 }
 
-/// What the model reads below the last result of a reply that made so many calls.
+/// Returns the notice after the last result of a reply with this number of calls.
 fn footer(calls: usize, no_more_tools: bool) -> String {
     let mut notes = Vec::new();
     if calls > MOST_CALLS {
@@ -515,7 +515,7 @@ fn footer(calls: usize, no_more_tools: bool) -> String {
     notes.join("; ")
 }
 
-/// Gives calls ids that are unique in the conversation: some hosts count from 1 in every reply, and some send no ids.
+/// Makes ids of calls unique in the conversation, because some hosts count from 1 in every reply, and some send no ids.
 fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
     let replies = messages.iter().filter_map(|message| match message {
         Message::Assistant(reply) => Some(&reply.calls),

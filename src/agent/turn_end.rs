@@ -19,9 +19,9 @@ pub(super) struct TurnEnd {
 /// Part of an ending turn that remains in the conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// All of it; the reply is the answer, or the part that arrived.
+    /// The whole turn; the reply is the answer, or the part that arrived.
     Answer,
-    /// All of it; the reply is a placeholder for an answer, which is not shown.
+    /// The whole turn; the reply is a placeholder for an answer, which is not shown.
     StandIn,
     /// Undoes the turn.
     Nothing,
@@ -49,7 +49,7 @@ impl TurnEnd {
         Self::with_answer(Some(reply), None)
     }
 
-    /// A reply without calls. `limit` is the reason why no further step is possible, if any.
+    /// Returns the end of a turn with a reply without calls. `limit` is the reason why no further step is possible, if any.
     pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
         if !reply.refused.is_empty() {
             return Self::of_refusal(reply);
@@ -85,8 +85,8 @@ impl TurnEnd {
         Self::with_answer(begun, Some(error))
     }
 
-    /// The model was asked to answer without tools and only made more calls. The error lists the results of the turn, and also
-    /// replaces the answer in the conversation.
+    /// Returns the end of a turn in which the model had to answer without tools and only made more calls. The error lists the
+    /// results of the turn, and also replaces the answer in the conversation.
     pub(super) fn of_calls_alone(limit: Error, messages: &[Message]) -> Self {
         let done = done_in_turn(messages);
         let message = match done.len() {
@@ -103,8 +103,8 @@ impl TurnEnd {
         }
     }
 
-    /// A request that failed after the text `arrived`, whose beginning is stored. A turn that `has_no_reply` is undone if it
-    /// was not sent, or was refused permanently, because it would be refused again.
+    /// Returns the end of a turn whose request failed after the text `arrived`, whose beginning is stored. A turn that
+    /// `has_no_reply` is undone if it was not sent, or was refused permanently, because it would be refused again.
     pub(super) fn of_failure(
         error: ProviderError,
         arrived: &str,

@@ -1,4 +1,4 @@
-//! Conversations that grow, with models that are functions and a store in memory.
+//! Growing conversations, with a function as the model and a store in memory.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::session::{MemoryStore, Record, Store};
 use crate::storage::Durability;
 use crate::tool::{CallContext, Risk, Tool, ToolOutput, ToolSpec};
 
-/// A request as a model saw it.
+/// A request as seen by the model.
 #[derive(Clone)]
 struct SeenRequest {
     stable: String,
@@ -27,12 +27,12 @@ struct SeenRequest {
 }
 
 impl SeenRequest {
-    /// Whether it is one for a summary.
+    /// Whether the request is for a summary.
     fn is_for_a_summary(&self) -> bool {
         self.stable == SUMMARIZE
     }
 
-    /// All of its text.
+    /// Returns the whole text.
     fn text(&self) -> String {
         let mut text = format!("{}{}", self.stable, self.changing);
         for message in &self.messages {
@@ -45,7 +45,7 @@ impl SeenRequest {
         self.messages.iter().filter_map(text).collect()
     }
 
-    /// The texts of the user's messages.
+    /// Returns the texts of the user's messages.
     fn user(&self) -> Vec<&str> {
         self.texts(|message| {
             if let Message::User(user) = message {
@@ -56,7 +56,7 @@ impl SeenRequest {
         })
     }
 
-    /// The contents of the results.
+    /// Returns the contents of the results.
     fn results(&self) -> Vec<&str> {
         self.texts(|message| {
             if let Message::ToolResult(result) = message {
@@ -96,7 +96,7 @@ impl Provider for Function {
     }
 }
 
-/// Gives so many bytes.
+/// Returns a result of this size, in bytes.
 struct LongResult(ToolSpec, usize);
 
 impl Tool for LongResult {
@@ -150,7 +150,7 @@ fn too_long() -> Answer {
     Err(ProviderError::TooLong { message, limit })
 }
 
-/// An agent with a model, and what the model has seen.
+/// An agent with a model, and the requests that the model has seen.
 struct Fixture {
     agent: Agent,
     store: MemoryStore,
@@ -195,7 +195,7 @@ impl Fixture {
         }
     }
 
-    /// Says something. The response, and what was notified of.
+    /// Sends a message. Returns the response, and the notices.
     fn say(&self, text: impl Into<String>) -> (Response, Vec<String>) {
         let notices = Mutex::new(Vec::new());
         let response = self.agent.run(&Request::new(text, "s"), &|event| {
@@ -272,7 +272,7 @@ fn old_results_that_are_room_enough_go_without_asking_anybody() {
     assert_eq!(last.user(), ["turn 0", "turn 1", "turn 2", "turn 3"]);
     each_call_has_its_result(&last.messages);
     assert_eq!(fixture.stored().summary, None);
-    // It is stored like that: the next turn does not begin from the start.
+    // The shorter form is stored, so the next turn does not start over.
     assert!(
         fixture
             .answers("turn 4")
@@ -281,7 +281,7 @@ fn old_results_that_are_room_enough_go_without_asking_anybody() {
     );
 }
 
-/// A model that sums up by saying how often it was asked to, and answers at length.
+/// A model that counts its summaries, and gives long answers.
 fn talkative(seen: &SeenRequest) -> Reply {
     if !seen.is_for_a_summary() {
         return says("a".repeat(400));
@@ -342,7 +342,7 @@ fn what_came_before_the_last_turns_is_put_in_short() {
         "{}",
         summary.user()[0]
     );
-    // What is sent: the summary behind the mark and fenced, a user's message first, the last turns whole.
+    // The request contains the fenced summary after the mark, a user's message first, and whole last turns.
     let first = fixture.stored().summary.unwrap();
     let section = format!("\n\n[EARLIER IN THIS CONVERSATION]\n```\n{first}\n```");
     assert_eq!(last.changing, section);
@@ -357,7 +357,7 @@ fn what_came_before_the_last_turns_is_put_in_short() {
     assert!(
         matches!(&last.messages[..2], [Message::User(_), Message::Assistant(reply)] if reply.text.len() == 400)
     );
-    // The next one has the earlier one in it: this model counts on.
+    // The next summary includes the earlier one, because this model continues to count.
     while fixture.stored().summary.as_ref() == Some(&first) {
         fixture.answers("q".repeat(100));
     }
@@ -428,7 +428,7 @@ fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored
 
 #[test]
 fn no_request_is_above_the_mark_after_a_summary_that_failed() {
-    // A host that counts a token for each byte, three times what we guess.
+    // This host counts a token per byte, three times our estimate.
     let fixture = Fixture::new(3000, |seen, _| {
         if seen.is_for_a_summary() {
             return Ok(says(""));
@@ -462,7 +462,7 @@ fn no_request_is_above_the_mark_after_a_summary_that_failed() {
 
 #[test]
 fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
-    // A window that nobody has told us of.
+    // The size of the window is unknown.
     let fixture = Fixture::new(0, |seen, _| {
         if seen.text().len() > 6000 {
             too_long()

@@ -1,4 +1,4 @@
-//! Turns that were cut short: where the lines of their conversation say that they stand.
+//! Interrupted turns: derives their state from the lines of the conversation.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::session::{Line, Loaded, MemoryStore, Store};
 use crate::storage::Durability;
 use crate::tool::Function;
 
-/// A store with the conversation `c` of these lines.
+/// Returns a store with the conversation `c` of these lines.
 fn store(lines: &[Value]) -> MemoryStore {
     let store = MemoryStore::default();
     let header = json!({"v": 1, "session": "c", "created": "2026-11-27T10:00:00Z"});
@@ -32,7 +32,7 @@ fn question(id: &str) -> Value {
     json!({"role": "user", "content": "Tidy up.", "ids": [id]})
 }
 
-/// A reply with the calls `c1` and `c2`.
+/// Returns a reply with the calls `c1` and `c2`.
 fn two_calls() -> Value {
     let call = |id: &str| json!({"id": id, "name": "tidy", "arguments": "{}"});
     json!({"role": "assistant", "content": "", "tool_calls": [call("c1"), call("c2")]})
@@ -172,7 +172,7 @@ fn a_resumed_turn_counts_the_requests_of_its_own_replies_and_no_other() {
     assert_eq!(used(&lines), 2);
 }
 
-/// Calls `tidy`, answers when it sees a result, and keeps the messages of the last request.
+/// Calls `tidy`, answers after a result, and records the messages of the last request.
 #[derive(Clone, Default)]
 struct Tidies(Arc<Mutex<Vec<Message>>>);
 
@@ -262,7 +262,7 @@ fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_mea
     assert_eq!(after_the_reply(&stored.messages), wanted);
 }
 
-/// A store that takes so many more writes, and then is as good as a program that was killed.
+/// A store that fails after some more writes, like a killed program.
 struct Dying {
     store: MemoryStore,
     left: AtomicUsize,
@@ -323,7 +323,7 @@ fn a_steered_turn_killed_at_any_write_shows_the_model_each_message_once() {
         let is_taken = waiting.lock().unwrap().is_empty();
         let all = if is_taken { &["m1", "m2"][..] } else { &["m1"] };
         let mut left: Vec<&str> = all.to_vec();
-        // What was taken is answered with the first message after a restart, if its line was stored, and else after it.
+        // After a restart, a taken message is answered with the first one if its line was stored, otherwise after it.
         while let Some(id) = left.first() {
             let last = agent(&model, dying(usize::MAX)).run(&request(id), &|_| ());
             assert_eq!(last.output, "Done.", "{writes}: {:?}", last.error);
