@@ -105,65 +105,65 @@ section! {
     Defaults {
         /// where the agent works; empty: workspace/ in the home
         workspace: String,
-        /// false: tools see what you see, except the home
+        /// false: tools can access everything you can, except bantam's own files
         restrict_to_workspace: bool = true,
         /// a model_list name, or vendor/model
         model_name: String,
-        /// models to try in turn when the first one fails
+        /// fallback models, tried in order when the first one fails
         #[serde(deserialize_with = "list")]
         model_fallbacks: Vec<String>,
         /// longest reply, in tokens
         max_tokens: u64 = 8192,
-        /// what the model can read at once, in tokens
+        /// context window, in tokens
         context_window: u64 = 131_072,
-        /// sent only when set
+        /// sent only if set
         temperature: Option<f64>,
-        /// steps of one turn; the last is asked without tools
+        /// model requests per turn; the last one gets no tools
         max_tool_iterations: u32 = 25,
-        /// model calls for one message, with tasks and subagents
+        /// maximum model requests per message, including tasks and subagents
         max_calls: u32 = 500,
-        /// seconds one turn may take, with all retries and tools
+        /// time limit of one turn, in seconds, including retries and tools
         timeout: u64 = 600,
-        /// retries after a temporary failure
+        /// maximum retries after a temporary failure
         max_retries: u32 = 3,
-        /// seconds before the first retry, at most; then doubled
+        /// maximum delay before the first retry, in seconds; doubled for each further retry
         retry_initial_delay: f64 = 1.0,
     }
 }
 
 section! {
     ModelEntry {
-        /// your name for it
+        /// your name for the model
         model_name: String,
-        /// vendor/model; with an api_base, any name the host knows; vendor/* stands for every model of the vendor
+        /// vendor/model, or with an api_base any name the host knows; vendor/* means every model of the vendor
         model: String,
-        /// address to use instead of the vendor's own; models that are not listed use their vendor's first entry
+        /// address to use instead of the vendor's; unlisted models use their vendor's first entry
         #[serde(serialize_with = "hide_user")]
         api_base: String,
-        /// a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
+        /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
         api_key: Secret,
-        /// more keys; each replaces one that is refused, rate-limited or used up
+        /// more keys; each replaces a key that is refused, rate-limited or used up
         #[serde(deserialize_with = "list")]
         api_keys: Vec<Secret>,
-        /// sent with every request
+        /// headers sent with every request
         headers: BTreeMap<String, Secret>,
         /// fields added to every request
         #[serde(serialize_with = "hide")]
         extra_body: Map<String, Value>,
-        /// give up after this many seconds without content; 0: 90, and on this machine or a private network as long as the turn before the first content
+        /// time limit without content, in seconds; 0: 90, but before the first content from this machine or a private network the time limit of the turn
         request_timeout: u64,
-        /// http://HOST:PORT or socks5h://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide
+        /// http://HOST:PORT or socks5h://HOST:PORT; empty: use HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY
         #[serde(serialize_with = "hide_user")]
         proxy: String,
-        /// 0: as in agents.defaults
+        /// context window, in tokens; 0: as in agents.defaults
         context_window: u64,
-        /// 0: as in agents.defaults
+        /// maximum reply length, in tokens; 0: as in agents.defaults
         max_tokens: u64,
         /// null: as in agents.defaults
         temperature: Option<f64>,
-        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: its host decides
+        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: the host's default
         reasoning_effort: String,
-        /// dollars per million tokens: input, output and cached (read from a cache; null: as input)
+        /// dollars per million tokens: input, output and cached (read from a cache; null: same as input)
         price: Price,
     }
 }
@@ -177,22 +177,22 @@ section! {
 
 section! {
     Telegram {
-        /// run the bot; a token switches it on, unless this is false
+        /// run the bot; by default, a token enables it
         enabled: Option<bool>,
-        /// from @BotFather
+        /// token from @BotFather
         token: Secret,
-        /// numeric ids of the users who may talk to it; the first is the owner
+        /// numeric ids of the users who may talk to the bot; the first is the owner
         #[serde(deserialize_with = "list")]
         allow_from: Vec<String>,
-        /// a Bot API server of your own
+        /// address of your own Bot API server
         #[serde(serialize_with = "hide_user")]
         api_base: String,
-        /// for the bot alone
+        /// proxy of the bot only
         #[serde(serialize_with = "hide_user")]
         proxy: String,
         /// show drafts while an answer is written
         streaming: bool = true,
-        /// which group messages to answer: mention or all
+        /// group messages to answer: mention or all
         group_trigger: GroupTrigger,
     }
 }
@@ -207,13 +207,13 @@ pub(crate) enum GroupTrigger {
 
 section! {
     Endpoint {
-        /// let the gateway answer OpenAI's chat API
+        /// serve OpenAI's chat API from the gateway
         enabled: bool,
         /// ADDRESS:PORT
         listen: String = "127.0.0.1:7475".to_owned(),
-        /// what clients send as their API key; empty: the gateway makes one, in state/http_token
+        /// API key that clients must send; empty: the gateway generates one in state/http_token
         token: Secret,
-        /// the one web origin whose pages may use it: https://chat.example.org
+        /// web origin whose pages may use the endpoint, such as https://chat.example.org
         allow_origin: String,
     }
 }
@@ -229,9 +229,9 @@ section! {
         /// directories outside the workspace that tools may change
         #[serde(deserialize_with = "list")]
         write_paths: Vec<String>,
-        /// what is removed from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own
+        /// data to remove from tool results. secrets: keys, tokens, passwords; keys: known key formats; off: only bantam's own
         redact: Redact,
-        /// most KB that the tools of MCP servers may add to each request
+        /// maximum size of MCP tool definitions per request, in KB
         mcp_kb: u64 = 64,
         exec: Exec,
         web: Web,
@@ -243,15 +243,15 @@ section! {
     Exec {
         /// offer the exec tool
         enabled: bool = true,
-        /// seconds, unless the call asks for another limit
+        /// time limit in seconds, unless the call sets another one
         timeout: u64 = 60,
-        /// what a command can reach: none, guarded or full
+        /// network access of commands: none, guarded or full
         network: Network = Network::None,
         /// auto, require or off (commands run with all your rights)
         sandbox: Sandbox = Sandbox::Auto,
-        /// data memory of each process; 0: no limit
+        /// maximum data memory of each process, in MB; 0: no limit
         memory_mb: u64 = 512,
-        /// your variables that commands get
+        /// names of your variables to pass to commands
         #[serde(deserialize_with = "list")]
         pass_env: Vec<String>,
     }
@@ -268,68 +268,68 @@ section! {
     Search {
         /// search engine: auto, brave, tavily, serper, searxng or duckduckgo
         provider: String = "auto".to_owned(),
-        /// a key or ${VARIABLE}, for engines that need one; empty: TAVILY_API_KEY, BRAVE_API_KEY or SERPER_API_KEY
+        /// key or ${VARIABLE}, for engines that need one; empty: TAVILY_API_KEY, BRAVE_API_KEY or SERPER_API_KEY
         api_key: Secret,
-        /// your own SearXNG; or the engine's address, if not its own
+        /// address of your own SearXNG, or another address of the engine
         #[serde(serialize_with = "hide_user")]
         base_url: String,
-        /// results of one search
+        /// number of results per search
         max_results: u64 = 5,
     }
 }
 
 section! {
     Fetch {
-        /// longest page
+        /// maximum length of a page, in characters
         max_chars: usize = 50_000,
-        /// seconds for one page
+        /// time limit for one page, in seconds
         timeout: u64 = 30,
-        /// let it reach your own network
+        /// allow addresses in your own network
         allow_private: bool,
     }
 }
 
 section! {
     Transcribe {
-        /// vendor/model that transcribes recordings, for example groq/whisper-large-v3-turbo; empty: recordings stay as they are
+        /// vendor/model that transcribes recordings, such as groq/whisper-large-v3-turbo; empty: recordings are not transcribed
         model: String,
     }
 }
 
 section! {
-    /// A server of tools: a program to start, or an address.
+    /// An MCP server: a program to start, or an address.
     McpServer {
         /// program of a local server
         command: String,
-        /// its arguments
+        /// arguments of the program
         #[serde(deserialize_with = "list")]
         args: Vec<String>,
-        /// its environment; values may name variables: ${NAME}
+        /// environment of the program; values may contain variables: ${NAME}
         env: BTreeMap<String, Secret>,
-        /// where it starts; empty: a directory of its own
+        /// working directory; empty: a private directory
         cwd: String,
         /// address of a remote server
         #[serde(serialize_with = "hide_path")]
         url: String,
-        /// sent to it; values may name variables: ${NAME}
+        /// headers sent to the server; values may contain variables: ${NAME}
         headers: BTreeMap<String, Secret>,
-        /// directories it may read
+        /// directories the server may read
         #[serde(deserialize_with = "list")]
         read: Vec<String>,
-        /// directories it may change
+        /// directories the server may change
         #[serde(deserialize_with = "list")]
         write: Vec<String>,
-        /// let it reach the internet, this machine's ports and your local network
+        /// allow access to the internet, this machine's ports and your local network
         network: bool = true,
-        /// its data memory; 0: no limit
+        /// maximum data memory of each process, in MB; 0: no limit
         memory_mb: u64,
-        /// offer its tools
+        /// offer the server's tools
         enabled: bool = true,
-        /// the opposite of enabled, as in other clients' files
+        /// opposite of enabled, as in other clients' files
         disabled: bool,
-        /// as in other clients' files; not used
+        /// accepted from other clients' files; not used
         r#type: String,
-        /// names of its tools to offer; empty: all
+        /// names of the tools to offer; empty: all
         #[serde(deserialize_with = "list")]
         tools: Vec<String>,
     }
@@ -337,7 +337,7 @@ section! {
 
 section! {
     Memory {
-        /// vendor/model by which memory search also compares meanings; empty: notes are found by their words alone
+        /// vendor/model for memory search by meaning; empty: search by words only
         embedding_model: String,
     }
 }
@@ -346,11 +346,11 @@ section! {
     Session {
         /// summarize old turns at this share of the model's window, 0.1 to 1
         compact_at: f64 = 0.8,
-        /// start over after this many idle hours; 0: never
+        /// start the conversation over after this many idle hours; 0: never
         ttl_hours: f64,
-        /// most messages sent to the model; 0: all that fit
+        /// maximum number of messages sent to the model; 0: all that fit
         history_limit: usize,
-        /// days until unused conversations without a name, those of jobs, and archived parts are deleted; 0: never
+        /// delete unused unnamed conversations, unused conversations of jobs, and archived parts after this many days; 0: never
         keep_days: u64 = 30,
     }
 }
@@ -359,7 +359,7 @@ section! {
     Cron {
         /// run jobs in the gateway
         enabled: bool = true,
-        /// a run that is later than this is recorded as missed
+        /// record a run as missed if it is later than this many minutes
         grace_minutes: u64 = 60,
     }
 }
@@ -368,7 +368,7 @@ section! {
     Heartbeat {
         /// let the agent work through HEARTBEAT.md regularly
         enabled: bool,
-        /// how often
+        /// interval in minutes
         interval_minutes: u64 = 30,
         /// telegram:CHAT; empty: the owner's last chat
         to: String,
@@ -377,32 +377,32 @@ section! {
 
 section! {
     Gateway {
-        /// conversations served at once
+        /// maximum number of conversations answered at the same time
         workers: usize = 4,
     }
 }
 
 section! {
-    /// What may be spent per day; 0 is no limit.
+    /// Daily budget; 0 for no limit.
     #[derive(Copy)]
     DailyBudget {
-        /// most tokens per day, over everything in this home; 0: no limit
+        /// maximum tokens per day, for everything in this home; 0: no limit
         daily_tokens: u64,
-        /// most dollars per day, by the host's prices or model_list[].price; 0: no limit
+        /// maximum dollars per day, by the host's prices or model_list[].price; 0: no limit
         daily_cost: f64,
     }
 }
 
 section! {
     Log {
-        /// what the gateway logs: error, warn, info or debug
+        /// minimum level of the gateway's log: error, warn, info or debug
         level: Level = Level::Info,
-        /// log JSON Lines
+        /// write the log as JSON Lines
         json: bool,
     }
 }
 
-/// Reads a list of strings and numbers, or a single one.
+/// Reads a list of strings and numbers, or a single value.
 fn list<'de, D: Deserializer<'de>, T: From<String>>(json: D) -> Result<Vec<T>, D::Error> {
     let items = match Value::deserialize(json)? {
         Value::Array(items) => items,
@@ -422,7 +422,7 @@ fn list<'de, D: Deserializer<'de>, T: From<String>>(json: D) -> Result<Vec<T>, D
     items.into_iter().map(text).collect()
 }
 
-/// Writes names with their values hidden, which may contain keys.
+/// Writes names without their values, which may contain keys.
 fn hide<S: Serializer>(values: &Map<String, Value>, json: S) -> Result<S::Ok, S::Error> {
     json.collect_map(values.keys().map(|name| (name, "(set)")))
 }
