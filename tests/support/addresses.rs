@@ -1,6 +1,6 @@
-//! Where nothing that a model chooses may lead.
+//! Addresses that a model must not be able to reach.
 
-/// Addresses of this machine and its networks, in every spelling, and of metadata services. `{port}` is the canary's.
+/// Addresses of this machine, its networks and metadata services, in every spelling. `{port}` is the canary's port.
 pub const PRIVATE: &[&str] = &[
     "http://127.0.0.1:{port}/",
     "http://localhost:{port}/",

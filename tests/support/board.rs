@@ -1,5 +1,5 @@
-//! The recipes of docs/scripting.md, and what runs them: `/bin/sh` as a script, or as cron runs a line of a crontab, in an
-//! environment with next to nothing in it, without a terminal, and from a directory that cannot be written.
+//! Runs the recipes of docs/scripting.md with `/bin/sh`, as a script or as a crontab line, in a nearly empty environment,
+//! without a terminal, and in a read-only directory.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use super::harness::{CANARY, Home, Run};
 use super::model::{Model, Reply};
 
-/// Where nobody can make a file, not even root.
+/// Directory in which even root cannot create files.
 const NOT_TO_BE_WRITTEN: &str = "/proc";
 
-/// Each recipe: its title, and the lines of its one block of shell.
+/// Returns the title and the shell block of each recipe.
 pub fn recipes() -> Vec<(String, String)> {
     let page =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scripting.md")).unwrap();
@@ -30,8 +30,8 @@ pub fn recipes() -> Vec<(String, String)> {
     parts.collect()
 }
 
-/// The schedule and the command of a crontab line, the command as cron hands it to the shell: `\%` is a percent sign, and
-/// what follows a bare one would be standard input.
+/// Splits a crontab line into its schedule and its command, as cron passes it to the shell: `\%` is a percent sign, and text
+/// after a bare one would be standard input.
 pub fn crontab(line: &str) -> (&str, String) {
     let line = line.trim_end();
     assert!(!line.contains('\n'), "a crontab entry is one line: {line}");
@@ -62,7 +62,7 @@ pub fn crontab(line: &str) -> (&str, String) {
     (schedule, command.replace('\u{0}', "%"))
 }
 
-/// A user's home with bantam in it, and the model that it asks.
+/// A user's home with bantam, and the model that it asks.
 pub struct Board {
     pub model: Model,
     pub home: Home,
@@ -80,25 +80,25 @@ impl Board {
         board
     }
 
-    /// A path in the user's home.
+    /// Returns a path in the user's home.
     pub fn user(&self, below: &str) -> PathBuf {
         self.home.path("").parent().unwrap().join(below)
     }
 
-    /// A program that tells something about a machine which a test does not have.
+    /// Installs a program that reports facts about a machine which a test lacks.
     pub fn program(&self, name: &str, script: &str) {
         let path = self.user("programs").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Where the user's shell finds programs.
+    /// Returns the search path of the user's shell.
     pub fn search_path(&self) -> String {
         let [bantam, others] = [".cargo/bin", "programs"].map(|dir| self.user(dir));
         format!("{}:{}:/usr/bin:/bin", bantam.display(), others.display())
     }
 
-    /// Runs a recipe of this title.
+    /// Runs the recipe with this title.
     #[track_caller]
     pub fn cooks(&self, title: &str) -> Run {
         self.cooks_in(Path::new(NOT_TO_BE_WRITTEN), title)
@@ -114,7 +114,7 @@ impl Board {
         self.shell(cwd, &script, &[("PATH", &path)])
     }
 
-    /// Runs the one line of a recipe as cron does.
+    /// Runs a recipe of one line as cron does.
     #[track_caller]
     pub fn is_due(&self, title: &str) -> Run {
         let (_, line) = recipes()

@@ -12,7 +12,7 @@ use super::model::Model;
 /// The first of the two users who may write to the bot; the other one is 43.
 const OWNER: i64 = 42;
 
-/// The bot of the owner and one more, between this model and this server.
+/// Returns a configuration of a bot with two users, this model and this server.
 pub fn config(model: &Model, api: &BotApi) -> Value {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
     merged(
@@ -25,7 +25,7 @@ pub fn start(home: &Home) -> Running<'_> {
     home.bantam().arg("gateway").spawn()
 }
 
-/// Tells it to end, which it does soon and well.
+/// Stops the gateway, and checks that it exits soon and successfully.
 #[track_caller]
 pub fn ends(gateway: Running) {
     gateway.signal(Signal::TERM);

@@ -1,9 +1,9 @@
-//! A scripted Telegram: the Bot API on loopback, with the rules of the real one where a bot could trip over them.
+//! A scripted Telegram: the Bot API on loopback, with the real rules that matter for bots.
 //!
-//! Here is what a test has in hand: people write, things go wrong when it says so with [`BotApi::fault`], and what the bot
-//! has sent can be looked at. The rules are those of [`super::botmethods`]: updates wait until a later offset confirms
-//! them, a poll holds until there is one, a second poll ends the first; texts are parsed and counted as the server does
-//! ([`super::entities`]). Every request is kept, for [`crate::botschema`] to be checked.
+//! This module is for tests: people write, requests fail as told by [`BotApi::fault`], and the bot's messages can be inspected.
+//! The rules are in [`super::botmethods`]: updates wait until a later offset confirms them, a poll waits for an update, a
+//! second poll ends the first, and texts are parsed and counted as the server does ([`super::entities`]). All requests are
+//! recorded for [`crate::botschema`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -18,24 +18,24 @@ use super::bothttp::{Request, read, respond};
 use super::botmethods::{Answer, answer, error, sent_message};
 use super::entities;
 
-/// The token of every test, an obvious fake.
+/// Token of all tests, an obvious fake.
 pub const TOKEN: &str = "123456:TEST-token-of-no-bot";
-/// The bot's own id and name.
+/// Id and name of the bot.
 pub const BOT: i64 = 123_456;
 pub const BOT_NAME: &str = "test_bantam_bot";
-/// The number of the first update; those that follow are counted on.
+/// Id of the first update; later ids are consecutive.
 pub const FIRST_UPDATE: i64 = 7001;
 
-/// One request as it came.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub method: String,
-    /// Parameters by name; a file that was uploaded is `attach://` and its name.
+    /// Parameters by name; the value of an uploaded file is `attach://` and its name.
     pub params: Map<String, Value>,
-    /// JSON: the types are those of the parameters. Of a form, everything is text.
+    /// Whether the request was JSON, with typed parameters. Forms contain only text.
     pub typed: bool,
     pub at: Instant,
-    /// What it was answered, unless a fault was in the way.
+    /// Status of the answer, without a fault.
     pub status: u16,
 }
 
@@ -45,57 +45,57 @@ pub struct Sent {
     pub id: i64,
     pub chat: i64,
     pub thread: Option<i64>,
-    /// As people see it, after the last edit; of a file, its caption.
+    /// Text, or caption of a file, as displayed after the last edit.
     pub text: String,
-    /// The source, as the bot wrote it.
+    /// Source as written by the bot.
     pub source: String,
     pub html: bool,
     pub reply_to: Option<i64>,
-    /// Name and content, of a photo or a document.
+    /// Name and content of a photo or a document.
     pub file: Option<(String, Vec<u8>)>,
-    /// What each shows, and what it says to the bot.
+    /// Label and data of each button.
     pub buttons: Vec<(String, String)>,
 }
 
-/// Something that goes wrong with one request.
+/// A fault in one request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// 429 with so many seconds to wait.
+    /// 429 with this number of seconds to wait.
     TooMany(u64),
-    /// This status, as a page of the proxy before the server.
+    /// This status, with a page of the proxy before the server.
     Page(u16),
-    /// This status and description, as the server writes it.
+    /// This status and description, in the server's format.
     Error(u16, &'static str),
-    /// The connection ends without an answer, and nothing was done.
+    /// The connection ends without an answer or an effect.
     CutBefore,
-    /// The same after it was done: the bot cannot know.
+    /// The connection ends without an answer, but with an effect, which the bot cannot know.
     CutAfter,
-    /// It is done, and there is no answer until the bot gives up.
+    /// The request has an effect, but is not answered until the bot gives up.
     Silence,
-    /// The same, but nothing is done.
+    /// The request is neither executed nor answered.
     Lost,
-    /// The connection is reset, and nothing was done.
+    /// The connection is reset without an effect.
     Reset,
-    /// It is done, and half of the answer comes.
+    /// The request has an effect, but only half of the answer is sent.
     Half,
-    /// It is done, and answered so much later.
+    /// The request has an effect, and the answer is delayed.
     Late(Duration),
 }
 
-/// What goes wrong with a request of this method, when chance decides.
+/// Chooses faults of requests at random, by method.
 type Weather = Box<dyn FnMut(&str) -> Option<Fault> + Send>;
 
-/// All that the server knows.
+/// State of the server.
 #[derive(Default)]
 pub struct State {
     pub updates: BTreeMap<i64, Value>,
     pub next_update: i64,
-    /// How often updates were handed out.
+    /// Number of times that updates were handed out.
     pub handed_out: usize,
     pub next_message: i64,
     pub allowed: Option<Vec<String>>,
     pub webhook: bool,
-    /// The number of the poll that is under way; an older one ends when it sees a greater number.
+    /// Number of the current poll; an earlier poll ends when the number grows.
     pub poll: u64,
     pub polling: bool,
     pub chats: BTreeMap<i64, Value>,
@@ -104,11 +104,11 @@ pub struct State {
     pub drafts: Vec<(i64, i64, String)>,
     pub files: BTreeMap<String, Vec<u8>>,
     pub asked: Vec<Asked>,
-    /// By method; an empty name stands for any.
+    /// Faults by method; an empty name matches any method.
     pub faults: VecDeque<(String, Fault)>,
     pub weather: Option<Weather>,
     pub ending: bool,
-    /// The connections, by their numbers.
+    /// Connections by number.
     pub open: BTreeMap<u64, TcpStream>,
 }
 
@@ -123,7 +123,7 @@ impl Shared {
     }
 }
 
-/// The server. Dropped, it ends every connection, and fails the test if a message got by on the server's leniency.
+/// The server. Dropping it ends all connections, and fails the test if a message was accepted only by leniency.
 pub struct BotApi {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -154,7 +154,7 @@ impl BotApi {
                     .extend(stream.try_clone().map(|stream| (number, stream)));
                 let shared = Arc::clone(&serving);
                 thread::spawn(move || {
-                    // A bot that goes away mid-sentence is what some tests are about.
+                    // Some tests disconnect in the middle of a request.
                     serve(&shared, stream).ok();
                     shared.lock().open.remove(&number);
                 });
@@ -163,7 +163,7 @@ impl BotApi {
         Self { address, shared }
     }
 
-    /// The `api_base` to configure.
+    /// Returns the `api_base` to configure.
     pub fn base(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -174,7 +174,7 @@ impl BotApi {
         result
     }
 
-    /// Goes wrong with the next request of this method (any, if empty).
+    /// Adds a fault for the next request of this method (any, if empty).
     pub fn fault(&self, method: &str, fault: Fault) {
         self.change(|state| state.faults.push_back((method.to_owned(), fault)));
     }
@@ -184,17 +184,17 @@ impl BotApi {
         self.change(|state| state.webhook = active);
     }
 
-    /// The user of this chat blocks the bot.
+    /// Makes the user of this chat block the bot.
     pub fn block(&self, chat: i64) {
         self.change(|state| state.blocked.push(chat));
     }
 
-    /// The number of the next update; after an idle week the real ones start anew, anywhere.
+    /// Sets the id of the next update. After an idle week, the real server restarts anywhere.
     pub fn restart_updates_at(&self, id: i64) {
         self.change(|state| state.next_update = id);
     }
 
-    /// Puts an update before the bot and gives its id: `{"message": {..}}`.
+    /// Adds an update such as `{"message": {..}}`, and returns its id.
     pub fn update(&self, body: &Value) -> i64 {
         self.change(|state| {
             let id = state.next_update;
@@ -203,7 +203,7 @@ impl BotApi {
                 .as_object()
                 .and_then(|body| body.keys().next().cloned())
                 .unwrap_or_default();
-            // By default the server leaves these kinds out, and what was not asked for is never kept.
+            // By default, the server omits these kinds, and updates that were not requested are never stored.
             let rare = ["chat_member", "message_reaction", "message_reaction_count"]
                 .contains(&kind.as_str());
             if state
@@ -219,7 +219,7 @@ impl BotApi {
         })
     }
 
-    /// A message of a person: `extra` is laid over what every message has. Gives the message's id.
+    /// Adds a person's message, with `extra` merged into it. Returns its id.
     pub fn message(&self, chat: i64, user: i64, extra: &Value) -> i64 {
         let message = self.compose(chat, user, extra);
         let id = message["message_id"].as_i64().unwrap();
@@ -231,14 +231,14 @@ impl BotApi {
         self.message(user, user, &json!({ "text": text }))
     }
 
-    /// The same message, changed.
+    /// Edits a message.
     pub fn edit(&self, chat: i64, user: i64, message: i64, text: &str) {
         let extra = json!({ "message_id": message, "edit_date": 1_800_000_001, "text": text });
         let message = self.compose(chat, user, &extra);
         self.update(&json!({ "edited_message": message }));
     }
 
-    /// A user presses the button of a message that shows this.
+    /// Presses the button with this label.
     #[track_caller]
     pub fn press(&self, chat: i64, user: i64, message: i64, shown: &str) {
         let sent = self.sent(chat).into_iter().find(|sent| sent.id == message);
@@ -248,7 +248,7 @@ impl BotApi {
         self.press_data(chat, user, message, data);
     }
 
-    /// The same with data of the user's own, as a client can send it.
+    /// Presses a button with data chosen by the user, which a client can send.
     pub fn press_data(&self, chat: i64, user: i64, message: i64, data: &str) {
         let from = json!({ "id": user, "is_bot": false, "first_name": "User" });
         let shown =
@@ -262,7 +262,7 @@ impl BotApi {
         } }));
     }
 
-    /// A text in a group that names the bot.
+    /// Adds a text in a group that mentions the bot.
     pub fn mention(&self, chat: i64, user: i64, text: &str) -> i64 {
         let name = format!("@{BOT_NAME}");
         let entity = json!({ "type": "mention", "offset": 0, "length": entities::units(&name) });
@@ -273,7 +273,7 @@ impl BotApi {
         )
     }
 
-    /// A text that replies to another message, of the bot or of the user.
+    /// Adds a text that replies to a message of the bot or the user.
     pub fn reply(&self, chat: i64, user: i64, to: i64, text: &str) -> i64 {
         let sent = self.sent(chat).into_iter().find(|sent| sent.id == to);
         let replied = match sent {
@@ -291,7 +291,7 @@ impl BotApi {
         )
     }
 
-    /// A photo in two sizes; the larger one is `content`.
+    /// Adds a photo in two sizes; the larger one is `content`.
     pub fn photo(&self, user: i64, content: &[u8], extra: &Value) -> i64 {
         let small = self.file(&content[..content.len() / 2]);
         let large = self.file(content);
@@ -328,7 +328,7 @@ impl BotApi {
         self.message(user, user, &json!({ "voice": voice }))
     }
 
-    /// Photos that belong together: one message each, with the caption on the first.
+    /// Adds an album: one message per photo, with the caption on the first.
     pub fn album(&self, user: i64, photos: &[&[u8]], caption: &str) -> Vec<i64> {
         let extra = |n: usize| {
             let group = json!({ "media_group_id": "13000000000000001" });
@@ -345,13 +345,13 @@ impl BotApi {
             .collect()
     }
 
-    /// A text in a topic of a group that has topics.
+    /// Adds a text in a topic of a group.
     pub fn topic(&self, chat: i64, user: i64, thread: i64, text: &str) -> i64 {
         let extra = json!({ "text": text, "message_thread_id": thread, "is_topic_message": true });
         self.message(chat, user, &extra)
     }
 
-    /// The group becomes a supergroup: from now on only the new id will do.
+    /// Converts the group to a supergroup, so that only the new id is valid.
     pub fn migrate(&self, chat: i64, to: i64) {
         self.message(chat, BOT, &json!({ "migrate_to_chat_id": to }));
         self.message(to, BOT, &json!({ "migrate_from_chat_id": chat }));
@@ -370,7 +370,7 @@ impl BotApi {
         })
     }
 
-    /// The chat of this number, which the bot can write to from now on.
+    /// Returns the chat with this id, to which the bot can write from now on.
     pub fn chat(&self, id: i64) -> Value {
         let kind = match id {
             1.. => "private",
@@ -398,7 +398,7 @@ impl BotApi {
         )
     }
 
-    /// The messages of the bot in this chat, oldest first, as they stand now.
+    /// Returns the bot's messages in this chat, oldest first, in their current state.
     pub fn sent(&self, chat: i64) -> Vec<Sent> {
         self.shared
             .lock()
@@ -409,17 +409,17 @@ impl BotApi {
             .collect()
     }
 
-    /// Their texts.
+    /// Returns the texts of these messages.
     pub fn texts(&self, chat: i64) -> Vec<String> {
         self.sent(chat).into_iter().map(|sent| sent.text).collect()
     }
 
-    /// The drafts so far: chat, id of the draft, text.
+    /// Returns the drafts so far: chat, id of the draft, text.
     pub fn drafts(&self) -> Vec<(i64, i64, String)> {
         self.shared.lock().drafts.clone()
     }
 
-    /// The requests so far, of one method or, if that is empty, all.
+    /// Returns the requests so far, of one method or, if that is empty, of all.
     pub fn asked(&self, method: &str) -> Vec<Asked> {
         let of = |asked: &&Asked| method.is_empty() || asked.method == method;
         self.shared
@@ -431,12 +431,12 @@ impl BotApi {
             .collect()
     }
 
-    /// The updates that no offset has confirmed.
+    /// Returns the updates that are not confirmed by an offset.
     pub fn unconfirmed(&self) -> Vec<i64> {
         self.shared.lock().updates.keys().copied().collect()
     }
 
-    /// Waits until this many messages stand in the chat, and gives their texts.
+    /// Waits until the chat has this many messages, and returns their texts.
     #[track_caller]
     pub fn wait_for_texts(&self, chat: i64, count: usize) -> Vec<String> {
         let of = |state: &State| state.sent.iter().filter(|sent| sent.chat == chat).count();
@@ -444,7 +444,7 @@ impl BotApi {
         self.texts(chat)
     }
 
-    /// Waits until this method has been asked so often.
+    /// Waits for this many requests of a method.
     #[track_caller]
     pub fn wait_for_asked(&self, method: &str, count: usize) {
         self.wait(method, count, |state| {
@@ -456,7 +456,7 @@ impl BotApi {
         });
     }
 
-    /// Waits until every update is confirmed.
+    /// Waits until all updates are confirmed.
     #[track_caller]
     pub fn wait_for_confirmation(&self) {
         self.wait("confirmation of all updates", 1, |state| {
@@ -464,18 +464,18 @@ impl BotApi {
         });
     }
 
-    /// Waits until a poll is being held.
+    /// Waits until a poll is waiting.
     #[track_caller]
     pub fn wait_for_poll(&self) {
         self.wait("poll", 1, |state| usize::from(state.polling));
     }
 
-    /// How often updates were handed out so far.
+    /// Returns how many times updates were handed out.
     pub fn handed_out(&self) -> usize {
         self.shared.lock().handed_out
     }
 
-    /// Waits until something is so, and tells whether it came to be in time.
+    /// Waits until a condition is met, and returns whether it was met in time.
     pub fn wait_up_to(&self, time: Duration, mut is_so: impl FnMut(&State) -> bool) -> bool {
         let (state, _) = self
             .shared
@@ -485,12 +485,12 @@ impl BotApi {
         is_so(&state)
     }
 
-    /// Has chance decide, for every request to which no fault was given, what goes wrong with it.
+    /// Chooses faults at random for all requests without an explicit fault.
     pub fn weather(&self, weather: impl FnMut(&str) -> Option<Fault> + Send + 'static) {
         self.change(|state| state.weather = Some(Box::new(weather)));
     }
 
-    /// Takes back the faults that have not come yet.
+    /// Removes the remaining faults.
     pub fn calm(&self) {
         self.change(|state| {
             state.faults.clear();
@@ -542,7 +542,7 @@ impl Drop for BotApi {
     }
 }
 
-/// `extra` laid over `base`, one level deep.
+/// Merges `extra` into `base`, one level deep.
 fn merge(mut base: Value, extra: &Value) -> Value {
     for (key, value) in extra.as_object().into_iter().flatten() {
         base[key] = value.clone();
@@ -572,7 +572,7 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
             .and_then(|path| path.split_once('/'));
         let method = match method {
             Some((TOKEN, method)) => method.to_owned(),
-            // A token of the right shape that is nobody's, and one of no shape at all.
+            // A well-formed but unknown token, and a malformed one.
             Some((token, _)) if token.contains(':') => {
                 reply(&mut writer, &error(401, "Unauthorized"))?;
                 continue;
@@ -622,7 +622,7 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
                 reply(&mut writer, &error(status, description))?;
             }
             Some(Fault::Reset) => {
-                // Closed with nothing to linger for, a connection is reset.
+                // With a zero linger time, closing resets the connection.
                 rustix::net::sockopt::set_socket_linger(&writer, Some(Duration::ZERO))?;
                 return Ok(());
             }
@@ -635,7 +635,7 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
                 if matches!(fault, Fault::Silence) {
                     drop(answer(shared, &method, &request));
                 }
-                // Until the bot hangs up or the test is over.
+                // Waits until the bot hangs up or the test ends.
                 reader.read_line(&mut String::new())?;
                 return Ok(());
             }

@@ -1,6 +1,6 @@
-//! The HTTP under the scripted Bot API: requests with their parameters, however they were sent, and answers.
+//! HTTP of the scripted Bot API: parses requests with their parameters, and sends answers.
 //!
-//! A body may be JSON, a form, or a form in parts with files in it; it may come in chunks. Nothing here knows a method.
+//! A body may be JSON, a form, or a multipart form with files, and may be chunked. This module is independent of methods.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 
 use serde_json::{Map, Value};
 
-/// A request's parts: the path, its parameters, its files by the name of the field, and whether it was JSON.
+/// A request: the path, the parameters, the files by field name, and whether it was JSON.
 pub struct Request {
     pub path: String,
     pub params: Map<String, Value>,
@@ -16,7 +16,7 @@ pub struct Request {
     pub typed: bool,
 }
 
-/// The next request of a connection; none when the client has closed it.
+/// Returns the next request of a connection; `None` after the client has closed it.
 pub fn read(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Result<Option<Request>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
@@ -82,7 +82,7 @@ pub fn read(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Resul
     Ok(Some(request))
 }
 
-/// Sends an answer; the connection stays open for the next request.
+/// Sends an answer; the connection remains open for the next request.
 pub fn respond(
     writer: &mut TcpStream,
     status: u16,
@@ -119,7 +119,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Where `what` begins. Fast in a debug build, too: files have 50 MB.
+/// Returns the position of `what`. Fast also in a debug build, because files have 50 MB.
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

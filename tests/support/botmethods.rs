@@ -1,4 +1,4 @@
-//! The methods of the scripted Bot API: what each does, and when and with which words the real server refuses it.
+//! Methods of the scripted Bot API: their effects, and the errors of the real server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use super::botapi::{BOT, BOT_NAME, Sent, Shared, State};
 use super::bothttp::Request;
 use super::entities;
 
-/// What is answered: a result, or an error's status, description and parameters.
+/// An answer: a result, or an error's status, description and parameters.
 pub type Answer = Result<Value, (u16, String, Value)>;
 
 pub fn error(status: u16, description: &str) -> Answer {
     Err((status, description.to_owned(), Value::Null))
 }
 
-/// Does what the method says.
+/// Executes a method.
 pub fn answer(shared: &Shared, method: &str, request: &Request) -> Answer {
     let get = |name: &str| request.params.get(name).filter(|value| !value.is_null());
     let whole = |name: &str| {
         get(name).and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()))
     };
     let text = |name: &str| get(name).and_then(Value::as_str).unwrap_or_default();
-    // `getUpdates` sleeps, so it takes the lock itself. Names of methods are not case-sensitive.
+    // `getUpdates` sleeps, so it locks the state itself. Names of methods are case-insensitive.
     if method.eq_ignore_ascii_case("getUpdates") {
         return updates(
             shared,
@@ -94,7 +94,7 @@ fn updates(
     conflict(&state)?;
     state.poll += 1;
     let number = state.poll;
-    // It stays until it is changed; an empty list is the default. In a form it is JSON in a string.
+    // The value remains until it is changed; an empty list is the default. In a form, it is JSON in a string.
     let parsed = allowed.and_then(|list| {
         list.as_str()
             .map_or(Some(list.clone()), |text| serde_json::from_str(text).ok())
@@ -110,7 +110,7 @@ fn updates(
     if offset > 0 {
         state.updates = state.updates.split_off(&offset);
     } else if offset < 0 {
-        // Counted from the end; what is before is forgotten.
+        // Counted from the end; earlier updates are dropped.
         let keep = usize::try_from(-offset).unwrap();
         let first = state
             .updates
@@ -166,7 +166,7 @@ fn commands(given: Option<&Value>) -> Answer {
     }
 }
 
-/// The methods that have a chat.
+/// Executes a method with a chat.
 fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
     let get = |name: &str| request.params.get(name).filter(|value| !value.is_null());
     let whole = |value: &Value| value.as_i64().or_else(|| value.as_str()?.parse().ok());
@@ -223,7 +223,7 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
             if draft == 0 {
                 return error(400, "Bad Request: DRAFT_ID_INVALID");
             }
-            // Here an empty text is allowed: it shows that the bot is thinking.
+            // An empty text is allowed here, and shows that the bot is thinking.
             let source = get("text").and_then(Value::as_str).unwrap_or_default();
             let text = if source.is_empty() {
                 String::new()
@@ -300,7 +300,7 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
     }
 }
 
-/// Whether the server takes such a file: by size, by name, and as a photo by what is in it.
+/// Checks whether the server accepts a file: its size, its name, and the content of a photo.
 fn takes(field: &str, (name, content): &(String, Vec<u8>)) -> Result<(), (u16, String, Value)> {
     let refuse = |status: u16, text: &str| Err((status, text.to_owned(), Value::Null));
     if content.is_empty() {
@@ -372,7 +372,7 @@ fn edit(state: &mut State, chat: i64, description: &Value, request: &Request) ->
     Ok(sent_message(sent, description))
 }
 
-/// The buttons of an inline keyboard, row after row.
+/// Returns the buttons of an inline keyboard, in order of rows.
 fn buttons(markup: Option<&Value>) -> Result<Vec<(String, String)>, (u16, String, Value)> {
     let rows = markup.map_or(&Value::Null, |markup| &markup["inline_keyboard"]);
     let mut found = Vec::new();
@@ -394,11 +394,11 @@ fn buttons(markup: Option<&Value>) -> Result<Vec<(String, String)>, (u16, String
     Ok(found)
 }
 
-/// The most UTF-16 code units of a message and of a caption.
+/// Maximum length of a message and of a caption, in UTF-16 code units.
 const LIMIT: usize = 4096;
 const LONGEST_CAPTION: usize = 1024;
 
-/// A text as people see it, or why there can be none.
+/// Returns a text as displayed, or an error.
 fn parsed(source: &str, html: bool, limit: usize) -> Result<String, (u16, String, Value)> {
     let refuse = |text: String| Err((400, text, Value::Null));
     if source.len() > 1 << 15 {
@@ -427,7 +427,7 @@ fn parsed(source: &str, html: bool, limit: usize) -> Result<String, (u16, String
     Ok(text)
 }
 
-/// A message of the bot as the server tells of it.
+/// Returns a message of the bot as the server represents it.
 pub fn sent_message(sent: &Sent, chat: &Value) -> Value {
     let from = json!({ "id": BOT, "is_bot": true, "first_name": "Bantam", "username": BOT_NAME });
     let mut message =

@@ -1,8 +1,8 @@
-//! How long a thread has computed, for tests that bound the time of a function on a busy machine.
+//! CPU time of a thread, for tests that limit the time of a function on a busy machine.
 
 use std::fs;
 
-/// The time that this thread has computed, in hundredths of a second: others on the machine do not count.
+/// Returns the CPU time of this thread, in hundredths of a second, without other threads.
 pub(crate) fn computed() -> u64 {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();

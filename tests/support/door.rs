@@ -1,4 +1,4 @@
-//! A client of the HTTP endpoint that sends what it is told, byte by byte.
+//! A client of the HTTP endpoint that sends given bytes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 /// An obvious fake.
 pub const TOKEN: &str = "token-of-a-test-0123456789";
 
-/// What lets the gateway serve the endpoint alone.
+/// Returns settings of a gateway that serves only the endpoint.
 pub fn settings() -> Value {
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": TOKEN });
     json!({ "channels": { "http": http }, "cron": { "enabled": false }, "log": { "level": "debug" } })
 }
 
-/// The address in the line in which the gateway says that it listens.
+/// Returns the address that the gateway reports.
 pub fn address(said: &str) -> String {
     let address = said.split("http://").nth(1).unwrap();
     address.split(['/', ' ']).next().unwrap().to_owned()
 }
 
-/// Where the endpoint is.
+/// Address of the endpoint.
 #[derive(Clone)]
 pub struct Door {
     pub address: String,
@@ -65,7 +65,7 @@ impl Answer {
         self
     }
 
-    /// The text of the only choice.
+    /// Returns the text of the only choice.
     #[track_caller]
     pub fn text(&self) -> String {
         let text = &self.json()["choices"][0]["message"]["content"];
@@ -74,7 +74,7 @@ impl Answer {
             .to_owned()
     }
 
-    /// The events of a stream, without `[DONE]`.
+    /// Returns the events of a stream, without `[DONE]`.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
         let mut data: Vec<&str> = self
@@ -88,7 +88,7 @@ impl Answer {
             .collect()
     }
 
-    /// The field of all deltas, joined.
+    /// Returns the joined values of a field in all deltas.
     pub fn streamed(&self, field: &str) -> String {
         let events = self.events();
         let texts = events
@@ -152,7 +152,7 @@ pub fn post(body: &Value, headers: &[&str]) -> String {
     format!("{head}\r\n{body}")
 }
 
-/// The chunks of a body, joined.
+/// Joins the chunks of a body.
 fn joined(mut body: &str) -> String {
     let mut whole = String::new();
     while let Some((length, rest)) = body.split_once("\r\n") {
@@ -166,9 +166,9 @@ fn joined(mut body: &str) -> String {
     panic!("a stream without an end: {whole}");
 }
 
-/// Sends these bytes and reads to the end of the connection. Without an answer the status is 0.
+/// Sends these bytes and reads to the end of the connection. Without an answer, the status is 0.
 pub fn exchange(mut stream: TcpStream, bytes: &[u8]) -> Answer {
-    // It may be refused before all is sent.
+    // The request may be refused before all is sent.
     drop(stream.write_all(bytes));
     let mut all = Vec::new();
     drop(stream.read_to_end(&mut all));

@@ -1,30 +1,30 @@
-//! Telegram's HTML as its server reads it, and as its documentation says it should be.
+//! Telegram's HTML, as read by its server and as documented.
 //!
-//! [`parse`] does what the server's parser does, leniencies and error texts included (`TDLib`, `td/telegram/MessageEntity.cpp`,
-//! `parse_html`). [`strict`] asks for more: the rules of "Formatting options" in the Bot API, and nothing sloppy.
+//! [`parse`] follows the server's parser, including leniencies and error texts (`TDLib`, `td/telegram/MessageEntity.cpp`,
+//! `parse_html`). [`strict`] also requires the rules of "Formatting options" in the Bot API.
 
-/// A style on a part of the text. Offsets and lengths are in UTF-16 code units.
+/// A style of a part of the text. Offsets and lengths are in UTF-16 code units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
     pub tag: String,
     pub argument: String,
     pub from: usize,
     pub to: usize,
-    /// The tags around it, the outermost first.
+    /// Enclosing tags, outermost first.
     pub within: Vec<String>,
 }
 
-/// Text as people see it.
+/// Text as displayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
     pub text: String,
-    /// In the order in which they end.
+    /// Styles, in the order in which they end.
     pub entities: Vec<Entity>,
 }
 
-/// The most a message may have, in UTF-16 code units.
+/// Maximum length of a message, in UTF-16 code units.
 const LIMIT: usize = 4096;
-/// The most bytes that the server looks at.
+/// Maximum size of the source that the server parses, in bytes.
 const LONGEST_SOURCE: usize = 1 << 15;
 
 const TAGS: [&str; 16] = [
@@ -46,7 +46,7 @@ const TAGS: [&str; 16] = [
     "blockquote",
 ];
 
-/// The length of `text` as Telegram counts.
+/// Returns the length of `text` as counted by Telegram.
 pub fn units(text: &str) -> usize {
     text.encode_utf16().count()
 }
@@ -57,7 +57,7 @@ struct Open {
     from: usize,
 }
 
-/// The text and the styles of `html`, or the description of the server's error, without its beginning.
+/// Returns the text and the styles of `html`, or the description of the server's error, without its prefix.
 pub fn parse(html: &str) -> Result<Parsed, String> {
     let mut parsed = Parsed::default();
     let mut stack: Vec<Open> = Vec::new();
@@ -131,7 +131,7 @@ pub fn parse(html: &str) -> Result<Parsed, String> {
     }
 }
 
-/// The name, the argument that matters and the length of a start tag, which is at `at`.
+/// Returns the name, the relevant argument and the length of the start tag at `at`.
 fn start_tag(rest: &str, at: usize) -> Result<(String, String, usize), String> {
     let unclosed = || format!("Unclosed start tag at byte offset {at}");
     let space = |c: char| c.is_ascii_whitespace();
@@ -214,7 +214,7 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// The character that `&lt;` or `&#60;` stands for, and its length. What the server does not know stays as it is.
+/// Returns the character of a reference such as `&lt;` or `&#60;`, and its length. Unknown references remain as they are.
 fn character_reference(text: &str) -> Option<(char, usize)> {
     let rest = &text[1..];
     let (c, len) = if let Some(number) = rest.strip_prefix('#') {
@@ -242,7 +242,7 @@ fn character_reference(text: &str) -> Option<(char, usize)> {
     (c != '\0').then_some((c, len + end))
 }
 
-/// What [`parse`] gives for a message that keeps every rule, or the first rule that it breaks.
+/// Returns the result of [`parse`] for a message that follows all rules, or the first broken rule.
 pub fn strict(html: &str) -> Result<Parsed, String> {
     let parsed = parse(html)?;
     let check = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
@@ -332,7 +332,7 @@ fn linkable(address: &str) -> bool {
         .any(|scheme| address.starts_with(scheme))
 }
 
-/// The length of a tag that is written just as the documentation does.
+/// Returns the length of a tag that is written exactly as documented.
 fn written_tag(rest: &str) -> Result<usize, String> {
     let end = rest.find('>').ok_or("a tag without an end")?;
     let inside = &rest[1..end];

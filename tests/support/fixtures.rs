@@ -1,4 +1,4 @@
-//! A home with files in its workspace, and a model that makes tool calls and is then told their results.
+//! A home with files in its workspace, and a model that makes tool calls and then gets their results.
 
 use std::path::PathBuf;
 
@@ -13,17 +13,17 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// One call.
+    /// Makes one call.
     pub fn calling(tool: &str, arguments: &Value) -> Self {
         Self::making([(tool, arguments.clone())])
     }
 
-    /// Several calls in one step, in this order.
+    /// Makes several calls in one step, in this order.
     pub fn making<'a>(calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
         Self::configured(&json!({}), calls)
     }
 
-    /// The same with `extra` in the configuration.
+    /// Makes calls with `extra` in the configuration.
     pub fn configured<'a>(
         extra: &Value,
         calls: impl IntoIterator<Item = (&'a str, Value)>,
@@ -37,7 +37,7 @@ impl Fixture {
         Self { model, home }
     }
 
-    /// Each result that the model was told, and whether it was told as an error.
+    /// Returns each result sent to the model, and whether it was an error.
     #[track_caller]
     pub fn results(&self) -> Vec<(String, bool)> {
         self.home.agent(["-m", "do it"]).exits(0).prints("Done.\n");
@@ -56,7 +56,7 @@ impl Fixture {
             .collect()
     }
 
-    /// The result of a single call.
+    /// Returns the result of a single call.
     #[track_caller]
     pub fn result(&self) -> (String, bool) {
         let results = self.results();
@@ -64,7 +64,7 @@ impl Fixture {
         results.into_iter().next().unwrap()
     }
 
-    /// Every call succeeded.
+    /// Checks that all calls succeeded.
     #[track_caller]
     pub fn succeeds(&self) -> Vec<String> {
         let results = self.results();
@@ -78,7 +78,7 @@ impl Fixture {
         assert!(!failed && result.contains(part), "no {part:?}: {result}");
     }
 
-    /// Every call failed, and told nothing of what lies outside.
+    /// Checks that all calls failed, without revealing anything outside.
     #[track_caller]
     pub fn is_refused(&self) {
         for (result, failed) in self.results() {
@@ -92,7 +92,7 @@ impl Fixture {
         }
     }
 
-    /// Every call failed, and the model is told why.
+    /// Checks that all calls failed, with this reason for the model.
     #[track_caller]
     pub fn is_refused_saying(&self, part: &str) {
         for (result, failed) in self.results() {
@@ -100,18 +100,18 @@ impl Fixture {
         }
     }
 
-    /// A file of the workspace.
+    /// Returns the path of a file in the workspace.
     pub fn file(&self, path: &str) -> PathBuf {
         self.home.path("workspace").join(path)
     }
 
-    /// What is in a file of the workspace.
+    /// Returns the content of a file in the workspace.
     #[track_caller]
     pub fn bytes(&self, path: &str) -> Vec<u8> {
         std::fs::read(self.file(path)).unwrap_or_else(|error| panic!("reading {path}: {error}"))
     }
 
-    /// Nothing is left of how a file was changed.
+    /// Checks that changes left no temporary files.
     #[track_caller]
     pub fn has_no_leftovers(&self) {
         let left: Vec<_> = self

@@ -1,8 +1,8 @@
-//! Runs the real program in a home of its own and looks at what it left there.
+//! Runs the real program in a separate home and inspects the results.
 //!
-//! When a test fails, [`Home`] prints on its way out every command that ran, both its streams, and the
-//! files below the home; [`super::model::Model`] adds the requests it got. After every run the harness looks for
-//! the [`CANARY`]: a key may be in `config.json` and on the wire, and nowhere else.
+//! When a test fails, [`Home`] prints every command that ran, both its streams, and the files in the home;
+//! [`super::model::Model`] adds the received requests. After every run, the harness searches for the [`CANARY`], because a key
+//! must appear only in `config.json` and on the wire.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,7 +27,7 @@ use super::program::{directory, program};
 use super::stored::Session;
 use super::without_syscall::{Withheld, withhold};
 
-/// What a person sees of what a terminal was sent: without escape sequences, carriage returns and erased lines.
+/// Returns the text that a terminal displays: without escape sequences, carriage returns and erased lines.
 pub fn seen(text: &str) -> String {
     let mut out = String::new();
     let mut is_at_start = false;
@@ -49,14 +49,14 @@ pub fn seen(text: &str) -> String {
     out
 }
 
-/// A file that somebody is about to open.
+/// Detects that a file is opened.
 pub struct Opened {
     events: OwnedFd,
     path: PathBuf,
 }
 
 impl Opened {
-    /// Begins to watch; the file exists.
+    /// Starts watching an existing file.
     pub fn watch(path: &Path) -> Self {
         let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
         inotify::add_watch(&events, path, inotify::WatchFlags::OPEN).unwrap();
@@ -66,7 +66,7 @@ impl Opened {
         }
     }
 
-    /// Waits until it has been opened since.
+    /// Waits until it has been opened since the start.
     #[track_caller]
     pub fn wait(&self) {
         let mut ready = [PollFd::new(&self.events, PollFlags::IN)];
@@ -76,19 +76,19 @@ impl Opened {
     }
 }
 
-/// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
+/// API key of every test, an obvious fake. It is long and odd enough to be found anywhere.
 pub const CANARY: &str = "sk-test-canary-4f1d8a6be2c97035";
 
-/// What a run may take before it counts as hung. The longest one waits 30 s for a busy session.
+/// Time after which a run counts as hung. The longest one waits 30 s for a busy session.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A number that no other test of this process gets.
+/// Returns a number that is unique among the tests of this process.
 pub fn unique() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Waits until `condition` holds, and fails the test when it does not within a minute, for machines are busy.
+/// Waits until `condition` is met. Fails the test after a minute, because machines are busy.
 #[track_caller]
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
@@ -98,7 +98,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A configuration for an OpenAI-compatible server at `base`, quick to retry so that tests are quick.
+/// Returns a configuration for an OpenAI-compatible server at `base`, with short delays between retries.
 pub fn config_for(base: &str) -> Value {
     json!({
         "agents": { "defaults": { "model_name": "test", "max_retries": 2, "retry_initial_delay": 0.01 } },
@@ -106,7 +106,7 @@ pub fn config_for(base: &str) -> Value {
     })
 }
 
-/// `extra` laid over `base`, objects key by key, arrays element by element, everything else replaced.
+/// Merges `extra` into `base`: objects by key, arrays by element. Other values are replaced.
 pub fn merged(base: Value, extra: &Value) -> Value {
     match (base, extra) {
         (Value::Object(mut base), Value::Object(extra)) => {
@@ -125,14 +125,14 @@ pub fn merged(base: Value, extra: &Value) -> Value {
     }
 }
 
-/// A fresh `BANTAM_HOME` and an empty working directory, both removed when the test is over.
+/// A new `BANTAM_HOME` and an empty working directory, both removed when dropped.
 pub struct Home {
     root: PathBuf,
     runs: Mutex<String>,
 }
 
 impl Home {
-    /// A home with nothing in it, not even the directory.
+    /// Returns a home whose directory is missing.
     pub fn empty() -> Self {
         let root = directory().join(unique().to_string());
         fs::create_dir_all(root.join("cwd")).unwrap();
@@ -142,31 +142,31 @@ impl Home {
         }
     }
 
-    /// A home whose configuration is `config`.
+    /// Returns a home with this configuration.
     pub fn with(config: &Value) -> Self {
         let home = Self::empty();
         home.config(&config.to_string());
         home
     }
 
-    /// Writes `config.json`, readable by its owner only, as bantam would.
+    /// Writes `config.json`, readable only by its owner, as bantam would.
     pub fn config(&self, text: &str) {
         self.write("config.json", text);
     }
 
-    /// A path below the home.
+    /// Returns a path in the home.
     pub fn path(&self, below: &str) -> PathBuf {
         self.root.join("home").join(below)
     }
 
-    /// Holds the lock of a session as another bantam would, until it is dropped.
+    /// Locks a session as another bantam would, until dropped.
     pub fn hold_session(&self, key: &str) -> fs::File {
         let file = fs::File::open(self.write(&format!("state/locks/{key}.lock"), "")).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         file
     }
 
-    /// Writes a file below the home, with the directories it needs (0700) and for its owner only (0600).
+    /// Writes a file in the home, with its parent directories (0700) and readable only by its owner (0600).
     pub fn write(&self, below: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(below);
         self.dir(path.parent().unwrap().strip_prefix(self.path("")).unwrap());
@@ -177,7 +177,7 @@ impl Home {
         path
     }
 
-    /// Makes a directory below the home, 0700 like every other.
+    /// Creates a directory in the home, with mode 0700 like every other.
     pub fn dir(&self, below: impl AsRef<Path>) -> PathBuf {
         let path = self.root.join("home").join(below);
         let mut builder = fs::DirBuilder::new();
@@ -185,7 +185,7 @@ impl Home {
         path
     }
 
-    /// Every file below the home, relative to it and sorted.
+    /// Returns the paths of all files in the home, relative to it and sorted.
     pub fn files(&self) -> Vec<String> {
         let home = self.path("");
         let mut found: Vec<String> = walk(&home)
@@ -197,7 +197,7 @@ impl Home {
         found
     }
 
-    /// The session stored as `key`, every line of it verified.
+    /// Returns the session stored as `key`, with all lines verified.
     #[track_caller]
     pub fn session(&self, key: &str) -> Session {
         let path = self.path(&format!("sessions/{key}.jsonl"));
@@ -206,7 +206,7 @@ impl Home {
         Session::parse(&bytes)
     }
 
-    /// `bantam`, to be given arguments.
+    /// Returns a `bantam` command without arguments.
     pub fn bantam(&self) -> Bantam<'_> {
         Bantam {
             home: self,
@@ -224,13 +224,13 @@ impl Home {
         }
     }
 
-    /// `bantam agent ARGS...` with nothing on standard input.
+    /// Runs `bantam agent ARGS...` with empty standard input.
     #[track_caller]
     pub fn agent<const N: usize>(&self, args: [&str; N]) -> Run {
         self.bantam().arg("agent").args(args).run()
     }
 
-    /// Fails the test when the canary is in a stream, or in a file other than `config.json`.
+    /// Fails the test if the canary is in a stream, or in a file other than `config.json`.
     #[track_caller]
     fn look_for_the_canary(&self, run: &Run) {
         for (stream, text) in [("stdout", &run.stdout), ("stderr", &run.stderr)] {
@@ -249,7 +249,7 @@ impl Home {
         }
     }
 
-    /// A one-shot run has no business in the directory it was started from.
+    /// Checks that a one-shot run did not use its working directory.
     #[track_caller]
     fn look_at_the_working_directory(&self) {
         let left: Vec<PathBuf> = walk(&self.root.join("cwd"));
@@ -283,12 +283,12 @@ impl Drop for Home {
     }
 }
 
-/// Everything below `root`, without following symlinks.
+/// Returns everything under `root`, without following symlinks.
 pub fn walk(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![root.to_path_buf()];
     while let Some(dir) = left.pop() {
-        // A file may go away while we look, when the program is still running.
+        // A running program may remove files meanwhile.
         let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             if path.is_dir() && !path.is_symlink() {
@@ -301,13 +301,13 @@ pub fn walk(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Compares only where the first byte matches: without optimization, to compare everywhere takes seconds for a large file.
+/// Compares only where the first byte matches, because comparing everywhere takes seconds for a large file in a debug build.
 pub fn holds(haystack: &[u8], needle: &[u8]) -> bool {
     let Some(&first) = needle.first() else {
         return true;
     };
     let mut rest = haystack;
-    // On bytes this is the optimized search of the standard library.
+    // For bytes, this is the standard library's optimized search.
     while rest.contains(&first) {
         let at = rest
             .iter()
@@ -324,27 +324,27 @@ pub fn holds(haystack: &[u8], needle: &[u8]) -> bool {
 enum Stdin {
     Null,
     Bytes(Vec<u8>),
-    /// File descriptor 0 is not open at all, as under some init systems.
+    /// File descriptor 0 is closed, as under some init systems.
     Closed,
-    /// A pipe that nobody writes to and nobody closes until the run is over.
+    /// A pipe that remains silent and open until the end of the run.
     Silent,
 }
 
 enum Stdout {
     Caught,
-    /// A pipe whose reader has gone, as `head` leaves it.
+    /// A pipe with a closed reader, as left by `head`.
     Gone,
-    /// File descriptor 1 is not open at all.
+    /// File descriptor 1 is closed.
     Closed,
-    /// Caught, but file descriptor 2 is not open.
+    /// Captured, but file descriptor 2 is closed.
     WithoutStderr,
-    /// Every write fails for want of space.
+    /// Every write fails because the disk is full.
     Full,
-    /// Both ends are a terminal; what it shows is caught. Typed text comes from `stdin`.
+    /// Both ends are a terminal, whose output is captured. Typed text comes from `stdin`.
     Terminal,
 }
 
-/// One command line being put together. Its environment has `PATH`, `TZ` (UTC), `BANTAM_HOME`, `OLLAMA_HOST` (nobody) and what the test adds.
+/// Builder of a command line. Its environment has `PATH`, `TZ` (UTC), `BANTAM_HOME`, `OLLAMA_HOST` (unused) and the test's.
 pub struct Bantam<'h> {
     home: &'h Home,
     args: Vec<OsString>,
@@ -377,7 +377,7 @@ impl<'h> Bantam<'h> {
         self
     }
 
-    /// Takes a variable out of the environment, `BANTAM_HOME` or `PATH`.
+    /// Removes a variable from the environment, `BANTAM_HOME` or `PATH`.
     pub fn without(mut self, name: &'static str) -> Self {
         self.unset = Some(name);
         self
@@ -423,7 +423,7 @@ impl<'h> Bantam<'h> {
         self
     }
 
-    /// A terminal that understands everything, so many columns wide.
+    /// Uses a terminal with all features and this many columns.
     pub fn on_a_clever_terminal(self, columns: u32) -> Self {
         let mut clever = self
             .on_a_terminal()
@@ -433,13 +433,13 @@ impl<'h> Bantam<'h> {
         clever
     }
 
-    /// On a terminal: has a shell do this when bantam has ended, also by Ctrl-C.
+    /// On a terminal, makes a shell run this after bantam has ended, also by Ctrl-C.
     pub fn before(mut self, afterwards: &'static str) -> Self {
         self.afterwards = afterwards;
         self
     }
 
-    /// Has a shell do this first, to limit what bantam may use.
+    /// Makes a shell run this first, to limit bantam's resources.
     pub fn after(mut self, prelude: &'static str) -> Self {
         self.prelude = prelude;
         self
@@ -450,19 +450,19 @@ impl<'h> Bantam<'h> {
         self
     }
 
-    /// Has the kernel refuse some system calls to it and to all that it starts.
+    /// Makes the kernel refuse some system calls of the program and its descendants.
     pub fn on_a_system_without(mut self, withheld: &'static [Withheld]) -> Self {
         self.withheld = withheld;
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     #[track_caller]
     pub fn run(self) -> Run {
         self.spawn().finish()
     }
 
-    /// Starts it.
+    /// Starts the command.
     #[track_caller]
     pub fn spawn(self) -> Running<'h> {
         let line = shown(&self.args);
@@ -479,7 +479,7 @@ impl<'h> Bantam<'h> {
         let held = match this.stdin {
             Stdin::Bytes(bytes) => {
                 let mut typed = typed.unwrap();
-                // A program that does not read its input is not this thread's worry.
+                // The program may leave its input unread.
                 thread::spawn(move || typed.write_all(&bytes).ok());
                 None
             }
@@ -498,8 +498,8 @@ impl<'h> Bantam<'h> {
         }
     }
 
-    /// A question as people ask it, in a conversation of its own: all others are asked in the conversation `default`,
-    /// whose key a test knows, unless they name another one.
+    /// Asks in a separate conversation, as people do. Other questions use the conversation `default`, whose key tests know,
+    /// unless they name another one.
     pub fn fresh(mut self) -> Self {
         self.is_fresh = true;
         self
@@ -566,7 +566,7 @@ impl<'h> Bantam<'h> {
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("TZ", "UTC");
         command.env("BANTAM_HOME", self.home.path(""));
-        // Nobody listens there: the machine's own Ollama has no part in a test.
+        // An unused port, so that tests do not use the machine's Ollama.
         command.env("OLLAMA_HOST", "127.0.0.1:9");
         self.unset.map(|name| command.env_remove(name));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
@@ -600,7 +600,7 @@ fn shown(args: &[OsString]) -> String {
     shell_words::join(["bantam".to_owned()].into_iter().chain(words))
 }
 
-/// What a stream has carried so far, filled by a thread of its own.
+/// Content of a stream so far, read by a separate thread.
 #[derive(Clone, Default)]
 struct Stream(Arc<(Mutex<Caught>, Condvar)>);
 
@@ -637,7 +637,7 @@ impl Stream {
         stream
     }
 
-    /// Whether `enough` came true before the deadline.
+    /// Returns whether `enough` was met before the deadline.
     fn wait(&self, deadline: Instant, mut enough: impl FnMut(&Caught) -> bool) -> bool {
         let (caught, changed) = &*self.0;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -653,7 +653,7 @@ impl Stream {
     }
 }
 
-/// The end of a child, known to a thread that waits for nothing else.
+/// The end of a child, set by a thread that waits for it.
 #[derive(Clone, Default)]
 struct Ended(Arc<(Mutex<Option<ExitStatus>>, Condvar)>);
 
@@ -681,7 +681,7 @@ impl Ended {
     }
 }
 
-/// A bantam that may still be running. Dropped, it is killed.
+/// A bantam that may still be running. Dropping it kills it.
 pub struct Running<'h> {
     home: &'h Home,
     line: String,
@@ -691,7 +691,7 @@ pub struct Running<'h> {
     err: Stream,
     /// The open end of [`Stdin::Silent`].
     typing: Option<ChildStdin>,
-    /// How much of stdout was waited for.
+    /// Length of stdout that was already awaited.
     seen: usize,
     started: Instant,
 }
@@ -720,7 +720,7 @@ impl Running<'_> {
         wait_for("stdout", &self.out, text);
     }
 
-    /// The same, behind what was waited for before.
+    /// Waits until stdout has shown `text` after the text awaited before.
     #[track_caller]
     pub fn wait_for_next_stdout(&mut self, text: &str) {
         let deadline = Instant::now() + LIMIT;
@@ -754,9 +754,9 @@ impl Running<'_> {
         line.unwrap_or_default().to_owned()
     }
 
-    /// Sends a signal to the process alone, not to what it started.
+    /// Sends a signal to the process, but not to its children.
     pub fn signal(&self, signal: Signal) {
-        // It may end at this moment.
+        // The process may end at this moment.
         let sent = if self.is_running() {
             kill_process(self.pid, signal)
         } else {
@@ -768,7 +768,7 @@ impl Running<'_> {
         );
     }
 
-    /// Sends a signal to the program at the terminal, not to what made the terminal for it.
+    /// Sends a signal to the program at the terminal, but not to the terminal's parent process.
     #[track_caller]
     pub fn signal_at_the_terminal(&self, signal: Signal) {
         let pid = self.pid();
@@ -780,21 +780,21 @@ impl Running<'_> {
         kill_process(child.unwrap(), signal).unwrap();
     }
 
-    /// Waits for its end only: the search for the canary in [`Self::finish`] takes time of its own.
+    /// Waits only for the end, because the search for the canary in [`Self::finish`] takes extra time.
     pub fn wait(&self) {
         self.ended.wait(Instant::now() + LIMIT);
     }
 
-    /// Waits for its end, then looks for the canary.
+    /// Waits for the end, then searches for the canary.
     #[track_caller]
     pub fn finish(self) -> Run {
         self.finish_within(LIMIT)
     }
 
-    /// The same, of a program that must not take longer than this.
+    /// Waits for the end of a program, up to this limit.
     #[track_caller]
     pub fn finish_within(self, limit: Duration) -> Run {
-        // What has ended already is given the time to be seen.
+        // Allows time to notice that the program has already ended.
         let deadline = (self.started + limit).max(Instant::now() + Duration::from_secs(10));
         let status = self.ended.wait(deadline);
         let both =
@@ -827,7 +827,7 @@ impl Running<'_> {
         run
     }
 
-    /// Keeps what ran for the report of a failed test.
+    /// Records the command and its output for the report of a failed test.
     fn note(&self, end: &str, stdout: &str, stderr: &str) {
         let (line, took) = (&self.line, self.started.elapsed());
         let report = format!(
@@ -859,9 +859,9 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What a run of bantam left behind.
+/// Result of a run of bantam.
 pub struct Run {
-    /// The exit code; none when a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
     pub killed_by: Option<i32>,
     pub stdout: String,
@@ -883,14 +883,14 @@ impl Run {
         self
     }
 
-    /// stdout is exactly `text`.
+    /// Checks that stdout is exactly `text`.
     #[track_caller]
     pub fn prints(&self, text: &str) -> &Self {
         assert_eq!(self.stdout, text, "stdout\nstderr: {}", self.stderr);
         self
     }
 
-    /// stderr has `text` in it.
+    /// Checks that stderr contains `text`.
     #[track_caller]
     pub fn says(&self, text: &str) -> &Self {
         assert!(
@@ -911,14 +911,14 @@ impl Run {
         self
     }
 
-    /// Nothing on stderr.
+    /// Checks that stderr is empty.
     #[track_caller]
     pub fn is_quiet(&self) -> &Self {
         assert_eq!(self.stderr, "", "stderr");
         self
     }
 
-    /// stderr is the error format: `bantam: error: ...` on one line, then `hint: ...`.
+    /// Checks the format of an error on stderr: `bantam: error: ...` on one line, then `hint: ...`.
     #[track_caller]
     pub fn fails_with_a_hint(&self) -> &Self {
         let mut lines = self
@@ -936,7 +936,7 @@ impl Run {
         self
     }
 
-    /// stdout as JSON Lines.
+    /// Parses stdout as JSON Lines.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<Value> {
         let line = |line| {
@@ -945,7 +945,7 @@ impl Run {
         self.stdout.lines().map(line).collect()
     }
 
-    /// stdout as one JSON object on one line.
+    /// Parses stdout as one JSON object on one line.
     #[track_caller]
     pub fn json(&self) -> Value {
         assert_eq!(

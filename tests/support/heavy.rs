@@ -1,17 +1,17 @@
-//! Sites with pages that are made to take gigabytes or minutes to read.
+//! Sites with small pages that take gigabytes or minutes to parse.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-/// A server whose every answer is these bytes. It ends with the test process.
+/// Starts a server that answers always with these bytes, and ends with the test process.
 pub fn raw(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut head = [0; 4096];
-            // The client may hang up when it has enough.
+            // The client may hang up early.
             drop(
                 stream
                     .read(&mut head)
@@ -22,7 +22,7 @@ pub fn raw(answer: Vec<u8>) -> String {
     format!("http://{address}/")
 }
 
-/// Pages of some kilobytes on the wire, each made to take gigabytes or minutes to read.
+/// Returns pages of some kilobytes that take gigabytes or minutes to parse.
 pub fn heavy_pages() -> Vec<(&'static str, &'static str, String)> {
     let html = "text/html";
     let spans = "<tr>".to_owned() + &"<td colspan=20 rowspan=1000>x".repeat(1_000);
@@ -61,10 +61,10 @@ pub fn heavy_pages() -> Vec<(&'static str, &'static str, String)> {
     ]
 }
 
-/// A site whose pages come packed.
+/// Starts a site with compressed pages.
 pub fn packed(kind: &str, page: &str) -> String {
     let deflated = miniz_oxide::deflate::compress_to_vec(page.as_bytes(), 6);
-    // Neither the checksum nor the length at the end matters to a reader.
+    // Readers ignore the checksum and the length at the end.
     let body = [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &deflated, &[0; 8]].concat();
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",

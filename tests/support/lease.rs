@@ -1,4 +1,4 @@
-//! Holds a lease on a file, so that the kernel makes whoever opens it wait.
+//! Takes a lease on a file, so that the kernel delays other processes that open it.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -8,17 +8,17 @@ use std::path::Path;
 
 use super::harness::until;
 
-/// The lease ends when this is dropped.
+/// Takes a lease that ends when the file is dropped.
 pub fn lease(path: &Path) -> File {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .open(path)
         .unwrap();
-    // The kernel asks for the lease by a signal that would end this process.
+    // The kernel requests the lease back by a signal that would end this process.
     // SAFETY: it sets no handler.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-    // A process that another test has just forked has the file open until it becomes a program.
+    // A process just forked by another test has the file open until it executes.
     until("nobody else has the file open", || {
         // SAFETY: it takes integers.
         let taken = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };

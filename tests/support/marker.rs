@@ -1,4 +1,4 @@
-//! Finds the processes that a test has started, and no others.
+//! Finds processes that a test has started.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::harness::{holds, unique};
 
-/// A duration for `sleep` that no other process sleeps for, so that it can be found among all processes.
+/// A duration for `sleep` that is unique among all processes, so that the process can be found.
 pub struct Marker(String);
 
 impl Marker {
@@ -14,7 +14,7 @@ impl Marker {
         Self(format!("86400.{:07}{:04}", std::process::id(), unique()))
     }
 
-    /// The processes that have this marker in their command line, as `pid command`.
+    /// Returns the processes with this marker in their command line, as `pid command`.
     pub fn alive(&self) -> Vec<String> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -40,7 +40,7 @@ impl std::fmt::Display for Marker {
     }
 }
 
-/// A failed test must not leave its sleepers for a day. Only processes this marker names are ended.
+/// Kills the marked processes, so that a failed test does not leave sleepers for a day.
 impl Drop for Marker {
     fn drop(&mut self) {
         for line in self.alive() {

@@ -1,5 +1,5 @@
-//! What the tests in `tests/it`, `tests/root`, `tests/programs` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
-//! program, scripted models and Telegram servers, and ways to watch or hinder the program from outside.
+//! Code shared by the tests in `tests/it`, `root`, `programs` and `jail` and the benchmarks in `tests/bench`: homes and runs of
+//! the real program, scripted models and Telegram servers, and ways to watch or hinder the program from outside.
 
 pub mod addresses;
 pub mod board;

@@ -1,7 +1,7 @@
-//! A scripted model: an OpenAI-compatible server on loopback that says what the test wrote down.
+//! A scripted model: an OpenAI-compatible server on loopback with the replies of the test.
 //!
-//! It speaks SSE to a request with `"stream": true` and plain JSON otherwise, keeps connections alive, and records
-//! every request. A request without a scripted reply fails the test, and so does a reply nobody asked for.
+//! It sends SSE for a request with `"stream": true` and plain JSON otherwise, uses persistent connections, and records every
+//! request. A request without a scripted reply fails the test, and so does an unused reply.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::harness::{CANARY, config_for};
 
-/// What the model counts for every reply.
+/// Token counts of every reply.
 pub const USAGE: (u64, u64, u64) = (11, 7, 18);
 
-/// How many requests a failed test shows, the last ones.
+/// Number of requests that a failed test shows, the last ones.
 const SHOWN: usize = 6;
 
-/// One request as it came.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
@@ -31,7 +31,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A header by its name, in any case.
+    /// Returns a header by its name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter();
         all.find(|(key, _)| key.eq_ignore_ascii_case(name))
@@ -42,7 +42,7 @@ impl Request {
         self.body["stream"] == true
     }
 
-    /// The messages, oldest first.
+    /// Returns the messages, oldest first.
     pub fn messages(&self) -> Vec<&Value> {
         self.body["messages"]
             .as_array()
@@ -51,7 +51,7 @@ impl Request {
             .collect()
     }
 
-    /// The texts of one role, oldest first, whether a string or an array of parts.
+    /// Returns the texts of one role, oldest first, from strings and arrays of parts.
     pub fn texts(&self, role: &str) -> Vec<String> {
         let said = self
             .messages()
@@ -60,7 +60,7 @@ impl Request {
         said.map(|message| text_of(&message["content"])).collect()
     }
 
-    /// The text of the last message of one role.
+    /// Returns the text of the last message of one role.
     #[track_caller]
     pub fn last(&self, role: &str) -> String {
         self.texts(role)
@@ -68,7 +68,7 @@ impl Request {
             .unwrap_or_else(|| panic!("no {role} message in {}", self.body))
     }
 
-    /// The names of the tools it offers.
+    /// Returns the names of the offered tools.
     pub fn tools(&self) -> Vec<&str> {
         let is_withheld = self.body["tool_choice"] == "none";
         let tools = self.body["tools"].as_array().into_iter().flatten();
@@ -90,7 +90,7 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-/// A tool call as the model makes it. `arguments` are sent as they are, valid or not.
+/// A tool call of the model. `arguments` are sent unchanged, even if invalid.
 #[derive(Clone)]
 pub struct Call {
     id: String,
@@ -102,7 +102,7 @@ pub fn call(id: &str, name: &str, arguments: &Value) -> Call {
     written_call(id, name, &arguments.to_string())
 }
 
-/// A call whose arguments are these very bytes.
+/// Returns a call with exactly these argument bytes.
 pub fn written_call(id: &str, name: &str, arguments: &str) -> Call {
     Call {
         id: id.to_owned(),
@@ -113,19 +113,19 @@ pub fn written_call(id: &str, name: &str, arguments: &str) -> Call {
 
 #[derive(Clone)]
 enum Body {
-    /// A completion, streamed or plain as the request wants it.
+    /// A completion, streamed or plain as requested.
     Message {
         text: String,
         calls: Vec<Call>,
         finish: String,
     },
-    /// These bytes with this content type, however it was asked.
+    /// These bytes with this content type, for every request.
     Bytes { kind: &'static str, bytes: Vec<u8> },
-    /// These SSE lines, each sent by itself.
+    /// These SSE lines, each sent separately.
     Events(Vec<String>),
 }
 
-/// One scripted answer.
+/// A scripted reply.
 #[derive(Clone)]
 pub struct Reply {
     status: u16,
@@ -149,7 +149,7 @@ impl Reply {
         }
     }
 
-    /// A plain answer.
+    /// Returns a plain answer.
     pub fn text(text: &str) -> Self {
         let (text, calls, finish) = (text.to_owned(), Vec::new(), "stop".to_owned());
         Self::of(
@@ -162,7 +162,7 @@ impl Reply {
         )
     }
 
-    /// Tool calls, nothing said.
+    /// Returns tool calls without text.
     pub fn calls(calls: impl IntoIterator<Item = Call>) -> Self {
         let (calls, finish) = (calls.into_iter().collect(), "tool_calls".to_owned());
         Self::of(
@@ -175,12 +175,12 @@ impl Reply {
         )
     }
 
-    /// One tool call with an id of no interest.
+    /// Returns one tool call with an arbitrary id.
     pub fn call(name: &str, arguments: &Value) -> Self {
         Self::calls([call("call_1", name, arguments)])
     }
 
-    /// An error in the shape that the real API gives it.
+    /// Returns an error in the format of the real API.
     pub fn error(status: u16, message: &str) -> Self {
         Self::json(
             status,
@@ -209,17 +209,17 @@ impl Reply {
         )
     }
 
-    /// An SSE stream, word for word.
+    /// Returns an SSE stream with these events.
     pub fn events<const N: usize>(events: [&str; N]) -> Self {
         Self::of(200, Body::Events(events.map(str::to_owned).to_vec()))
     }
 
-    /// The same, of events that were put together.
+    /// Returns an SSE stream with computed events.
     pub fn stream(events: impl IntoIterator<Item = String>) -> Self {
         Self::of(200, Body::Events(events.into_iter().collect()))
     }
 
-    /// Says `text` beside the calls.
+    /// Adds `text` to the calls.
     pub fn saying(mut self, said: &str) -> Self {
         if let Body::Message { text, .. } = &mut self.body {
             said.clone_into(text);
@@ -234,7 +234,7 @@ impl Reply {
         self
     }
 
-    /// Counts so many tokens for the prompt, and for the reply.
+    /// Sets the token counts of the prompt and the reply.
     pub fn counted(mut self, prompt: u64, reply: u64) -> Self {
         self.usage = (prompt, reply);
         self
@@ -245,24 +245,24 @@ impl Reply {
         self
     }
 
-    /// Says nothing, not even a status line, until [`Model::release`].
+    /// Sends nothing, not even a status line, until [`Model::release`].
     pub fn held(self) -> Self {
         self.held_after(0)
     }
 
-    /// Stops after so many pieces (for a stream: events; the first one carries no text) until [`Model::release`].
+    /// Stops after some pieces (for a stream: events; the first one has no text) until [`Model::release`].
     pub fn held_after(mut self, pieces: usize) -> Self {
         self.hold_after = Some(pieces);
         self
     }
 
-    /// Closes the connection after so many pieces.
+    /// Closes the connection after some pieces.
     pub fn cut_after(mut self, pieces: usize) -> Self {
         self.cut_after = Some(pieces);
         self
     }
 
-    /// The body in the pieces it is sent in, and its content type.
+    /// Returns the pieces of the body, and its content type.
     fn pieces(&self, request: &Request) -> (&'static str, Vec<Vec<u8>>) {
         match &self.body {
             Body::Bytes { kind, bytes } => (kind, halves(bytes)),
@@ -338,8 +338,8 @@ fn plain(
     })
 }
 
-/// The same as the real API streams it: a role, the text in small pieces, each call's name and then its arguments in
-/// two pieces, the reason it finished, and the usage if the request asked for it.
+/// Streams a completion like the real API: a role, the text in small pieces, each call's name and then its arguments in two
+/// pieces, the finish reason, and the usage if requested.
 fn streamed(
     request: &Request,
     text: &str,
@@ -399,25 +399,25 @@ type Answer = dyn Fn(&Request, usize) -> Reply + Send + Sync;
 enum Script {
     /// These replies, in this order, each exactly once.
     Replies(VecDeque<Reply>),
-    /// Whatever this says to a request and its number (from 0), as often as it is asked.
+    /// Result of this function for a request and its number (from 0), for every request.
     Answer(Arc<Answer>),
 }
 
 struct State {
     script: Script,
     requests: Vec<Request>,
-    /// How many requests have come.
+    /// Number of received requests.
     count: usize,
-    /// Only the last requests are kept.
+    /// Whether only the last requests are retained.
     is_forgetful: bool,
-    /// Requests that came when the script was at its end.
+    /// Number of requests after the end of the script.
     surprises: usize,
-    /// How many replies have been held so far.
+    /// Number of replies held so far.
     held: usize,
-    /// How many held replies may go on.
+    /// Number of held replies that may continue.
     released: usize,
     ending: bool,
-    /// The connections, by their numbers.
+    /// Connections by number.
     open: BTreeMap<u64, TcpStream>,
 }
 
@@ -427,7 +427,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// A panic in one thread is that thread's; the state is sound all the same.
+    /// The state is consistent even after a panic in another thread.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state
             .lock()
@@ -435,19 +435,19 @@ impl Shared {
     }
 }
 
-/// The server. Dropped, it fails the test if the script was not followed to the letter.
+/// The server. Dropping it fails the test if the script was not followed exactly.
 pub struct Model {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Model {
-    /// Gives these replies, in this order.
+    /// Returns a model with these replies, in this order.
     pub fn scripted(replies: impl IntoIterator<Item = Reply>) -> Self {
         Self::start(Script::Replies(replies.into_iter().collect()))
     }
 
-    /// A model that must not be asked.
+    /// Returns a model that must not be asked.
     pub fn never_asked() -> Self {
         Self::scripted([])
     }
@@ -487,7 +487,7 @@ impl Model {
                     .extend(stream.try_clone().map(|stream| (number, stream)));
                 let shared = Arc::clone(&serving);
                 thread::spawn(move || {
-                    // A client that goes away mid-sentence is what some tests are about.
+                    // Some tests disconnect in the middle of a reply.
                     serve(&shared, stream).ok();
                     shared.lock().open.remove(&number);
                 });
@@ -496,38 +496,38 @@ impl Model {
         Self { address, shared }
     }
 
-    /// The `api_base` to configure.
+    /// Returns the `api_base` to configure.
     pub fn base(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// `HOST:PORT`.
+    /// Returns `HOST:PORT`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// A configuration that names this model `test`.
+    /// Returns a configuration that names this model `test`.
     pub fn config(&self) -> Value {
         config_for(&self.base())
     }
 
-    /// Keeps only the last requests, for a run of hours.
+    /// Retains only the last requests, for long runs.
     pub fn forgetful(self) -> Self {
         self.shared.lock().is_forgetful = true;
         self
     }
 
-    /// How many requests have come so far.
+    /// Returns the number of requests so far.
     pub fn asked(&self) -> usize {
         self.shared.lock().count
     }
 
-    /// The requests so far.
+    /// Returns the requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.lock().requests.clone()
     }
 
-    /// The request of this number (from 0), which must have come.
+    /// Returns the request with this number (from 0), which must exist.
     #[track_caller]
     pub fn request(&self, n: usize) -> Request {
         let requests = self.requests();
@@ -538,13 +538,13 @@ impl Model {
             .unwrap_or_else(|| panic!("request {n} never came, only {count}"))
     }
 
-    /// Waits until this many requests have come.
+    /// Waits until this many requests were received.
     #[track_caller]
     pub fn wait_for_requests(&self, count: usize) {
         self.wait_for("requests", count, |state| state.requests.len());
     }
 
-    /// Waits until this many replies have been sent as far as they may go without [`Self::release`].
+    /// Waits until this many replies are sent or held by [`Self::release`].
     #[track_caller]
     pub fn wait_for_holds(&self, count: usize) {
         self.wait_for("held replies", count, |state| state.held);
@@ -567,7 +567,7 @@ impl Model {
         );
     }
 
-    /// Lets one held reply go on.
+    /// Lets one held reply continue.
     pub fn release(&self) {
         self.shared.lock().released += 1;
         self.shared.changed.notify_all();
@@ -615,7 +615,7 @@ impl Drop for Model {
     }
 }
 
-/// Serves one connection until one side has had enough.
+/// Serves one connection until one side ends it.
 fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut writer = stream.try_clone()?;
@@ -626,7 +626,7 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
             .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let reply = {
             let mut state = shared.lock();
-            // A script is for questions: such a host lists no models.
+            // Scripts are for questions, so this host lists no models.
             let is_list = request.method == "GET" && request.path.ends_with("/models");
             if is_list && matches!(state.script, Script::Replies(_)) {
                 drop(state);
@@ -669,7 +669,7 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends a reply; false if it was cut short on purpose.
+/// Sends a reply. Returns false if it was cut short on purpose.
 fn send(
     shared: &Shared,
     writer: &mut TcpStream,
@@ -716,7 +716,7 @@ fn send(
     Ok(true)
 }
 
-/// The next request of a connection; none when the client has closed it.
+/// Returns the next request of a connection; `None` after the client has closed it.
 fn read_request(
     reader: &mut impl BufRead,
     writer: &mut TcpStream,
@@ -768,7 +768,7 @@ fn read_request(
     Ok(Some(request))
 }
 
-/// The next chunk of a chunked body; none after the last one.
+/// Returns the next chunk of a chunked body; `None` after the last one.
 fn read_chunk(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = String::new();
     reader.read_line(&mut line)?;

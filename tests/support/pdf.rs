@@ -1,11 +1,11 @@
 //! PDF files.
 
-/// A PDF that says "Tomatoes on Tuesday".
+/// Returns a PDF with the text "Tomatoes on Tuesday".
 pub fn pdf() -> Vec<u8> {
     with_pages(&["Tomatoes on Tuesday"])
 }
 
-/// A PDF with a page for each of these texts, each word of it on a line of its own.
+/// Returns a PDF with a page for each text, each word on a separate line.
 pub fn with_pages(texts: &[impl AsRef<str>]) -> Vec<u8> {
     let mut objects = vec![
         "<</Type/Catalog/Pages 2 0 R>>".to_owned(),
@@ -35,7 +35,7 @@ pub fn with_pages(texts: &[impl AsRef<str>]) -> Vec<u8> {
     of_objects(&objects, "")
 }
 
-/// A PDF of these objects, the first of which is its catalog, with this in its trailer besides.
+/// Returns a PDF of these objects, of which the first is the catalog, with `trailer` added to its trailer.
 pub fn of_objects(objects: &[Vec<u8>], trailer: &str) -> Vec<u8> {
     let (mut file, mut places) = (b"%PDF-1.4\n".to_vec(), Vec::new());
     for (n, object) in objects.iter().enumerate() {

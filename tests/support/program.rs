@@ -1,4 +1,4 @@
-//! Which program the tests drive, and where.
+//! The program under test, and the directory of the tests.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// Makes the directory and the copy, and removes them when standard input closes, however this process ends. The copy is
-/// made by a process of its own because a program cannot start while a fork of this one holds it open for writing.
+/// Creates the directory and the copy, and removes them when standard input closes, however this process ends. A separate
+/// process makes the copy, because a program cannot start while a fork of this one has it open for writing.
 const DIRECTORY: &str = r#"
 dir=$(mktemp -d /var/tmp/bantam-tests-XXXXXX) && cp "$0" "$dir/bantam" && chmod 755 "$dir" "$dir/bantam" && echo "$dir"
 cat >/dev/null
 rm -rf "$dir"
 "#;
 
-/// A directory for this process's copy of the program and the homes of its tests. The checkout may be where other users
-/// cannot go, or in `/tmp`, which the sandbox replaces.
+/// Returns a directory for this process's copy of the program and the homes of its tests. The checkout may be inaccessible to
+/// other users, or in `/tmp`, which the sandbox replaces.
 pub fn directory() -> &'static Path {
     static MADE: OnceLock<(PathBuf, Child)> = OnceLock::new();
     let make = || {
@@ -26,7 +26,7 @@ pub fn directory() -> &'static Path {
             .args(["-c", DIRECTORY, &built])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        // Ctrl-C does not end it.
+        // Protects the process from Ctrl-C.
         let mut child = command.process_group(0).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap())
@@ -41,7 +41,7 @@ pub fn directory() -> &'static Path {
     &MADE.get_or_init(make).0
 }
 
-/// The program under test: the one that `BANTAM_TEST_BINARY` names, else the one that Cargo built for the tests.
+/// Returns the program under test: `BANTAM_TEST_BINARY`, or else the program that Cargo built for the tests.
 pub fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| directory().join("bantam").to_str().unwrap().to_owned())

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 pub const INSIDE: &str = "inside\n";
 pub const OUTSIDE: &str = "OUTSIDE\n";
 
-/// A workspace in which a directory and a file change places all the time with links that lead out of it.
+/// A workspace in which a directory and a file are constantly swapped with links that lead out of it.
 pub struct RacyWorkspace {
     pub workspace: PathBuf,
     outside: PathBuf,
@@ -32,7 +32,7 @@ impl RacyWorkspace {
         Self { workspace, outside }
     }
 
-    /// Swaps as fast as it can while `work` runs, which begins once a check before opening has lost the race.
+    /// Swaps as fast as possible while `work` runs, which starts once a check before opening has lost the race.
     #[track_caller]
     pub fn while_swapping<T>(&self, work: impl FnOnce() -> T) -> T {
         let stop = AtomicBool::new(false);
@@ -50,7 +50,7 @@ impl RacyWorkspace {
                     }
                 }
             });
-            // Also when the work panics, or the scope would wait for ever.
+            // Stops also after a panic of the work; otherwise the scope would wait forever.
             let _stop = StopOnDrop(&stop);
             assert!(
                 self.naive().is_some(),
@@ -60,7 +60,7 @@ impl RacyWorkspace {
         })
     }
 
-    /// A write that loses the race puts its file where the link is by then, which is no escape, but leaves none.
+    /// A write that loses the race replaces the link by a file, which is no escape, so this restores the link.
     fn restore_link(&self) {
         let [a, b, new] = ["file", "file-link", "new-link"].map(|name| self.workspace.join(name));
         if !a.is_symlink() && !b.is_symlink() {
@@ -69,7 +69,7 @@ impl RacyWorkspace {
         }
     }
 
-    /// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
+    /// Checks the path before opening it. Returns the number of tries until a file outside was read.
     fn naive(&self) -> Option<usize> {
         let until = Instant::now() + Duration::from_secs(60);
         (1..usize::MAX)
@@ -85,7 +85,7 @@ impl RacyWorkspace {
             })
     }
 
-    /// Nothing outside has changed, appeared or gone.
+    /// Checks that nothing outside has changed, appeared or disappeared.
     #[track_caller]
     pub fn is_unchanged(&self) {
         assert_eq!(

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::model::{Model, Reply};
 
-/// A server over HTTP: what it answers to a method.
+/// Starts a server over HTTP that answers by method.
 pub fn remote(events: bool) -> Model {
     Model::answering(move |request, _| {
         let method = request.body["method"].as_str().unwrap_or_default();

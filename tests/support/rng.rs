@@ -1,10 +1,10 @@
-//! Rng that can be had again.
+//! Reproducible random numbers.
 
-/// `xorshift64*`, from where it stands; never from 0.
+/// `xorshift64*`, with its state; never 0.
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// The next number, below `limit`.
+    /// Returns the next number, less than `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

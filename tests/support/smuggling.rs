@@ -1,13 +1,13 @@
-//! Requests that two readers could take for different ones, from the public lists: CL.TE, TE.CL and TE.TE, folded lines, lone
-//! line feeds, bytes that some readers skip, lengths of every spelling, chunks with extensions, and a second request behind the
-//! first. Every one of them has a right token and a right question, so a reader that lets one through asks the model.
+//! Requests that two readers could interpret differently, from public lists: CL.TE, TE.CL and TE.TE, folded lines, lone line
+//! feeds, bytes that some readers skip, lengths in every spelling, chunks with extensions, and a second request after the
+//! first. Each has a valid token and question, so a reader that accepts one asks the model.
 
 use serde_json::json;
 
 use super::door::TOKEN;
 use super::rng::Rng;
 
-/// Lines that name an encoding. Each makes the request wrong, whatever its length says.
+/// Lines with a transfer encoding. Each makes the request invalid, independent of its length.
 const ENCODINGS: [&str; 32] = [
     "Transfer-Encoding: chunked",
     "transfer-encoding: CHUNKED",
@@ -43,7 +43,7 @@ const ENCODINGS: [&str; 32] = [
     "Transfer-Encoding\u{a0}: chunked",
 ];
 
-/// Lines that name a length that is no plain number, or two. `N` is the right one.
+/// Lines with a length that is not a plain number, or with two lengths. `N` is the right one.
 const LENGTHS: [&str; 30] = [
     "Content-Length: +N",
     "Content-Length: -N",
@@ -77,7 +77,7 @@ const LENGTHS: [&str; 30] = [
     "Content-Length: N_0",
 ];
 
-/// Spellings of the request line that are none.
+/// Invalid request lines.
 const LINES: [&str; 18] = [
     "POST  /v1/chat/completions HTTP/1.1",
     "POST\t/v1/chat/completions HTTP/1.1",
@@ -99,7 +99,7 @@ const LINES: [&str; 18] = [
     "POST * HTTP/1.1",
 ];
 
-/// Chunks that no sender makes. `N` is the length in hexadecimal digits, `Q` the question.
+/// Invalid chunks. `N` is the length in hexadecimal digits, `Q` the question.
 const CHUNKS: [&str; 25] = [
     "N \r\nQ\r\n0\r\n\r\n",
     " N\r\nQ\r\n0\r\n\r\n",
@@ -128,7 +128,7 @@ const CHUNKS: [&str; 25] = [
     "N\r\nQ\r\n0\r\nno trailer\r\n\r\n",
 ];
 
-/// Lines that are wrong wherever they stand.
+/// Header lines that are invalid anywhere.
 const HEADERS: [&str; 16] = [
     "Host: localhost\r\nHost: evil.example",
     "Host: evil.example",
@@ -148,7 +148,7 @@ const HEADERS: [&str; 16] = [
     "Origin: http://evil.example",
 ];
 
-/// A hostile request, drawn.
+/// Returns a random hostile request.
 pub fn request(chance: &mut Rng) -> Vec<u8> {
     let mut pick = |list: &[&'static str]| {
         let at = chance.below(list.len() as u64);
@@ -161,7 +161,7 @@ pub fn request(chance: &mut Rng) -> Vec<u8> {
     match pick(&[
         "encoding", "both", "length", "line", "chunks", "header", "late",
     ]) {
-        // Both are there, of which one is hidden from some readers.
+        // Both headers are present; one is hidden from some readers.
         "encoding" => {
             headers.extend([good_length, pick(&ENCODINGS)]);
             body = pick(&["Q", "0\r\n\r\nQ", "N\r\nQ\r\n0\r\n\r\n"]);
@@ -179,7 +179,7 @@ pub fn request(chance: &mut Rng) -> Vec<u8> {
         "header" => {
             headers.extend([good_length, pick(&HEADERS)]);
         }
-        // The length promises more than comes.
+        // The length is greater than the body.
         _ => {
             headers.push("Content-Length: 1N");
         }
@@ -199,7 +199,7 @@ pub fn request(chance: &mut Rng) -> Vec<u8> {
     };
     let body = body.replace('N', &in_body).replace('Q', &question);
     let head = spelt(&head, &question);
-    // What a reader that was fooled would take for the next request.
+    // A fooled reader would take this for the next request.
     let behind = match pick(&["", "", "request"]) {
         "request" => format!(
             "{good_line}\r\nHost: localhost\r\n{token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{question}",
@@ -210,7 +210,7 @@ pub fn request(chance: &mut Rng) -> Vec<u8> {
     format!("{head}{body}{behind}").into_bytes()
 }
 
-/// `N` in the values of lengths becomes the length of the question.
+/// Replaces `N` in the values of lengths by the length of the question.
 fn spelt(head: &str, question: &str) -> String {
     let length = question.len().to_string();
     let lines = head.split_inclusive('\n').map(|line| {

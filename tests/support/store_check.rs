@@ -7,7 +7,7 @@ use std::time::Duration;
 use bantam::{Durability, Guard, Line, Store};
 use serde_json::json;
 
-/// Keys, as channels and users make them.
+/// Keys of the kinds that channels and users choose.
 const KEYS: [&str; 3] = ["check_default", "check_日本 +1", "check_a%2Eb"];
 
 fn line(text: &str) -> Line {

@@ -1,4 +1,4 @@
-//! What a conversation looks like on disk and on the wire, checked line by line and by nobody's code but this.
+//! Format of a conversation on disk and on the wire, checked line by line, independent of the program's code.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// CRC-32 (IEEE 802.3), bit by bit: slow, plain, and not the program's own.
+/// CRC-32 (IEEE 802.3), bit by bit: slow, simple, and independent of the program.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -22,19 +22,19 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// A line of a session file: `rest` is the object's text from `"seq"` to its closing brace.
+/// Returns a line of a session file. `rest` is the object's text from `"seq"` to its closing brace.
 pub fn sealed(rest: &str) -> String {
     format!("{{\"crc\":\"{:08x}\",{rest}\n", crc32(rest.as_bytes()))
 }
 
-/// A journal that holds these objects.
+/// Returns a journal with these objects.
 pub fn journal<const N: usize>(lines: [Value; N]) -> String {
     let line =
         |(n, line): (usize, Value)| sealed(&format!("\"seq\":{n},{}", &line.to_string()[1..]));
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// A session file, every line of it verified: the checksum, the numbering, the header.
+/// A session file with verified lines: the checksum, the numbering, the header.
 #[derive(Debug)]
 pub struct Session {
     pub lines: Vec<Value>,
@@ -46,7 +46,7 @@ impl Session {
         Self::read(bytes).unwrap_or_else(|what| panic!("{what}"))
     }
 
-    /// The same, or what is wrong with it.
+    /// Parses a session file, or returns its error.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|e| format!("a session is UTF-8: {e}"))?;
         if !text.ends_with('\n') {
@@ -63,7 +63,7 @@ impl Session {
         Ok(Self { lines })
     }
 
-    /// The messages that count: what an `undo` took back is left out.
+    /// Returns the messages that count, without undone ones.
     pub fn history(&self) -> Vec<&Value> {
         let mut history: Vec<&Value> = Vec::new();
         for line in &self.lines {
@@ -76,7 +76,7 @@ impl Session {
         history
     }
 
-    /// The roles of the history, in order.
+    /// Returns the roles of the history, in order.
     pub fn roles(&self) -> Vec<&str> {
         self.history()
             .iter()
@@ -84,7 +84,7 @@ impl Session {
             .collect()
     }
 
-    /// The texts of one role, in order.
+    /// Returns the texts of one role, in order.
     pub fn texts(&self, role: &str) -> Vec<&str> {
         let said = self
             .history()
@@ -94,7 +94,7 @@ impl Session {
             .collect()
     }
 
-    /// How the turns ended, in order.
+    /// Returns how the turns ended, in order.
     pub fn turns(&self) -> Vec<&str> {
         self.lines
             .iter()
@@ -102,7 +102,7 @@ impl Session {
             .collect()
     }
 
-    /// Fails the test unless every call of the history has exactly one result, right behind it.
+    /// Fails the test unless every call of the history has exactly one result, directly after it.
     #[track_caller]
     pub fn has_one_result_per_call(&self) -> &Self {
         one_result_per_call(&self.history());
@@ -110,7 +110,7 @@ impl Session {
     }
 }
 
-/// Every segment of a conversation, the live one among them, by its file's name; an error when one is damaged.
+/// Returns every segment of a conversation, including the live one, by file name; an error if one is damaged.
 pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
@@ -129,20 +129,20 @@ pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>,
     Ok(found)
 }
 
-/// What the queue of a home holds: the ids of the items of a kind that are not done.
+/// Returns the ids of the unfinished items of a kind in a home's queue.
 pub fn open_items(home: &Path, kind: &str) -> Vec<String> {
     let (added, done) = queued(home, kind);
     let is_open = |id: &String| !done.contains(id);
     added.into_iter().filter(is_open).collect()
 }
 
-/// The ids of the background tasks whose reports are not answered.
+/// Returns the ids of the background tasks with unanswered reports.
 pub fn open_tasks(home: &Path) -> Vec<String> {
     let messages = open_items(home, "message").into_iter();
     messages.filter(|id| id.starts_with("task:")).collect()
 }
 
-/// How many messages to chats are sent.
+/// Returns the number of sent messages to chats.
 pub fn sent_items(home: &Path) -> usize {
     let (added, done) = queued(home, "out");
     added.iter().filter(|id| done.contains(id)).count()
@@ -152,7 +152,7 @@ fn queued(home: &Path, kind: &str) -> (Vec<String>, Vec<String>) {
     let queue = fs::read_to_string(home.join("state/queue.jsonl")).unwrap_or_default();
     let (mut added, mut done) = (Vec::new(), Vec::new());
     for line in queue.lines() {
-        // The last one may be being written.
+        // The last line may be incomplete.
         let line: Value = serde_json::from_str(line).unwrap_or_default();
         if line["kind"] == kind {
             added.extend(line["add"].as_str().map(str::to_owned));
@@ -177,8 +177,8 @@ fn verified(n: usize, line: &str) -> Result<Value, String> {
     Ok(value)
 }
 
-/// The rule every provider insists on: the results of all calls of a message follow it, each once, with
-/// nothing in between and no result that nobody asked for. `messages` are a session's or a request's.
+/// Checks the rule of every provider: all calls of a message are followed directly by their results, each once, without
+/// unrelated results. `messages` are from a session or a request.
 #[track_caller]
 pub fn one_result_per_call(messages: &[&Value]) {
     let mut left = messages.iter().copied().peekable();

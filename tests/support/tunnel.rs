@@ -1,4 +1,4 @@
-//! A proxy for HTTPS: it leads a CONNECT to an address of the test's choice.
+//! A proxy for HTTPS that connects every CONNECT to an address chosen by the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,14 +7,14 @@ use std::thread;
 
 use super::model::Model;
 
-/// A proxy that leads every connection to the same model, whatever host it is asked for. It ends with the test process.
+/// A proxy that connects every request to the same model, for any host. It ends with the test process.
 pub struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    /// Leads every connection to this model.
+    /// Connects every request to this model.
     pub fn to(model: &Model) -> Self {
         let base = model.base();
         Self::leading_to(
@@ -26,7 +26,7 @@ impl Proxy {
         )
     }
 
-    /// Leads every connection to this address.
+    /// Connects every request to this address.
     pub fn leading_to(target: String) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ impl Proxy {
         Self { address, asked }
     }
 
-    /// A SOCKS proxy (RFC 1928) that leads every connection to this model.
+    /// Starts a SOCKS proxy (RFC 1928) that connects every request to this model.
     pub fn socks_to(model: &Model) -> Self {
         let target = model.base().replace("http://", "").replace("/v1", "");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -57,7 +57,7 @@ impl Proxy {
         Self { address, asked }
     }
 
-    /// The address of a SOCKS proxy.
+    /// Returns the URL of a SOCKS proxy.
     pub fn socks_url(&self, scheme: &str) -> String {
         format!("{scheme}://{}", self.address)
     }
@@ -66,13 +66,13 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// The first line of every connection.
+    /// Returns the first line of every connection.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-/// Reads a CONNECT and passes bytes both ways. Whoever closes first ends it.
+/// Reads a CONNECT, and copies bytes in both directions until one side closes.
 fn lead(client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(client.try_clone().ok()?);
     let mut first = String::new();
@@ -93,7 +93,7 @@ fn lead(client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()
     server.shutdown(std::net::Shutdown::Both).ok()
 }
 
-/// Reads the two messages of a SOCKS client, and passes bytes both ways.
+/// Reads the two messages of a SOCKS client, and copies bytes in both directions.
 fn socks(mut client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()> {
     let mut read = |count: usize| {
         let mut bytes = vec![0; count];

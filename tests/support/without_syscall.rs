@@ -1,5 +1,5 @@
-//! Takes something away that the program would otherwise have: system calls, as an old kernel or a container's filter
-//! does, or the privileges of root. The program itself has no switch for that.
+//! Withholds features from the program: system calls, like an old kernel or a container's filter, or the privileges of root.
+//! The program itself has no switch for that.
 #![allow(unsafe_code)]
 
 use std::os::unix::process::CommandExt;
@@ -10,19 +10,19 @@ use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// A system call, and the error it fails with; 0 to report success without doing anything; [`DEADLY`] to die of it.
+/// A system call and its error; 0 to report success without an effect; [`DEADLY`] to kill the process.
 pub type Withheld = (libc::c_long, libc::c_int);
 const DEADLY: libc::c_int = -1;
 
-/// Namespaces, as a container's default profile withholds them.
+/// Namespaces, as withheld by a container's default profile.
 pub const NAMESPACES: Withheld = (libc::SYS_unshare, libc::EPERM);
-/// Landlock, as a kernel built without it does.
+/// Landlock, as in a kernel built without it.
 pub const LANDLOCK: Withheld = (libc::SYS_landlock_create_ruleset, libc::ENOSYS);
-/// Shells die of SIGSYS, as a 32-bit one does under a filter for 64-bit programs. bantam does not ask for its group.
+/// Shells die of SIGSYS, like a 32-bit shell under a filter for 64-bit programs. bantam does not call getgid.
 pub const SHELLS: Withheld = (libc::SYS_getgid, DEADLY);
-/// No descriptor can be sent: as many of this user's are on their way as may be, and a command can do that.
+/// Sending descriptors fails, as when too many of this user's descriptors are in flight, which a command can cause.
 pub const DESCRIPTORS: Withheld = (libc::SYS_sendmsg, libc::ETOOMANYREFS);
-/// Every step into the sandbox reports success, and none has an effect.
+/// Every step into the sandbox reports success without an effect.
 pub const ANYTHING_THAT_HOLDS: &[Withheld] = &[
     NAMESPACES,
     (libc::SYS_landlock_restrict_self, 0),
@@ -31,7 +31,7 @@ pub const ANYTHING_THAT_HOLDS: &[Withheld] = &[
     (libc::SYS_capset, 0),
 ];
 
-/// Starts `command` without these.
+/// Starts `command` without these system calls.
 pub fn withhold(command: &mut Command, withheld: &[Withheld]) {
     if withheld.is_empty() {
         return;
@@ -41,7 +41,7 @@ pub fn withhold(command: &mut Command, withheld: &[Withheld]) {
     unsafe { command.pre_exec(move || install(&filter)) };
 }
 
-/// Runs `work` on a thread where `openat2` does not exist, nor in its children.
+/// Runs `work` on a thread where `openat2` does not exist, also for its children.
 #[track_caller]
 pub fn openat2<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     on_thread(|| {
@@ -53,12 +53,12 @@ pub fn openat2<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Runs `work` on a thread whose children have no capabilities, so that file modes bind root, too.
+/// Runs `work` on a thread whose children have no capabilities, so that file modes also apply to root.
 #[track_caller]
 pub fn privileges<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     on_thread(|| {
         for capability in 0..64 {
-            // SAFETY: it takes integers. It fails without effect for a capability that is unknown or already gone.
+            // SAFETY: it takes integers. It fails without effect for a capability that is unknown or already dropped.
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         }
         work()
@@ -79,7 +79,7 @@ fn failing(withheld: &[Withheld]) -> Vec<sock_filter> {
     filter(withheld.iter().map(|(call, errno)| (*call, action(*errno))))
 }
 
-/// A program that answers each call with its action and allows all others.
+/// Returns a filter that answers each call with its action and allows all others.
 pub fn filter(actions: impl IntoIterator<Item = (libc::c_long, u32)>) -> Vec<sock_filter> {
     let op = |code: u32, k: u32, jf: u8| sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -101,7 +101,7 @@ pub fn filter(actions: impl IntoIterator<Item = (libc::c_long, u32)>) -> Vec<soc
     program
 }
 
-/// Filters the calls of this thread and of all that it starts.
+/// Filters the calls of this thread and of all its children.
 fn install(program: &[sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| Errno::TOOBIG)?;
     let filter = libc::sock_fprog {
