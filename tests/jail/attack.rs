@@ -1,47 +1,47 @@
-//! What an attack is: a few lines that a model could be talked into running, and the effect by which it is judged.
+//! Attacks: a few lines that a model could be persuaded to run, judged by their effect.
 //!
-//! Never the exit code, and only where the effect is the kernel handing out an object, the word of the attack itself.
+//! The exit code never counts. The attack's own output counts only if the effect is that the kernel returns an object.
 
 use crate::fixture::Fixture;
 
-/// The attack's text. It finds its target in variables (see [`Fixture::prepare`]).
+/// Text of an attack, which finds its target in variables (see [`Fixture::prepare`]).
 #[derive(Clone, Copy)]
 pub enum Payload {
     Sh(&'static str),
     Python(&'static str),
 }
 
-/// What has happened when the attack has succeeded.
+/// Effect of a successful attack.
 #[derive(Clone, Copy)]
 pub enum Effect {
-    /// Its loot holds the canary that was planted for it.
+    /// Its loot contains the canary planted for it.
     Loot,
-    /// The kernel gave it what it asked for: its loot says so.
+    /// The kernel granted its request, as reported in its loot.
     Got,
-    /// The file or directory at this path (below the fixture, or with the fixture's name appended if absolute) is not as
-    /// it was: it is new, gone, or differs in content, mode, owner or times.
+    /// The file or directory at this path (in the fixture, or with the fixture's name appended if absolute) was created,
+    /// removed, or changed in content, mode, owner or times.
     Changed(&'static str),
-    /// A listener outside has heard it.
+    /// A listener outside has received its data.
     Heard,
-    /// Something it started is alive when its result is known.
+    /// A process that it started is alive when the result is known.
     Alive,
-    /// So many of its processes were alive at one time.
+    /// This number of its processes were alive at the same time.
     Many(usize),
-    /// So many processes had ended at one time while it ran, and still had their numbers.
+    /// This number of processes had ended at the same time during the attack, without being reaped.
     ManyEnded(usize),
-    /// Its victim is gone.
+    /// Its victim has ended.
     VictimGone,
-    /// The process that answers for it was killed.
+    /// The process that runs the command was killed.
     AgentGone,
-    /// Anything else, seen from outside. The text is what the attack printed, as it was told.
+    /// Another effect, seen from outside. The text is the attack's output, as returned.
     Seen(fn(&Fixture, &Attack, &str) -> bool),
 }
 
-/// Who can do it bare.
+/// User that succeeds without a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Anybody,
-    /// It takes root: as an ordinary user it fails without any sandbox.
+    /// Only root; an ordinary user fails even without a sandbox.
     Root,
 }
 
@@ -52,11 +52,11 @@ pub struct Attack {
     pub payload: Payload,
     pub effect: Effect,
     pub who: Who,
-    /// It is aimed at a process of its own.
+    /// Whether it has a separate process as its target.
     pub victim: bool,
-    /// The time it is given.
+    /// Time limit in seconds.
     pub seconds: u64,
-    /// It comes last and is judged when everything is over, because what comes after it would suffer.
+    /// Whether it runs last and is judged at the end, because later attacks would suffer.
     pub last: bool,
 }
 
@@ -84,7 +84,7 @@ impl Attack {
         self
     }
 
-    /// Runs into its time limit by nature.
+    /// Sets the time limit of an attack that always reaches it.
     pub const fn for_seconds(mut self, seconds: u64) -> Self {
         self.seconds = seconds;
         self
@@ -95,7 +95,7 @@ impl Attack {
         self
     }
 
-    /// The name of the file that holds it.
+    /// Returns the name of the attack's file.
     pub fn file(&self) -> String {
         match self.payload {
             Payload::Sh(_) => format!("{}.sh", self.id),
@@ -103,7 +103,7 @@ impl Attack {
         }
     }
 
-    /// The text of that file. Both kinds say that they came as far as their first own line.
+    /// Returns the content of that file. Both kinds report that they reached their first line.
     pub fn text(&self) -> String {
         match self.payload {
             Payload::Sh(script) => format!(": >\"ran-$ID\"\n{script}\n"),
@@ -111,7 +111,7 @@ impl Attack {
         }
     }
 
-    /// The command line that runs it, the same bare and in the sandbox.
+    /// Returns the command line that runs it, with and without a sandbox.
     pub fn command(&self, marker: &str) -> String {
         let interpreter = match self.payload {
             Payload::Sh(_) => "sh",
@@ -143,7 +143,7 @@ pub const fn python(
     Attack::new(id, what, effect, Payload::Python(script))
 }
 
-/// What every Python attack begins with. `CALL` are the numbers of system calls on this machine.
+/// Returns the start of every Python attack. `CALL` contains the system call numbers of this machine.
 pub fn prelude() -> String {
     format!(
         r#"import ctypes, os, resource, signal, socket, struct, sys, threading, time

@@ -1,5 +1,5 @@
-//! When a command is over, everything it started is gone: at its own end, when its time is up, when the user stops the
-//! turn, and when the program itself is killed.
+//! All processes of a command end with it: when it ends, when its time is up, when the user stops the turn, and when the
+//! program is killed.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::model::{Model, Reply};
 use crate::netns;
 use crate::runner::{Ground, ended, start};
 
-/// Every way to be left behind. Each leaves one process with the marker, and the command goes on until it is let go.
+/// Every way to leave a process behind, each with the marker. The command continues until it is released.
 const CROWD: Attack = sh(
     "CROWD",
     "everything that could be left behind",
@@ -32,7 +32,7 @@ sleep "$1" & kill -STOP $!
 until [ -e let-go ]; do :; done
 "#,
 );
-/// How many it leaves, and the shell itself.
+/// Number of processes left behind, including the shell.
 const MANY: usize = 7;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -43,7 +43,7 @@ enum End {
     Killed,
 }
 
-/// Who was alive when the model was told the result, and what it was told.
+/// Processes that were alive when the result was sent, and the result.
 type Left = (Vec<u32>, String);
 
 fn all_end(ground: Ground, end: End) {
@@ -111,13 +111,13 @@ fn all_end(ground: Ground, end: End) {
             End::Stopped => assert_eq!(fixture.alive(&CROWD), [0; 0], "alive after the stop"),
             End::Killed => {}
         }
-        // Nobody is left to wait for when the program itself is killed: its workers notice, and it takes them a moment.
+        // If the program is killed, its workers need a moment to notice.
         until("all have ended", || fixture.alive(&CROWD).is_empty());
         fixture.agent.store(0, Ordering::Relaxed);
     });
 }
 
-/// Every end, by every way of holding it.
+/// Tests every end in each of these conditions.
 fn on(starter: Starter, rules: &'static [&'static [Rule]]) {
     for end in [End::OfItself, End::Timeout, End::Stopped, End::Killed] {
         all_end(starter.ground(rules), end);

@@ -1,4 +1,4 @@
-//! Attacks on what is not a file: the network, other processes, the machine's resources, and the kernel itself.
+//! Attacks on targets other than files: the network, processes, the machine's resources, and the kernel.
 
 use crate::attack::Effect::{
     AgentGone, Alive, Changed, Got, Heard, Loot, Many, ManyEnded, Seen, VictimGone,
@@ -206,7 +206,7 @@ if os.fork() == 0:
     python(
         "P17",
         "forge the answer in its parent's pipe",
-        // Whatever comes of it: what it said itself no longer arrives, or more than that.
+        // The attack succeeds if the genuine output is missing, or forged output is added.
         Seen(|_, _, told| told.contains("forged-P17") || !told.contains("honest-P17")),
         r#"
 pid = E["PARENT"]
@@ -229,7 +229,7 @@ print("honest-P17")
     python(
         "P23",
         "have the kernel signal another process about a pipe",
-        // SIGIO ends who does not expect it.
+        // SIGIO ends a process without a handler.
         VictimGone,
         r#"
 import fcntl

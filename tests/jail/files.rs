@@ -1,4 +1,4 @@
-//! Attacks on files: reading them, stealing secrets, writing them and what would run later.
+//! Attacks on files: reading them, stealing secrets, and writing files, including those that run later.
 
 use crate::attack::Effect::{Changed, Got, Loot, Seen};
 use crate::attack::{Attack, python, sh};
@@ -529,7 +529,7 @@ swapper.join()
     ),
 ];
 
-/// On a small disk of their own, because a bare one of these fills it.
+/// Run on a separate small disk, because without a sandbox they fill it.
 pub const DISK: &[(&str, Attack)] = &[
     (
         "size=160m,mode=0755",

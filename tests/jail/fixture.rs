@@ -1,5 +1,4 @@
-//! What the attacks are aimed at: a home with secrets in it, files beside it, listeners and processes, each with a
-//! canary of its own.
+//! Targets of the attacks: a home with secrets, files next to it, listeners and processes, each with a separate canary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -24,17 +23,17 @@ use crate::harness::{Home, holds, merged, unique, until, walk};
 use crate::kernel::{self, Birth};
 use crate::netns::Netns;
 
-/// What the configuration gives a command, in MiB.
+/// Configured memory limit of a command, in MiB.
 pub const MEMORY_MB: u64 = 200;
-/// Processes that no command should be able to have at once.
+/// Number of processes that a command must not have at the same time.
 pub const BOMB: usize = 600;
-/// Processes that have ended and that no command should be able to leave behind at once.
+/// Number of ended processes that a command must not leave unreaped at the same time.
 pub const ENDED: usize = 150;
 
-/// The name of the shared memory, in an netns that has no other.
+/// Key of the shared memory, unique in the netns.
 const KEY: i32 = 0x00ba_47a3;
 
-/// All of it, for one program in one netns.
+/// All targets, for one program in one netns.
 pub struct Fixture {
     pub name: String,
     pub uid: u32,
@@ -45,62 +44,62 @@ pub struct Fixture {
     markers: BTreeMap<&'static str, String>,
     before: Mutex<BTreeMap<&'static str, Trace>>,
     watch: Arc<Watch>,
-    /// The process that answers for the commands, by the netns's numbers.
+    /// Process that runs the commands, as numbered in the netns.
     pub agent: AtomicU32,
     pub agent_was_killed: AtomicBool,
 }
 
-/// Where the workspace is.
+/// Location of the workspace.
 #[derive(Clone, Copy)]
 pub enum Disk {
     Shared,
-    /// On a small disk that is its own, made with these options.
+    /// On a separate small disk with these mount options.
     OfItsOwn(&'static str),
 }
 
-/// A process that does nothing but be attacked.
+/// An idle process that is attacked.
 struct Victim {
     child: Child,
     number: u32,
-    /// Where its environment lies in its memory, and how long it is.
+    /// Address and length of its environment in its memory.
     environment: (u64, u64),
 }
 
-/// What the listeners and the counter of processes have noticed so far.
+/// Observations of the listeners and the process counter so far.
 #[derive(Default)]
 struct Watch {
     heard: Mutex<BTreeSet<String>>,
-    /// The marker to count, and the most processes that had it at once.
+    /// Markers to count, and the maximum number of processes for each.
     most: Mutex<BTreeMap<String, Count>>,
-    /// How often every listener has taken what had arrived.
+    /// Number of times that all listeners have read the data that had arrived.
     rounds: AtomicU32,
     over: AtomicBool,
 }
 
-/// The most processes at once: that had a marker, and that had ended meanwhile without anybody taking note.
+/// Maximum number of processes with a marker, and of unreaped ones.
 #[derive(Clone, Copy, Default)]
 struct Count {
     marked: usize,
     ended: usize,
 }
 
-/// A name for a fixture that is still to be made.
+/// Returns a name for a new fixture.
 pub fn new_name() -> String {
     format!("{}-{}", std::process::id(), unique())
 }
 
-/// A time to sleep that nobody else sleeps for.
+/// Returns a unique time to sleep.
 fn new_marker() -> String {
     format!("86400.{:07}{:04}", std::process::id(), unique())
 }
 
-/// What a fixture called `name` plants for the attack `id`.
+/// Returns the canary that a fixture `name` plants for the attack `id`.
 pub fn canary(name: &str, id: &str) -> String {
     format!("canary-{name}-{id}")
 }
 
 impl Fixture {
-    /// Everything in place, and nobody attacking yet.
+    /// Sets up all targets, without attacks.
     pub fn new(
         netns: &Netns,
         name: String,
@@ -159,7 +158,7 @@ impl Fixture {
         self.home.path("workspace")
     }
 
-    /// A place below the fixture; an absolute one gets the fixture's name appended.
+    /// Returns a path in the fixture; the fixture's name is appended to an absolute path.
     pub fn path(&self, place: &str) -> PathBuf {
         if place.starts_with('/') {
             PathBuf::from(format!("{place}{}", self.name))
@@ -168,12 +167,12 @@ impl Fixture {
         }
     }
 
-    /// What the command lines of the attack's processes hold, and no others.
+    /// Returns the marker that only the attack's processes have in their command lines.
     pub fn marker(&self, attack: &Attack) -> &str {
         &self.markers[attack.id]
     }
 
-    /// The processes of the attack, by the netns's numbers.
+    /// Returns the attack's processes, as numbered in the netns.
     pub fn alive(&self, attack: &Attack) -> Vec<u32> {
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -249,10 +248,10 @@ impl Fixture {
         fs::set_permissions(&setuid, Permissions::from_mode(0o4755)).unwrap();
     }
 
-    /// Opens every socket that an attack may speak to, and keeps looking at them, at the port that an attack may open,
-    /// and at the number of processes.
+    /// Opens every socket that an attack may use, and watches them, the port that an attack may open, and the number of
+    /// processes.
     fn listen(&self) {
-        // Who may ping is a setting of the network, and this network is ours.
+        // Permission to ping is a setting of the network, which belongs to this test.
         fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").unwrap();
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 4001)).unwrap();
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 4003)).unwrap();
@@ -307,10 +306,10 @@ impl Fixture {
                     stream.set_read_timeout(soon).unwrap();
                     watch.hears(stream);
                 }
-                // Nobody listens there, and the kernel says so; it is sent to be overheard.
+                // The port is unused, and the kernel reports that. The packet is sent to be overheard.
                 bait.send_to(sniffed.as_bytes(), (Ipv4Addr::LOCALHOST, 4009))
                     .ok();
-                // And this, to be watched.
+                // A file to be watched.
                 fs::write(&watched, "").unwrap_or_default();
                 watch.counts();
                 watch.rounds.fetch_add(1, Ordering::SeqCst);
@@ -319,9 +318,9 @@ impl Fixture {
         });
     }
 
-    /// Waits until the listeners have heard whatever arrived before.
+    /// Waits until the listeners have read all data that arrived before.
     pub fn wait_for_listeners(&self) {
-        // The round that is under way may have passed by what has just arrived.
+        // The current round may have missed data that has just arrived.
         let round = self.watch.rounds.load(Ordering::SeqCst);
         until("the listeners have heard", || {
             self.watch.rounds.load(Ordering::SeqCst) >= round + 2
@@ -344,7 +343,7 @@ impl Fixture {
             until("the victim is up", || hit.with_extension("up").exists());
             let number = netns.number(child.id());
             let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
-            // The 50th and the 51st field; the name, the second, may hold spaces.
+            // The 50th and the 51st field; the name, the second field, may contain spaces.
             let numbers: Vec<u64> = stat
                 .rsplit_once(')')
                 .unwrap()
@@ -364,7 +363,7 @@ impl Fixture {
         }
     }
 
-    /// Puts secrets where all processes of the user can reach them without a path: a keyring, shared memory, a queue.
+    /// Plants secrets that the user's processes can access without a path: a keyring, shared memory, a queue.
     fn plant_objects(&self, netns: &Netns) {
         let script = format!(
             r#"import ctypes, os
@@ -394,7 +393,7 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         netns.output(self.uid, command);
     }
 
-    /// Writes down for each attack where its target is. Called when the agent runs, for that is a target too.
+    /// Writes the location of each attack's target. Called while the agent runs, because it is also a target.
     pub fn prepare(&self, attacks: &[Attack]) {
         let (kind, handle) = kernel::file_handle(&self.path("outside/S04")).unwrap();
         for attack in attacks {
@@ -432,12 +431,12 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         }
     }
 
-    /// Ends what is left of an attack.
+    /// Kills the remaining processes of an attack.
     pub fn end(&self, netns: &Netns, attack: &Attack) {
         let left: Vec<String> = self.alive(attack).iter().map(u32::to_string).collect();
         if !left.is_empty() {
             let mut command = Command::new("/bin/sh");
-            // Some may end before it is their turn.
+            // Some may end earlier.
             command
                 .args(["-c", "kill -9 \"$@\" 2>/dev/null || :", "sh"])
                 .args(left)
@@ -446,7 +445,7 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         }
     }
 
-    /// The most processes of this attack that were alive at one time since they are counted.
+    /// Returns the maximum number of this attack's processes that were alive at the same time, since counting started.
     pub fn most_processes_of(&self, attack: &Attack) -> usize {
         self.watch
             .most
@@ -456,14 +455,14 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
             .map_or(0, |count| count.marked)
     }
 
-    /// Whether the attack came as far as its first own line.
+    /// Whether the attack reached its first line.
     pub fn has_begun(&self, attack: &Attack) -> bool {
         [self.workspace(), self.path("home/moved")]
             .iter()
             .any(|at| at.join(format!("ran-{}", attack.id)).exists())
     }
 
-    /// Whether the attack has had its effect. `told` is what it printed, as it reached whoever asked for it.
+    /// Whether the attack had its effect. `told` is its output, as returned.
     pub fn shows(&self, attack: &Attack, told: &str) -> bool {
         match attack.effect {
             Effect::Loot => holds(&self.loot(attack), self.canary(attack.id).as_bytes()),
@@ -493,7 +492,7 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         }
     }
 
-    /// Has the processes with this attack's marker counted from now on.
+    /// Starts counting processes with this attack's marker.
     pub fn count_processes_of(&self, attack: &Attack) {
         self.watch
             .most
@@ -506,12 +505,12 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         fs::read(self.workspace().join(format!("loot-{}", attack.id))).unwrap_or_default()
     }
 
-    /// The victim of an attack, by the test's own numbers.
+    /// Returns the victim of an attack, as numbered outside the netns.
     pub fn victim(&self, attack: &Attack) -> u32 {
         self.victims[attack.id].child.id()
     }
 
-    /// The victim of an attack, by the netns's numbers.
+    /// Returns the victim of an attack, as numbered in the netns.
     pub fn victim_number(&self, attack: &Attack) -> u32 {
         self.victims[attack.id].number
     }
@@ -545,7 +544,7 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         fs::metadata(self.path(place)).map_or(0, |meta| meta.st_mode())
     }
 
-    /// What is left of the workspace's disk, in percent of its bytes and of its files.
+    /// Returns the free part of the workspace's disk, in percent of its bytes and of its files.
     pub fn left(&self) -> (u64, u64) {
         let disk = rustix::fs::statvfs(self.workspace()).unwrap();
         (
@@ -580,7 +579,7 @@ impl Drop for Fixture {
 impl Watch {
     fn hears(&self, mut from: impl Read) {
         let mut text = [0; 256];
-        // One message is enough; whoever never speaks is not waited for.
+        // One message is enough; silent connections time out.
         let length = from.read(&mut text).unwrap_or(0);
         let text = &text[..length];
         self.heard
@@ -604,7 +603,7 @@ impl Watch {
         let lines: Vec<Vec<u8>> = processes
             .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
             .collect();
-        // Who has ended has no command line any more.
+        // Ended processes have an empty command line.
         let ended = lines.iter().filter(|line| line.is_empty()).count();
         for (marker, most) in most.iter_mut() {
             let marked = lines
@@ -619,7 +618,7 @@ impl Watch {
     }
 }
 
-/// What is seen of a file or directory from outside; nothing where there is none.
+/// State of a file or directory, seen from outside; empty if it is missing.
 #[derive(PartialEq)]
 struct Trace {
     /// Mode, owner, group, links, inode, times of the last write and of the last change.
@@ -665,7 +664,7 @@ pub fn is_alive(number: u32) -> bool {
     state_of(number).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// The name of the host as this thread's namespace has it.
+/// Returns the host name in this thread's namespace.
 pub fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname")
         .unwrap_or_default()
@@ -673,7 +672,7 @@ pub fn host_name() -> String {
         .to_owned()
 }
 
-/// A setting of this thread's network that no attack sets to the value it has.
+/// Returns a network setting of this thread's namespace, whose value no attack would set.
 pub fn network_switch() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/ip_default_ttl")
         .unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Random system calls in the sandbox: they change nothing outside, and end in time.
+//! Random system calls in the sandbox change nothing outside, and end in time.
 //!
-//! A run is one command that makes some hundred calls, with numbers and arguments drawn from a seed. A few runs in each
-//! confinement are always made; `BANTAM_FUZZ=1000` makes so many, which takes about an hour.
+//! A run is one command that makes some hundred calls, with numbers and arguments derived from a seed. A few runs are always
+//! made in each confinement; `BANTAM_FUZZ=1000` makes 1000, which takes about an hour.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,14 +19,14 @@ use crate::netns;
 use crate::refusal::told_in;
 use crate::runner::Ground;
 
-/// Unless the environment says otherwise, and the first seed.
+/// Default number of runs, and the first seed.
 const RUNS: u64 = 6;
 const FIRST_SEED: u64 = 2026;
 
-/// The calls of a run, unless one of them ends it.
+/// Number of calls in a run, unless one of them ends it.
 const CALLS: u32 = 300;
 
-/// The attack whose victim is there to be left alone.
+/// Returns an attack whose victim must remain unharmed.
 fn bystander() -> Attack {
     attacks()
         .into_iter()
@@ -34,8 +34,8 @@ fn bystander() -> Attack {
         .unwrap()
 }
 
-/// What must be refused before anything random is tried, each by a single call that would do nothing if it were not: a
-/// restart with wrong magic numbers, and signal 0.
+/// Calls that must be refused before random calls are made. Each would have no effect even if it were allowed: a restart with
+/// wrong magic numbers, and signal 0.
 const SINGLE_CALLS: &str = r#"
 def refused(number, *args):
     result = libc.syscall(number, *args)
@@ -56,7 +56,7 @@ if int(E["PARENT"]) > 1:
 print("all-" + "denied")
 "#;
 
-/// Makes calls in a child, so that the shell can still say that it came to its end.
+/// Makes calls in a child, so that the shell can still report that it reached its end.
 const FUZZER: &str = r#"
 import random, shutil
 # A folder of its own: one that it makes unusable ends no other run.
@@ -122,7 +122,7 @@ fn file(fixture: &Fixture, name: &str, text: &str) {
     fs::write(fixture.workspace().join(name), text).unwrap();
 }
 
-/// How many calls the run with this seed came to.
+/// Returns the number of calls that the run with this seed made.
 fn calls_made(fixture: &Fixture, seed: &str) -> u32 {
     let counter =
         fs::read(fixture.workspace().join(format!("run-{seed}/calls"))).unwrap_or_default();
@@ -131,7 +131,7 @@ fn calls_made(fixture: &Fixture, seed: &str) -> u32 {
         .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// Everything outside the workspace that nobody but an attacker changes, with its content, mode, owner and times.
+/// Returns everything outside the workspace that only an attacker would change, with its content, mode, owner and times.
 fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
     let places = [
         "outside",
@@ -151,7 +151,7 @@ fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
         } else {
             Vec::new()
         };
-        // A user may change the modes and times of what they own and a command may read, and devices change by being used.
+        // Users may change modes and times of their files that a command may read, and using devices changes them.
         let modified = path
             .starts_with(fixture.path("outside"))
             .then(|| meta.modified());
@@ -160,7 +160,7 @@ fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
         (path, seen)
     };
     let system = ["/", "/usr", "/usr/bin", "/dev", "/dev/null", "/dev/zero"].map(PathBuf::from);
-    // What the fixture itself writes again and again, to be watched.
+    // The fixture itself writes these files repeatedly.
     files
         .chain(system)
         .filter(|path| !path.starts_with(fixture.path("outside/R19.d")))
@@ -171,7 +171,7 @@ fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
 fn nothing_happens_outside(ground: Ground) {
     let runs = std::env::var("BANTAM_FUZZ").map_or(RUNS, |runs| runs.parse().unwrap());
     let seeds: Vec<u64> = (FIRST_SEED..FIRST_SEED + runs).collect();
-    // A turn has a limit on its calls, and the harness one on its time.
+    // A turn limits its calls, and the harness limits its time.
     for (n, seeds) in seeds.chunks(30).enumerate() {
         netns::enter(ground.owner, "nothing", |netns| {
             let seeds = seeds.to_vec();
@@ -201,8 +201,8 @@ fn nothing_happens_outside(ground: Ground) {
                     "{single}"
                 );
                 for (seed, told) in &results[1..] {
-                    // It may end itself, and everything with it, but not who answers for it. One that takes its own alarm away
-                    // ends with the time of the command.
+                    // It may kill itself and its processes, but not the worker. A run that cancels its own alarm ends at the
+                    // time limit of the command.
                     assert!(!told.contains("worker process"), "seed {seed}: {told}");
                 }
                 let seeds = &results[1..];
@@ -225,7 +225,7 @@ fn nothing_happens_outside(ground: Ground) {
                     "chunk {n}: {changed:.500?}"
                 );
                 let victim = bystander();
-                // As it began: like this process.
+                // Unchanged from this process.
                 let niceness = getpriority_process(None).unwrap();
                 assert_eq!(fixture.niceness(&victim), i64::from(niceness), "chunk {n}");
                 assert!(

@@ -1,5 +1,5 @@
-//! What the tests ask of the kernel and no safe wrapper offers: namespaces for a thread, filters that take a
-//! mechanism away, and a few odd sockets and handles to be attacked.
+//! Kernel features for which there is no safe wrapper: namespaces for a thread, filters that remove a mechanism, and a few
+//! unusual sockets and handles as targets.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -25,14 +25,14 @@ fn done(result: libc::c_int) -> io::Result<()> {
 
 /// Gives the calling thread new namespaces of the kinds in `flags`.
 pub fn unshare(flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: the call takes an integer and changes only what the calling thread sees of the system.
+    // SAFETY: the call takes an integer and changes only the calling thread's view of the system.
     done(unsafe { libc::unshare(flags) })
 }
 
-/// Keeps what the calling thread's namespace mounts to itself.
+/// Makes mounts private to the calling thread's namespace.
 pub fn keep_mounts_private() -> io::Result<()> {
     let flags = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the paths are NUL-terminated and the unused arguments are null, as mount(2) asks.
+    // SAFETY: the paths are NUL-terminated and the unused arguments are null, as mount(2) requires.
     done(unsafe {
         libc::mount(
             c"none".as_ptr(),
@@ -60,19 +60,19 @@ pub fn mount(kind: &str, at: &Path, options: &str) -> io::Result<()> {
     })
 }
 
-/// Takes away what is mounted last at a place, once nobody uses it any more.
+/// Unmounts the last file system mounted at a path, once it is unused.
 pub fn unmount(at: &Path) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes()).unwrap();
     // SAFETY: the path is NUL-terminated and lives through the call.
     done(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) })
 }
 
-/// An address that the loopback interface has besides 127.0.0.1.
+/// Address of the loopback interface in addition to 127.0.0.1.
 pub const ALIAS: [u8; 4] = [127, 77, 66, 55];
 
 /// Turns on loopback in the calling thread's network, with [`ALIAS`] as a second address.
 pub fn loopback_up() -> io::Result<()> {
-    // SAFETY: the socket call takes integers and gives a descriptor that nobody else owns.
+    // SAFETY: the socket call takes integers and returns a new descriptor without another owner.
     let socket = unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if fd < 0 {
@@ -119,9 +119,9 @@ impl AddressBytes for libc::__c_anonymous_ifr_ifru {
     }
 }
 
-/// A socket that hears every ping to this network. Needs root.
+/// Opens a socket that receives every ping to this network. Needs root.
 pub fn ping_socket() -> io::Result<std::fs::File> {
-    // SAFETY: the socket call takes integers and gives a descriptor that nobody else owns; reading is all it is for.
+    // SAFETY: the socket call takes integers and returns a new descriptor without another owner, which is only read.
     unsafe {
         let fd = libc::socket(
             libc::AF_INET,
@@ -136,14 +136,14 @@ pub fn ping_socket() -> io::Result<std::fs::File> {
     }
 }
 
-/// Makes a device that reads as zeroes without end.
+/// Makes a device that reads as endless zeros.
 pub fn make_zero_device(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: the path is NUL-terminated and lives through the call.
     done(unsafe { libc::mknod(path.as_ptr(), libc::S_IFCHR | 0o600, libc::makedev(1, 5)) })
 }
 
-/// The handle by which a file can be opened without its path: its type, and its bytes in hexadecimal.
+/// Returns the handle by which a file can be opened without its path: its type, and its bytes in hexadecimal.
 pub fn file_handle(path: &Path) -> io::Result<(i32, String)> {
     const ROOM: u32 = 128;
     #[repr(C)]
@@ -160,7 +160,7 @@ pub fn file_handle(path: &Path) -> io::Result<(i32, String)> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut mount: libc::c_int = 0;
     let (at, call) = (libc::AT_FDCWD, libc::SYS_name_to_handle_at);
-    // SAFETY: `handle` is laid out as struct file_handle with room for what it announces, and all expire_idle the call.
+    // SAFETY: `handle` is laid out as struct file_handle with the announced space, and all pointers outlive the call.
     let result =
         unsafe { libc::syscall(call, at, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
     done(libc::c_int::try_from(result).unwrap())?;
@@ -171,15 +171,15 @@ pub fn file_handle(path: &Path) -> io::Result<(i32, String)> {
     Ok((handle.kind, text))
 }
 
-/// The I/O priority of a process.
+/// Returns the I/O priority of a process.
 pub fn io_priority(pid: u32) -> i64 {
     // SAFETY: the call takes integers and changes nothing.
     unsafe { libc::syscall(libc::SYS_ioprio_get, 1, pid) }
 }
 
-/// The version of Landlock that the kernel offers; 0 for none.
+/// Returns the version of Landlock that the kernel supports; 0 without Landlock.
 pub fn landlock_version() -> i64 {
-    // SAFETY: with a null attribute, size 0 and flag 1 the call only tells the version.
+    // SAFETY: with a null attribute, size 0 and flag 1, the call only returns the version.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -191,10 +191,10 @@ pub fn landlock_version() -> i64 {
     version.max(0)
 }
 
-/// What a filter says to the question for the version of Landlock, where somebody else answers it.
+/// Filter action for a query of the Landlock version that is answered by another process.
 const ASK_OUTSIDE: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
-/// When a rule counts: always, when an argument is a value, or when it has any bit of a mask.
+/// Condition of a rule: always, when an argument has a value, or when it has any bit of a mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
     Always,
@@ -202,7 +202,7 @@ pub enum When {
     Has(u32, u32),
 }
 
-/// A system call and what to say instead of doing it: an errno, or 0 to pretend that it was done.
+/// A system call, and its result instead of an effect: an errno, or 0 to pretend success.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rule(pub libc::c_long, pub When, pub libc::c_int);
 
@@ -213,7 +213,7 @@ const ARCH: u32 = 0xc000_00b7;
 #[cfg(target_arch = "arm")]
 const ARCH: u32 = 0x4000_0028;
 
-/// The rules as a program for the kernel.
+/// Compiles the rules to a program for the kernel.
 fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
     let op = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -226,7 +226,7 @@ fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
         op(libc::BPF_JMP | kind | libc::BPF_K, value, jt, jf)
     };
     let say = |what: u32| op(libc::BPF_RET | libc::BPF_K, what, 0, 0);
-    // The low half of argument n: arguments are 64 bits wide and begin at byte 16.
+    // Low half of argument n; arguments are 64 bits wide and begin at byte 16.
     let argument = |n: u32| load(16 + 8 * n);
     let mut program = vec![
         load(4),
@@ -234,7 +234,7 @@ fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
         say(libc::SECCOMP_RET_ALLOW),
     ];
     if ask_for_landlock {
-        // Flag 1 in the third argument asks for the version.
+        // Flag 1 in the third argument queries the version.
         let call = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap();
         program.extend([
             load(0),
@@ -271,19 +271,19 @@ fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Who a process is, and what the kernel withholds from it, from before its first instruction on.
+/// User of a process, and the features that the kernel withholds from its start.
 #[derive(Clone, Copy)]
 pub struct Birth {
     pub uid: u32,
     pub rules: &'static [&'static [Rule]],
-    /// A descriptor that it finds open as number 9.
+    /// Descriptor that it has open as number 9.
     pub ninth: Option<i32>,
-    /// Whether [`Questions`] are asked for the version of Landlock.
+    /// Whether [`Questions`] answer for the version of Landlock.
     pub asks_for_landlock: bool,
 }
 
 impl Birth {
-    /// A process of `uid` from which nothing is withheld.
+    /// Returns a process of `uid` with all features.
     pub fn of(uid: u32) -> Self {
         Self {
             uid,
@@ -294,7 +294,7 @@ impl Birth {
     }
 }
 
-/// Has `command` start as `birth` says.
+/// Starts `command` as described by `birth`.
 pub fn born(command: &mut Command, birth: Birth) {
     let rules: Vec<Rule> = birth.rules.iter().copied().flatten().copied().collect();
     let program = compiled(&rules, birth.asks_for_landlock);
@@ -304,9 +304,9 @@ pub fn born(command: &mut Command, birth: Birth) {
             len: length,
             filter: program.as_ptr().cast_mut(),
         };
-        // SAFETY: only system calls, no allocation: this runs between fork and exec. The filter's program lives through
-        // the call, and the kernel copies it. It is installed first, because it takes root to do so without also giving
-        // up new privileges.
+        // SAFETY: makes only system calls and does not allocate, because this runs between fork and exec. The filter's program
+        // lives through the call, and the kernel copies it. It is installed first, because only root can do so without also
+        // giving up new privileges.
         unsafe {
             if let Some(fd) = birth.ninth {
                 kept(fd, 9)?;
@@ -344,8 +344,8 @@ pub fn born(command: &mut Command, birth: Birth) {
     unsafe { command.pre_exec(start) };
 }
 
-/// Has `command` join the group with this `cgroup.procs`; without a group, limits the processes of its user, which does
-/// not bind root. To be called before [`born`].
+/// Makes `command` join the group with this `cgroup.procs`. Without a group, limits the processes of its user, which does not
+/// apply to root. To be called before [`born`].
 pub fn bounded(command: &mut Command, group: Option<std::fs::File>, most: libc::rlim_t) {
     let limit = libc::rlimit {
         rlim_cur: most,
@@ -361,25 +361,25 @@ pub fn bounded(command: &mut Command, group: Option<std::fs::File>, most: libc::
     unsafe { command.pre_exec(start) };
 }
 
-/// Has a process that is about to be born hold `fd` as this number, also after its exec: where the two are one already,
-/// dup2 does nothing and the descriptor would close.
+/// Duplicates `fd` to this number in a process about to start, also after its exec. If they are equal, dup2 has no effect and
+/// the descriptor would be closed.
 fn kept(fd: i32, number: i32) -> io::Result<()> {
-    // SAFETY: system calls on numbers; whatever was open under this one is this process's own to close.
+    // SAFETY: makes system calls on numbers; a descriptor open under this number belongs to this process.
     unsafe {
         done(libc::dup2(fd, number).min(0))?;
         done(libc::fcntl(number, libc::F_SETFD, 0))
     }
 }
 
-/// The number under which a process born with questions holds their other end, until [`Questions::of`] has taken it: one
-/// that nothing else has by then.
+/// Number of the descriptor with the other end of a process's questions, until [`Questions::of`] has taken it. It is unused at
+/// that time.
 const LISTENER: i32 = 900;
 
-/// The questions of a process, and of those it starts, for the version of Landlock.
+/// Queries of the Landlock version by a process and its descendants.
 pub struct Questions(OwnedFd);
 
 impl Questions {
-    /// `None` of a process that has ended.
+    /// `None` for a process that has ended.
     pub fn of(child: &Child) -> Option<Self> {
         let child =
             rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
@@ -396,7 +396,7 @@ impl Questions {
         }))
     }
 
-    /// Answers with this version until nobody is left to ask.
+    /// Answers with this version until all such processes have ended.
     pub fn answer(&self, version: i64) {
         const RECEIVE: libc::c_ulong = 0xc050_2100;
         const SEND: libc::c_ulong = 0xc018_2101;
@@ -409,8 +409,8 @@ impl Questions {
             if !ready[0].revents().contains(PollFlags::IN) {
                 return;
             }
-            // SAFETY: both structs are the kernel's, zeroed as it asks and alive through the calls. A question whose
-            // asker has died meanwhile is an error, and is not answered.
+            // SAFETY: both structs are the kernel's, zeroed as required and alive through the calls. A query whose process has
+            // died meanwhile is an error, and is not answered.
             unsafe {
                 let mut question: libc::seccomp_notif = mem::zeroed();
                 if libc::ioctl(self.0.as_raw_fd(), RECEIVE as _, &raw mut question) == 0 {

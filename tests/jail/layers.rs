@@ -1,5 +1,5 @@
-//! Each layer of the sandbox carries weight: where the kernel only pretends to put it up, an attack succeeds that it had
-//! stopped, or the program notices and runs nothing.
+//! Each layer of the sandbox matters: if the kernel only pretends to set it up, an attack that it had stopped succeeds, or the
+//! program notices and refuses to run commands.
 
 use serde_json::json;
 
@@ -9,16 +9,16 @@ use crate::kernel::{Rule, When};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::runner::{Ground, Outcome, sandboxed};
 
-/// What shows that a layer is gone.
+/// Evidence that a layer is missing.
 enum Then {
     /// This attack succeeds.
     Escapes(&'static str),
-    /// Nothing runs at all.
+    /// Commands are refused.
     Refused,
 }
 use Then::{Escapes, Refused};
 
-/// Limits are only asked for when there is no new one.
+/// Pretends to set limits; reading them, without a new limit, works.
 const NO_LIMITS: &[Rule] = &[Rule(libc::SYS_prlimit64, When::Has(2, u32::MAX), 0)];
 
 const NO_REAPER: &[Rule] = &[pretended_prctl(PR_SET_CHILD_SUBREAPER)];
@@ -36,8 +36,8 @@ const fn pretended_prctl(option: u32) -> Rule {
     Rule(libc::SYS_prctl, When::Is(0, option), 0)
 }
 
-/// A layer, who starts the program, what the kernel lacks (so that no other layer stands behind this one), what it
-/// pretends to do, and what shows.
+/// A layer, the user that starts the program, features that the kernel lacks (so that no other layer stops the attack), calls
+/// that it pretends to make, and the evidence.
 type Case = (&'static str, Starter, &'static [&'static [Rule]], Then);
 
 const LAYERS: &[Case] = &[
@@ -178,7 +178,7 @@ fn each_layer_alone_stops_an_attack() {
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
 
-/// Where Landlock confines signals, all that a command started ends at one time; elsewhere the reaper has to find it.
+/// If Landlock confines signals, all processes of a command are killed at the same time; otherwise the reaper must find them.
 #[test]
 fn an_older_landlock_needs_the_reaper() {
     let attack: Vec<Attack> = attacks()
@@ -202,7 +202,7 @@ fn an_older_landlock_needs_the_reaper() {
     }
 }
 
-/// The network namespace is what keeps the host's services away: where the configuration does without it, they are reached.
+/// The network namespace protects the host's services; with a network configured, they are reachable.
 #[test]
 fn without_a_network_of_its_own_a_command_reaches_the_hosts() {
     let attack: Vec<Attack> = attacks()

@@ -1,12 +1,12 @@
-//! The proof that the sandbox holds: attacks run through the real program and its real `exec`, on the kernel as it is and
-//! with mechanisms taken away.
+//! Proves that the sandbox works: attacks run through the real program and its real `exec`, on the real kernel and with
+//! mechanisms removed.
 //!
-//! Every attack is judged by its effect, and has to succeed bare in the same run; one that does not proves nothing and
-//! fails the test. See [`attack`] for what an attack is, [`netns`] for where it runs, [`matrix`] for the outcome.
+//! Every attack is judged by its effect, and must succeed without a sandbox in the same run; otherwise it proves nothing and
+//! fails the test. [`attack`] defines attacks, [`netns`] their environment, and [`matrix`] the results.
 
 #![allow(clippy::unwrap_used)]
 
-// The other tests use the rest of it.
+// Other tests use the rest of it.
 #[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Every attack on every ground, as a table.
+//! Every attack in all conditions, as a table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,37 +17,37 @@ use crate::{escapes, files};
 const EPERM: i32 = libc::EPERM;
 const ENOSYS: i32 = libc::ENOSYS;
 
-/// Every kind of namespace that `clone` and `unshare` make.
+/// All kinds of namespaces that `clone` and `unshare` make.
 const NEW: u32 = 0x7e02_0000;
 
-/// As where namespaces are forbidden.
+/// Forbids namespaces.
 pub const NO_NAMESPACES: &[Rule] = &[
     Rule(libc::SYS_unshare, When::Has(0, NEW), EPERM),
     Rule(libc::SYS_clone, When::Has(0, NEW), EPERM),
-    // Its flags are in memory, where a filter cannot look. The C library then uses clone.
+    // Its flags are in memory, which a filter cannot read. The C library then uses clone.
     Rule(libc::SYS_clone3, When::Always, ENOSYS),
 ];
 
-/// As on a kernel built without Landlock.
+/// Like a kernel built without Landlock.
 pub const NO_LANDLOCK: &[Rule] = &[
     Rule(libc::SYS_landlock_create_ruleset, When::Always, ENOSYS),
     Rule(libc::SYS_landlock_add_rule, When::Always, ENOSYS),
     Rule(libc::SYS_landlock_restrict_self, When::Always, ENOSYS),
 ];
 
-/// Who starts the program.
+/// User that starts the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
     /// Root, who also owns the workspace.
     Root,
-    /// Root, and the workspace is a user's.
+    /// Root, with a workspace owned by a user.
     RootForUser,
     User,
 }
 
 impl Starter {
-    /// The user that the commands are, seen from outside: a new one for each netns, because the kernel counts the
-    /// processes of a user wherever they are. No machine has these users.
+    /// Returns the user of the commands, seen from outside: a new one for each netns, because the kernel counts a user's
+    /// processes in all namespaces. These users exist on no machine.
     pub fn ground(self, rules: &'static [&'static [Rule]]) -> Ground {
         let user = 61_000 + u32::try_from(unique()).unwrap();
         match self {
@@ -73,7 +73,7 @@ impl Starter {
     }
 }
 
-/// A name, who starts the program, what the kernel lacks, and the version of Landlock that it tells.
+/// A name, the user that starts the program, features that the kernel lacks, and the version of Landlock that it reports.
 pub type Conditions = (
     &'static str,
     Starter,
@@ -81,8 +81,8 @@ pub type Conditions = (
     Option<i64>,
 );
 
-/// The table's columns. Root for a user under Landlock alone is none: before Landlock, the process has taken the ids of the
-/// workspace's owner, all of them, and dropped every capability, so from then on it is the process of "user: Landlock".
+/// Columns of the table. Root for a user under Landlock alone is left out: before Landlock, the process takes all ids of the
+/// workspace's owner and drops every capability, so it equals the process of "user: Landlock".
 pub const COLUMNS: [Conditions; 7] = [
     ("root: both", Starter::Root, &[], None),
     (
@@ -96,11 +96,11 @@ pub const COLUMNS: [Conditions; 7] = [
     ("user: both", Starter::User, &[], None),
     // Ubuntu 24.04, which restricts user namespaces, has version 4, which does not confine signals.
     ("user: Landlock 4", Starter::User, &[NO_NAMESPACES], Some(4)),
-    // A container's own root.
+    // The root of a container.
     ("root: Landlock", Starter::Root, &[NO_NAMESPACES], None),
 ];
 
-/// The columns with namespaces, and those without.
+/// Columns with namespaces, and columns without.
 pub const IN_NAMESPACES: [usize; 4] = [0, 1, 2, 4];
 pub const LANDLOCK_ALONE: [usize; 3] = [3, 5, 6];
 
@@ -112,7 +112,7 @@ pub fn ground(column: usize) -> Ground {
     }
 }
 
-/// All attacks, in the order of the table's rows.
+/// Returns all attacks, in the order of the table's rows.
 pub fn attacks() -> Vec<Attack> {
     let tables = [
         files::READ,
@@ -127,12 +127,12 @@ pub fn attacks() -> Vec<Attack> {
     tables.concat().into_iter().chain(disk).collect()
 }
 
-/// How often an attack that showed nothing is run: a machine that is busy elsewhere may keep one from beginning in time.
-/// What escapes has escaped, and is not run again.
+/// Number of runs of an attack without an effect, because a busy machine may prevent it from starting in time. A successful
+/// escape is not repeated.
 const TRIES: usize = 3;
 
-/// Lets all attacks run by `run`, those on the disk each by itself, for each has a disk of its own; and again those
-/// whose result is not `clear` yet.
+/// Runs all attacks by `run`, those on the disk separately, because each has its own disk. Repeats attacks whose result is not
+/// `clear` yet.
 fn all(
     mut run: impl FnMut(&[Attack], Disk) -> Results,
     clear: impl Fn(&Attack, &Outcome) -> bool,
@@ -164,10 +164,10 @@ fn all(
     results
 }
 
-/// What the attacks do bare, as root or as a user. Found out once.
+/// Returns the effects of the attacks without a sandbox, as root or as a user. Computed once.
 fn baseline(starter: Starter) -> &'static Results {
     static BARE: [OnceLock<Results>; 2] = [OnceLock::new(), OnceLock::new()];
-    // Who serves a user commands what the user may: that is the measure.
+    // Commands for a user have the user's rights, so the baseline is that user.
     let as_root = starter == Starter::Root;
     let user = if as_root {
         Starter::Root
@@ -178,7 +178,7 @@ fn baseline(starter: Starter) -> &'static Results {
     BARE[usize::from(as_root)].get_or_init(|| all(run, |_, outcome| *outcome == Outcome::Escaped))
 }
 
-/// One cell of the table.
+/// Returns one cell of the table.
 fn cell(attack: &Attack, starter: Starter, results: &Results) -> &'static str {
     if starter != Starter::Root && attack.who == Who::Root {
         return "needs root";
@@ -195,7 +195,7 @@ fn cell(attack: &Attack, starter: Starter, results: &Results) -> &'static str {
 
 type Column = BTreeMap<&'static str, &'static str>;
 
-/// The columns that are there already; the last one to come prints the table.
+/// Finished columns; the last one prints the table.
 static DONE: Mutex<BTreeMap<usize, Column>> = Mutex::new(BTreeMap::new());
 
 fn table(columns: &BTreeMap<usize, Column>) -> String {
@@ -224,7 +224,7 @@ fn table(columns: &BTreeMap<usize, Column>) -> String {
     text
 }
 
-/// Attacks that have no row, and why.
+/// Attacks without a row, and the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     (
         "S07, running a program that was dropped into the workspace",
@@ -312,7 +312,7 @@ fn holds_on(column: usize) {
     let mut done = DONE.lock().unwrap();
     done.insert(column, cells);
     if done.len() == COLUMNS.len() {
-        // Past the capture of test output: the table is what this suite is for.
+        // Bypasses the capture of test output, because the table is the purpose of this suite.
         std::io::stderr()
             .write_all(table(&done).as_bytes())
             .unwrap();
@@ -321,7 +321,7 @@ fn holds_on(column: usize) {
     assert!(bad.is_empty(), "{name}:\n{bad}{end}");
 }
 
-/// As much of what was told as fits a line or two.
+/// Returns the start of the output, a line or two.
 fn first(told: &str) -> String {
     told.chars().take(300).collect()
 }
@@ -361,16 +361,16 @@ fn root_with_landlock_only() {
     holds_on(6);
 }
 
-/// What is not stopped by a sandbox but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
-/// environment, an agent that lets nobody look into it, no descriptors, nothing on standard input, limits, output cut and
-/// cleaned, everything ended, no new privileges; and killing the agent, which does not come to its turn once the workspace
-/// is moved away.
+/// Attacks stopped not by a sandbox but by how a command is started and ended, and thus also with `"sandbox": "off"`: by a
+/// clean environment, an agent that denies inspection, closed descriptors, empty standard input, limits, cut and cleaned
+/// output, killing all processes, and no new privileges. Also killing the agent, which never starts once the workspace is moved
+/// away.
 const WITHOUT_A_JAIL: &[&str] = &[
     "E01", "E02", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04",
     "D05", "D06", "D07", "D08", "D09", "D10", "D13", "D14", "D15", "D18", "P21", "P22", "S01",
 ];
 
-/// The oracle itself: where exec runs without a sandbox, the same attacks through the same program show as escapes.
+/// Tests the oracle: if exec runs without a sandbox, the same attacks through the same program count as escapes.
 #[test]
 fn without_a_sandbox_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });

@@ -1,10 +1,10 @@
-//! Namespaces of the test's own, so that an attack that succeeds hurts nobody else.
+//! Private namespaces of a test, so that a successful attack harms nothing else.
 //!
-//! Bare attacks run here as root. What they can reach (processes, mounts, network, the host's name) is the netns's; the
-//! files, sockets and processes they are aimed at are the test's own. The netns is no part of what is tested: in it,
-//! the rights of a process are those it would have outside.
+//! Attacks without a sandbox run here as root. The processes, mounts, network and host name that they can reach belong to the
+//! netns; the files, sockets and processes that they target belong to the test. The netns is not under test: in it, processes
+//! have the rights that they would have outside.
 //!
-//! Whatever an attack starts, the kernel bounds the processes of the netns from outside: see [`Bound`].
+//! The kernel limits the processes of the netns from outside: see [`Bound`].
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -24,15 +24,15 @@ use crate::harness::until;
 use crate::kernel::{self, Birth, born, bounded};
 use crate::matrix::Starter;
 
-/// A directory of the system that is the netns's own.
+/// A system directory that is private to the netns.
 pub const SYSTEM_DIR: &str = "/usr/local/src";
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// The most processes of a netns: three times what the fork bomb makes, so that it is seen and reaches nobody else.
+/// Limit on the processes of a netns: three times the size of the fork bomb, so that the bomb is detected but harmless.
 struct Bound {
     most: usize,
-    /// A group of the kernel's pids controller; `None` where this machine gives none, and then the limit is on the user.
+    /// Control group of the pids controller; `None` if unavailable, and then the limit is on the user.
     group: Option<Group>,
 }
 
@@ -56,7 +56,7 @@ impl Bound {
     }
 }
 
-/// A control group, removed when it is dropped.
+/// A control group, removed when dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -71,7 +71,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It takes its processes a moment to end.
+        // Its processes take a moment to end.
         for _ in 0..200 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -81,17 +81,17 @@ impl Drop for Group {
     }
 }
 
-/// The namespaces, as the thread that [`enter`] made sees them.
+/// The namespaces, as seen by the thread of [`enter`].
 pub struct Netns {
-    /// Starts processes in the netns: a thread whose children are born into its pid namespace can start no threads.
+    /// Starts processes in the netns, because a thread whose children are born into its pid namespace cannot start threads.
     tasks: Sender<Task>,
-    /// `/proc` from outside, where the test's own numbers of processes are known.
+    /// `/proc` from outside, with the outer process numbers.
     outside: File,
     init: Pid,
     bound: Bound,
 }
 
-/// Runs `body` in a new netns, whose first process belongs to `uid` and holds `secret` in its environment.
+/// Runs `body` in a new netns, whose first process belongs to `uid` and has `secret` in its environment.
 pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + Send) -> T {
     enter_bounded(uid, secret, Bound::new(3 * BOMB), body)
 }
@@ -113,7 +113,7 @@ fn enter_bounded<T: Send>(
         }
         kernel::keep_mounts_private().unwrap();
         kernel::loopback_up().unwrap();
-        // A part of the system that everybody may write, to be written by whom the system is read-only for.
+        // A world-writable system directory, to be written by commands that must see a read-only system.
         kernel::mount("tmpfs", Path::new(SYSTEM_DIR), "mode=0777,size=1m").unwrap();
         let (tasks, to_do) = channel::<Task>();
         thread::spawn(move || {
@@ -130,7 +130,7 @@ fn enter_bounded<T: Send>(
         bound.hold(&mut init);
         let mut init = spawn_by(&tasks, init);
         let pid = Pid::from_child(&init);
-        // Its end is the end of every process in the netns.
+        // The end of this process ends every process in the netns.
         thread::spawn(move || init.wait());
         until("the netns has its own /proc", || {
             std::fs::read("/proc/1/comm").is_ok_and(|name| name.starts_with(b"perl"))
@@ -155,14 +155,14 @@ fn spawn_by(tasks: &Sender<Task>, mut command: Command) -> Child {
 }
 
 impl Netns {
-    /// Starts a process here.
+    /// Starts a process in the netns.
     pub fn spawn(&self, mut command: Command, birth: Birth) -> Child {
         self.bound.hold(&mut command);
         born(&mut command, birth);
         spawn_by(&self.tasks, command)
     }
 
-    /// Starts a process of `uid` here and waits for its end. It must succeed; what it printed is returned.
+    /// Runs a process of `uid` in the netns. It must succeed; returns its output.
     pub fn output(&self, uid: u32, mut command: Command) -> String {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let shown = format!("{command:?}");
@@ -174,7 +174,7 @@ impl Netns {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The number that processes in the netns know this one by.
+    /// Returns the number of this process in the netns.
     pub fn number(&self, child: u32) -> u32 {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let status = openat(
@@ -205,7 +205,7 @@ impl Drop for Netns {
     }
 }
 
-/// Starts up to 60 processes, and prints how many it came to.
+/// Starts up to 60 processes, and prints their number.
 const BOMBLET: &str = "
 import os, time
 n = 0
@@ -234,7 +234,7 @@ fn no_netns_has_more_processes_than_its_bound() {
     for uid in [0, user] {
         match Bound::new(most) {
             Bound { group: None, .. } => eprintln!("this machine gives no pids group"),
-            // The first process and the bomblet are among them.
+            // Includes the first process and the bomblet.
             bound => assert_eq!(started(uid, bound), most - 2, "user {uid} in a group"),
         }
     }

@@ -1,4 +1,4 @@
-//! What a user opens besides the workspace: services that listen there are not spoken to, and disks there are not filled.
+//! Directories opened in addition to the workspace: their services cannot be contacted, and their disks not filled.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -17,14 +17,14 @@ use crate::netns;
 use crate::refusal::told_in;
 use crate::runner::Ground;
 
-/// Attacks on sockets by their paths, which succeed without a sandbox in [`crate::matrix`].
+/// Attacks on sockets by path, which succeed without a sandbox in [`crate::matrix`].
 const SOCKETS: [&str; 3] = ["N06", "N12", "N13"];
 
 fn everything() -> Value {
     json!({ "agents": { "defaults": { "restrict_to_workspace": false } } })
 }
 
-/// Adds to the configuration what only the fixture knows.
+/// Adds values to the configuration that only the fixture knows.
 fn configure(fixture: &Fixture, more: &Value) {
     let path = fixture.home().join("config.json");
     let config = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -85,8 +85,8 @@ fn sockets_in_open_trees_are_out_of_reach_under_landlock() {
         .for_each(sockets_are_out_of_reach);
 }
 
-/// Who reads from a pipe in a tree that may only be read hears nothing from a command where there is Landlock. The
-/// columns without it show that something would be heard.
+/// With Landlock, a reader of a pipe in a read-only directory receives nothing from a command. The columns without it show that
+/// the test would notice.
 #[test]
 fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
     for (name, starter, rules, landlock) in COLUMNS {
@@ -101,7 +101,7 @@ fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
                 mknodat(CWD, &pipe, FileType::Fifo, Mode::empty(), 0).unwrap();
                 fs::set_permissions(&pipe, Permissions::from_mode(0o666)).unwrap();
                 chown(&pipe, Some(fixture.uid), Some(fixture.uid)).unwrap();
-                // Open both ways, so that neither end waits for the other.
+                // Opened in both directions, so that neither end waits for the other.
                 let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 reader
                     .set(open(&pipe, flags, Mode::empty()).unwrap())
@@ -127,7 +127,7 @@ fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
 
 const FILL: &str = r#"i=0; while [ $i -lt 1000 ]; do head -c 1048576 /dev/zero >"$D/fill-$i" || exit; sleep .01; i=$((i+1)); done"#;
 
-/// A disk that is mounted in an open tree, and is not the tree's own, keeps some room.
+/// A command must leave free space on a disk that is mounted in an open directory.
 fn other_disks_are_watched(column: usize) {
     let opened: [fn(&Fixture) -> Value; 2] =
         [|_| everything(), |fixture| outside(fixture, "write_paths")];
@@ -170,7 +170,7 @@ fn other_disks_are_watched_under_landlock() {
     LANDLOCK_ALONE.into_iter().for_each(other_disks_are_watched);
 }
 
-/// The kernel tells of its keys whoever asks, and has one of the machine's own for each user.
+/// The kernel reports its keys to every user, and has one for each user of the machine.
 #[test]
 fn the_kernels_keys_are_not_told_in_namespaces() {
     for column in IN_NAMESPACES {

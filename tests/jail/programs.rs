@@ -1,5 +1,5 @@
-//! Real programs work in the sandbox, under its filter, in each confinement: none misses a system call that it needs. What
-//! cannot work under Landlock alone is left out there, and docs/sandbox.md names it.
+//! Real programs work in the sandbox in each confinement, because its filter allows the system calls they need. Programs that
+//! cannot work under Landlock alone are left out there, and listed in docs/sandbox.md.
 
 use std::process::{Command, Stdio};
 
@@ -13,16 +13,16 @@ use crate::model::call;
 use crate::netns;
 use crate::refusal::told_in;
 
-/// Where it works.
+/// Confinements in which a program works.
 #[derive(Clone, Copy, PartialEq)]
 enum Works {
     Everywhere,
-    /// Not where a command changes no modes and times by path, makes no sockets and has no shared memory.
+    /// Fails where commands cannot change modes and times by path, make sockets or use shared memory.
     WithNamespaces,
 }
 use Works::{Everywhere, WithNamespaces};
 
-/// A name, where it works, and a command that prints `fine` at last.
+/// A name, its confinements, and a command that finally prints `fine`.
 const PROGRAMS: &[(&str, Works, &str)] = &[
     (
         "sh and coreutils",
@@ -142,7 +142,7 @@ const server = http.createServer((_, answer) => answer.end("ok")).listen(0, "127
     ),
 ];
 
-/// A server of a repository by HTTPS: its port is the first line.
+/// Serves a repository over HTTPS; prints its port in the first line.
 const SERVER: &str = r#"
 import http.server, os, ssl, subprocess
 run = lambda *command: subprocess.run(command, check=True, capture_output=True)
@@ -165,7 +165,7 @@ open("/tmp/served-up", "w").close()
 server.serve_forever()
 "#;
 
-/// All programs work in this column but those `left_out`, and those `lost`, which fail.
+/// Checks that all programs work in this column, except those `left_out`, and those `lost`, which fail.
 fn programs_work(column: usize, left_out: Option<Works>, lost: &[&str]) {
     let ask = move |_: &Fixture, _: &[String]| {
         let possible = PROGRAMS
@@ -177,7 +177,7 @@ fn programs_work(column: usize, left_out: Option<Works>, lost: &[&str]) {
             })
             .collect()
     };
-    // A small data segment is not what this is about, and node takes a larger one.
+    // Without a limit, because node needs a large data segment, and memory is not under test.
     let config = json!({ "tools": { "exec": { "memory_mb": 0 } } });
     let ground = ground(column);
     netns::enter(ground.owner, "nothing", |netns| {
@@ -224,7 +224,7 @@ fn programs_work_with_an_older_landlock_only() {
     programs_work(5, Some(WithNamespaces), &[]);
 }
 
-/// No mode is changed here, not even of a file that is its own: node does so when it copies a file.
+/// Landlock alone forbids changing modes, even of own files, which node does when it copies a file.
 #[test]
 fn programs_work_for_root_with_landlock_only_but_for_what_changes_modes() {
     programs_work(6, Some(WithNamespaces), &["node"]);

@@ -1,4 +1,4 @@
-//! `kill -9`, at any moment: the next turn finds a session it can go on with.
+//! `kill -9` at any moment: the next turn finds a session that it can continue.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,14 +13,14 @@ use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Verdict, trace};
 use crate::stored::{one_result_per_call, segments};
 
-/// How often turns are killed, each time a little later in their lives: `BANTAM_KILLS`, or so many.
+/// Returns the number of killed turns, each killed a little later: `BANTAM_KILLS`, or this default.
 fn kills() -> u32 {
     std::env::var("BANTAM_KILLS")
         .map_or(40, |count| count.parse().expect("BANTAM_KILLS is a number"))
 }
 
-/// A model that has two calls made in a first step, one in a second, and then says which question it answers: the last one,
-/// for those that were killed stand before it.
+/// Returns a model that makes two calls in a first step, one in a second, and then names the question it answers: the last one,
+/// because killed ones precede it.
 fn attentive() -> Model {
     Model::answering(|request, _| {
         if request.texts("system")[0].contains("so that the assistant can continue") {
@@ -60,14 +60,14 @@ fn answer_to(question: &str) -> String {
     format!("That was {question}.")
 }
 
-/// What a conversation must have, whatever was killed: every answer that a run has told, and a result for each call.
+/// Required content of a conversation after kills: every answer that a run has printed, and a result for each call.
 struct Told {
     home: Home,
     answers: Vec<String>,
 }
 
 impl Told {
-    /// Notes the answer of a run that has told one, whether it came to its end or not.
+    /// Records the answer of a run that has printed one, even if it was killed afterwards.
     fn note(&mut self, run: &Run, question: &str) {
         let object: Option<Value> = serde_json::from_str(&run.stdout).ok();
         let answer = answer_to(question);
@@ -80,7 +80,7 @@ impl Told {
         }
     }
 
-    /// What is wrong with the conversation as it lies there.
+    /// Returns errors in the stored conversation.
     fn wrong(&self) -> Option<String> {
         let all = match segments(&self.home.path("sessions"), "cli_killed") {
             Err(damage) => return Some(damage),
@@ -98,14 +98,14 @@ impl Told {
     }
 }
 
-/// Kills turns of one conversation at moments all over their lives.
+/// Kills turns of one conversation at all stages.
 #[track_caller]
 fn attacked(window: u64, long: usize) -> Told {
     let model = attentive();
     let extra = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
     let home = Home::with(&merged(model.config(), &extra));
     home.write("workspace/notes.txt", "water the plants\n");
-    // The first makes the workspace and takes longer; how long one takes depends on what else the machine does.
+    // The first run creates the workspace and takes longer; the others vary with the load of the machine.
     let runs = (0..4).map(|n| home.agent(["-s", "whole", "-m", &format!("question-{n}")]));
     let whole = runs.map(|run| run.exits(0).took).min().unwrap();
     let mut told = Told {
@@ -131,8 +131,8 @@ fn attacked(window: u64, long: usize) -> Told {
             .args(["agent", "-s", "killed", "-m", &padded])
             .args(json)
             .spawn();
-        // The only sleep among these tests: the moment of the kill is what is varied. The golden ratio spreads the moments
-        // over the life of a turn, and over a little more, however many there are.
+        // The only sleep in these tests, because it varies the moment of the kill. The golden ratio spreads the moments over
+        // the duration of a turn and a little more, for any number of kills.
         let part = f64::from(n) * 0.618_033_988_749_894_9 % 1.0;
         thread::sleep(whole.mul_f64(part * 1.3));
         running.signal(Signal::KILL);
@@ -144,7 +144,7 @@ fn attacked(window: u64, long: usize) -> Told {
         unfinished > kills / 3,
         "only {unfinished} of {kills} turns were killed in time"
     );
-    // Every request of every turn, each built on what the kills before it had left.
+    // Checks every request of every turn, each built on the state after earlier kills.
     for request in model.requests().into_iter().skip(before) {
         one_result_per_call(&request.messages());
     }
@@ -168,7 +168,7 @@ fn attacked(window: u64, long: usize) -> Told {
 #[test]
 fn a_turn_killed_at_any_moment_leaves_a_session_that_goes_on() {
     let told = attacked(1_000_000, 0);
-    // Whoever reads that nothing is wrong does not know yet that this would find anything.
+    // Checks that this test would find an error.
     let live = told.home.path("sessions/cli_killed.jsonl");
     let whole = fs::read_to_string(&live).unwrap();
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();
@@ -325,8 +325,7 @@ fn what_has_the_name_of_new_content_and_is_no_file_stays_and_is_in_nobodys_way()
     assert_eq!(text("workspace/.bantam-new/b.txt"), "there");
 }
 
-/// A file that the model writes appears whole or not at all, and a process that is killed on the way leaves nothing behind that the
-/// next write does not take away.
+/// A file that the model writes appears atomically, and a killed process leaves nothing that the next write does not remove.
 #[test]
 fn a_write_that_is_killed_leaves_no_file_behind() {
     let model = Model::answering(|request, _| {
@@ -378,7 +377,7 @@ fn a_write_that_is_killed_leaves_no_file_behind() {
             if call == libc::SYS_write {
                 assert_eq!(killed, 1);
             }
-            // Between two names for the same file it has the other one, if the process ends just there.
+            // Between two names for the file, the second one remains if the process ends at that moment.
             assert!(rename.contains(&call) || left().is_empty(), "{:?}", left());
             home.agent(["-m", "second"]).exits(0);
             assert_eq!(left(), [""; 0], "{call} {is_new}");

@@ -31,7 +31,7 @@ fn failed_fsync_does_not_resend() {
                 .lines()
                 .any(|line| line.contains("\"done\":") && !line.contains("\"add\":"))
         });
-        // The next thing to sync is the next message.
+        // The next sync is for the next message.
         fails.store(true, Ordering::SeqCst);
         api.text(OWNER, "and now?");
         api.wait_for_texts(OWNER, 2);
@@ -47,7 +47,7 @@ fn failed_fsync_does_not_resend() {
         }
     });
     assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1."]);
-    // Nor does the next program, for what was recorded is still there.
+    // The next program does not send it either, because the record still exists.
     let gateway = start(&home);
     api.text(OWNER, "still?");
     api.wait_for_texts(OWNER, 3);
@@ -55,10 +55,10 @@ fn failed_fsync_does_not_resend() {
     assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1.", "Answer 2."]);
 }
 
-/// An answer that finds the disk full, and Telegram failing at that moment, is sent as soon as Telegram takes it, and once.
+/// An answer that meets a full disk and a failing Telegram is sent once, as soon as Telegram accepts it.
 #[test]
 fn answer_is_retried_after_full_disk() {
-    // How the first try ends, and what is in the chat then.
+    // Fault of the first try, and the messages in the chat afterwards.
     for (fault, sent) in [
         (Fault::Page(502), "Answer 0."),
         (Fault::Reset, "may not have arrived"),
@@ -77,7 +77,7 @@ fn answer_is_retried_after_full_disk() {
             model.release();
             let texts = api.wait_for_texts(OWNER, 1);
             assert!(texts[0].contains(sent), "{texts:?}");
-            // There is room again, and it is recorded.
+            // Space is available again, and the delivery is recorded.
             is_full.store(false, Ordering::SeqCst);
             until("the message is recorded as answered", || {
                 let lines = fs::read_to_string(&queue).unwrap();
@@ -93,7 +93,7 @@ fn answer_is_retried_after_full_disk() {
                 Verdict::GoOn
             }
         });
-        // Nor is it sent again by the next program.
+        // The next program does not send it again either.
         let gateway = start(&home);
         api.text(OWNER, "/help");
         api.wait_for_texts(OWNER, 2);
@@ -140,7 +140,7 @@ fn queue_that_cannot_shrink_is_used() {
         }
     });
     assert!(fs::metadata(&queue).unwrap().len() > 100 << 10);
-    // When there is room, it is.
+    // It is recorded once there is space.
     let gateway = start(&home);
     api.text(OWNER, "and now?");
     assert_eq!(api.wait_for_texts(OWNER, 2), ["Answer 0.", "Answer 1."]);

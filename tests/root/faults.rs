@@ -1,8 +1,8 @@
-//! Every system call of a turn fails, one after the other: nothing that is told is lost, nothing is damaged, and the next
-//! turn goes on.
+//! Fails every system call of a turn in sequence. Printed answers must not be lost, files must not be damaged, and the next
+//! turn must continue.
 //!
-//! Each run is a turn in which one call of the program fails once, and a turn without a fault after it. A test takes a
-//! sample of the calls; `BANTAM_FAULTS=all` takes every one.
+//! Each run is a turn in which one call of the program fails once, and a turn without a fault after it. A test uses a sample of
+//! the calls; `BANTAM_FAULTS=all` uses every call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Verdict, trace};
 use crate::stored::segments;
 
-/// How many faults a test tries unless it is told to try them all.
+/// Default number of faults that a test tries.
 const SAMPLE: usize = 80;
 
-/// What a turn may take, however it ends.
+/// Time limit of a turn.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const FILES: &[i32] = &[libc::EIO, libc::ENOSPC, libc::EINTR];
 const OPENED: &[i32] = &[libc::EIO, libc::ENOSPC, libc::EMFILE, libc::EINTR];
 const CONNECTED: &[i32] = &[libc::EIO, libc::ENOMEM, libc::EINTR];
 
-/// The system calls that can fail on a machine that is worn, full or busy, and how.
+/// System calls that can fail on a worn, full or busy machine, and their errors.
 const FAULTS: &[(libc::c_long, &str, &[i32])] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, "open", OPENED),
@@ -91,18 +91,18 @@ const FAULTS: &[(libc::c_long, &str, &[i32])] = &[
     (libc::SYS_prctl, "prctl", &[libc::EPERM]),
 ];
 
-/// One thing that goes wrong.
+/// A fault in one system call.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     call: libc::c_long,
     name: &'static str,
-    /// Which of these calls, from 0.
+    /// Number of the call of this kind, from 0.
     when: usize,
     errno: i32,
 }
 
-/// Does `work` with a fault in the first program that it starts. Tells how often each kind of call was made, and what the
-/// one that failed was about.
+/// Runs `work` with a fault in the first program that it starts. Returns how many calls of each kind were made, and the target
+/// of the failed call.
 fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, Vec<usize>, String) {
     let calls: Vec<libc::c_long> = FAULTS.iter().map(|(call, ..)| *call).collect();
     let mut counts = vec![0; FAULTS.len()];
@@ -113,8 +113,7 @@ fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, V
         let Some(program) = stop.program() else {
             return Verdict::GoOn;
         };
-        // What comes before is the dynamic loader, which a static program has not; the first thing that bantam itself
-        // does is to close itself to others.
+        // Skips the dynamic loader, which a static program lacks. bantam first denies inspection by others.
         begun |= stop.call == libc::SYS_prctl;
         if *first.get_or_insert(program) != program || !begun {
             return Verdict::GoOn;
@@ -137,12 +136,12 @@ fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, V
     (done, counts, about)
 }
 
-/// What the model answers in the end to a question.
+/// Returns the model's final answer to a question.
 fn answer_to(question: &str) -> String {
     format!("That was {question}.")
 }
 
-/// A model that has calls made in two steps, and then says which question it answers.
+/// Returns a model that makes calls in two steps, and then names the question it answers.
 fn busy() -> Model {
     Model::answering(|request, _| {
         if request.texts("system")[0].contains("so that the assistant can continue") {
@@ -166,7 +165,7 @@ fn busy() -> Model {
             2 => Reply::call("read_file", &json!({ "path": "notes.txt" })),
             _ => {
                 let question = request.last("user");
-                // Questions that nobody answered stand before it.
+                // Unanswered questions precede it.
                 let word = question
                     .split_whitespace()
                     .rfind(|word| word.starts_with("question-"));
@@ -177,7 +176,7 @@ fn busy() -> Model {
     })
 }
 
-/// How the program is run.
+/// Command that runs the turn.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
     Text,
@@ -188,7 +187,7 @@ enum Told {
 struct Scene {
     told: Told,
     config: Value,
-    /// Files that are there before the turn.
+    /// Files that exist before the turn.
     before: Vec<(String, Vec<u8>)>,
 }
 
@@ -216,7 +215,7 @@ impl Scene {
             .finish_within(LIMIT)
     }
 
-    /// What is wrong with a turn that had a fault, or with the one after it.
+    /// Returns errors of a turn with a fault, and of the turn after it.
     fn suffers(&self, fault: Fault) -> Vec<String> {
         let home = self.home();
         let stored_before = answers(&home).unwrap();
@@ -264,7 +263,7 @@ impl Scene {
             good || run.code != Some(0),
             "all is said to be well, and there is no answer",
         );
-        // Where nothing can be said, nothing is.
+        // A broken output cannot report its own failure.
         let silenced = about.starts_with("pipe:") && fault.name.contains("write");
         let errors = run
             .stderr
@@ -287,7 +286,7 @@ impl Scene {
             ),
             Err(e) => expect(false, &e),
         }
-        // And then all is well.
+        // The next turn must succeed.
         let after = self.ask(&home, "question-2");
         kept.push(answer_to("question-2"));
         let well = after.code == Some(0) && after.stdout.contains(&answer_to("question-2"));
@@ -350,7 +349,7 @@ impl Scene {
     }
 }
 
-/// The model's words in every segment of the conversation; an error when one is damaged.
+/// Returns the model's texts in every segment of the conversation; an error if one is damaged.
 fn answers(home: &Home) -> Result<Vec<String>, String> {
     let all = segments(&home.path("sessions"), "cli_default")?;
     Ok(all
@@ -407,7 +406,7 @@ fn a_turn_that_begins_a_new_segment_with_a_fault_at_any_call() {
     scene.is_attacked();
 }
 
-/// The sessions and what else is kept of these turns.
+/// Returns the sessions and other stored files after these turns.
 fn after(scene: &Scene, questions: &[&str]) -> Vec<(String, Vec<u8>)> {
     let home = scene.home();
     for question in questions {

@@ -1,14 +1,14 @@
-//! What only root can show: it stops the program at system calls (bantam forbids its own user to look into it), gives files
-//! to other users, and writes outside of its home. `tests/run` runs this; `cargo test` alone does not.
+//! Tests that need root: they stop the program at system calls (bantam denies its own user inspection), give files to other
+//! users, and write outside their home. `tests/run` runs them; `cargo test` alone does not.
 
 #![allow(clippy::unwrap_used)]
 
-// The other tests use the rest of it.
+// Other tests use the rest of it.
 #[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;
 
-// Every test names them without their folder.
+// Tests name them without their directory.
 use support::{bot, botapi, harness, marker, model, stored};
 
 mod crash;

@@ -1,4 +1,4 @@
-//! Files and directories that belong to another user, or that only root can make.
+//! Files and directories that belong to another user, or that only root can create.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply};
 
-/// A user that is not on this machine.
+/// A user that does not exist on this machine.
 const STRANGER: u32 = 61_001;
 
 #[test]
@@ -78,7 +78,7 @@ fn notes_are_kept_where_another_user_owns_the_workspace() {
     assert!(!home.path("workspace/USER.md").exists());
 }
 
-/// What is in the home must not be open by another path of its disk.
+/// The home's content must not be accessible by another path of its disk.
 #[test]
 fn a_bind_mount_of_the_homes_disk_opens_no_way_into_the_home() {
     let place = Home::empty();

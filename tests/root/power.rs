@@ -1,10 +1,10 @@
-//! Power cuts, at any moment of a turn: what the program has told or sent is on the disk, and the conversation goes on.
+//! Power cuts at any moment of a turn: output that the program has printed or sent is on the disk, and the conversation can be
+//! continued.
 //!
-//! A kill loses nothing that was written, because the kernel keeps it. So a turn is recorded, call by call, and then it is
-//! worked out what a disk may hold if the power goes at each of them: what was written to a file since it was last synced
-//! is there, is not, or is cut at any byte; and of the names that came and went in a directory since that was synced, any
-//! may have been lost. Each of these images is loaded by the program's own loader. `BANTAM_CUTS=all` cuts at every byte.
-//! And no message is confirmed to Telegram before it is on the disk.
+//! A kill loses no written data, because the kernel has it. So a turn is recorded, call by call, and the possible contents of a
+//! disk at each call are computed: data written to a file since its last sync is present, missing, or cut at any byte, and any
+//! changes to names in a directory since its last sync may be lost. The program's own loader loads each of these images.
+//! `BANTAM_CUTS=all` cuts at every byte. Messages must be on the disk before they are confirmed to Telegram.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -23,7 +23,7 @@ use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Stop, Verdict, trace};
 use crate::stored::{one_result_per_call, segments};
 
-/// The calls that change what is on a disk, wait for it, or let something out of the program.
+/// Calls that change the disk, wait for it, or send output.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_write,
     libc::SYS_writev,
@@ -48,8 +48,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_unlinkat,
 ];
 
-/// What is told or sent in these turns, each in a message of its own. None of it is a part of another, nor of what stands
-/// in every request.
+/// Texts printed or sent in these turns, each in a separate message. None is a part of another, or of the fixed text in every
+/// request.
 const WORDS: [&str; 9] = [
     "question-0",
     "question-1",
@@ -62,11 +62,11 @@ const WORDS: [&str; 9] = [
     "The user asks questions.",
 ];
 
-/// A file or a directory as the program sees it: its number, and what a file holds.
+/// A file or a directory as seen by the program: its number, and a file's content.
 type Node = (u64, Option<Arc<[u8]>>);
 type Image = BTreeMap<PathBuf, Node>;
 
-/// A call, and what was there before it.
+/// A call, and the state before it.
 struct Moment {
     image: Image,
     what: What,
@@ -74,13 +74,13 @@ struct Moment {
 
 enum What {
     Synced(PathBuf),
-    /// Everything, by one call.
+    /// Syncs everything in one call.
     AllSynced,
     Sent(Vec<u8>),
     Changed,
 }
 
-/// Everything below `home` but the workspace, which is no record of ours.
+/// Reads all files in `home` except the workspace, which is not our record.
 fn image(home: &Path) -> Image {
     let paths = walk(home)
         .into_iter()
@@ -97,7 +97,7 @@ fn image(home: &Path) -> Image {
             (meta.ino(), bytes),
         ))
     };
-    // The home itself is there, and so is its name.
+    // The home itself exists, with its name.
     let itself = (PathBuf::new(), (home.metadata().unwrap().ino(), None));
     paths.filter_map(node).chain([itself]).collect()
 }
@@ -128,7 +128,7 @@ fn what(stop: &Stop, home: &Path) -> Option<What> {
     }
 }
 
-/// Runs a turn and writes down each moment of it.
+/// Runs a turn and records each moment of it.
 fn recorded(home: &Home, question: &str) -> Vec<Moment> {
     let root = home.path("");
     let root = fs::canonicalize(root).unwrap();
@@ -161,7 +161,7 @@ fn recorded(home: &Home, question: &str) -> Vec<Moment> {
     moments
 }
 
-/// Which syncs of a recording count. Without some of them, something has to be lost, or these tests see nothing.
+/// Syncs of a recording that count. Without some of them, something must be lost; otherwise these tests detect nothing.
 #[derive(Clone, Copy, PartialEq)]
 enum Syncs {
     All,
@@ -169,23 +169,23 @@ enum Syncs {
     OfFiles,
 }
 
-/// Where what was added to a file is cut.
+/// Where data added to a file is cut.
 #[derive(Clone, Copy, PartialEq)]
 enum Cuts {
     Some,
     All,
 }
 
-/// What a disk holds for certain, and what it may hold.
+/// Certain and possible contents of a disk.
 #[derive(Default)]
 struct Disk {
-    /// Numbers are used again for other files: each file has one here that nobody else gets.
+    /// Numbers are reused for other files, so each file gets a unique number here.
     known: HashMap<u64, u64>,
     given: u64,
     seen: BTreeMap<PathBuf, u64>,
     names: BTreeMap<PathBuf, u64>,
     data: HashMap<u64, Arc<[u8]>>,
-    /// What happened to names since their directory was synced: each is done or not.
+    /// Changes to names since their directory was synced; each may be applied or lost.
     pending: Vec<BTreeMap<PathBuf, Option<u64>>>,
     now: HashMap<u64, Arc<[u8]>>,
 }
@@ -259,7 +259,7 @@ impl Disk {
         }
     }
 
-    /// Every set of names and contents that the disk may hold of the sessions.
+    /// Returns every possible combination of names and contents in the sessions.
     fn may_hold(&self, cuts: Cuts) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
         let sessions = |path: &Path| path.starts_with("sessions");
         let pending: Vec<_> = self
@@ -306,7 +306,7 @@ fn apply(change: &BTreeMap<PathBuf, Option<u64>>, names: &mut BTreeMap<PathBuf, 
     }
 }
 
-/// What a file may hold that held `old` when it was last synced, and holds `now`.
+/// Returns the possible contents of a file that had the content `old` at its last sync, and now has `now`.
 fn contents(old: &[u8], now: &[u8], cuts: Cuts) -> Vec<Vec<u8>> {
     let Some(added) = now.strip_prefix(old).filter(|added| !added.is_empty()) else {
         return BTreeSet::from([old.to_vec(), now.to_vec()])
@@ -322,7 +322,7 @@ fn contents(old: &[u8], now: &[u8], cuts: Cuts) -> Vec<Vec<u8>> {
         .step_by(step)
         .chain([1, added.len() - 1, added.len()]);
     let cut = |at: usize| now[..old.len() + at].to_vec();
-    // Room that was given to the file, and into which nothing has been written yet.
+    // The file has been extended, but not yet written.
     let blank = [old, &vec![0; added.len()]].concat();
     at.map(cut)
         .chain([blank])
@@ -331,7 +331,7 @@ fn contents(old: &[u8], now: &[u8], cuts: Cuts) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What became of all the images of a recording.
+/// Results of all images of a recording.
 #[derive(Default)]
 struct Found {
     images: usize,
@@ -385,7 +385,7 @@ fn played(moments: &[Moment], syncs: Syncs) -> Found {
     found
 }
 
-/// An image loads, has all that was told, and keeps what is appended then.
+/// Checks that an image loads, contains all printed texts, and retains appended lines.
 fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), String> {
     const NEXT: &str = "And after the power cut?";
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
@@ -468,7 +468,7 @@ fn home(model: &Model, window: u64) -> Home {
     home
 }
 
-/// Nothing is lost, and without a part of the syncs something would be.
+/// Checks that nothing is lost, and that something would be lost without some of the syncs.
 #[track_caller]
 fn survives(moments: &[Moment]) {
     let found = played(moments, Syncs::All);
@@ -519,7 +519,7 @@ fn a_power_cut_while_a_new_segment_begins_loses_nothing_that_was_told() {
     survives(&moments);
 }
 
-/// The offset of a poll, if a call sends one.
+/// Returns the offset of a poll, if a call sends one.
 fn offset(stop: &Stop) -> Option<i64> {
     let sent = stop.bytes(stop.args[1], stop.args[2].try_into().unwrap());
     let sent = String::from_utf8_lossy(&sent);
@@ -549,7 +549,7 @@ fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
         api.wait_for_confirmation();
         ends(gateway);
     };
-    // What of the inbox is on the disk; and each update that Telegram may forget, with whether it is there.
+    // Synced part of the inbox, and each update that Telegram may drop, with whether it is stored.
     let (mut synced, mut confirmed) = (String::new(), Vec::new());
     trace(
         &[libc::SYS_sendto, libc::SYS_fdatasync, libc::SYS_fsync],

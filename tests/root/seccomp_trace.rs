@@ -1,5 +1,5 @@
-//! Stops chosen system calls of the program before the kernel makes them; a test then lets each go on, fails it, or kills
-//! the program at it.
+//! Stops chosen system calls of the program before the kernel makes them; a test then allows each call, makes it fail, or kills
+//! the program.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -23,22 +23,22 @@ use super::support::without_syscall::filter;
 pub struct Stop {
     pub call: libc::c_long,
     pub args: [u64; 6],
-    /// The thread that makes it.
+    /// Calling thread.
     thread: i32,
 }
 
-/// What becomes of a call.
+/// Verdict on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     GoOn,
-    /// It is not made, and fails with this error.
+    /// Skips the call, which fails with this error.
     Fail(i32),
-    /// It is not made, and its process is gone.
+    /// Skips the call and kills its process.
     Kill,
 }
 
 impl Stop {
-    /// The process that makes it, if it has begun to be bantam.
+    /// Returns the calling process, if it already executes bantam.
     pub fn program(&self) -> Option<i32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
         let process = status
@@ -51,14 +51,14 @@ impl Stop {
         (runs == Path::new(program())).then_some(process)
     }
 
-    /// What the descriptor in this argument is open on: a path, `socket:[N]`, `pipe:[N]`.
+    /// Returns the target of the descriptor in this argument: a path, `socket:[N]`, `pipe:[N]`.
     pub fn target(&self, argument: usize) -> PathBuf {
-        // A descriptor is an int; what is above it in the register is nobody's.
+        // A descriptor is an int; the upper bits of the register are undefined.
         let fd = self.args[argument] & u64::from(u32::MAX);
         fs::read_link(format!("/proc/{}/fd/{fd}", self.thread)).unwrap_or_default()
     }
 
-    /// The path at the address in this argument.
+    /// Returns the path at the address in this argument.
     pub fn path(&self, argument: usize) -> PathBuf {
         let mut bytes = self.bytes(self.args[argument], 4096);
         bytes.truncate(
@@ -70,7 +70,7 @@ impl Stop {
         OsString::from_vec(bytes).into()
     }
 
-    /// What is in the program's memory there, as far as it can be read.
+    /// Returns the program's memory at this address, as far as it can be read.
     pub fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let memory = File::open(format!("/proc/{}/mem", self.thread));
@@ -87,7 +87,7 @@ impl Stop {
     }
 }
 
-/// Does `work`, and asks `judge` about each of these calls that it and the processes it starts make.
+/// Runs `work`, and calls `judge` for each of these calls made by it and its processes.
 pub fn trace<T: Send>(
     calls: &[libc::c_long],
     work: impl FnOnce() -> T + Send,
@@ -95,7 +95,7 @@ pub fn trace<T: Send>(
 ) -> T {
     thread::scope(|scope| {
         let (tell, told) = channel();
-        // The filter is for one thread and what it starts, and ends with it.
+        // The filter applies to one thread and its children, and ends with it.
         let working = scope.spawn(move || {
             tell.send(stop_at(calls).unwrap()).unwrap();
             work()
@@ -111,7 +111,7 @@ pub fn trace<T: Send>(
     })
 }
 
-/// Stops these calls of the calling thread, and of all that it starts, and reports them at the descriptor.
+/// Stops these calls of the calling thread and its children, and reports them at the descriptor.
 fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
     let mut program = filter(
         calls
@@ -123,7 +123,7 @@ fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
         len: length,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the program lives through the call, which copies it, and the descriptor is new and nobody else's.
+    // SAFETY: the program lives through the call, which copies it, and the descriptor is new and has no other owner.
     unsafe {
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
@@ -142,7 +142,7 @@ fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Waits until a call stops; `None` when nobody is left to make one.
+/// Waits until a call stops; `None` when all processes have ended.
 fn next(stops: &OwnedFd) -> Option<(u64, Stop)> {
     /// `SECCOMP_IOCTL_NOTIF_RECV` of `linux/seccomp.h`.
     const RECEIVE: libc::c_ulong = 0xc050_2100;
@@ -155,8 +155,8 @@ fn next(stops: &OwnedFd) -> Option<(u64, Stop)> {
         if !ready[0].revents().contains(PollFlags::IN) {
             return None;
         }
-        // SAFETY: the struct is the kernel's, zeroed as it asks and alive through the call. One whose caller has died
-        // meanwhile is an error, and no stop.
+        // SAFETY: the struct is the kernel's, zeroed as required and alive through the call. If the caller has died meanwhile,
+        // the result is an error instead of a stop.
         unsafe {
             let mut stop: libc::seccomp_notif = mem::zeroed();
             if libc::ioctl(stops.as_raw_fd(), RECEIVE as _, &raw mut stop) == 0 {
@@ -185,6 +185,6 @@ fn answer(stops: &OwnedFd, id: u64, stop: &Stop, verdict: Verdict) {
         Verdict::Fail(errno) => answer.error = -errno,
         Verdict::Kill => return stop.end(),
     }
-    // SAFETY: it is alive through the call. One whose caller has died meanwhile is an error, and nobody waits for it.
+    // SAFETY: it is alive through the call. If the caller has died meanwhile, the result is an error, which is ignored.
     unsafe { libc::ioctl(stops.as_raw_fd(), SEND as _, &raw mut answer) };
 }

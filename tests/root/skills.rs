@@ -72,7 +72,7 @@ fn killed_install_leaves_a_whole_skill_or_none() {
             }
             kills += 1;
             if is_there == wanted {
-                // It was killed after its deed: once more from the beginning.
+                // It was killed after the change, so it is repeated from the start.
                 let back: &[&str] = if wanted {
                     &["remove", "tea", "-y"]
                 } else {

@@ -1,8 +1,8 @@
-//! How often a program waits for the disk.
+//! Counts how often a program waits for the disk.
 
 use super::seccomp_trace::{Verdict, trace};
 
-/// Every system call that waits until something is on the disk.
+/// All system calls that wait until data is on the disk.
 const CALLS: [libc::c_long; 6] = [
     libc::SYS_fsync,
     libc::SYS_fdatasync,
@@ -15,7 +15,7 @@ const CALLS: [libc::c_long; 6] = [
     libc::SYS_msync,
 ];
 
-/// Does `work`, and tells what came of it and how many such calls it and every process that it started made.
+/// Runs `work`, and returns its result and the number of such calls by it and its processes.
 pub fn counted<T: Send>(work: impl FnOnce() -> T + Send) -> (T, usize) {
     let mut count = 0;
     let done = trace(&CALLS, work, |_| {

@@ -1,4 +1,4 @@
-//! A turn waits for the disk as often as it must and no more: an SD card takes its time over each wait.
+//! A turn waits for the disk only as often as needed, because each wait takes long on an SD card.
 
 use std::fs::File;
 
@@ -15,7 +15,7 @@ const MOST: usize = 4;
 fn a_plain_turn_waits_for_the_disk_four_times_at_most() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let home = Home::with(&model.config());
-    // Whoever reads this number does not know yet that it counts anything.
+    // Checks that the count works.
     let ((), count) = counted(|| {
         File::open(home.path("config.json"))
             .unwrap()
@@ -50,6 +50,6 @@ fn each_step_with_tools_waits_twice_more_at_most() {
     });
     let home = Home::with(&model.config());
     let (_, count) = counted(|| home.agent(["-m", "hi"]).exits(0).code);
-    // And one that the tool waits for itself: a file that it writes.
+    // The tool waits once more, for a file that it writes.
     assert!(count <= MOST + 2 * 2 + 1, "{count}");
 }
