@@ -213,7 +213,7 @@ impl Home {
     /// # fn main() -> bantam::Result<()> {
     /// # bantam::init();
     /// let home = Home::at("agent-home", &json!({}))?;
-    /// The server starts in a private directory, so paths are absolute. It can read these and the system's.
+    /// // The server starts in a private directory, so paths are absolute. It can read these and the system's.
     /// let bricks = std::env::current_dir()?.join("bricks");
     /// let local = json!({
     ///     "command": "python3", "args": [bricks.join("server.py")],
