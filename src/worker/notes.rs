@@ -9,16 +9,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::access::{Dir, Grant, Links};
-use crate::error::{Context, Error, Result};
-use crate::storage::{self, Durability};
+use crate::cancel::Cancel;
+use crate::error::{Context, Result};
+use crate::storage::{self, Durability, Lock};
 use crate::template;
 use crate::worker::protocol::{FileJob, Job};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Limits of the copy: bytes, number of entries, and depth of directories.
+/// Limits of the copy, so that it takes little time and space: size of a file and of all in bytes, number of files, and depth of
+/// directories. Files beyond the limits are left out.
+const MAX_BYTES_OF_FILE: u64 = 4 << 20;
 const MAX_BYTES: u64 = 32 << 20;
-const MAX_FILES: usize = 10_000;
+const MAX_FILES: usize = 2_000;
 const MAX_DEPTH: usize = 8;
+/// How long to wait for another process that makes the copy.
+const COPY_WAIT: Duration = Duration::from_secs(10);
 
 /// Directory of the user's notes, and of their backup copy.
 pub(super) struct Notes {
@@ -110,30 +115,44 @@ impl Notes {
         std::os::unix::fs::lchown(notes, uid, gid)
     }
 
-    /// Copies all notes, unless the last copy is less than a day old. A complete new copy replaces the old one.
-    ///
-    /// # Errors
-    /// Returns an error if the notes exceed the limits of a copy, or cannot be read or written.
+    /// Copies the notes, unless the last copy is less than a day old. A complete new copy replaces the old one.
     fn keep_copy(&self, now: SystemTime) -> Result<()> {
-        let made = std::fs::metadata(&self.kept).and_then(|meta| meta.modified());
-        let age = made.ok().and_then(|made| now.duration_since(made).ok());
-        if age.is_some_and(|age| age < DAY) || !self.grant.real.is_dir() {
+        if self.has_copy(now) {
             return Ok(());
         }
-        let new = self.kept.with_extension("new");
-        drop(fs_err::remove_dir_all(&new));
+        storage::make_dir(self.kept.parent().unwrap_or(&self.kept))?;
+        let lock = self.kept.with_extension("lock");
+        let _lock = Lock::acquire(&lock, COPY_WAIT, &Cancel::new(None))?;
+        // Another process may have made it.
+        if self.has_copy(now) {
+            return Ok(());
+        }
+        let (new, old) = (
+            self.kept.with_extension("new"),
+            self.kept.with_extension("old"),
+        );
+        storage::remove(&new)?;
+        let notes = Dir::open(&self.grant.real)?.dir_at(".".as_ref(), Links::Refuse)?;
         let mut left = Left {
             bytes: MAX_BYTES,
             files: MAX_FILES,
         };
-        let notes = Dir::open(&self.grant.real)?.dir_at(".".as_ref(), Links::Refuse)?;
-        let copied = copy_notes(&notes, &new, MAX_DEPTH, &mut left);
-        if let Err(e) = copied {
-            drop(fs_err::remove_dir_all(&new));
-            return Err(e);
+        copy_notes(&notes, &new, MAX_DEPTH, &mut left)?;
+        storage::remove(&old)?;
+        if self.kept.exists() {
+            fs_err::rename(&self.kept, &old)?;
         }
-        drop(fs_err::remove_dir_all(&self.kept));
-        Ok(fs_err::rename(&new, &self.kept)?)
+        fs_err::rename(&new, &self.kept)?;
+        storage::remove(&old)
+    }
+
+    /// Whether there is a copy of the last day. The clock may have been set back since.
+    fn has_copy(&self, now: SystemTime) -> bool {
+        let made = std::fs::metadata(&self.kept).and_then(|meta| meta.modified());
+        made.is_ok_and(|made| match now.duration_since(made) {
+            Ok(age) => age < DAY,
+            Err(ahead) => ahead.duration() < DAY,
+        })
     }
 }
 
@@ -143,24 +162,31 @@ struct Left {
     files: usize,
 }
 
-/// Copies a directory and its subdirectories to a new directory, except links, pipes and hidden files.
+/// Copies a directory and its subdirectories to a new directory, except links, pipes and hidden files. The notes that every prompt
+/// contains come first, so that no other note can use up their place.
 fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()> {
-    let too_much = || Error::failed("the notes are too large to be copied");
     storage::make_dir(to)?;
-    for name in from.some_names(MAX_FILES + 1)? {
-        if name.to_bytes().starts_with(b".") {
+    let mut names = from.names()?;
+    names.sort_by_key(|name| !matches!(name.to_bytes(), b"USER.md" | b"MEMORY.md"));
+    for name in names {
+        if name.to_bytes().starts_with(b".") || left.files == 0 {
             continue;
         }
-        left.files = left.files.checked_sub(1).ok_or_else(too_much)?;
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         if let Some(inner) = from.subdir(&name) {
-            let depth = depth.checked_sub(1).ok_or_else(too_much)?;
-            copy_notes(&inner, &to.join(path), depth, left)?;
+            if depth > 0 {
+                copy_notes(&inner, &to.join(path), depth - 1, left)?;
+            }
         } else if let Ok(file) = from.read(path, path, Links::Refuse) {
+            let most = left.bytes.min(MAX_BYTES_OF_FILE);
             let mut content = Vec::new();
-            let read = file.take(left.bytes + 1).read_to_end(&mut content)?;
-            left.bytes = left.bytes.checked_sub(read as u64).ok_or_else(too_much)?;
-            storage::replace(&to.join(path), &content, Durability::Later)?;
+            file.take(most + 1).read_to_end(&mut content)?;
+            let len = content.len() as u64;
+            if len <= most {
+                left.bytes -= len;
+                left.files -= 1;
+                storage::replace(&to.join(path), &content, Durability::Later)?;
+            }
         }
     }
     Ok(())
@@ -194,18 +220,47 @@ mod tests {
             copy.keep_copy(at).unwrap();
             assert_eq!(text(), then, "{written}");
         }
-        // A copy is complete, or the previous one remains.
         fs_err::create_dir(notes.join("garden")).unwrap();
         fs_err::write(notes.join("garden/long.md"), vec![b'a'; 1 << 20]).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", notes.join("link.md")).unwrap();
+        // No note keeps the others from being copied.
+        let deep: PathBuf = std::iter::repeat_n("deep", MAX_DEPTH + 2).collect();
+        fs_err::create_dir_all(notes.join(deep)).unwrap();
+        let huge = fs_err::File::create(notes.join("1-huge.md")).unwrap();
+        huge.set_len(MAX_BYTES).unwrap();
         copy.keep_copy(now + DAY * 4).unwrap();
         let long = copy.kept.join("garden/long.md");
-        assert_eq!(fs_err::metadata(&long).unwrap().len(), 1 << 20);
-        assert!(!copy.kept.join("link.md").exists());
-        let huge = fs_err::File::create(notes.join("huge.md")).unwrap();
-        huge.set_len(MAX_BYTES).unwrap();
-        assert!(copy.keep_copy(now + DAY * 6).is_err());
-        assert!(long.exists() && !copy.kept.with_extension("new").exists());
+        assert_eq!(fs_err::metadata(long).unwrap().len(), 1 << 20);
+        assert_eq!(text(), "likes coffee");
+        for name in ["link.md", "1-huge.md"] {
+            assert!(!copy.kept.join(name).exists(), "{name}");
+        }
+        fs_err::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn copies_made_at_the_same_time_are_complete() {
+        let dir = std::env::temp_dir().join(format!("bantam-notes-at-once-{}", std::process::id()));
+        let (notes, kept) = (dir.join("memory"), dir.join("state/notes"));
+        fs_err::create_dir_all(&notes).unwrap();
+        for n in 0..100 {
+            fs_err::write(notes.join(format!("{n}.md")), "note").unwrap();
+        }
+        let grant = Grant::at(notes, Access::Write);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let copy = Notes {
+                        grant: grant.clone(),
+                        kept: kept.clone(),
+                        workspace: grant.clone(),
+                        is_own_workspace: true,
+                    };
+                    copy.keep_copy(SystemTime::now()).unwrap();
+                    assert_eq!(fs_err::read_dir(&kept).unwrap().count(), 100);
+                });
+            }
+        });
         fs_err::remove_dir_all(dir).unwrap();
     }
 
