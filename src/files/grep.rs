@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regex_lite::{Regex, RegexBuilder};
@@ -49,8 +49,9 @@ pub(super) fn grep(
     max: Option<usize>,
     hung_up: &dyn Fn() -> bool,
 ) -> Result<Reply> {
-    let base = escape_controls(&target.asked.to_string_lossy());
-    let base = base.strip_prefix("./").unwrap_or(&base);
+    let asked = target.asked.components();
+    let asked: PathBuf = asked.filter(|part| *part != Component::CurDir).collect();
+    let base = escape_controls(&asked.to_string_lossy());
     let compile = |bits: u32| {
         RegexBuilder::new(pattern)
             .size_limit(1 << bits)
@@ -71,7 +72,7 @@ pub(super) fn grep(
         max: max.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES),
         until: Instant::now() + TIMEOUT,
         hung_up,
-        base: if base == "." {
+        base: if base.is_empty() {
             String::new()
         } else {
             format!("{}/", base.trim_end_matches('/'))
@@ -83,7 +84,7 @@ pub(super) fn grep(
     };
     match target.dir.dir_at(target.path, Links::Follow) {
         Ok(dir) => search.directory(&dir, "", 0)?,
-        Err(Errno::NOTDIR) => search.file(target.open(Links::Follow)?, base)?,
+        Err(Errno::NOTDIR) => search.file(target.open(Links::Follow)?, &base)?,
         Err(e) => return Err(target.error(e)),
     }
     Ok(text_reply(search.finish()))

@@ -30,12 +30,12 @@ pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -
         return strike(text);
     }
     let fence = fence_of(&text).to_owned();
-    let raw = clip(&text, MAX_RAW);
-    // Cuts between words, because half of a secret is not recognized.
-    let end = raw.rfind(char::is_whitespace);
-    text.truncate(end.filter(|end| *end > MAX_TEXT).unwrap_or(raw.len()));
+    let is_cut = text.len() > MAX_RAW;
+    text.truncate(clip(&text, MAX_RAW).len());
     let mut text = strike(text);
-    text.truncate(clip(&text, MAX_TEXT).len());
+    // The end may be half a secret, however much shorter the text has become.
+    let whole = text.len() - if is_cut { SLACK.min(text.len()) } else { 0 };
+    text.truncate(clip(&text, whole.min(MAX_TEXT)).len());
     let close = if fence.is_empty() { "" } else { "\n" };
     let most = size(MAX_TEXT as u64);
     text.push_str(&format!(
@@ -245,9 +245,11 @@ mod tests {
     #[test]
     fn no_part_of_a_secret_remains_at_the_cut_however_much_is_removed() {
         let key = format!("sk-{}", "k".repeat(500));
-        let text = format!("{key} ").repeat(3000);
-        let cut = bounded(text, |text| text.replace(&key, "[secret removed]"));
-        assert!(cut.contains("[secret removed]") && !cut.contains("sk-k"));
+        for text in [format!("{key} "), format!("{key},")] {
+            let text = "a word ".repeat(10_000) + &text.repeat(3000);
+            let cut = bounded(text, |text| text.replace(&key, "[secret removed]"));
+            assert!(cut.contains("[secret removed]") && !cut.contains("sk-"));
+        }
     }
 
     /// Returns the pages of `text` without their notices.

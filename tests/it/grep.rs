@@ -41,6 +41,7 @@ fn lines_of_received_files_are_fenced() {
     let arguments = [
         json!({ "pattern": "obey", "path": "inbox" }),
         json!({ "pattern": "obey" }),
+        json!({ "pattern": "obey", "path": ".//inbox" }),
         json!({ "pattern": "mine" }),
     ];
     let fixture = Fixture::making(arguments.map(|arguments| ("grep", arguments)));
@@ -51,7 +52,7 @@ fn lines_of_received_files_are_fenced() {
         .iter()
         .map(|(result, _)| result.starts_with("```\n"))
         .collect();
-    assert_eq!(results, [true, true, false]);
+    assert_eq!(results, [true, true, true, false]);
 }
 
 #[test]
