@@ -220,29 +220,27 @@ impl Grants {
     /// Returns an error for a link that a tool may have made.
     pub(crate) fn open_named(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
         let file = Resolved::of(&std::path::absolute(path)?);
-        for place in &self.writable {
-            if let Ok(below) = file.real.strip_prefix(place.real()) {
-                let dir = Dir::from(open_straight(place.real())?);
-                return Ok(Some((dir, below.to_owned())));
-            }
-        }
-        let is_open = self.is_open_beside(&file.real);
-        // If root runs the tools as another user, that user may make links to files that only root can read.
-        if !is_open || rustix::process::geteuid().is_root() {
+        let mut writable = self.writable.iter();
+        let holding = writable.find(|place| file.real.starts_with(place.real()));
+        // Where root runs the tools as another user, that user can link to files that only root can read.
+        if holding.is_none() || rustix::process::geteuid().is_root() {
             if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
                 return Err(Error::failed(format!(
-                    "the link {link}, which tools can change, leads out of their directories"
-                ))
-                .hint(format!("name the file itself: {}", file.real.display())));
+                    "{link} is a link that tools can change, so it is not followed"
+                )));
             }
         }
-        match (file.real.parent(), file.real.file_name()) {
-            // Refuses to follow a link that replaced the file meanwhile.
-            (Some(parent), Some(name)) if is_open => {
-                Ok(Some((Dir::from(open_straight(parent)?), name.into())))
+        let is_named_by_kernel = path.starts_with("/dev") || path.starts_with("/proc");
+        let dir = match (holding, file.real.parent()) {
+            (Some(place), _) => place.real(),
+            (None, Some(parent)) if self.is_open_beside(&file.real) && !is_named_by_kernel => {
+                parent
             }
-            _ => Ok(None),
-        }
+            _ => return Ok(None),
+        };
+        let below = file.real.strip_prefix(dir).unwrap_or(&file.real);
+        // The file is opened later without following links, because one may take its place.
+        Ok(Some((Dir::from(open_straight(dir)?), below.to_owned())))
     }
 
     /// Whether tools can change this path because everything except the home is open.
@@ -286,11 +284,14 @@ impl Grants {
         let (root, real) = (self.home(), self.notes.real());
         let is_in_its_place =
             notes.file_name().map(|name| root.join(name)).as_deref() == Some(real);
-        if !is_in_its_place && (real.starts_with(root) || root.starts_with(real)) {
-            return Err(
-                Error::config(format!("{} leads to bantam's own files", self.notes))
-                    .hint("make it a directory for notes alone"),
-            );
+        let mut others = self.writable.iter().map(Place::real).chain([root]);
+        let holds_other = others.any(|other| other.starts_with(real));
+        if !is_in_its_place && (real.starts_with(root) || holds_other) {
+            return Err(Error::config(format!(
+                "{} leads to other files of bantam or of tools",
+                self.notes
+            ))
+            .hint("make it a directory for notes alone"));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Decides which paths may be accessed.
 //!
 //! - `grants` decides which directories the configuration may open. Tools must be unable to change instructions or the location
-//! of another grant.
+//!   of another grant.
 //! - `grant` finds such a directory again at its original place; `mounts` finds other paths of the home.
 //! - `beneath` opens files under an open directory, so that paths, links and races cannot lead out of it.
 

@@ -161,12 +161,12 @@ fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
         "workspace/chain.txt",
         "workspace/dir/config.json",
     ] {
-        attach(at(path)).exits(2).says("which tools can change");
+        attach(at(path)).exits(2).says("that tools can change");
     }
     let through = other.path("mine/work");
     attach(format!("{}/dir/config.json", through.display()))
         .exits(2)
-        .says("which tools can change");
+        .says("that tools can change");
     attach(pipe.display().to_string())
         .exits(2)
         .says("not a regular file");
@@ -202,7 +202,7 @@ fn without_the_restriction_a_link_leads_only_where_tools_could_look_themselves()
     attach(&home.path("workspace/notes.txt"))
         .run()
         .exits(2)
-        .says("which tools can change");
+        .says("that tools can change");
     let asking = attach(&pipe).spawn();
     fs::write(&pipe, "a line in a pipe\n").unwrap();
     asking.finish().exits(0);

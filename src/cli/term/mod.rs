@@ -59,7 +59,7 @@ pub(super) fn notice(text: &str) {
 pub(super) fn report(e: &Error) -> u8 {
     tell(&format!("bantam: error: {}", one_line(&e.message, 2000)));
     if let Some(hint) = &e.hint {
-        tell(&format!("hint: {hint}"));
+        tell(&format!("hint: {}", one_line(hint, 2000)));
     }
     e.kind.exit_code()
 }
