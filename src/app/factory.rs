@@ -160,7 +160,10 @@ impl AgentFactory {
 
     /// Restores files to their state before a turn, and returns the outcome for each.
     fn put_back(&self, versions: &Versions) -> Result<Vec<(String, Result<PutBack, String>)>> {
-        let changed = versions.read()?;
+        let changed = match versions.read() {
+            Ok(changed) => changed,
+            Err(e) => return Ok(vec![("what file tools changed".to_owned(), Err(e.message))]),
+        };
         if changed.is_empty() {
             return Ok(Vec::new());
         }
@@ -171,14 +174,14 @@ impl AgentFactory {
             let path = version.path.clone();
             let done = (|| {
                 let content = match version.before {
-                    Before::Lost => return Err(Error::failed("it was too large to keep")),
+                    Before::Lost => return Err(Error::failed("its content before was not kept")),
                     Before::Absent => None,
                     Before::Kept(number) => Some(versions.content(number)?),
                 };
                 let was_there = content.is_some();
                 let file = OldFile {
                     path: path.clone(),
-                    left: version.left,
+                    state: version.state,
                     was_there,
                     content: content.unwrap_or_default(),
                 };

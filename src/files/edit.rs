@@ -12,7 +12,7 @@ use super::text::{Encoding, SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::worker::protocol::{Header, Left, OldFile, Reply, Shown};
+use crate::worker::protocol::{FileState, Header, OldFile, Reply, Shown};
 
 /// Maximum size of a file to edit, in bytes, because files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
@@ -26,7 +26,7 @@ pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) ->
             target.asked.display()
         )));
     }
-    let old = entry.open(OFlags::WRONLY)?;
+    let (before, old) = (entry.state(), entry.open(OFlags::WRONLY)?);
     // A writable but unreadable file gets the text unchanged.
     let readable = entry.open(OFlags::RDONLY).ok().flatten();
     let (mut start, mut bytes) = (Vec::new(), content.as_bytes().to_vec());
@@ -49,7 +49,7 @@ pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) ->
         target.asked.display(),
         size(content.len() as u64)
     );
-    Ok(changed(&entry, old.is_none(), text))
+    Ok(changed(&entry, before, text))
 }
 
 fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
@@ -67,22 +67,12 @@ fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
     }
 }
 
-/// Reports a change.
-fn changed(entry: &LockedEntry, is_new: bool, text: String) -> Reply {
+/// Reports a change of a file that was in this state.
+fn changed(entry: &LockedEntry, before: FileState, text: String) -> Reply {
+    let after = entry.state();
     Reply {
-        header: Header::Changed {
-            left: left_in(entry),
-            is_new,
-        },
+        header: Header::Changed { before, after },
         body: text.into(),
-    }
-}
-
-/// Identifies a file and its state. The stamp of a missing file is empty.
-fn left_in(entry: &LockedEntry) -> Left {
-    Left {
-        place: entry.place().unwrap_or_default(),
-        stamp: entry.stamp().unwrap_or_default(),
     }
 }
 
@@ -90,7 +80,7 @@ fn left_in(entry: &LockedEntry) -> Left {
 pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
-    if left_in(&entry) != file.left {
+    if entry.state() != file.state {
         return Err(Error::failed("it has changed since"));
     }
     match now {
@@ -104,10 +94,11 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
 /// Appends to a file, or creates it.
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
     let (entry, name) = (LockedEntry::make_and_lock(target)?, target.asked.display());
-    let added = size(content.len() as u64);
+    let (before, added) = (entry.state(), size(content.len() as u64));
     let Some(old) = entry.open(OFlags::RDWR | OFlags::APPEND)? else {
         entry.write(None, content.as_bytes())?;
-        return Ok(changed(&entry, true, format!("created {name}: {added}")));
+        let text = format!("created {name}: {added}");
+        return Ok(changed(&entry, before, text));
     };
     let (mut file, len) = (&old.file, old.len());
     let style = style_of(&old)?;
@@ -123,7 +114,7 @@ pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
         "; its last line had no line end, so the text continues that line"
     };
     let text = format!("appended {added} to {name}{notice}");
-    Ok(changed(&entry, false, text))
+    Ok(changed(&entry, before, text))
 }
 
 /// Detects encoding and line ends from the first and the last bytes.
@@ -142,12 +133,13 @@ fn style_of(old: &Existing) -> Result<Style> {
 
 pub(super) fn remove_file(target: Target) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
+    let before = entry.state();
     entry
         .open(OFlags::RDONLY)?
         .ok_or_else(|| target.error(Errno::NOENT))?;
     entry.remove().map_err(|e| target.error(e))?;
     let text = format!("deleted {}", target.asked.display());
-    Ok(changed(&entry, false, text))
+    Ok(changed(&entry, before, text))
 }
 
 pub(super) fn edit_file(
@@ -170,9 +162,10 @@ pub(super) fn edit_file(
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;
     let (content, report) =
         edited(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
+    let before = entry.state();
     entry.write(Some(&old), &content)?;
     let text = format!("edited {name}: {report}");
-    Ok(changed(&entry, false, text))
+    Ok(changed(&entry, before, text))
 }
 
 /// Returns the content with the text replaced, in its encoding.

@@ -21,7 +21,7 @@ pub(super) fn take_file(grants: &OpenGrants, file: &IncomingFile) -> Result<Repl
     };
     // Finds the directory by an unused name, because an existing one could be a link to another directory.
     let free = format!("{dir}/{}", temporary_name());
-    let mut entry = LockedEntry::lock(grants.find(&free, Access::Write)?)?;
+    let mut entry = LockedEntry::make_and_lock(grants.find(&free, Access::Write)?)?;
     for n in 1..=MAX_NAMES {
         let name = if n == 1 {
             name.clone()

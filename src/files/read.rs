@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Stat, fstat};
 
+use super::atomic::place;
 use super::lines::{Timed, skip_bom};
 use super::text::{Encoding, not_utf8};
 use super::{Target, text_reply};
@@ -13,7 +14,7 @@ use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
 use crate::text::{counted, size};
-use crate::worker::protocol::{Header, MAX_BODY, Reply};
+use crate::worker::protocol::{FileState, Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
 
@@ -46,8 +47,13 @@ pub(super) fn send_file(target: Target, most: u64, output: &mut dyn Write) -> Re
             "{name} changed while it was read: try again"
         )));
     }
+    let located = target.dir.locate(target.path);
+    let state = FileState {
+        place: located.map_or_else(|_| String::new(), |(dir, name)| place(&dir, &name)),
+        stamp: stamp(&stat),
+    };
     Ok(Reply {
-        header: Header::Sent,
+        header: Header::Sent { state },
         body: Vec::new(),
     })
 }

@@ -11,7 +11,7 @@ use crate::error::{Context, Result};
 use crate::json::from_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
-use crate::worker::protocol::Left;
+use crate::worker::protocol::FileState;
 
 /// Maximum size of the versions stored for a turn, in bytes.
 pub(crate) const MOST_KEPT: u64 = 20 << 20;
@@ -21,11 +21,11 @@ const INDEX: &str = "index.json";
 /// A file before a turn changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
-    /// Path by which a tool changed it first.
+    /// Path by which a tool changed it last.
     pub path: String,
     pub before: Before,
     /// State in which the last change left it.
-    pub left: Left,
+    pub state: FileState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,22 +86,19 @@ impl Versions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the file's earlier version is known.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        self.lock().iter().any(|version| version.path == path)
-    }
-
     /// Records that a tool has changed a file, with its content before. Only the first content of a file is stored, for all
     /// paths that lead to it.
-    pub(crate) fn changed(&self, path: &str, before: Old, left: Left) -> Result<()> {
+    pub(crate) fn changed(&self, path: &str, before: Old, state: FileState) -> Result<()> {
         let mut known = self.lock();
         if known.is_empty() {
             // Removes the versions of an earlier turn.
             storage::remove(&self.dir)?;
         }
         let mut versions = known.iter_mut();
-        if let Some(version) = versions.find(|version| version.left.place == left.place) {
-            version.left = left;
+        if let Some(version) = versions.find(|version| version.state.place == state.place) {
+            // The first path may lead nowhere by now.
+            path.clone_into(&mut version.path);
+            version.state = state;
         } else {
             let number = known.len();
             let before = match before {
@@ -116,7 +113,7 @@ impl Versions {
             known.push(Version {
                 path: path.to_owned(),
                 before,
-                left,
+                state,
             });
         }
         let index = Index {
@@ -169,22 +166,22 @@ mod tests {
         let home = std::env::temp_dir().join(format!("bantam-versions-{}", std::process::id()));
         let turn = |place| Versions::of(home.clone(), place);
         let first = turn(3);
-        let left = |place: &str, stamp: &str| Left {
+        let state = |place: &str, stamp: &str| FileState {
             place: place.into(),
             stamp: stamp.into(),
         };
-        for (path, before, left) in [
-            ("a", Old::Content(b"one"), left("1/a", "s1")),
-            ("sub/../a", Old::Content(b"two"), left("1/a", "s2")),
-            ("b", Old::Absent, left("1/b", "s3")),
-            ("c", Old::Unknown, left("1/c", "s4")),
+        for (path, before, state) in [
+            ("a", Old::Content(b"one"), state("1/a", "s1")),
+            ("sub/../a", Old::Content(b"two"), state("1/a", "s2")),
+            ("b", Old::Absent, state("1/b", "s3")),
+            ("c", Old::Unknown, state("1/c", "s4")),
         ] {
-            first.changed(path, before, left).unwrap();
+            first.changed(path, before, state).unwrap();
         }
         let read = turn(3).read().unwrap();
         let before: Vec<_> = read
             .iter()
-            .map(|v| (v.before, v.left.stamp.as_str()))
+            .map(|v| (v.before, v.state.stamp.as_str()))
             .collect();
         assert_eq!(
             before,
@@ -195,14 +192,14 @@ mod tests {
             ]
         );
         assert_eq!(turn(3).content(0).unwrap(), b"one");
-        assert!(first.has("a") && !first.has("d"));
-        assert!(Versions::resumed(home.clone(), 3).has("c"));
+        assert_eq!(read[0].path, "sub/../a");
+        assert_eq!(Versions::resumed(home.clone(), 3).lock().len(), 3);
 
         let large = vec![0; 15_000_000];
         let next = turn(9);
         assert!(next.read().unwrap().is_empty());
         for name in ["d", "e"] {
-            next.changed(name, Old::Content(&large), left(name, "s"))
+            next.changed(name, Old::Content(&large), state(name, "s"))
                 .unwrap();
         }
         assert!(turn(3).read().unwrap().is_empty());

@@ -146,6 +146,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
             let content = reply.into_text()?;
             let is_foreign = match name {
                 "read_file" => is_in_inbox(text(args, "path"), workers.workspace()),
+                "grep" if is_in_inbox(text(args, "path"), workers.workspace()) => true,
                 "grep" => {
                     let mut paths = content.lines().filter_map(|line| line.split(':').next());
                     paths.any(|path| is_in_inbox(path, workers.workspace()))
@@ -167,16 +168,20 @@ pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -
     let Some(versions) = turn.budget.versions() else {
         return workers.call(job, turn.cancel);
     };
-    let is_known = versions.has(&path);
-    let before = (!is_known).then(|| replaced(workers, &path, turn.cancel));
+    let mut content = Vec::new();
+    let read = workers.send_file(&path, MOST_KEPT, turn.cancel, &mut |part| {
+        content.extend_from_slice(part);
+        Ok(())
+    });
     let reply = workers.call(job, turn.cancel)?;
-    if let Header::Changed { left, is_new } = &reply.header {
-        let before = match &before {
-            _ if *is_new => Old::Absent,
-            Some(Replaced::Content(content)) => Old::Content(content),
+    if let Header::Changed { before, after } = &reply.header {
+        let old = match read {
+            _ if before.stamp.is_empty() => Old::Absent,
+            Ok(state) if state == *before => Old::Content(&content),
+            // Another file was read than was changed, or none could be read.
             _ => Old::Unknown,
         };
-        if let Err(e) = versions.changed(&path, before, left.clone()) {
+        if let Err(e) = versions.changed(&path, old, after.clone()) {
             let what = format!("/undo will not take {path} back: {}", e.message);
             (turn.events)(Event::Notice(what));
         }
@@ -192,7 +197,7 @@ fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
         Ok(())
     });
     match read {
-        Ok(()) => Replaced::Content(content),
+        Ok(_) => Replaced::Content(content),
         Err(e) if e.message.ends_with("does not exist") => Replaced::Absent,
         Err(e) => Replaced::Unseen(e.message),
     }

@@ -37,8 +37,8 @@ use crate::ssrf::AddressGuard;
 use crate::sys;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    ExecJob, FileJob, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply, ServeJob, Setup,
-    Termination,
+    ExecJob, FileJob, FileState, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply,
+    ServeJob, Setup, Termination,
 };
 
 /// Argument that makes this program a worker process.
@@ -297,14 +297,14 @@ impl Workers {
         }
     }
 
-    /// Passes a regular file to `take` in pieces, up to `most` bytes in total.
+    /// Passes a regular file to `take` in pieces, up to `most` bytes in total, and returns its state.
     pub(crate) fn send_file(
         &self,
         path: &str,
         most: u64,
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<FileState> {
         let path = path.to_owned();
         let (workers, job) = self.of_job(Job::File(FileJob::SendFile { path, most }))?;
         let worker = workers.start(&job, cancel)?;
@@ -317,7 +317,7 @@ impl Workers {
             take(piece)
         };
         match worker.exchange(&job, None, &mut take, cancel)? {
-            Header::Sent => Ok(()),
+            Header::Sent { state } => Ok(state),
             other => Err(other.into_error()),
         }
     }

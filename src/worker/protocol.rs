@@ -298,9 +298,9 @@ pub(crate) struct IncomingFile {
     pub content: Vec<u8>,
 }
 
-/// State in which a job left a file.
+/// Identity of a file, and a stamp of its content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct FileState {
     /// Identity of the file, because several paths can lead to one file, and one path to several files.
     pub place: String,
     /// Stamp that changes with the file; empty if it is missing.
@@ -311,7 +311,7 @@ pub(crate) struct Left {
 pub(crate) struct OldFile {
     pub path: String,
     /// State in which the tool left it.
-    pub left: Left,
+    pub state: FileState,
     /// Whether the file existed, with this content.
     pub was_there: bool,
     #[serde(skip)]
@@ -360,7 +360,7 @@ pub(crate) enum Header {
     /// The result is text.
     Text,
     /// A file has changed; the result is a text about it for the model.
-    Changed { left: Left, is_new: bool },
+    Changed { before: FileState, after: FileState },
     /// The result is an image.
     Image,
     /// The file is a recording, which the caller may fetch.
@@ -368,7 +368,7 @@ pub(crate) enum Header {
     /// The result is a PDF.
     Pdf,
     /// The result is an unchanged file.
-    Sent,
+    Sent { state: FileState },
     /// The program has started.
     Started,
     /// A command has ended.
@@ -396,7 +396,7 @@ impl Header {
             | Self::Image
             | Self::Recording
             | Self::Pdf
-            | Self::Sent
+            | Self::Sent { .. }
             | Self::Started
             | Self::Exited(_) => Error::failed("unexpected reply from the worker process"),
         }

@@ -80,7 +80,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         "bantam: restored edited.txt",
         "bantam: mine.txt stays as it is: it has changed since",
         "bantam: removed new.txt, which was new",
-        "bantam: restored kept.txt",
+        "bantam: restored ./kept.txt",
         "bantam: what commands changed stays as it is",
     ] {
         talk.wait_for_next_stdout(line);
@@ -127,7 +127,13 @@ fn undo_restores_the_first_content_of_a_file_with_two_paths() {
             write("c", "link.txt"),
             write("d", "gone.txt"),
             write("e", "new/inner.txt"),
-            call("x", "exec", &json!({"command": "rm -r gone.txt new"})),
+            write("f", "old/moved.txt"),
+            call(
+                "x",
+                "exec",
+                &json!({"command": "rm -r gone.txt new; mv old moved"}),
+            ),
+            write("g", "moved/moved.txt"),
         ]),
         Reply::text("Done."),
     ]);
@@ -143,9 +149,10 @@ fn undo_restores_the_first_content_of_a_file_with_two_paths() {
     assert_eq!(file("a.txt").unwrap(), "by link.txt");
     talk.types("/undo\r");
     for line in [
+        "bantam: removed moved/moved.txt, which was new",
         "bantam: new/inner.txt stays as it is",
         "bantam: gone.txt stays as it is: it has changed since",
-        "bantam: restored a.txt",
+        "bantam: restored link.txt",
     ] {
         talk.wait_for_next_stdout(line);
     }
@@ -154,6 +161,21 @@ fn undo_restores_the_first_content_of_a_file_with_two_paths() {
     assert_eq!(file("a.txt").unwrap(), "as it was");
     assert_eq!(file("gone.txt"), None);
     assert!(!home.path("workspace/new").exists());
+}
+
+#[test]
+fn undo_works_without_the_versions_of_files() {
+    let model = writing();
+    let home = Home::with(&model.config());
+    let mut talk = talk(&home);
+    talk.types("write notes=one\r");
+    talk.wait_for_stdout("Done 1.\r\n\r\n\u{1b}[?2004h");
+    home.write("state/undo/cli_work/index.json", "");
+    talk.types("/undo\r");
+    talk.wait_for_next_stdout("bantam: took back: write notes=one");
+    talk.wait_for_next_stdout("bantam: what file tools changed stays as it is");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
 }
 
 #[test]
