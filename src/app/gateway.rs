@@ -42,7 +42,7 @@ use crate::telegram::{Chats, MessageSender, Telegram, Watch};
 use crate::timezone::Zone;
 use crate::worker::Workers;
 
-/// Wakes the clock, whose jobs may have changed, and delivers the messages in the outbox.
+/// Wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
 const MINUTE: i64 = 60_000;

@@ -150,7 +150,7 @@ section! {
         /// fields added to every request
         #[serde(serialize_with = "hide")]
         extra_body: Map<String, Value>,
-        /// time limit without content, in seconds; 0: 90, but before the first content from this machine or a private network the time limit of the turn
+        /// time limit without content, in seconds; 0: 90, or the turn's limit before the first content on this machine or a private network
         request_timeout: u64,
         /// http://HOST:PORT or socks5h://HOST:PORT; empty: use HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY
         #[serde(serialize_with = "hide_user")]
@@ -350,7 +350,7 @@ section! {
         ttl_hours: f64,
         /// maximum number of messages sent to the model; 0: all that fit
         history_limit: usize,
-        /// delete unused unnamed conversations, unused conversations of jobs, and archived parts after this many days; 0: never
+        /// delete unused unnamed and job conversations, and archived parts, after this many days; 0: never
         keep_days: u64 = 30,
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
     workshop.tool(spec, &["command", "working_dir"], run)
 }
 
-/// Returns the environment variables of all commands: those of the local time zone and of `tools.exec.pass_env`.
+/// Returns the environment variables of all commands: the local time zone and `tools.exec.pass_env`.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = ["TZ", "TZDIR"]
         .into_iter()

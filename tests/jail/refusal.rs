@@ -1,5 +1,5 @@
-//! Where the kernel offers no sandbox, commands are refused with the line that would allow them, and the file tools go on
-//! and hold. And everywhere: what the file tools reach.
+//! Without a sandbox in the kernel, commands are refused with the setting that would allow them, and the file tools work and
+//! remain restricted. Also tests in all conditions which files the file tools can access.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,18 +17,18 @@ use crate::model::{Call, Model, Reply, Request, call};
 use crate::netns::{self, Netns, SYSTEM_DIR};
 use crate::runner::{Ground, ended, start};
 
-/// Calls in one reply: of more than 64 the rest is not run.
+/// Number of calls in one reply; after 64, the rest is not run.
 const AT_ONCE: usize = 50;
 use crate::fixture::{Disk, Fixture, new_name};
 
-/// As under qemu's emulation of another processor.
+/// Like qemu's emulation of another processor.
 const NO_SUBREAPER: &[Rule] = &[Rule(
     libc::SYS_prctl,
     When::Is(0, PR_SET_CHILD_SUBREAPER),
     libc::EINVAL,
 )];
 
-/// Asks for these calls in one turn, and gives what was told of each with its id, in order.
+/// Makes these calls in one turn, and returns the result of each with its id, in order.
 fn told(
     starter: Starter,
     rules: &'static [&'static [Rule]],
@@ -43,7 +43,7 @@ fn told(
     });
 }
 
-/// The same in a netns that is there.
+/// Makes these calls in an existing netns.
 pub fn told_in(
     netns: &Netns,
     ground: Ground,
@@ -105,7 +105,7 @@ pub fn told_in(
     judge(&fixture, results);
 }
 
-/// The tools that take a path, sorted.
+/// Returns the tools that take a path, sorted.
 fn taking_a_path(request: &Request) -> Vec<String> {
     let tools = request.body["tools"]
         .as_array()
@@ -120,7 +120,7 @@ fn taking_a_path(request: &Request) -> Vec<String> {
     names
 }
 
-/// Ways out of the workspace as a path, with what they lead to. The last part is the file.
+/// Returns paths that lead out of the workspace, and their targets. The last part is the file.
 fn ways_out(fixture: &Fixture, file: &str) -> Vec<String> {
     let outside = fixture.path("outside");
     vec![
@@ -139,7 +139,7 @@ fn ways_out(fixture: &Fixture, file: &str) -> Vec<String> {
     ]
 }
 
-/// Plants the links that [`ways_out`] goes through.
+/// Plants the links used by [`ways_out`].
 fn plant_links(fixture: &Fixture) {
     let (workspace, outside) = (fixture.workspace(), fixture.path("outside"));
     let link = |to: &Path, name: &str| symlink(to, workspace.join(name)).unwrap();
@@ -159,7 +159,7 @@ fn plant_links(fixture: &Fixture) {
         } else {
             fs::write(outside.join(&file), fixture.canary(&file)).unwrap();
         }
-        // Bare, each of these ways leads there. (/proc/self is another process's here.)
+        // Without a sandbox, each of these paths leads there. (/proc/self is another process's here.)
         for path in ways_out(fixture, &file)
             .iter()
             .filter(|path| !path.contains("proc/") && !path.starts_with("root"))
@@ -170,7 +170,7 @@ fn plant_links(fixture: &Fixture) {
             );
         }
     }
-    // The notes have keys in place of paths, but their files can be links.
+    // The notes have keys instead of paths, but their files can be links.
     let notes = fixture.home().join("memory");
     fs::create_dir_all(&notes).unwrap();
     fs::write(notes.join("mine.md"), "mine\n").unwrap();
@@ -186,7 +186,7 @@ fn plant_links(fixture: &Fixture) {
     }
 }
 
-/// A tool that takes a path: what it is asked to do there, and whether it did it to `mine.txt`.
+/// A tool that takes a path: its call, and a check that it changed `mine.txt`.
 struct FileTool {
     name: &'static str,
     arguments: fn(&Fixture, &str) -> Value,
@@ -229,7 +229,7 @@ const TOOLS: &[FileTool] = &[
     },
 ];
 
-/// A file of the workspace, by a tool's name.
+/// Returns a file of the workspace, by tool name.
 fn mine_of(tool: &str) -> String {
     format!("mine-{tool}")
 }
@@ -238,12 +238,12 @@ fn mine(fixture: &Fixture, tool: &str) -> String {
     fs::read_to_string(fixture.workspace().join(mine_of(tool))).unwrap()
 }
 
-/// A file outside, by a tool's name.
+/// Returns a file outside, by tool name.
 fn file_of(tool: &str) -> String {
     format!("for-{tool}")
 }
 
-/// Files of the home, by the attack whose canary they hold.
+/// Files of the home, by the attack whose canary they contain.
 const AT_HOME: &[(&str, &str)] = &[
     ("R11", "config.json"),
     ("W04", "agent/IDENTITY.md"),
@@ -252,7 +252,7 @@ const AT_HOME: &[(&str, &str)] = &[
     ("H02", "state/secret"),
 ];
 
-/// No file tool leaves the workspace, whatever holds it.
+/// Checks that file tools cannot leave the workspace, in these conditions.
 fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
     let ask = |fixture: &Fixture, takes_a_path: &[String]| {
         let mut known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
@@ -270,7 +270,7 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
                     &(tool.arguments)(fixture, path),
                 ));
             }
-            // That the call works at all, on a file of the workspace. A tool for directories lists it.
+            // Checks that the call works on a file of the workspace. A tool for directories lists it.
             let mine = if tool.name == "list_dir" {
                 "inner".to_owned()
             } else {
@@ -347,7 +347,7 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
                         assert!(!text.contains(&canary), "{id} told what is outside: {text}");
                     }
                     None if id == "memory-mine" => assert_eq!(text, "mine\n"),
-                    // What bantam obeys may be read, by every tool that reads.
+                    // Instructions may be read by every tool that reads.
                     None if id.starts_with("home-read_file-1") || id.starts_with("home-grep-1") => {
                     }
                     None => assert!(text.starts_with("error"), "{id}: {text}"),
@@ -360,7 +360,7 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
                     !now.contains("hacked") && !now.contains("written"),
                     "{place} was changed"
                 );
-                // What bantam obeys is no secret from the model.
+                // Instructions are not secret from the model.
                 let secret = !place.starts_with("agent/");
                 let leaks = results
                     .iter()
@@ -533,7 +533,7 @@ fn what_only_root_may_read_is_read_with_the_rights_of_the_workspaces_owner() {
                         .all(|(_, text)| !text.contains(&fixture.canary("R12"))),
                     "{results:?}"
                 );
-                // Without a sandbox there are no commands.
+                // Without a sandbox, commands are refused.
                 if rules.len() == 2 {
                     assert!(
                         results[2..]

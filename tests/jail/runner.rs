@@ -1,4 +1,4 @@
-//! Runs attacks: bare, as a naive agent would run what its model says, and through the real program.
+//! Runs attacks without a sandbox, like a naive agent, and through the real program.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,19 +23,19 @@ use crate::layers::PR_SET_CHILD_SUBREAPER;
 use crate::model::{Call, Model, Reply, Request, call};
 use crate::netns::{self, Netns};
 
-/// Where programs are looked for, bare and in the sandbox.
+/// Search path, with and without a sandbox.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What came of an attack.
+/// Outcome of an attack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Stopped,
     Escaped,
-    /// It did not even begin, so nothing is known.
+    /// The attack did not start, so the outcome is unknown.
     NotBegun,
 }
 
-/// What came of one attack, and what it printed.
+/// Outcome of one attack, and its output.
 #[derive(Clone, Debug)]
 pub struct Result {
     pub outcome: Outcome,
@@ -56,8 +56,8 @@ fn judged(fixture: &Fixture, attack: &Attack, told: &str) -> Result {
     }
 }
 
-/// Runs all of them by a stand-in for an agent without any sandbox: keys in its environment, an open file and its own input
-/// handed on, a shell for every command, a polite signal when the time is up.
+/// Runs all attacks by a stand-in for an agent without a sandbox: keys in its environment, an open file and its own input
+/// inherited, a shell for every command, SIGTERM when the time is up.
 pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     let name = new_name();
     netns::enter(uid, &canary(&name, "E03"), |netns| {
@@ -71,7 +71,8 @@ pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     })
 }
 
-/// Adopts whatever its command orphans, waits until its gate is there, runs a command as its child, hands on a deadline as a polite signal, says when the
+/// Adopts orphans of its command, waits for its gate, runs the command as its child, sends SIGTERM at a deadline, reports its
+/// end, and waits to be killed.
 /// command is over, and waits to be ended.
 const STAND_IN: &str = r#"
 my ($command, $seconds, $done, $gate, $prctl, $subreaper) = @ARGV;
@@ -128,7 +129,7 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
     fixture.prepare(std::slice::from_ref(attack));
     let mut typing = child.stdin.take().unwrap();
     fchown(&typing, Some(fixture.uid), Some(fixture.uid)).unwrap();
-    // Before it begins: on a busy machine it may have ended by the time that it hears of it.
+    // Sent before the start, because on a busy machine the attack could end before it reads this.
     writeln!(typing, "{}", fixture.canary(attack.id)).unwrap();
     fs::write(gate, "").unwrap();
     let printed = Arc::new(Mutex::new(Vec::new()));
@@ -145,7 +146,7 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
     fixture
         .agent_was_killed
         .store(was_killed(&mut child), Ordering::Relaxed);
-    // What a listener hears, it hears a moment later.
+    // Listeners receive data with a delay.
     let patience = Instant::now() + Duration::from_millis(500);
     while Instant::now() < patience && !fixture.shows(attack, &told()) {
         thread::park_timeout(Duration::from_millis(5));
@@ -168,7 +169,7 @@ fn was_killed(child: &mut Child) -> bool {
         .is_some_and(|status| status.signal() == Some(9))
 }
 
-/// What is in the environment of an agent that has its keys there.
+/// Returns the environment of an agent that has its keys there.
 fn agents_environment(fixture: &Fixture) -> [(&'static str, String); 3] {
     [
         ("OPENAI_API_KEY", fixture.canary("E01")),
@@ -177,19 +178,19 @@ fn agents_environment(fixture: &Fixture) -> [(&'static str, String); 3] {
     ]
 }
 
-/// A file that the agent has open and that is no business of a command.
+/// Returns a file that the agent has open and commands must not use.
 fn left_open(fixture: &Fixture) -> File {
     File::open(fixture.path("outside/E05")).unwrap()
 }
 
-/// Reads until everybody has closed the other end, on a thread of its own.
+/// Reads until all writers have closed the pipe, in a separate thread.
 fn collect(from: OwnedFd, into: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut from = File::from(from);
         let mut piece = vec![0; 1 << 16];
         while let Ok(n @ 1..) = from.read(&mut piece) {
             let mut into = into.lock().unwrap();
-            // Enough is enough for a judgement, and reading on keeps whoever prints from waiting.
+            // Stores enough for a judgement, and reads on so that writers do not block.
             if into.len() < 4 << 20 {
                 into.extend_from_slice(&piece[..n]);
             }
@@ -197,28 +198,28 @@ fn collect(from: OwnedFd, into: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     })
 }
 
-/// What bantam runs on: who it is, and what the kernel keeps from it.
+/// Conditions of a run: the users, and the features withheld by the kernel.
 #[derive(Clone, Copy)]
 pub struct Ground {
     pub uid: u32,
-    /// Who owns the home and the workspace.
+    /// Owner of the home and the workspace.
     pub owner: u32,
     pub rules: &'static [&'static [Rule]],
-    /// The version of Landlock that it is told, where not the kernel's.
+    /// Reported version of Landlock, if not the kernel's.
     pub landlock: Option<i64>,
 }
 
-/// What is left of a run of the program.
+/// Results of a run of the program.
 pub struct SandboxRun {
     pub results: Results,
     pub status: Option<ExitStatus>,
     pub stderr: String,
 }
 
-/// How many commands the model asks for at once.
+/// Number of commands per reply of the model.
 const AT_ONCE: usize = 20;
 
-/// Runs all of them through the real program's `exec`, in one turn.
+/// Runs all attacks through the real program's `exec`, in one turn.
 pub fn sandboxed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> SandboxRun {
     let name = new_name();
     netns::enter(ground.owner, &canary(&name, "E03"), |netns| {
@@ -296,9 +297,9 @@ pub fn sandboxed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk)
     })
 }
 
-/// Judges while the program waits for the model's next word: whatever a command started must be gone by now.
+/// Judges while the program waits for the model's next reply, when all processes of a command must have ended.
 fn judge(fixture: &Fixture, attacks: &[Attack], request: &Request, results: &Mutex<Results>) {
-    // What a command left behind gets a moment to act.
+    // Gives leftover processes a moment to act.
     thread::park_timeout(Duration::from_millis(300));
     fixture.wait_for_listeners();
     for attack in attacks {
@@ -319,7 +320,7 @@ fn asked(fixture: &Fixture, batch: &[Attack]) -> Reply {
     Reply::calls(batch.iter().map(one))
 }
 
-/// The result of an attack's call, as the model was told.
+/// Returns the result of an attack's call, as sent to the model.
 fn told(request: &Request, attack: &Attack) -> Option<String> {
     let result = request
         .messages()
@@ -359,7 +360,7 @@ pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
     child
 }
 
-/// Waits for the program's end and returns what it said on standard error.
+/// Waits for the program's end, and returns its standard error.
 pub fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
     let printed = [Arc::default(), Arc::default()];
     collect(child.stdout.take().unwrap().into(), Arc::clone(&printed[0]));
@@ -371,7 +372,7 @@ pub fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
     let status = child.try_wait().unwrap();
     child.kill().ok();
     child.wait().unwrap();
-    // Its last words may still be on their way; what it left behind may hold the pipe.
+    // The last output may still arrive; leftover processes may have the pipe open.
     let patience = Instant::now() + Duration::from_secs(10);
     while Instant::now() < patience && !said.is_finished() {
         thread::park_timeout(Duration::from_millis(5));

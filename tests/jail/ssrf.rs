@@ -1,7 +1,7 @@
-//! The address guard against name servers, redirects and neighbours, in a network of the test's own.
+//! Tests the address guard with name servers, redirects and neighbours, in a private network.
 //!
-//! The loopback of that network also answers for public addresses, so that they can be reached; two of them belong to an
-//! interface. Every inner address has a canary that counts who knocks.
+//! The loopback of that network also answers for public addresses, so that they are reachable; two of them belong to an
+//! interface. Every inner address has a canary that counts connections.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ use crate::runner::{Ground, ended};
 /// A site on the internet.
 const PUBLIC: &str = "93.184.216.34";
 
-/// What nobody may reach who is not allowed to.
+/// Addresses that are forbidden without permission.
 const CANARIES: [&str; 11] = [
     "127.0.0.1",
     "127.255.255.254",
@@ -54,7 +54,7 @@ fi
 mount --bind \"$1\" /etc/resolv.conf
 mount --bind \"$2\" /etc/nsswitch.conf";
 
-/// Names and what they mean, to the first who asks and to all others.
+/// Names and their addresses, for the first query and for all later ones.
 const NAMES: [(&str, &[&str], &[&str]); 10] = [
     ("public.test", &[PUBLIC], &[PUBLIC]),
     ("inward.test", &["127.0.0.1"], &["127.0.0.1"]),
@@ -68,14 +68,14 @@ const NAMES: [(&str, &[&str], &[&str]); 10] = [
     ("rebind-late.test", &[PUBLIC], &["10.0.0.1"]),
 ];
 
-/// The servers of the network.
+/// Servers of the network.
 struct Network {
     knocks: Arc<AtomicUsize>,
-    /// How often each name was asked for.
+    /// Number of queries for each name.
     asked: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
-/// Runs `body` in a network of its own.
+/// Runs `body` in a private network.
 fn in_network(body: impl FnOnce(&Network) + Send) {
     let run = || {
         if let Err(e) = kernel::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) {
@@ -149,20 +149,20 @@ impl Network {
 fn serve(listener: TcpListener, answer: impl Fn(&str) -> String + Send + 'static) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A client that has gone has been counted all the same.
+            // A client that has hung up is counted anyway.
             let path = path(&stream).unwrap_or_default();
             let answer = answer(&path);
             let answer = format!(
                 "HTTP/1.1 {}",
                 answer.replacen("\r\n", "\r\nConnection: close\r\n", 1)
             );
-            // In one write: the close resets the connection where a body is unread, and drops what has not gone out.
+            // Sent in one write, because closing resets the connection if a body is unread, and drops unsent data.
             (&stream).write_all(answer.as_bytes()).ok();
         }
     });
 }
 
-/// The path of a request, whose body is not read.
+/// Returns the path of a request. The body is not read.
 fn path(stream: &TcpStream) -> Option<String> {
     let mut reader = BufReader::new(stream);
     let mut lines = (&mut reader).lines().map_while(Result::ok);
@@ -171,7 +171,7 @@ fn path(stream: &TcpStream) -> Option<String> {
     first.split(' ').nth(1).map(str::to_owned)
 }
 
-/// A name server for [`NAMES`].
+/// Serves the names in [`NAMES`].
 fn answer_names(socket: &UdpSocket, asked: &Mutex<BTreeMap<String, usize>>) {
     let mut query = [0; 512];
     while let Ok((length, from)) = socket.recv_from(&mut query) {
@@ -237,7 +237,7 @@ fn answer_names(socket: &UdpSocket, asked: &Mutex<BTreeMap<String, usize>>) {
     }
 }
 
-/// What a model learns that fetches all of these.
+/// Returns the results for a model that fetches all of these.
 fn fetch(urls: Vec<String>, settings: &Value) -> Vec<String> {
     let count = urls.len();
     let model = Model::answering(
@@ -257,7 +257,7 @@ fn fetch(urls: Vec<String>, settings: &Value) -> Vec<String> {
     results
 }
 
-/// All names and spellings that lead inside.
+/// Returns all names and spellings of inner addresses.
 fn inner_urls() -> Vec<String> {
     let names = NAMES
         .iter()
@@ -305,7 +305,7 @@ fn a_page_is_never_one_of_this_machine_or_its_networks() {
         }
         assert_eq!(network.knocks(), 0);
 
-        // The network is what it should be.
+        // Checks that the network works.
         let text = fetch(
             vec![
                 "http://public.test/".to_owned(),
@@ -361,7 +361,7 @@ fn a_name_server_that_changes_its_answer_gains_nothing() {
     });
 }
 
-/// Asks the proxy of its environment for every target, and prints what it says.
+/// Requests every target from the configured proxy, and prints its replies.
 const TUNNELS: &str = r#"
 import json, os, socket
 host, port = os.environ["http_proxy"].removeprefix("http://").split(":")
@@ -387,8 +387,8 @@ for target in json.loads(TARGETS):
         print("-", target, error)
 "#;
 
-/// What a command with the guarded network gets from this script, and how many inner targets it tried; three more follow
-/// them.
+/// Returns the output of this script in a command with the guarded network, and the number of inner targets it tried; three
+/// more targets follow them.
 fn command_reaches(column: usize, script: &str) -> (String, usize) {
     let authority = |url: &String| {
         let rest = url.split_once("//").map_or(url.as_str(), |(_, rest)| rest);

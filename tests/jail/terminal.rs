@@ -36,7 +36,7 @@ for fd in fds:
 "#,
 );
 
-/// What a terminal shows on which this line runs. What is typed into it is echoed.
+/// Returns the display of a terminal that runs this line. Typed text is echoed.
 fn shown(netns: &Netns, fixture: &Fixture, line: &str, birth: Birth) -> String {
     let mut script = Command::new("script");
     script

@@ -1,5 +1,5 @@
-//! Trees that are replaced by links between two calls, or lead where they must not from the start: what tools can change
-//! never decides where the next call goes.
+//! Directories that are replaced by links between two calls, or lead to forbidden places from the start. Tools must be unable
+//! to decide where the next call goes.
 
 use std::fs;
 use std::os::unix::fs::{lchown, symlink};
@@ -16,17 +16,17 @@ use crate::runner::{Ground, ended, start};
 
 struct Attack {
     name: &'static str,
-    /// Prepares the files, and returns what the configuration says besides.
+    /// Prepares the files, and returns additional configuration.
     set: fn(&Fixture) -> Value,
-    /// A command that replaces the tree, run from the fixture's root where that is open, with `$ROOT` and `$TARGET`.
+    /// Command that replaces the directory, run from the fixture's root if that is open, with `$ROOT` and `$TARGET`.
     replace: &'static str,
-    /// Where the home is then, seen from the tools: relative to the workspace, or to the fixture if it begins with a slash.
+    /// Path of the home afterwards, for tools: relative to the workspace, or to the fixture if it begins with a slash.
     home: &'static str,
-    /// The turn that is refused, and the setting that the refusal names.
+    /// Turn that is refused, and the setting named in the refusal.
     refused: (usize, &'static str),
 }
 
-/// A directory beside the home with others in it.
+/// Creates a directory next to the home with others in it.
 fn around(fixture: &Fixture) -> String {
     for inner in ["ws", "ref", "x"] {
         fs::create_dir_all(fixture.path("around").join(inner)).unwrap();
@@ -42,7 +42,7 @@ fn workspace(path: &str) -> Value {
     json!({ "agents": { "defaults": { "workspace": path } } })
 }
 
-/// Has the default workspace be a link.
+/// Makes the default workspace a link.
 fn link_workspace(fixture: &Fixture, to: &str) -> Value {
     fs::remove_dir_all(fixture.workspace()).unwrap();
     symlink(to, fixture.workspace()).unwrap();
@@ -143,14 +143,14 @@ const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// What the trees are replaced by: the home, or another directory of the user's. Each with a secret in it, the attack whose
-/// canary that is, and a file that is obeyed.
+/// Replacements of the directories: the home, or another directory of the user. Each has a secret, the attack whose canary that
+/// is, and a file with instructions.
 const TARGETS: [(&str, &str, &str, &str); 2] = [
     ("home", "state/secret", "H02", "agent/IDENTITY.md"),
     ("user", ".ssh/id_ed25519", "R13", ".ssh/authorized_keys"),
 ];
 
-/// What is tried once the tree is replaced, by a command and by the file tools.
+/// Calls of a command and of the file tools after the replacement.
 fn tries(home: &str, secret: &str, obeyed: &str) -> Vec<Call> {
     let command = format!("cat {home}/{secret}; echo evil >{home}/{obeyed}");
     vec![
@@ -168,7 +168,7 @@ fn tries(home: &str, secret: &str, obeyed: &str) -> Vec<Call> {
     ]
 }
 
-/// What the attack got, in the turn that replaced the tree and in the next one.
+/// Returns the results of the attack, in the turn that replaced the directory and in the next one.
 fn outcome_of(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
     let (place, secret, canary, obeyed) = TARGETS[target];
     netns::enter(ground.owner, "nothing", move |netns| {
@@ -224,7 +224,7 @@ fn outcome_of(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
             .each_ref()
             .map(|(status, _)| status.and_then(|status| status.code()));
         let asked = model.requests().len();
-        // A turn that is not refused asks to replace the tree, then for what is tried, and is told of both.
+        // An allowed turn requests the replacement and then these calls, and gets results of both.
         let expected = if turn == 0 {
             ([Some(3), Some(3)], 0)
         } else {
