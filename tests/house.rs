@@ -1,8 +1,8 @@
-//! The rules of the house, checked on the source text: who may use whom, and who alone does what.
+//! House rules, checked on the source text: which modules may use which, and which files alone may do certain things.
 //!
-//! A module is a file or folder directly below `src/`. The table [`RANKS`] is the one in the code map of `src/lib.rs`.
-//! The text is read line by line, without comments and without test modules; a string that looks like code would be
-//! taken for code, which has not happened yet. What visibility can hold, `pub(crate)` and private modules hold.
+//! A module is a file or directory directly in `src/`. The table [`RANKS`] is the one in the code map of `src/lib.rs`. The text
+//! is read line by line, without comments and test modules; a string that looks like code would be mistaken for code, which has
+//! not happened yet. Visibility (`pub(crate)` and private modules) enforces the rest.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Every module and its rank. A module uses modules of lower ranks. Those of ranks 0 and 1 also use one another, but not in a
-/// circle.
+/// Every module and its rank. A module may use modules of lower ranks. Modules of ranks 0 and 1 may also use one another, but
+/// not in a circle.
 const RANKS: &[(usize, &str)] = &[
     (6, "main cli"),
     (5, "app"),
@@ -28,7 +28,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
 ];
 
-/// What only a few files do: how it is written, who may, and why nobody else does.
+/// Code that only a few files may contain: its text, these files, and the reason.
 const OWNED: &[(&[&str], &[&str], &str)] = &[
     (&["ureq::"], &["http/"], "http makes every request"),
     (
@@ -72,14 +72,14 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
     ),
 ];
 
-/// The most lines of a file, tests included.
+/// Maximum number of lines in a file, tests included.
 const LINES: usize = 750;
 
 struct Source {
-    /// Below `src/`.
+    /// Path relative to `src/`.
     path: String,
     text: String,
-    /// Without comments and test modules.
+    /// Code without comments and test modules.
     code: String,
 }
 
@@ -104,13 +104,13 @@ impl Source {
         }
     }
 
-    /// Its module: the file or folder directly below `src/`, or a file that [`RANKS`] names with its folder.
+    /// Returns its module: the file or directory directly in `src/`, or a file that [`RANKS`] names with its directory.
     fn module(&self) -> &str {
         let path = self.path.trim_end_matches(".rs");
         rank(path).map_or_else(|| path.split('/').next().unwrap(), |_| path)
     }
 
-    /// The modules that it names, by `crate::MODULE` or in a list behind `crate::`.
+    /// Returns the modules that it names, by `crate::MODULE` or in a list after `crate::`.
     fn used(&self) -> BTreeSet<String> {
         let name = |text: &str| {
             text.chars()
@@ -151,7 +151,7 @@ impl Source {
     }
 }
 
-/// A test module ends its file, unless it has one of its own.
+/// Removes test modules. A test module ends its file, unless it has a separate file.
 fn without_tests(text: &str) -> String {
     let mut parts = text.split("#[cfg(test)]\nmod ");
     let mut code = parts.next().unwrap().to_owned();
@@ -190,7 +190,7 @@ fn sources() -> Vec<Source> {
     found
 }
 
-/// Fails with every complaint there is, so that one run shows all the work.
+/// Fails with all complaints, so that one run shows all the work.
 #[track_caller]
 fn none(complaints: &[String]) {
     assert!(complaints.is_empty(), "\n\n{}\n", complaints.join("\n"));
@@ -209,7 +209,7 @@ fn modules_use_only_lower_modules() {
         };
         for other in source.used() {
             let is_fine = rank(&other).is_some_and(|rank| rank < own || (rank == own && own <= 1));
-            // `main` is the door to `cli`.
+            // `main` may use only `cli`.
             if !is_fine && source.module() != "main" {
                 complaints.push(format!(
                     "src/{} uses `{other}`, which is not below it",
@@ -229,7 +229,7 @@ fn modules_do_not_use_each_other_in_a_circle() {
             .or_default()
             .extend(source.used());
     }
-    // What uses nothing that is left cannot be in a circle.
+    // A module without remaining dependencies cannot be in a circle.
     while let Some(free) = uses
         .iter()
         .find(|(_, used)| used.iter().all(|name| !uses.contains_key(name)))
@@ -311,7 +311,7 @@ fn the_code_map_has_every_module_at_its_rank() {
     );
 }
 
-/// What is cut first may end in half of a key, which nothing knows as one.
+/// Text cut before redaction may end in half of a key, which is not recognized.
 #[test]
 fn words_of_others_are_redacted_before_they_are_cut() {
     let readers = [
@@ -336,7 +336,7 @@ fn words_of_others_are_redacted_before_they_are_cut() {
     assert!(cutting.is_empty(), "{cutting:?} cut texts: use {instead}");
 }
 
-/// Of paths, and of what it says a file has: "`configured` of `app/tools.rs`".
+/// Checks paths, and items said to be in a file: "`configured` of `app/tools.rs`".
 #[test]
 fn what_the_code_map_names_exists() {
     let text = include_str!("../src/lib.rs");
@@ -462,8 +462,8 @@ fn the_size_in_the_readme_was_measured_and_is_within_the_limit() {
     );
 }
 
-/// The public items with their fields, variants and methods: what is `pub` alone can be reached from outside, for a lint refuses
-/// any other.
+/// Returns the public items with their fields, variants and methods. Items that are only `pub` are reachable from outside,
+/// because a lint refuses any others.
 fn public_items() -> String {
     let kinds = ["fn", "struct", "enum", "trait", "type", "mod", "use"];
     let mut items = Vec::new();
@@ -553,7 +553,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
     assert_eq!(private, known);
 }
 
-/// A new one needs its sentence in docs/embedding.md. What the command line has is the binary's alone.
+/// A new item needs a sentence in docs/embedding.md. The command line's items belong only to the binary.
 #[test]
 fn what_a_process_shares_is_known() {
     let kinds = [
@@ -591,7 +591,7 @@ fn what_a_process_shares_is_known() {
     assert_eq!(shared, told);
 }
 
-/// What docs/embedding.md says of its programs.
+/// docs/embedding.md states this about its programs.
 #[test]
 fn the_first_twelve_programs_are_short() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
@@ -606,7 +606,7 @@ fn the_first_twelve_programs_are_short() {
     }
 }
 
-/// What README says about downloads, which `.github/release` makes: nothing while there is no place for them.
+/// Returns README's text about the downloads made by `.github/release`; empty without a repository.
 fn downloads(manifest: &str) -> String {
     let value = |name: &str| {
         let lines = manifest

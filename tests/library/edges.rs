@@ -1,4 +1,4 @@
-//! What a program hands in that is odd, and the sides of the agent that a program rarely sees.
+//! Unusual inputs from programs, and rarely used parts of the agent.
 
 use std::fs;
 use std::sync::Mutex;
@@ -63,7 +63,7 @@ pub const TESTS: &[Test] = &[
 fn a_key_leads_to_no_other_file() {
     let home = Home::empty();
     let inner = home.path("inner");
-    // Where the keys would lead.
+    // Links that would lead to the keys.
     for dir in ["inner/sessions/a", "sessions", "state/locks"] {
         fs::create_dir_all(home.path(dir)).unwrap();
     }
@@ -166,7 +166,7 @@ fn any_duration_can_be_waited() {
         thread::sleep(Duration::from_millis(50));
         log.end("a", &Response::default());
         cancel.stop();
-        // The end of a stream may be forgotten or not: what counts is that it came.
+        // The end of a stream may be lost or not; only its arrival counts.
         assert_eq!(reader.join().unwrap(), 1);
         assert!(sleeper.join().unwrap());
     });
@@ -236,10 +236,10 @@ fn two_homes_live_in_one_program() {
     assert_eq!(agents[1].0.session("same").unwrap().messages.len(), 6);
 }
 
-/// The longest wait for what has to come.
+/// Maximum time to wait for an event.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A turn that has started a task in the background, whose model says `work`.
+/// Returns a turn that has started a background task, whose model replies by `work`.
 fn with_a_task(work: fn() -> Reply) -> (Model, Agent, Tasks, Receiver<TaskReport>) {
     let model = Model::answering(move |request, _| {
         let said = request.texts("user");
@@ -283,7 +283,7 @@ fn a_background_task_reports_to_its_program() {
     tasks.close(&report.id).unwrap();
     assert_eq!(answer.output, "It has counted seven.");
     assert_eq!((tasks.open(None), model.asked()), (0, 4));
-    // All of it is one conversation: the question, a call, its result, two answers and the report.
+    // One conversation contains the question, a call, its result, two answers and the report.
     assert_eq!(agent.session("harbour").unwrap().messages.len(), 6);
 }
 
@@ -297,7 +297,7 @@ fn a_stopped_task_reports_nothing() {
         (stopped, tasks.open(None)),
         (vec!["Count the boats.".to_owned()], 0)
     );
-    // The thread of the task has the last clone, and ends without a report.
+    // The task's thread has the last clone, and ends without a report.
     drop(tasks);
     let ended = reports.recv_timeout(WAIT).err();
     assert_eq!(ended, Some(RecvTimeoutError::Disconnected));

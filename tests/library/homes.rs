@@ -15,7 +15,7 @@ pub const TESTS: &[Test] = &[(
     each_agent_has_a_home_and_a_sandbox_of_its_own,
 )];
 
-/// Reads what both have written, where it can.
+/// Reads the files of both, where allowed.
 const COMMAND: &str =
     "cat mine.txt; cat ../../ada/workspace/mine.txt ../../ben/workspace/mine.txt 2>/dev/null; pwd";
 

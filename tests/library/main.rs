@@ -1,11 +1,11 @@
-//! The programs of docs/examples as other people build them: against the crate alone, with `main` as it stands there. Each
-//! runs in a process of its own, which is this one with `run NAME` as its arguments, and talks with a scripted model.
+//! Runs the programs of docs/examples like other crates do: against the crate alone, with their own `main`. Each runs in a
+//! separate process of this program, with the arguments `run NAME`, and uses a scripted model.
 //!
 //! ```text
 //! cargo test --test library -- run ask
 //! ```
 //!
-//! It has a `main` of its own because a worker process is this program, too. Panics unwind here, as in most programs.
+//! This has a custom `main` because worker processes also run this program. Panics unwind here, as in most programs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -91,13 +91,13 @@ const PROGRAMS: &[Program] = &[
 
 type Test = (&'static str, fn());
 
-/// Tests that run at once: most of them wait.
+/// Number of tests that run at the same time; most of them wait.
 const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        // What the programs do first.
+        // The programs do this first.
         Some("worker" | "worker-inside") => {
             bantam::init();
             ExitCode::FAILURE
@@ -122,8 +122,7 @@ fn run(name: &str) -> ExitCode {
     }
 }
 
-/// Runs the tests whose names contain one of the words among the arguments, and tells the result in the words of Rust's own
-/// tests.
+/// Runs the tests whose names contain one of the arguments, and reports the results in the format of Rust's own tests.
 fn test(args: &[String]) -> ExitCode {
     let mut words = Vec::new();
     let mut rest = args.iter();

@@ -1,4 +1,4 @@
-//! What panics in an embedding program becomes an error, and the agent goes on.
+//! A panic in an embedding program becomes an error, and the agent continues.
 
 use std::panic;
 
@@ -80,7 +80,7 @@ fn a_provider() {
     assert_eq!(agent.ask("And now?").unwrap(), "Yes.");
 }
 
-/// Panics when a line says so.
+/// A store that panics at some lines.
 struct Fragile(MemoryStore);
 
 impl Store for Fragile {
@@ -120,7 +120,7 @@ fn a_store() {
         response.error.unwrap().message,
         "the turn panicked: no disk"
     );
-    // The conversation is not locked any more.
+    // The conversation is unlocked again.
     let response = agent.run(&Request::new("And now?", "notes"), &|_| ());
     assert_eq!(response.output, "Yes.");
 }

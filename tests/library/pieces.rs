@@ -1,4 +1,4 @@
-//! The agent's pieces, as a program sees them.
+//! The agent's parts, used by a program.
 
 use bantam::MemoryStore;
 use bantam::{
@@ -86,7 +86,7 @@ fn a_model_is_asked_as_the_code_says() {
     let mut request = Request::new("Go!", "notes");
     let response = agent.run(&request, &|_| ());
     assert_eq!(response.model, "acme/x");
-    // 11 tokens read and 7 written.
+    // 11 prompt tokens and 7 reply tokens.
     assert_eq!(response.cost, Some(0.000_081));
     request.sampling = Sampling {
         temperature: Some(0.0),
@@ -113,7 +113,7 @@ fn a_model_is_asked_as_the_code_says() {
     );
 }
 
-/// The host counts at the end.
+/// The host counts tokens at the end.
 fn a_reply_that_is_cut_has_no_known_cost() {
     let model = Model::scripted([Reply::text("One two three.").cut_after(2)]);
     let options = ModelOptions {
@@ -247,7 +247,7 @@ fn what_cannot_be_asked_is_an_error_of_the_first_request() {
     );
 }
 
-/// Counts its calls in the conversation.
+/// Returns a tool that counts its calls in the conversation.
 fn counter() -> Function {
     Function::new(
         "count",

@@ -1,4 +1,4 @@
-//! What policies make, for a program of their own: `main` begins with workers.
+//! Results of policies, in a separate program whose `main` starts with workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What the programs of docs/examples do.
+//! Behaviour of the programs in docs/examples.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -106,7 +106,7 @@ impl Place {
         command.spawn().unwrap()
     }
 
-    /// What a program prints that succeeds.
+    /// Returns the output of a program that must succeed.
     pub fn run(&self, name: &str, model: &Model) -> String {
         printed(self.start(name, model).wait_with_output().unwrap())
     }
@@ -195,7 +195,7 @@ fn limits_end_a_turn_that_is_stopped() {
 fn sessions_are_kept_apart() {
     let model = Model::answering(|request, _| {
         let said = request.texts("user");
-        // Each begins with a line that says when.
+        // Each starts with a line with the time.
         let said = said.iter().filter_map(|text| text.lines().nth(1));
         Reply::text(&said.collect::<Vec<_>>().join("|"))
     });
@@ -242,7 +242,7 @@ fn resume_repeats_nothing() {
     let model = Model::scripted([Reply::text("It is paid.")]);
     assert_eq!(place.run("resume", &model), "It is paid.\n");
     assert_eq!(model.request(0).last("tool"), "It is paid.");
-    // It is over: nobody is asked.
+    // The turn has ended, so the model is not asked.
     assert_eq!(place.run("resume", &Model::never_asked()), "It is paid.\n");
 }
 
@@ -279,7 +279,7 @@ fn mcp_has_a_sandbox_of_its_own() {
     assert!(place.path("agent-home/state/mcp/bricks").is_dir());
 }
 
-/// A client of the chat, with its lines.
+/// Returns a client of the chat, and its lines.
 fn client(chat: &mut Child, name: &str) -> (TcpStream, impl Iterator<Item = String> + use<>) {
     let mut address = String::new();
     let mut out = BufReader::new(chat.stdout.take().unwrap());
@@ -313,7 +313,7 @@ fn chat_answers_what_a_crash_interrupted() {
     ]);
     let mut chat = place.start("chat", &model);
     let (mut stream, mut lines) = client(&mut chat, "ada a-word-0004");
-    // The turn goes on by itself; a new conversation can wait.
+    // The turn continues by itself; a new conversation can wait.
     model.wait_for_requests(1);
     assert!(model.request(0).last("user").ends_with("Who am I?"));
     model.release();
@@ -324,12 +324,12 @@ fn chat_answers_what_a_crash_interrupted() {
     assert_eq!(lines.next().unwrap(), "This is a new conversation.");
     writeln!(stream, "/stop").unwrap();
     assert_eq!(lines.next().unwrap(), "There is nothing to stop.");
-    // A client's name leads to no conversation but its own.
+    // A client's name leads only to its own conversation.
     let mut other = TcpStream::connect(stream.peer_addr().unwrap()).unwrap();
     let mut heard = BufReader::new(other.try_clone().unwrap()).lines();
     writeln!(other, "/../tcp_ada a-word-0005\nWho am I?").unwrap();
     assert_eq!(heard.next().unwrap().unwrap(), "I do not know you.");
-    // A name without its word is not answered.
+    // A name without its password is not answered.
     for first in ["ada", "ada a-word-0005", ""] {
         let mut stranger = TcpStream::connect(stream.peer_addr().unwrap()).unwrap();
         writeln!(stranger, "{first}\nWho am I?").unwrap();
@@ -426,7 +426,7 @@ fn usage_tells_what_each_answer_took() {
         Reply::text("Done."),
         Reply::text("You are welcome."),
     ]);
-    // Each request reads 11 tokens and writes 7.
+    // Each request has 11 prompt tokens and 7 reply tokens.
     let expected = "Eggs and bread.
   36 tokens, 0.000016 dollars, [\"stock\"]
 Done.

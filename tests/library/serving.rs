@@ -1,4 +1,4 @@
-//! What a channel of a program does wrong while it is served: it ends with an error, and nobody waits for ever.
+//! Failures of a program's channel while it is served: serving ends with an error instead of waiting forever.
 
 use std::panic;
 use std::sync::mpsc;
@@ -39,7 +39,7 @@ pub const TESTS: &[Test] = &[
     ),
 ];
 
-/// What a model does that no program survives.
+/// A model failure that crashes every program.
 struct Fatal;
 
 impl Provider for Fatal {
@@ -53,7 +53,7 @@ impl Provider for Fatal {
     }
 }
 
-/// Serves one message, and prints what is told of it.
+/// Serves one message, and prints its events.
 pub fn main() -> Result<()> {
     let agent = Agent::builder().provider(Fatal).store(FileStore::at("."));
     let asks = |inbox: &Inbox| {
@@ -70,10 +70,10 @@ pub fn main() -> Result<()> {
     bantam::serve(agent.build()?, ".", channels, &Cancel::new(None))
 }
 
-/// Much longer than serving waits for what is shown.
+/// Much longer than serving waits for output.
 const HANG: Duration = Duration::from_secs(300);
 
-/// Serves in a thread of its own, and fails the test if that does not end.
+/// Serves in a separate thread, and fails the test if that does not end.
 fn serve(home: &Home, channels: Vec<Box<dyn Channel>>, cancel: &Cancel) -> Result<()> {
     let agent = Agent::builder()
         .provider(Demo)
@@ -97,7 +97,7 @@ fn answer(event: &Outbound) -> Option<&str> {
     }
 }
 
-/// A channel that sends nothing until serving is stopped.
+/// Returns a channel without messages that ends when serving is stopped.
 fn idle(cancel: &Cancel) -> Box<dyn Channel> {
     let cancel = cancel.clone();
     bantam::channel(
@@ -126,13 +126,13 @@ fn a_panic_in_show_ends_it_with_an_error() {
         e.message,
         "showing an event of chat ada of tests: the channel panicked: no screen"
     );
-    // The others have theirs, and the answer that was not shown is in its conversation.
+    // The others were shown, and the answer that was not shown is in its conversation.
     assert_eq!(seen.iter().collect::<Vec<_>>(), ["ben"]);
     let kept = reader(&home).session("tests_ada").unwrap();
     assert_eq!(kept.messages.len(), 2);
 }
 
-/// An agent that shows the conversations of a home.
+/// Returns an agent that reads the conversations of a home.
 fn reader(home: &Home) -> Agent {
     let agent = Agent::builder().provider(Demo);
     agent.store(FileStore::at(home.path(""))).build().unwrap()
@@ -150,7 +150,7 @@ fn a_panic_in_read_ends_it_with_an_error() {
         e.message,
         "reading messages: the channel panicked: no keyboard"
     );
-    // What it had sent is answered, if not now, then by whoever serves after it was kept.
+    // Its message is answered now, or by the next server after it was stored.
     let (agent, started) = (reader(&home), Instant::now());
     while agent.session("tests_ada").unwrap().messages.is_empty() {
         assert!(started.elapsed() < HANG);
@@ -181,7 +181,7 @@ fn the_end_stops_what_reads() {
     let stop = cancel.clone();
     let asks = move |inbox: &Inbox| {
         stop.stop();
-        // What is on its way is kept; from then on nothing is taken.
+        // Messages on their way are stored; later ones are refused.
         for n in 0.. {
             let message = Inbound::line("tests", &n.to_string(), "time").unwrap();
             if inbox.add(message).is_err() {
@@ -198,7 +198,7 @@ fn the_end_stops_what_reads() {
     );
     served.unwrap();
     told.recv_timeout(HANG).expect("the reader is never told");
-    // One that nobody stopped is stopped by the end of serving, for what reads on a thread of its own.
+    // The end of serving stops an unstopped channel, for readers in separate threads.
     let ended = Cancel::new(None);
     serve(
         &home,
@@ -218,6 +218,6 @@ fn what_stopped_the_program_three_times_is_set_aside() {
     }
     let said = "This message crashed me three times, so I have set it aside.\n";
     assert_eq!(place.run("serving", &model), said);
-    // It is over, and known.
+    // The turn has ended, and its id is known.
     assert_eq!(place.run("serving", &model), "");
 }

@@ -1,8 +1,8 @@
-//! bantam against an OpenAI-compatible server that we did not write: the npm package `@copilotkit/aimock`.
+//! Tests bantam with an independent OpenAI-compatible server, the npm package `@copilotkit/aimock`.
 //!
-//! `tests/run` installs it under the target folder. Its fixtures are matched first come, first served against the last
-//! user message, so a follow-up needs `hasToolResult`; `truncateAfterChunks` cuts streams only, and needs `latency`
-//! for the pieces before the cut to be on the wire. `--strict` turns a request without a fixture into a 503.
+//! `tests/run` installs it in the target directory. The first fixture that matches the last user message is used, so a
+//! follow-up needs `hasToolResult`; `truncateAfterChunks` cuts streams only, and needs `latency` so that the pieces before the
+//! cut are sent. `--strict` turns a request without a fixture into a 503.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use crate::harness::{CANARY, Home, config_for, merged};
 use crate::model::{Model, Reply};
 
-/// The version the facts above were seen with.
+/// Version with the behaviour described above.
 const VERSION: &str = "1.43.0";
 
-/// The key of a server that checks keys. It is not the canary, so it refuses bantam's.
+/// Key of a server that checks keys. It differs from the canary, so the server refuses bantam's key.
 const OTHER_KEY: &str = "sk-test-the-server-wants-this-one";
 
-/// Where `tests/run` puts it: beside `tmp` in the target folder.
+/// Returns the path where `tests/run` installs it, next to `tmp` in the target directory.
 fn installed() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let package = target.join("aimock/node_modules/@copilotkit/aimock");
@@ -40,14 +40,14 @@ fn installed() -> PathBuf {
     package
 }
 
-/// It ends when its standard input does.
+/// Makes it end at the end of its standard input.
 const ENDING: &str =
     "--import=data:text/javascript,process.stdin.resume().on('end',()=>process.exit())";
 
-/// A running aimock. Dropped, it is ended by its pid; it also ends itself when this process dies.
+/// A running aimock. Dropping it kills it by its pid; it also ends when this process dies.
 struct Aimock {
     child: Child,
-    /// Its end is the sign for it to end.
+    /// Closing this makes it end.
     _life: ChildStdin,
     address: String,
     fixtures: PathBuf,
@@ -58,7 +58,7 @@ impl Aimock {
         Self::start(fixtures, &[])
     }
 
-    /// Accepts [`OTHER_KEY`] and nothing else.
+    /// Accepts only [`OTHER_KEY`].
     fn checking_keys(fixtures: &Value) -> Self {
         Self::start(fixtures, &[("AIMOCK_API_KEYS", OTHER_KEY)])
     }
@@ -82,7 +82,7 @@ impl Aimock {
         Self::run(node, file)
     }
 
-    /// Answers searches for hens as Tavily does. The command line has no way to say what with.
+    /// Answers searches for hens like Tavily. The command line cannot set the results.
     fn searching(results: &Value) -> Self {
         let index = installed().join("dist/index.js");
         let file = Self::file(&format!(
@@ -133,17 +133,17 @@ impl Aimock {
         aimock
     }
 
-    /// A configuration that names this server `test`.
+    /// Returns a configuration that names this server `test`.
     fn config(&self) -> Value {
         config_for(&format!("http://{}/v1", self.address))
     }
 
-    /// A home that uses it, with `extra` in its configuration.
+    /// Returns a home that uses it, with `extra` in its configuration.
     fn home(&self, extra: &Value) -> Home {
         Home::with(&merged(self.config(), extra))
     }
 
-    /// The answer to a GET, head and body. HTTP/1.0, so that it ends where the connection does.
+    /// Returns the answer to a GET, head and body. Uses HTTP/1.0, so that it ends with the connection.
     fn get(&self, path: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -156,7 +156,7 @@ impl Aimock {
         Ok(answer)
     }
 
-    /// What it was asked, and what it answered, by its own account.
+    /// Returns its own record of requests and answers.
     fn journal(&self) -> Vec<Value> {
         let answer = self.get("/__aimock/journal").unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -167,7 +167,7 @@ impl Aimock {
             .collect()
     }
 
-    /// The status of every answer, in order.
+    /// Returns the status of every answer, in order.
     fn statuses(&self) -> Vec<u64> {
         self.journal()
             .iter()
@@ -356,7 +356,7 @@ fn a_refused_key_leaves_no_trace_of_the_turn() {
         1
     );
 
-    // With a key that is accepted, the conversation starts as if the first try had never been.
+    // With an accepted key, the conversation starts without the failed try.
     home.config(&aimock.config().to_string().replace(CANARY, OTHER_KEY));
     home.agent(["-m", "Hello, is anyone there?"])
         .exits(0)
@@ -370,7 +370,7 @@ fn a_refused_key_leaves_no_trace_of_the_turn() {
     );
 }
 
-/// What makes a configuration speak Anthropic's dialect to the same server.
+/// Returns a configuration that uses Anthropic's API of the same server.
 fn claude() -> Value {
     json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })
 }

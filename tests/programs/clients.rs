@@ -1,7 +1,7 @@
-//! Clients that nobody here wrote, at the HTTP endpoint: whole answers and streams, a tool of the client, an image, a stream that
-//! the client leaves, a wrong token, and fifty questions at once.
+//! Tests the HTTP endpoint with independent clients: whole answers and streams, a tool of the client, an image, an abandoned
+//! stream, a wrong token, and fifty questions at the same time.
 //!
-//! `tests/run` installs them under the target folder. What each does is in a script in `tests/programs/clients`.
+//! `tests/run` installs them in the target directory. Each runs a script in `tests/programs/clients`.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::door::{TOKEN, address, settings};
 use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply, Request};
 
-/// The smallest picture.
+/// The smallest PNG.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// Says what it heard, and what before; calls the client's tool if it is asked for the weather.
+/// Answers with the current and the earlier questions; calls the client's tool if asked for the weather.
 fn answer(request: &Request) -> Reply {
     let last_word = |text: String| text.split_whitespace().next_back().map(str::to_owned);
     let mut words: Vec<String> = request
@@ -51,7 +51,7 @@ fn open(home: &Home) -> (Running<'_>, String) {
     (gateway, format!("http://{address}/v1"))
 }
 
-/// Where `tests/run` puts the clients: beside `tmp` in the target folder.
+/// Returns the path where `tests/run` installs the clients, next to `tmp` in the target directory.
 fn installed(below: &str) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let path = target.join("clients").join(below);
@@ -82,7 +82,7 @@ fn passes(mut command: Command) {
     );
 }
 
-/// A client in a process of its own, at a gateway with the model above.
+/// Runs a client in a separate process, with a gateway and the model above.
 #[track_caller]
 fn client(program: &str, name: &str, prepare: impl FnOnce(&Home, &str, &mut Command)) {
     let model = Model::answering(|request, _| answer(request)).forgetful();
@@ -94,7 +94,7 @@ fn client(program: &str, name: &str, prepare: impl FnOnce(&Home, &str, &mut Comm
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     prepare(&home, &base, &mut command);
     passes(command);
-    // The stream that it left.
+    // The abandoned stream.
     gateway.wait_for_stderr("a turn ended (cancelled)");
 }
 
@@ -138,7 +138,7 @@ fn llm() {
     });
 }
 
-/// The lines of docs/http.md that are shown as code from this one on, without their indentation.
+/// Returns the indented code lines of docs/http.md from this one on, without their indentation.
 fn recipe(first: &str) -> String {
     let text = include_str!("../../docs/http.md");
     let lines = text
@@ -177,7 +177,7 @@ fn the_recipes_of_the_documentation() {
     assert!(page.ends_with("docs/examples"));
 }
 
-/// `chromium` on Debian, Chrome on the machines of GitHub.
+/// `chromium` on Debian, Chrome on GitHub's machines.
 fn browser() -> &'static str {
     let names = ["chromium", "google-chrome", "chromium-browser"];
     let is_there = |name: &&str| Command::new(name).arg("--version").output().is_ok();

@@ -1,4 +1,4 @@
-//! The recipe that writes the message of a commit, with a real git.
+//! Tests the recipe for commit messages with a real git.
 
 use std::fs;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn a_commit_message() {
     for args in [&["init", "-q"][..], &["add", "plants.txt"]] {
         assert!(git(args).0, "{args:?}");
     }
-    // No answer, no message, no commit.
+    // Without an answer, there is neither a message nor a commit.
     let run = board.cooks_in(&repository, "A commit message");
     assert_ne!(run.code, Some(0));
     run.prints("").fails_with_a_hint();

@@ -1,4 +1,4 @@
-//! `.github/install.sh`, run against a folder with the files of a release, and the package that `.github/deb` makes of them.
+//! Tests `.github/install.sh` with a directory of release files, and the package that `.github/deb` makes of them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ const TARGETS: [(&str, &str); 4] = [
     ("armv6l", "arm-unknown-linux-musleabihf"),
 ];
 
-/// A release in `release/` whose program for `target` is this shell script.
+/// Makes a release in `release/` whose program for `target` is this shell script.
 fn release(home: &Home, target: &str, program: &str) {
     let name = format!("bantam-9.9.9-{target}");
     let file = home.write(&format!("release/{name}/bantam"), program);
@@ -29,7 +29,7 @@ fn release(home: &Home, target: &str, program: &str) {
     assert!(packed.unwrap().success());
 }
 
-/// Runs the script on a machine of this name. `bin/uname` answers for it.
+/// Runs the script on a machine with this name, as reported by `bin/uname`.
 fn install(home: &Home, machine: &str) -> Output {
     let uname = home.write("bin/uname", format!("#!/bin/sh\necho {machine}\n"));
     fs::set_permissions(uname, Permissions::from_mode(0o755)).unwrap();
@@ -49,7 +49,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether /bin/sh here is a program of 64 bits, which decides like the machine's name.
+/// Whether /bin/sh is a 64-bit program, which decides in addition to the machine's name.
 fn has_64_bits() -> bool {
     fs::read("/bin/sh").unwrap()[4] == 2
 }

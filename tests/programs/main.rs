@@ -1,14 +1,14 @@
-//! What needs programs that a machine with Rust may lack: servers and shells that nobody here wrote. `tests/run` installs them
-//! and runs this; `cargo test` alone does not.
+//! Tests with programs that a machine with Rust may lack: independent servers and shells. `tests/run` installs them and runs
+//! these tests; `cargo test` alone does not.
 
 #![allow(clippy::unwrap_used)]
 
-// The other tests use the rest of it.
+// Other tests use the rest of it.
 #[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;
 
-// Every test names them without their folder.
+// Tests name them without their directory.
 use support::{board, door, harness, model, pdf, program, remote, tunnel};
 
 mod aimock;

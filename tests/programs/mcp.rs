@@ -1,4 +1,4 @@
-//! MCP servers: real ones, and one that misbehaves in every way that could be thought of.
+//! MCP servers: real ones, and one that misbehaves in every known way.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::remote::remote;
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
 
-/// A model that calls this tool with `text`, and then repeats what came of it.
+/// Returns a model that calls this tool with `text`, and then repeats the result.
 fn calling(tool: &'static str) -> Model {
     Model::answering(move |request, _| match request.texts("tool").pop() {
         None => Reply::call(tool, &json!({ "text": "grüße 你好" })),
@@ -22,7 +22,7 @@ fn calling(tool: &'static str) -> Model {
     })
 }
 
-/// A home with the server `fake` in this mode.
+/// Returns a home with the server `fake` in this mode.
 fn home(model: &Model, mode: &str) -> Home {
     let entry = json!({ "command": "python3", "args": ["server.py", mode], "network": false });
     let home = Home::with(&merged(
@@ -33,7 +33,7 @@ fn home(model: &Model, mode: &str) -> Home {
     home
 }
 
-/// What a call of `fake__say` tells the model, and the most memory that bantam has had until then, in KB.
+/// Returns the result of `fake__say` for the model, and bantam's peak memory until then, in KB.
 #[track_caller]
 fn said(mode: &str) -> (String, u64) {
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
@@ -57,7 +57,7 @@ fn offered(request: &Request) -> Vec<String> {
         .collect()
 }
 
-/// The most memory that a running process has had so far, in KB.
+/// Returns the peak memory of a running process so far, in KB.
 fn so_far(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -83,7 +83,7 @@ fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
             .to_string()
             .contains("(described by the MCP server fake) Says something.")
     );
-    // From now on its list of tools is known.
+    // Afterwards, its list of tools is known.
     home.write(
         "state/mcp/fake/server.py",
         "raise SystemExit('nobody called me')",
@@ -97,7 +97,7 @@ fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
     assert_eq!(offered(&plain.request(0)), ["fake__say"]);
 }
 
-/// Two servers that we did not write, installed by `tests/run`.
+/// Two independent servers, installed by `tests/run`.
 #[test]
 fn real_servers_answer() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
@@ -203,7 +203,7 @@ fn whatever_a_server_says_the_turn_goes_on() {
     }
 }
 
-/// KB. The largest message has 12 MB, and its values take many times that.
+/// In KB. The largest message has 12 MB, and its values take many times that.
 const MAX_PEAK: u64 = 64 << 10;
 
 #[test]
@@ -508,7 +508,7 @@ fn what_a_server_started_ends_with_the_program() {
     }
 }
 
-/// A model that makes these calls one after another, each in a reply of its own.
+/// Returns a model that makes these calls in separate replies.
 fn making(calls: &[(&'static str, Value)]) -> Model {
     let replies = calls
         .iter()
@@ -549,7 +549,7 @@ fn calls_that_only_read_run_side_by_side() {
     let home = home(&model, "meeting");
     home.agent(["-m", "call them"]).exits(0);
     let said = model.request(2).texts("tool");
-    // Each answer says how many calls the server had when it gave it.
+    // Each answer contains the server's number of calls so far.
     assert_eq!(said.len(), 4);
     assert!(
         said[..2].iter().all(|text| text.contains("2 together")),
@@ -599,7 +599,7 @@ fn tools_that_need_a_task_are_not_offered_and_a_default_is_never_missing() {
     assert!(said.contains("{\"note\": \"kept\"}"), "{said}");
 }
 
-/// The first run asks the server for its tools, before the turn begins.
+/// The first run asks the server for its tools before the turn begins.
 #[test]
 fn a_run_that_has_started_a_server_is_interrupted_like_any_other() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -608,7 +608,7 @@ fn a_run_that_has_started_a_server_is_interrupted_like_any_other() {
         let running = home.bantam().args(["agent", "-s", "s", "-m", "hi"]).spawn();
         model.wait_for_holds(1);
         let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
-        // The one that waits for signals takes them.
+        // The thread that waits for signals has them unblocked.
         let takes_signals = |status: &String| {
             let blocked = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
             let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
@@ -627,7 +627,7 @@ fn a_run_that_has_started_a_server_is_interrupted_like_any_other() {
     }
 }
 
-/// What a server says of an error, and its last words, stand in a fence.
+/// A server's errors and last output are fenced.
 #[test]
 fn errors_of_a_server_are_data() {
     for (mode, said) in [

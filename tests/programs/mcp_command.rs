@@ -1,4 +1,4 @@
-//! `bantam mcp`: servers are added when they start, and removed, switched off and on; what of their tools is offered.
+//! `bantam mcp`: adding servers that start, removing, disabling and enabling them, and the offered tools.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -102,7 +102,7 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
     assert!(!home.path("state/mcp/fake.json").exists());
 }
 
-/// 500 tools put 8.7 MB into every request.
+/// 500 tools add 8.7 MB to every request.
 #[test]
 fn what_all_servers_add_to_a_request_has_a_bound() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
@@ -132,7 +132,7 @@ fn what_all_servers_add_to_a_request_has_a_bound() {
         .filter(|tool| tool["function"]["name"].as_str().unwrap().contains("__"));
     let bytes: usize = of_servers.map(|tool| tool.to_string().len()).sum();
     assert!((32 << 10..64 << 10).contains(&bytes), "{bytes}");
-    // Those that are chosen are offered alone.
+    // Only the chosen tools are offered.
     home.config(
         &config(&json!({ "mcpServers": { "big": { "tools": ["tool7", "none"] } } })).to_string(),
     );
@@ -143,7 +143,7 @@ fn what_all_servers_add_to_a_request_has_a_bound() {
     assert_eq!(names, ["big__tool7", "small__say"]);
 }
 
-/// What a hint says can be done: followed to the letter, it leads to a server that is added.
+/// Following the hints literally leads to an added server.
 #[test]
 fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
     let home = Home::empty();
@@ -162,7 +162,7 @@ fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
             .says("lies in")
             .says("hint: move it elsewhere; state/mcp/dice in bantam's home is");
     }
-    // Its folder holds bantam's own files, so it cannot be shown either.
+    // Its directory contains bantam's own files, so it cannot be shown.
     let beside = home.path("").join("dice-mcp");
     fs::copy(&dice, &beside).unwrap();
     add(&home.path(""), &["--", "./dice-mcp"])

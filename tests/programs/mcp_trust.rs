@@ -1,4 +1,4 @@
-//! What an MCP server is trusted with: nothing that tools can change decides what runs with its keys and its network.
+//! Tools must be unable to change what runs with an MCP server's keys and network.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use crate::model::{Model, Reply};
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
 
-/// A model that calls this tool, and then repeats what came of it.
+/// Returns a model that calls this tool, and then repeats the result.
 fn calling(tool: &'static str) -> Model {
     Model::answering(move |request, _| match request.texts("tool").pop() {
         None => Reply::call(tool, &json!({ "text": "hello" })),
@@ -25,7 +25,7 @@ fn home(model: &Model, entry: &Value) -> Home {
     ))
 }
 
-/// `python3 -m` and `npx` look into the working directory first.
+/// `python3 -m` and `npx` search the working directory first.
 #[test]
 fn a_server_starts_in_a_directory_of_its_own_and_runs_nothing_of_the_workspace() {
     let model = calling("fake__say");
@@ -110,7 +110,7 @@ fn what_tools_can_change_is_not_run_by_a_server() {
             .says("which tools can change")
             .says("state/mcp/fake");
     }
-    // A directory of the workspace is what a server works with, not what it runs.
+    // A server works with a directory of the workspace, but does not run it.
     let entry = json!({
         "command": "python3", "args": [apart, "good", workspace], "read": [apart], "network": false
     });
@@ -124,8 +124,7 @@ fn what_tools_can_change_is_not_run_by_a_server() {
     home.bantam().args(["mcp", "test", "fake"]).run().exits(0);
 }
 
-/// Programs find code in more ways than can be listed, so what is written in the workspace is not there for a server that has
-/// something to lose.
+/// Programs find code in more ways than can be listed, so servers with keys or network cannot see the workspace.
 #[test]
 fn nothing_of_the_workspace_runs_with_the_keys_of_a_server() {
     let model = Model::scripted([]);
@@ -180,7 +179,7 @@ fn nothing_of_the_workspace_runs_with_the_keys_of_a_server() {
         }
     }
     run(&package, &json!({})).exits(1).says("--write DIR");
-    // Whoever names the workspace trusts what is written there.
+    // Naming the workspace means trusting its content.
     run(&package, &json!({ "write": [workspace] })).exits(1);
     assert_eq!(fs::read_to_string(&owned).unwrap(), "of-the-server");
 }

@@ -1,4 +1,4 @@
-//! What `pdftotext` reads in a PDF.
+//! Reading PDFs with `pdftotext`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -61,7 +61,7 @@ fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
     }
 }
 
-/// What `read_file` with these arguments tells the model of a file of the workspace.
+/// Returns the result of `read_file` with these arguments for a file of the workspace.
 #[track_caller]
 fn read(home: &Home, model: &Model, args: &Value) -> String {
     let asked = model.asked();
@@ -73,7 +73,7 @@ fn read(home: &Home, model: &Model, args: &Value) -> String {
     model.request(asked + 1).texts("tool").pop().unwrap()
 }
 
-/// A model that calls `read_file`, or another tool, as it is told.
+/// Returns a model that calls `read_file`, or another tool, as requested.
 fn reader() -> Model {
     Model::answering(|request, _| {
         let asked = request.last("user");
@@ -94,7 +94,7 @@ fn reader() -> Model {
     })
 }
 
-/// A page of some kilobytes that says which it is.
+/// Returns a page of some kilobytes with its number.
 fn page(number: usize) -> String {
     let mut lines = String::new();
     for line in 0..40 {
@@ -154,7 +154,7 @@ fn a_long_pdf_is_read_page_by_page_and_nothing_of_it_is_lost() {
     assert!(text.contains("no page 121"), "{text}");
 }
 
-/// A site that answers everything with this file. It ends with the test process.
+/// Starts a site that answers always with this file, and ends with the test process.
 fn site(file: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -165,7 +165,7 @@ fn site(file: Vec<u8>) -> String {
                 "HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\nContent-Length: {len}\r\n\r\n"
             );
             let mut request = [0; 4096];
-            // The client may hang up when it has enough.
+            // The client may hang up early.
             drop(
                 stream
                     .read(&mut request)
@@ -231,7 +231,7 @@ fn an_attached_pdf_says_how_its_rest_is_read() {
     assert!(text.contains("[page 120]\npage120 line0 "), "{text}");
 }
 
-/// A PDF of one page with this content, and these objects from the fourth on.
+/// Returns a PDF of one page with this content, and further objects from the fourth on.
 fn one_page(content: &[u8], filter: &str, more: &[&str], page: &str) -> Vec<u8> {
     let stream = [
         format!("<</Length {}{filter}>>\nstream\n", content.len()).into_bytes(),
@@ -283,7 +283,7 @@ fn a_scan_an_encrypted_and_a_broken_pdf_are_called_that() {
     }
 }
 
-/// Zeros, or other bytes, packed as often as this.
+/// Compresses zeros, or other bytes, this many times.
 fn packed(bytes: &[u8], times: usize) -> Vec<u8> {
     (0..times).fold(bytes.to_vec(), |bytes, _| {
         miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 9)
@@ -294,7 +294,7 @@ fn packed(bytes: &[u8], times: usize) -> Vec<u8> {
 fn a_hostile_pdf_costs_little_and_reaches_nothing() {
     let model = reader();
     let home = Home::with(&model.config());
-    // A gigabyte of text, packed three times into some kilobytes.
+    // A gigabyte of text, compressed three times to some kilobytes.
     let flates = "/Filter[/FlateDecode/FlateDecode/FlateDecode]";
     let text = b"BT /F1 1 Tf (aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa) Tj ET\n";
     let block = packed(&text.repeat(200_000), 1);
@@ -315,7 +315,7 @@ fn a_hostile_pdf_costs_little_and_reaches_nothing() {
         ];
         of_objects(&objects, "")
     };
-    // What waits for whoever opens a link or starts a program.
+    // Detects readers that open a link or start a program.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

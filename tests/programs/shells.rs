@@ -1,9 +1,9 @@
-//! Completions in the shells that they are for, and the manual page as its reader sees it.
+//! Completions in their shells, and the manual page as displayed.
 
 use crate::harness::Home;
 use crate::support::program::directory;
 
-/// What `program` prints for a script that uses what `bantam ARGS` printed.
+/// Returns the output of `program` for a script that uses the output of `bantam ARGS`.
 fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
     let made = home.bantam().args(args).run();
     made.exits(0).is_quiet();

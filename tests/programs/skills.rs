@@ -11,7 +11,7 @@ use crate::harness::{Home, until};
 const TEA: &str =
     "---\nname: tea\ndescription: Makes tea.\n---\nBoil water, then run sh scripts/steep.sh.\n";
 
-/// A server on this machine.
+/// A local server.
 struct Served {
     server: Child,
     address: String,
@@ -28,7 +28,7 @@ impl Served {
             .unwrap();
         let port = || fs::read_to_string(folder.join("port")).unwrap_or_default();
         until("the server listens", || !port().is_empty());
-        // A proxy is not asked for 127.0.0.1.
+        // Proxies are not used for 127.0.0.1.
         let address = format!("https://127.0.0.2:{}", port());
         Self { server, address }
     }
@@ -112,13 +112,13 @@ fn a_skill_is_cloned_from_a_repository() {
             .args(["skills", "install", "--yes", source])
             .run()
     };
-    // A private address is reached only where the configuration opens it.
+    // A private address is reachable only if the configuration opens it.
     install(&format!("{address}/skills.git#tea")).exits(1);
     home.config(&json!({ "tools": { "web": { "fetch": { "allow_private": true } } } }).to_string());
     install(&format!("{address}/skills.git"))
         .exits(2)
         .says("has 2 skills");
-    // What is no repository fails, and leaves nothing.
+    // An address without a repository fails, and leaves no files.
     install(&format!("{address}/skills.zip")).exits(1);
     assert!(!home.path("state/skill.new").exists());
     let run = install(&format!("{address}/skills.git#tea"));

@@ -1,9 +1,9 @@
-//! A table in the tests that was made with another program is still what that says.
+//! Checks that a table in the tests still matches the program that generated it.
 
 use std::path::Path;
 use std::process::Command;
 
-/// `tests/run` installs it below the target folder.
+/// `tests/run` installs it in the target directory.
 #[test]
 fn the_schema_of_the_bot_api_is_aiograms() {
     let below = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();

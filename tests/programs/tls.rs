@@ -1,5 +1,5 @@
-//! HTTPS, served by a real nginx with certificates made by openssl: what can be trusted works, and each thing that cannot has
-//! a sentence of its own.
+//! HTTPS, served by a real nginx with certificates made by openssl: trusted servers work, and each kind of untrusted one has a
+//! separate error.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use crate::model::{Model, Reply};
 use crate::program::program;
 use crate::tunnel::Proxy;
 
-/// Debian's package installs it here.
+/// Path in Debian's package.
 const NGINX: &str = "/usr/sbin/nginx";
 
-/// The certificates: the name of each, when it begins and ends, whom it is for, and the protocol it is served with.
+/// Certificates: name, start and end of validity, host, and protocol.
 const SITES: [(&str, &str, &str, &str, &str); 5] = [
     (
         "good",
@@ -58,7 +58,7 @@ const SITES: [(&str, &str, &str, &str, &str); 5] = [
 const AUTHORITY: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n\
                          unique_subject=no\ncopy_extensions=copy\nrand_serial=yes\n[p]\ncommonName=supplied\n";
 
-/// An nginx in front of a model, one port for each certificate. It ends with the test.
+/// An nginx in front of a model, with a port for each certificate. It ends with the test.
 struct Nginx {
     process: Child,
     dir: PathBuf,
@@ -128,7 +128,7 @@ impl Nginx {
         format!("https://127.0.0.1:{}/v1", self.port(name))
     }
 
-    /// Asks this site; whoever trusts has the authority's certificate.
+    /// Asks this site; with `trusts`, the authority's certificate is installed.
     fn asked(&self, name: &str, trusts: bool) -> Run {
         let home = once(&self.base(name), &json!({}));
         let asked = home.bantam().args(["agent", "-m", "hi"]);
@@ -152,7 +152,7 @@ fn once(base: &str, extra: &Value) -> Home {
     Home::with(&merged(merged(config_for(base), &once), extra))
 }
 
-/// Makes an authority, a certificate for each site, and one that signs itself.
+/// Makes an authority, a certificate for each site, and a self-signed one.
 fn certificates(dir: &Path) {
     let openssl = |line: &str| {
         let output = Command::new("openssl")

@@ -1,4 +1,4 @@
-//! The conversation in a real terminal: tmux shows what a person would see.
+//! The conversation in a real terminal, displayed by tmux.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::harness::Home;
 use crate::model::{Model, Reply};
 use crate::program::{directory, program};
 
-/// A shell in a terminal of its own. Dropped, everything in it is killed.
+/// A shell in a separate terminal. Dropping it kills everything in it.
 struct Pane {
     socket: String,
 }
@@ -43,7 +43,7 @@ impl Pane {
         pane
     }
 
-    /// A conversation in it.
+    /// Starts a conversation in it.
     fn talk(home: &Home, columns: u32, rows: u32) -> Self {
         let pane = Self::open(home, columns, rows);
         pane.runs("agent -q");
@@ -140,18 +140,18 @@ impl Pane {
         self.waits_until(text, |screen| screen.contains(text.trim_end()));
     }
 
-    /// What it ends with is this.
+    /// Checks the end of the display.
     #[track_caller]
     fn shows_last(&self, text: &str) {
         self.waits_until(text, |screen| screen.ends_with(text));
     }
 
-    /// The shell edits and shows what is typed, as before.
+    /// Checks that the shell edits and echoes as before.
     #[track_caller]
     fn leaves(&self) {
         self.types("stty -a | tr ' ' '\\n' | grep -xE -- '-?(icanon|echo|isig|icrnl);?' | xargs echo modes");
         self.key("Enter");
-        // bash edits with modes of its own, and restores those it found before a command.
+        // bash edits with its own modes, and restores the earlier modes before a command.
         self.waits_for("\nmodes icrnl isig icanon echo");
     }
 }
@@ -339,7 +339,7 @@ fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
     pane.types("there?");
     pane.key("C-c");
     pane.shows_last("bantam: stopped\n\n>");
-    // What is typed while an answer comes is kept for the prompt.
+    // Text typed during an answer is stored for the prompt.
     pane.types("there?");
     pane.key("Enter");
     pane.shows_last("Yes.\n\n>");
@@ -408,7 +408,7 @@ fn ctrl_z_and_a_signal_give_the_terminal_back() {
 }
 
 impl Pane {
-    /// The process id of the shell.
+    /// Returns the process id of the shell.
     fn shell(&self) -> String {
         self.tmux(&["display-message", "-p", "#{pane_pid}"], "")
             .trim()
