@@ -1,4 +1,4 @@
-//! `bantam agent`: what goes in, what comes out, and the exit code.
+//! `bantam agent`: input, output and exit codes.
 
 use std::fs;
 use std::time::Duration;
@@ -175,13 +175,13 @@ fn timeout_includes_standard_input() {
     let open = home.bantam().args(ask).silent_stdin().run();
     open.exits(6).prints("").says("did not end within 1 s");
     assert_eq!(model.asked(), 0);
-    // An input that ends in time is read, and what it took is gone.
+    // An input that ends in time is read, and the time spent on it counts.
     let run = home.bantam().args(ask).stdin("a log\n").run();
     run.exits(6);
     assert!(model.request(0).last("user").contains("a log"));
 }
 
-/// A pipe that nobody opens to write must not hang a script.
+/// A pipe without a writer must not hang a script.
 #[test]
 fn timeout_includes_pipes_that_are_attached() {
     let model = Model::scripted([]);

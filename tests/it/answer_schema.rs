@@ -1,4 +1,4 @@
-//! `--schema FILE`: standard output is JSON of that form, or nothing.
+//! `--schema FILE`: standard output is valid JSON, or empty.
 
 use serde_json::{Value, json};
 

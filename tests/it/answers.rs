@@ -1,4 +1,4 @@
-//! One question, one answer: what becomes of questions that are stopped, fail or are refused, and of what a model must know.
+//! One question, one answer: questions that are stopped, fail or are refused, and the model's view of them.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply, Request};
 use crate::stored::journal;
 
-/// The roles and texts of the conversation, without the system prompt and the times.
+/// Returns the roles and texts of the conversation, without the system prompt and the times.
 fn talk(request: &Request) -> Vec<(String, String)> {
     let text = |content: &Value| match content {
         Value::Array(parts) => parts
@@ -52,7 +52,7 @@ fn is_said(request: &Request, expected: &[(&str, &str)]) {
     assert_eq!(talk(request), expected);
 }
 
-/// A home whose model is asked only once.
+/// Returns a home that asks its model only once.
 fn hasty(model: &Model) -> Home {
     Home::with(&merged(
         model.config(),
@@ -215,7 +215,7 @@ fn a_message_stays_when_the_model_is_not_there() {
     assert_eq!(talk(&model.request(1)).len(), 3);
 }
 
-/// The smallest picture there is.
+/// The smallest image.
 const PICTURE: &[u8] =
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
 
@@ -298,7 +298,7 @@ fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
         14,
         "{time}"
     );
-    // What was said stays as it was, wherever the user goes.
+    // The conversation is unchanged, wherever the user goes.
     home.bantam()
         .env("TZ", "UTC")
         .args(["agent", "-m", "and now?"])
@@ -347,7 +347,7 @@ fn without_a_session_none_is_reported() {
     assert_eq!(run.does_not_say("session").json()["session"], Value::Null);
 }
 
-/// A home with two models, and a conversation that uses the second.
+/// Returns a home with two models, and a conversation that uses the second.
 fn with_a_chosen_model(model: &Model) -> Home {
     let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": "sk-fake-for-tests" });
     let config = merged(model.config(), &json!({ "model_list": null }));
@@ -481,7 +481,7 @@ fn a_file_that_is_not_in_the_agents_folder_is_not_replaced() {
     );
 }
 
-/// The text that was shown as it came, and the answer.
+/// Returns the streamed text, and the answer.
 fn streamed(home: &Home, args: &[&str], code: i32) -> (String, String) {
     let run = home.bantam().args(["agent", "--events"]).args(args).run();
     let events: Vec<Value> = run
@@ -500,7 +500,7 @@ fn streamed(home: &Home, args: &[&str], code: i32) -> (String, String) {
 
 #[test]
 fn what_stands_for_an_answer_is_shown_where_text_is_shown_as_it_comes() {
-    // A refusal that comes in pieces of its own.
+    // A refusal in separate pieces.
     let chunk = |delta: &Value, reason: &Value| {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
         format!("data: {}\n\n", json!({ "choices": [choice] }))
@@ -521,7 +521,7 @@ fn what_stands_for_an_answer_is_shown_where_text_is_shown_as_it_comes() {
         ("I will not.", "I will not.")
     );
 
-    // What was done, in place of an answer.
+    // Results of the tools, instead of an answer.
     let look = || Reply::call("list_dir", &json!({ "path": "." }));
     let model = Model::scripted([look(), look()]);
     let home = Home::with(&model.config());

@@ -1,11 +1,11 @@
-//! Anthropic's Messages API, spoken by a scripted server.
+//! Anthropic's Messages API, with a scripted server.
 
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply};
 
-/// A configuration that names this model `test` and speaks Anthropic's dialect to it.
+/// Returns a configuration that names this model `test` and uses Anthropic's API.
 fn config(model: &Model) -> Value {
     merged(
         model.config(),
@@ -20,7 +20,7 @@ fn once(model: &Model) -> Home {
     ))
 }
 
-/// One event as the server sends it, under its name.
+/// Returns an event as the server sends it, under its name.
 fn event(data: &Value) -> String {
     format!(
         "event: {}\ndata: {data}\n\n",
@@ -136,7 +136,7 @@ fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
     home.agent(["-m", "my name is Zora"])
         .exits(0)
         .prints("Hello.\n");
-    // The next run is not refused again.
+    // The next run is not refused.
     home.agent(["-m", "who am I?"]).exits(0).prints("Zora.\n");
     for n in [1, 2] {
         let body = model.request(n).body;

@@ -1,4 +1,4 @@
-//! `tools.confirm` in Telegram: the owner is asked by buttons, and only their press of them answers.
+//! `tools.confirm` in Telegram: the owner is asked with buttons, and can answer only with them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ const OTHER: i64 = 43;
 const STRANGER: i64 = 666;
 const GROUP: i64 = -1_000_000_000_555;
 
-/// A model that writes the files that each question names after `write`, in one reply, and then says how that went.
+/// Returns a model that writes the files named after `write` in a question, in one reply, and then reports the results.
 fn writing() -> Model {
     Model::answering(|request, _| {
         let messages = request.messages();
-        // Other messages may have come since.
+        // Other messages may have arrived since.
         let asks = |text: &str| text.contains("write ");
         let last = messages.iter().rposition(|message| {
             message["role"] == "user" && message["content"].as_str().is_some_and(asks)
@@ -53,7 +53,7 @@ fn home(model: &Model, api: &BotApi) -> Home {
     ))
 }
 
-/// Waits until so many messages with buttons have been sent to the owner, and gives the last.
+/// Waits until this many messages with buttons were sent to the owner, and returns the last one.
 #[track_caller]
 fn asked(api: &BotApi, count: usize) -> Sent {
     let asks = |sent: &Sent| sent.chat == OWNER && sent.source.contains("May I call");
@@ -75,7 +75,7 @@ fn dies(gateway: Running) {
     drop(gateway.finish());
 }
 
-/// Silence looks like a bot that is down.
+/// A silent bot looks broken.
 #[test]
 fn a_message_behind_a_question_is_told_what_is_waited_for() {
     let (model, api) = (writing(), BotApi::start());
@@ -93,7 +93,7 @@ fn a_message_behind_a_question_is_told_what_is_waited_for() {
     ends(gateway);
     let told = |text: &String| text.contains("I am waiting");
     assert_eq!(api.texts(OWNER).iter().filter(|text| told(text)).count(), 1);
-    // The running turn took both in.
+    // The running turn added both.
     let last = model.requests().pop().unwrap().texts("user").concat();
     assert!(
         last.contains("are you there?") && last.contains("hello?"),
@@ -159,7 +159,7 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
     api.text(OWNER, "write free.txt");
     until("it is written unasked", || is_there("free.txt"));
     wait_for(&api, OWNER, "Results:");
-    // It holds for the conversation.
+    // The permission applies to the conversation.
     api.text(OWNER, "/new");
     wait_for(&api, OWNER, "This is a new conversation.");
     api.text(OWNER, "write again.txt");
@@ -173,7 +173,7 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
     botschema::check(&api);
 }
 
-/// A long file leaves room for the question, so that it can be answered with yes.
+/// A long file must not displace the question, so that it can be answered.
 #[test]
 fn the_owner_sees_what_a_call_replaces() {
     let (model, api) = (writing(), BotApi::start());
@@ -211,19 +211,19 @@ fn nobody_else_and_nothing_else_answers() {
     api.press_data(OWNER, OWNER, first.id, "y:ask-1");
     api.press_data(OWNER, OWNER, first.id, "y");
     api.press_data(OWNER, OWNER, first.id, &yes.replacen('y', "x", 1));
-    // Words are messages, which wait for the answer.
+    // Text is a message, which waits for the answer.
     api.text(OWNER, "yes");
     api.text(OWNER, "y");
     api.text(OWNER, &yes);
     api.wait_for_confirmation();
-    // All but the stranger's are acknowledged.
+    // All are acknowledged, except the stranger's.
     api.wait_for_asked("answerCallbackQuery", 6);
     assert!(!home.path("workspace/first.txt").exists());
     assert!(!asked(&api, 1).buttons.is_empty());
     api.press(OWNER, OWNER, first.id, "No");
     wait_for(&api, OWNER, "❌ Not allowed.");
     wait_for(&api, OWNER, "said no");
-    // A button of an earlier question is no answer to a later one.
+    // A button of an earlier question does not answer a later one.
     api.text(OWNER, "write second.txt");
     let second = asked(&api, 2);
     api.press_data(OWNER, OWNER, first.id, &yes);
@@ -247,7 +247,7 @@ fn a_question_outlives_the_program() {
     let mut gateway = start(&home);
     api.text(OWNER, "write a.txt b.txt c.txt");
     let first = asked(&api, 1);
-    // More often than a message may stop the program, and once before the answer comes while nobody runs.
+    // More often than the limit of crashes per message, and once while the gateway is down before the answer.
     for n in 1..5 {
         until("the turn waits", || {
             if !open_items(&home.path(""), "out").is_empty() {
@@ -268,7 +268,7 @@ fn a_question_outlives_the_program() {
         home.path("workspace/a.txt").exists()
     });
     let second = asked(&api, 2);
-    // A kill between the sending and its record would send it twice.
+    // A kill before the delivery is recorded would send it twice.
     until("it is sent", || {
         open_items(&home.path(""), "out").is_empty()
     });
@@ -309,7 +309,7 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
     let gateway = start(&home);
     api.text(OWNER, "write b.txt");
     asked(&api, 2);
-    // A stop that comes earlier is the next test's.
+    // An earlier stop is tested next.
     until("the question's message is recorded", || {
         open_items(&home.path(""), "out").is_empty()
     });
@@ -351,7 +351,7 @@ fn while_questions_wait_other_chats_are_answered_and_the_turn_does_not_time_out(
     let begun = Instant::now();
     api.text(OWNER, "write a.txt");
     let first = asked(&api, 1);
-    // One who may write to the bot is no owner: the owner is asked.
+    // Another allowed user is not the owner, so the owner is asked.
     api.text(OTHER, "write b.txt");
     let second = asked(&api, 2);
     assert!(second.text.contains("in the chat 43"), "{second:?}");
@@ -399,7 +399,7 @@ fn a_job_has_nobody_to_ask() {
     assert!(api.sent(OWNER).iter().all(|sent| sent.buttons.is_empty()));
 }
 
-/// A model that runs the command which each question names after `run`, and then says how that went.
+/// Returns a model that runs the command named after `run` in a question, and then reports the result.
 fn running() -> Model {
     Model::answering(|request, _| {
         let last = request.messages().pop().unwrap();
@@ -417,7 +417,7 @@ fn running() -> Model {
     })
 }
 
-/// The messages that the owner was sent since so many, once the last of them has buttons.
+/// Returns the messages sent to the owner after a number of earlier ones, once the last of them has buttons.
 #[track_caller]
 fn question_since(api: &BotApi, before: usize) -> Vec<Sent> {
     let new = || api.sent(OWNER).split_off(before);
@@ -515,7 +515,7 @@ fn an_answer_to_another_text_is_none_to_this_call() {
         open_items(&home.path(""), "out").is_empty()
     });
     dies(gateway);
-    // The same call as it would be after a reply that was lost: it asks for something else.
+    // The same call, as repeated after a lost reply, asks for something else.
     let path = home.path("state/queue.jsonl");
     let other = |line: &str| match line.split_once("\",") {
         Some((_, rest)) if line.contains("May I call") => sealed(&rest.replace("a.txt", "b.txt")),

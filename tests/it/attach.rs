@@ -1,4 +1,4 @@
-//! `-a`: files that go with a question.
+//! `-a`: files attached to a question.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -57,7 +57,7 @@ fn a_tilde_means_the_users_home() {
 fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
     let model = Model::scripted([Reply::text("A pixel."), Reply::text("White.")]);
     let home = Home::with(&model.config());
-    // Its bytes say what it is, not its name.
+    // Its type is detected by its bytes instead of its name.
     let pixel = home.write("pixel.txt", GIF);
     home.bantam()
         .args(["agent", "-m", "what is this?", "-a"])
@@ -214,7 +214,7 @@ fn without_the_restriction_a_link_leads_only_where_tools_could_look_themselves()
 fn known_secrets_are_redacted_in_what_is_attached_and_in_what_read_paths_gives() {
     let other = Home::empty();
     let tree = other.dir("tree").display().to_string();
-    // The harness looks for the whole key in files.
+    // The harness searches for the whole key in files.
     let (start, end) = CANARY.split_at(10);
     let book = other.write("tree/book.txt", format!("{start}\n{end}\n"));
     let whole = format!("awk '{{printf \"%s\", $0}}' {}", book.display());
@@ -229,7 +229,7 @@ fn known_secrets_are_redacted_in_what_is_attached_and_in_what_read_paths_gives()
         model.config(),
         &json!({ "tools": { "read_paths": [tree] } }),
     ));
-    // A pipe is not a file, and what it carries is nowhere else.
+    // A pipe is not a file, and its content is not stored elsewhere.
     let asked = home
         .bantam()
         .after("exec 9<<END\nkey = ${KEY}\nEND")
@@ -279,7 +279,7 @@ fn a_pdf_is_a_document_to_anthropic() {
     );
 }
 
-/// Two files are told apart, and a name cannot end its line.
+/// Files are distinguishable, and a name cannot end its line.
 #[test]
 fn attached_files_have_their_names() {
     let model = Model::scripted([Reply::text("Seen.")]);
@@ -308,7 +308,7 @@ fn attached_files_have_their_names() {
     }
 }
 
-/// A host that makes words of recordings; it answers to nothing else.
+/// Returns a host that transcribes recordings, and refuses other requests.
 fn transcriber() -> Model {
     Model::answering(|request, _| {
         assert!(request.path.ends_with("/audio/transcriptions"));

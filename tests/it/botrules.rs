@@ -1,4 +1,4 @@
-//! The scripted Telegram itself: each of its rules is shown by plain HTTP, since other tests lean on them.
+//! Tests the scripted Telegram: each of its rules by plain HTTP, because other tests depend on them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
 use crate::entities::{parse, strict};
 
-/// The status and the body of what is answered, or nothing if the connection ends before.
+/// Returns the status and the body of the answer; `None` if the connection ends before.
 fn raw(api: &BotApi, path: &str, kind: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(api.base().strip_prefix("http://").unwrap()).unwrap();
     stream
@@ -55,7 +55,7 @@ fn ask(api: &BotApi, method: &str, params: &Value) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-/// The result of a method that must succeed.
+/// Returns the result of a method that must succeed.
 #[track_caller]
 fn ok(api: &BotApi, method: &str, params: &Value) -> Value {
     let (status, body) = ask(api, method, params);
@@ -67,7 +67,7 @@ fn ok(api: &BotApi, method: &str, params: &Value) -> Value {
     body["result"].clone()
 }
 
-/// The description of a method that must fail with this status.
+/// Returns the description of a method that must fail with this status.
 #[track_caller]
 fn refused(api: &BotApi, status: u16, method: &str, params: &Value) -> String {
     let (is, body) = ask(api, method, params);
@@ -122,7 +122,7 @@ fn updates_stay_until_a_later_offset_confirms_them() {
         [0; 0]
     );
     api.wait_for_confirmation();
-    // After an idle week the numbers start anywhere.
+    // After an idle week, the numbers start anywhere.
     api.restart_updates_at(9);
     api.text(42, "again");
     assert_eq!(ids(&ok(&api, "getUpdates", &json!({}))), [9]);
@@ -162,7 +162,7 @@ fn a_poll_holds_until_there_is_an_update_and_a_second_one_ends_it() {
         api.text(42, "at last");
         assert_eq!(ids(&second.join().unwrap()), [7001]);
     });
-    // Without an update it holds for as long as it was told, and not longer.
+    // Without an update, it waits exactly as long as requested.
     let start = Instant::now();
     assert_eq!(
         ids(&ok(
@@ -244,7 +244,7 @@ fn texts_are_parsed_and_counted_as_telegram_does() {
             format!("Bad Request: {description}")
         );
     }
-    // The same tags that the server lets pass are not what a bot should write.
+    // A bot should not send these, although the server accepts them.
     for lenient in [
         "<B>a</B>",
         "a > b",
@@ -565,7 +565,7 @@ fn faults_come_once_each_and_where_they_were_put() {
     assert!(send().is_none() && api.sent(42).len() == 1);
     api.fault("", Fault::Silence);
     thread::scope(|scope| {
-        // It is done, and the connection stays open without an answer until one side ends it.
+        // The request is executed, and the connection remains open without an answer until one side ends it.
         let mut stream = TcpStream::connect(api.base().strip_prefix("http://").unwrap()).unwrap();
         scope.spawn(|| api.wait_for_texts(42, 2));
         write!(

@@ -1,11 +1,11 @@
-//! Requests to the Bot API against its official schema, as the Python package `aiogram` has it: `tests/botschema.py` writes
-//! the part of it that is in `tests/corpus/botapi.json`.
+//! Checks requests to the Bot API against its official schema, from the Python package `aiogram`: `tests/botschema.py` writes
+//! the part of it in `tests/corpus/botapi.json`.
 
 use serde_json::{Map, Value, json};
 
 use crate::botapi::{Asked, BotApi};
 
-/// What does not fit, one line for each.
+/// Returns one line for each mismatch.
 fn complaints(requests: &[Value]) -> Vec<String> {
     let schema: Value = serde_json::from_str(include_str!("../corpus/botapi.json")).unwrap();
     let mut found = Vec::new();
@@ -28,7 +28,7 @@ fn complaints(requests: &[Value]) -> Vec<String> {
 
 struct Checked<'a> {
     objects: &'a Value,
-    /// The types of values count. Those of forms are text, so there a number may be written as one.
+    /// Whether types of values are checked. Forms contain text, so numbers may be written as text.
     typed: bool,
     found: Vec<String>,
 }
@@ -71,7 +71,7 @@ impl Checked<'_> {
         if kinds.is_empty() || kinds.iter().any(|kind| self.is_plain(kind, value)) {
             return;
         }
-        // Of several objects, the one that fits best is meant.
+        // If several types are allowed, the one with the fewest mismatches is meant.
         let tried = kinds
             .iter()
             .filter_map(|kind| self.nested(kind, value, path));
@@ -94,7 +94,7 @@ impl Checked<'_> {
         }
     }
 
-    /// What is wrong in an object or a list; `None` if the value is no such thing.
+    /// Returns the mismatches in an object or a list; `None` for another value.
     fn nested(&self, kind: &Value, value: &Value, path: &str) -> Option<Vec<String>> {
         let mut inner = Checked {
             objects: self.objects,
@@ -117,7 +117,7 @@ impl Checked<'_> {
     }
 }
 
-/// Fails unless every request that this server got is one that Telegram knows.
+/// Fails unless Telegram supports every request that this server received.
 #[track_caller]
 pub fn check(api: &BotApi) {
     let request = |asked: Asked| json!({ "method": asked.method, "params": asked.params, "typed": asked.typed });

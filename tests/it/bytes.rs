@@ -1,5 +1,5 @@
-//! Files cut at every byte and with every bit flipped, as a crash or a bad card leaves them: what was whole is there, what
-//! is not is told, and what is written next stays. `BANTAM_CUTS=all` flips every bit.
+//! Files cut at every byte and with every bit flipped, as by a crash or a bad card: intact lines are loaded, damage is
+//! reported, and later lines are stored. `BANTAM_CUTS=all` flips every bit.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ fn is_all() -> bool {
     std::env::var("BANTAM_CUTS").is_ok_and(|n| n == "all")
 }
 
-/// A session of real turns, with calls, an image and text that is not ASCII; and its home.
+/// Returns a session of real turns, with calls, an image and non-ASCII text, and its home.
 fn real() -> (Home, Vec<u8>) {
     let model = Model::scripted([
         Reply::calls([
@@ -44,12 +44,12 @@ fn real() -> (Home, Vec<u8>) {
     (home, bytes)
 }
 
-/// An agent in a home that holds this session file and nothing else.
+/// Returns an agent in a home with only this session file.
 fn holding(home: &Home, bytes: &[u8]) -> Agent {
     let dir = home.dir("sessions");
     for entry in fs::read_dir(&dir).unwrap() {
         let path = entry.unwrap().path();
-        // The image is beside the log.
+        // The image is next to the log.
         if path.extension().is_none_or(|end| end != "media") {
             fs::remove_file(path).unwrap();
         }
@@ -98,7 +98,7 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
         .map(line)
         .collect();
     assert!(known.len() >= 7);
-    // Not a multiple of eight, so that each bit of a byte has its turn.
+    // Not a multiple of eight, so that each bit of a byte is flipped in turn.
     for bit in (0..good.len() * 8).step_by(if is_all() { 1 } else { 13 }) {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -110,12 +110,12 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
             .iter()
             .map(line)
             .find(|line| !known.contains(line));
-        // The results of calls that were lost with them are made up, and the ends of questions, and they say so.
+        // Lost results of calls and lost ends of questions are replaced by these texts.
         let made_up = ["interrupted, outcome unknown", " before an answer]"];
         let is_made_up = |line: String| made_up.iter().any(|text| line.contains(text));
         assert!(strange.is_none_or(is_made_up), "bit {bit} was believed");
     }
-    // And the commands tell.
+    // The commands also report the damage.
     for part in 1..4 {
         let mut bytes = good.clone();
         bytes[good.len() * part / 4] ^= 4;

@@ -1,11 +1,11 @@
-//! A call does what its arguments say, or nothing: names of other programs, and arguments that a tool does not have.
+//! A call is executed with all of its arguments or refused: names of other programs, and unknown arguments.
 
 use serde_json::{Value, json};
 
 use crate::harness::Home;
 use crate::model::{Model, Reply};
 
-/// Has the model make this call in a home of its own. Returns the home and the call's result.
+/// Makes the model make this call in a separate home. Returns the home and the call's result.
 fn called(name: &str, args: &Value, files: &[(&str, &str)]) -> (Home, String) {
     let model = Model::scripted([Reply::call(name, args), Reply::text("Done.")]);
     let home = Home::with(&model.config());

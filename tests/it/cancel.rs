@@ -1,4 +1,4 @@
-//! Ctrl-C: noticed at once, exit 130, and what had arrived is kept.
+//! Ctrl-C: immediate exit with 130, and the text so far is stored.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use crate::harness::{Home, Opened, Running, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply};
 
-/// Interrupts it; it must be gone soon after.
+/// Interrupts the program, which must end soon.
 #[track_caller]
 fn interrupt(running: Running<'_>) -> crate::harness::Run {
     let asked = Instant::now();
     running.signal(Signal::INT);
     running.wait();
-    // The model would keep it for ever.
+    // Otherwise the model would delay it forever.
     assert!(
         asked.elapsed() < Duration::from_secs(40),
         "took {:?} to stop",
@@ -50,8 +50,8 @@ fn a_polite_end_is_the_same_as_an_interrupt() {
     assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
 }
 
-/// How many threads of a process do not block the signals that end a run. The one that waits for them is one: the kernel shows
-/// them unblocked as long as it waits. Any other would get them, and the program end at once.
+/// Returns the number of threads that do not block the signals that end a run. The kernel shows them unblocked for the one that
+/// waits for them. Any other thread would receive them, and end the program immediately.
 fn threads_that_signals_reach(pid: i32) -> usize {
     const ENDING: u64 = 1 | 1 << 1 | 1 << 14; // SIGHUP, SIGINT, SIGTERM
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -104,7 +104,7 @@ fn an_interrupted_wait_for_another_run_says_so_and_advises_nothing() {
         .does_not_say("hint:");
 }
 
-/// Whether bantam has read all that this model has sent. The table of TCP connections is open to every user.
+/// Whether bantam has read all data of this model. The table of TCP connections is readable for every user.
 fn has_read_everything(model: &Model) -> bool {
     let address = model.address();
     let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
@@ -114,7 +114,7 @@ fn has_read_everything(model: &Model) -> bool {
         .lines()
         .skip(1)
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
-    // A row: its number, the own address, the other end's, the state (01: established), bytes to send and to read.
+    // A row has a number, the local address, the remote address, the state (01: established), bytes to send and to read.
     let mut connections = rows
         .filter(|row| row[2].ends_with(&to_model) && row[3] == "01")
         .peekable();

@@ -1,4 +1,4 @@
-//! Scheduled jobs in a gateway: runs that are cut short or wait, and jobs that others change meanwhile.
+//! Scheduled jobs in a gateway: interrupted and waiting runs, and jobs changed by others meanwhile.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
 
-/// The one who may.
+/// The allowed user.
 const OWNER: i64 = 42;
 
 #[test]
@@ -128,7 +128,7 @@ fn a_job_whose_answer_was_kept_is_not_run_again() {
         ])
         .run()
         .exits(0);
-    // The program died when the answer was on disk, and before it could say that the run was over.
+    // The program died after storing the answer, before it recorded the end of the run.
     let mut stored: Value =
         serde_json::from_str(&fs::read_to_string(home.path("cron/jobs.json")).unwrap()).unwrap();
     let id = stored["jobs"][0]["id"].as_str().unwrap().to_owned();
@@ -172,7 +172,7 @@ fn a_gateway_hears_of_a_new_job_after_one_that_was_killed_too() {
     );
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
-    // By itself it looks once an hour.
+    // By itself, it checks once an hour.
     home.bantam()
         .args([
             "cron",

@@ -1,4 +1,4 @@
-//! Conversations that outgrow their model: what is sent then, what is kept, and what a crash between two segments does.
+//! Conversations that exceed their model's window: sent requests, stored messages, and crashes between two segments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,21 +14,21 @@ use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::{one_result_per_call, sealed};
 
-/// What stands above the record that a model is to put in short.
+/// Marks a request for a summary.
 const FOR_A_SUMMARY: &str = "so that the assistant can continue";
 
 fn is_for_a_summary(request: &Request) -> bool {
     request.texts("system")[0].contains(FOR_A_SUMMARY)
 }
 
-/// Counts as an honest host does: four bytes to a token.
+/// Returns a model that counts like most hosts: four bytes per token.
 fn counting(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Model {
     Model::answering(move |request, _| {
         answer(request).counted(request.body.to_string().len() as u64 / 4, 100)
     })
 }
 
-/// A home whose model can read so many tokens at once. The prompt and the tools take about 4,000 of them.
+/// Returns a home whose model has a window of this many tokens. The prompt and the tools take about 4,000 of them.
 fn home(model: &Model, window: u64) -> Home {
     let window = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
     Home::with(&merged(model.config(), &window))
@@ -73,7 +73,7 @@ fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
     );
     assert!(results[3].contains("words and more words"));
     assert_eq!(last.texts("user").len(), 4);
-    // The old segment has all of it.
+    // The old segment has the whole conversation.
     let old = home.session("cli_default.1");
     assert!(
         old.texts("tool")
@@ -87,7 +87,7 @@ fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
 fn a_conversation_ten_times_the_window_goes_on() {
     const WINDOW: usize = 8000;
     let model = counting(|request| {
-        // A host that holds to its window, and counts four bytes for a token.
+        // This host enforces its window, and counts four bytes per token.
         if request.body.to_string().len() / 4 > WINDOW {
             return Reply::error(
                 400,
@@ -106,7 +106,7 @@ fn a_conversation_ten_times_the_window_goes_on() {
             );
         }
         if said.contains("the other word?") {
-            // A model knows what it is told.
+            // The model knows only the contents of its request.
             let knows = request.texts("system")[0].contains("The other word is PLUM.");
             return Reply::text(if knows { "PLUM" } else { "Nobody told me." });
         }
@@ -154,7 +154,7 @@ fn a_conversation_ten_times_the_window_goes_on() {
     );
     assert_eq!(last.messages()[1]["role"], "user");
     assert!(last.last("user").contains("APPLE 34 "));
-    // Nothing is lost: every message is in one of the segments.
+    // Every message is in one of the segments.
     for n in 0..35 {
         let files = sessions_with(&home, "cli_default.");
         let word = format!("APPLE {n} qqq");
@@ -177,11 +177,11 @@ fn a_conversation_ten_times_the_window_goes_on() {
         "{}",
         run.stdout
     );
-    // What was noted early is known at the end.
+    // An early fact is known at the end.
     home.agent(["-m", "What was the other word?"])
         .exits(0)
         .prints("PLUM\n");
-    // A dry run shows what would be sent, with the summary.
+    // A dry run shows the request, with the summary.
     let run = home.agent(["--dry-run", "-m", "hi"]);
     assert!(
         run.stdout.contains("The first word was APPLE."),
@@ -277,7 +277,7 @@ fn a_host_that_refuses_for_length_is_asked_once_more_and_then_it_is_an_error() {
     home.agent(["-m", "on we go"]).exits(0).prints("Yes.\n");
 }
 
-/// A session in which so many turns were had in 2020.
+/// Writes a session with this number of turns in 2020.
 fn long_ago(home: &Home, turns: usize) {
     let time = "2020-01-01T00:00:00.000Z";
     let header = format!("\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"{time}\"}}");
@@ -374,7 +374,7 @@ fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again
     home.agent(["-s", "other", "-m", "hi"])
         .exits(0)
         .prints("test-model\n");
-    // It has gone from the list: the turn does not stop for that.
+    // The model was removed from the list, but the turn continues.
     config["model_list"].as_array_mut().unwrap().pop();
     home.config(&config.to_string());
     let run = home.agent(["-s", "chosen", "-m", "hi"]);
@@ -383,7 +383,7 @@ fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again
         .says("cannot use other, the model of this conversation: ");
 }
 
-/// The files of the sessions, with what is in them.
+/// Returns the files of the sessions, with their content.
 fn image(home: &Home) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = sessions_with(home, "")
         .into_iter()
@@ -411,7 +411,7 @@ fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
     while !old.exists() {
         home.agent(["-m", &"q".repeat(3000)]).exits(0);
     }
-    // The old segment ends with the message of the turn that compacted it, the new one begins with its header and that.
+    // The old segment ends with the message of the turn that compacted it; the new one begins with its header and that message.
     let (before, after) = (fs::read(&old).unwrap(), fs::read(&live).unwrap());
     let begun = home.session("cli_default").lines[0]["lines"]
         .as_u64()
@@ -473,7 +473,7 @@ fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
         let now = home.session("cli_default");
         assert_eq!(now.texts("user").last(), Some(&"time"), "{names:?}");
         assert!(!new.exists(), "{names:?}");
-        // What was shown is what was loaded.
+        // The displayed messages are the loaded ones.
         let said: Vec<&Value> = shown
             .iter()
             .filter(|line| line["role"] == "user")
@@ -489,7 +489,7 @@ fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
     }
 }
 
-/// How often a turn is killed that begins a new segment.
+/// Number of kills of a turn that begins a new segment.
 const KILLS: u32 = 40;
 
 #[test]
@@ -512,13 +512,13 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         run.exits(0);
         run.took
     };
-    // The quickest: what is slow may be the machine.
+    // The fastest run, because slow runs may be due to the machine.
     let whole = (0..4).map(took).min().unwrap();
     let (mut unfinished, before) = (0, sessions_with(&home, "cli_default.").len());
     for n in 0..KILLS {
         let word = format!("word {n} {}", "q".repeat(3000));
         let running = home.bantam().args(["agent", "-m", &word]).spawn();
-        // As in `crash`: the moment of the kill is what is varied.
+        // As in `crash`, this varies the moment of the kill.
         thread::sleep(whole * n / KILLS);
         running.signal(Signal::KILL);
         unfinished += u32::from(running.finish().killed_by.is_some());
@@ -538,7 +538,7 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         "no segment was begun: {segments:?}"
     );
     assert!(!home.path("sessions/cli_default.jsonl.new").exists());
-    // Whatever a request had in it is in one of the segments.
+    // Every text of a request is in one of the segments.
     let all: String = segments
         .iter()
         .map(|file| fs::read_to_string(home.path(file)).unwrap())

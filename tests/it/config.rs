@@ -1,11 +1,11 @@
-//! Where a value comes from, and what is said about one that cannot be used.
+//! Origins of settings, and errors about invalid ones.
 
 use serde_json::json;
 
 use crate::harness::{CANARY, Home, config_for, merged};
 use crate::model::{Model, Reply};
 
-/// A home whose configuration is `text`, and what a question there says on stderr after exiting 3.
+/// Returns the error of a question in a home with this configuration, which must exit with 3.
 #[track_caller]
 fn refused(text: &str) -> String {
     let home = Home::empty();
@@ -84,7 +84,7 @@ fn a_configuration_that_is_no_text_is_told_what_it_is() {
     refused(&b" ".repeat((1 << 20) + 1), "larger than 1024 KiB");
     refused(b"[]", "not a JSON object");
 
-    // A pipe that nobody writes to is not waited for.
+    // A pipe without a writer is not read.
     std::fs::remove_file(home.path("config.json")).unwrap();
     rustix::fs::mkfifoat(
         rustix::fs::CWD,
@@ -116,7 +116,7 @@ fn a_configuration_that_may_not_be_read_is_not_taken_for_an_absent_one() {
         std::fs::Permissions::from_mode(0o000),
     )
     .unwrap();
-    // Root reads everything; for it a link to itself will do.
+    // Root can read everything, so a link to itself is used instead.
     if rustix::process::geteuid().is_root() {
         std::fs::remove_file(home.path("config.json")).unwrap();
         std::os::unix::fs::symlink("config.json", home.path("config.json")).unwrap();
@@ -323,8 +323,8 @@ fn what_the_user_did_not_set_is_not_sent() {
     );
 }
 
-/// Makes a home at `place` below the test's own and asks a question that finds it by `variable` alone. The key comes
-/// from the environment, because the harness allows it in the usual `config.json` only.
+/// Makes a home at `place` in the test's home, and asks a question that finds it only by `variable`. The key comes from the
+/// environment, because the harness allows it only in the usual `config.json`.
 #[track_caller]
 fn is_found(variable: &str, value: &str, place: &str) {
     let model = Model::scripted([Reply::text("One.")]);
@@ -545,7 +545,7 @@ fn a_value_that_can_never_work_is_not_saved() {
         assert_eq!(written(), before, "{path}");
     }
 
-    // What is only incomplete may be completed, and a problem that was there already stays where it is.
+    // Incomplete settings may be completed, and an earlier problem remains.
     set("model_list.1.model", "acme/x").exits(0);
     set("model_list.1.api_base", "http://127.0.0.1:1/v1").exits(0);
     home.config(r#"{"agents":{"defaults":{"model_name":"nosuch"}}}"#);
@@ -700,7 +700,7 @@ fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
         !home.path("config.json.draft").exists(),
         "nothing was edited"
     );
-    // A draft that is older than the file would bring old settings back.
+    // A draft older than the file would restore old settings.
     edit("sed -i s/80/soon/").exits(3);
     home.bantam()
         .args(["config", "set", "agents.defaults.timeout", "90"])
@@ -720,7 +720,7 @@ fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
     assert!(!home.path("config.json.draft").exists());
 }
 
-/// Who names a directory for this run means it.
+/// A directory named for this run takes precedence.
 #[test]
 fn a_workspace_of_a_flag_wins_over_directories_of_the_settings() {
     let model = Model::scripted([

@@ -1,11 +1,11 @@
-//! `tools.confirm`: the user is asked before calls that they name, and without anyone to ask such a call is refused.
+//! `tools.confirm`: the user is asked before the calls that they name. If the user cannot be asked, such a call is refused.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply};
 
-/// A model that writes a file named like the last word of each question, and then says how that went.
+/// Returns a model that writes a file named like the last word of each question, and then reports the result.
 fn writing() -> Model {
     Model::answering(|request, _| {
         if let Some(result) = request
@@ -50,11 +50,11 @@ fn a_file_that_would_be_replaced_is_shown_as_a_change() {
     talk.wait_for_next_stdout("in this conversation [n] ");
     talk.types("n\n");
     let run = talk.finish();
-    // What stays as it is, is no change.
+    // Unchanged lines are not part of the diff.
     assert!(!run.stdout.contains("+one"), "{}", run.stdout);
 }
 
-/// The user has allowed to replace what the question showed.
+/// The user's permission applies to the file shown in the question.
 #[test]
 fn file_that_changes_after_the_question_is_not_replaced() {
     for (before, meanwhile) in [
@@ -78,7 +78,7 @@ fn file_that_changes_after_the_question_is_not_replaced() {
     }
 }
 
-/// It is the file that nothing can bring back.
+/// Such a large file could not be restored.
 #[test]
 fn a_large_file_that_would_be_replaced_is_told_of() {
     let model = writing();
@@ -128,7 +128,7 @@ fn without_anyone_to_ask_the_call_is_refused() {
         assert!(hint.contains("tools.confirm"), "{hint}");
         assert!(!home.path("workspace/a.txt").exists());
     }
-    // Other calls are not asked about.
+    // Other calls need no approval.
     let home = home(&model, &["exec", "runs"]);
     home.agent(["-m", "write a.txt"]).exits(0);
     assert!(home.path("workspace/a.txt").exists());
@@ -164,7 +164,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
     talk.types("/quit\r");
     talk.finish().exits(0);
     assert!(home.path("workspace/free.txt").exists());
-    // It holds for the conversation, and for no other one.
+    // The permission applies only to this conversation.
     home.agent(["-s", "garden", "-m", "write later.txt"])
         .exits(0);
     home.agent(["-s", "kitchen", "-m", "write other.txt"])
@@ -222,7 +222,7 @@ fn a_name_that_asks_about_nothing_is_told_and_is_not_set() {
         .exits(3)
         .fails_with_a_hint()
         .says("\"wirtes\"");
-    // Each tool has a name that can be set.
+    // Each tool has a name for the setting.
     let run = home
         .bantam()
         .arg("tools")
@@ -238,7 +238,7 @@ fn a_name_that_asks_about_nothing_is_told_and_is_not_set() {
     set(&json!(names).to_string()).exits(0).is_quiet();
 }
 
-/// What a call does that its question must not leave out, however the call is written.
+/// Effects of calls that their questions must show, for every spelling of the call.
 fn hiding() -> Vec<(&'static str, Value, Vec<String>)> {
     let lines: Vec<String> = (0..40).map(|n| format!("line {n}")).collect();
     let key = "-----BEGIN PRIVATE KEY-----\n: abcdefghijklmnopqrstuvwxyz\ntouch b\n-----END PRIVATE KEY-----";
@@ -349,7 +349,7 @@ fn ctrl_c_at_a_question_stops_the_turn_and_a_refused_call_is_shown_as_refused() 
     );
     talk.types("/quit\r");
     talk.finish().exits(0);
-    // One question ends by it, too.
+    // It also ends a single question.
     let mut once = at_a_terminal(&home, &["-m", "write once.txt"]);
     once.wait_for_next_stdout("in this conversation [n] ");
     once.types("\u{3}");

@@ -1,4 +1,4 @@
-//! What scripts rely on: every exit code of the table in docs/scripting.md, and the one shape of `--json`.
+//! Interface for scripts: every exit code of the table in docs/scripting.md, and the format of `--json`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, Run, merged};
 use crate::model::{Model, Reply};
 
-/// Each kind of failure, and the exit code that goes with it.
+/// Each kind of failure, and its exit code.
 const KINDS: [(&str, i32); 8] = [
     ("failed", 1),
     ("usage", 2),
@@ -21,7 +21,7 @@ const KINDS: [(&str, i32); 8] = [
     ("interrupted", 130),
 ];
 
-/// The object of a run with `--json`, after a look at every key that it has, should have and should not have.
+/// Returns the object of a run with `--json`, after checking its keys.
 #[track_caller]
 pub fn object(run: &Run) -> Value {
     let object = run.json();
@@ -107,7 +107,7 @@ pub fn object(run: &Run) -> Value {
     object
 }
 
-/// The exit codes of the table in docs/scripting.md.
+/// Returns the exit codes of the table in docs/scripting.md.
 fn promised() -> BTreeSet<i32> {
     let page =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scripting.md")).unwrap();
@@ -119,7 +119,7 @@ fn promised() -> BTreeSet<i32> {
         .collect()
 }
 
-/// A run that ends in each of the ways, with `--json` and a question.
+/// Returns runs with each kind of end, with `--json` and a question.
 fn runs() -> Vec<Run> {
     let asked = |replies: Vec<Reply>, args: &[&str]| {
         let model = Model::scripted(replies);

@@ -1,4 +1,4 @@
-//! Scheduled jobs: what the commands and the tool make of `cron/jobs.json`, and what becomes of a run whatever happens.
+//! Scheduled jobs: changes of `cron/jobs.json` by the commands and the tool, and the outcomes of runs.
 
 use std::fs;
 use std::thread;
@@ -28,7 +28,7 @@ fn stored(home: &Home) -> Value {
     serde_json::from_str(&fs::read_to_string(home.path("cron/jobs.json")).unwrap()).unwrap()
 }
 
-/// How the recorded runs ended, the oldest first.
+/// Returns how the recorded runs ended, oldest first.
 pub fn statuses(home: &Home) -> Vec<String> {
     let history = cron(home, ["history", "--json"]).exits(0).json();
     history["runs"]
@@ -376,7 +376,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
     let refused = model.request(1).last("tool");
     assert!(refused.contains("a job cannot change jobs"), "{refused}");
 
-    // The next run begins anew.
+    // The next run starts over.
     cron(&home, ["run", "check"])
         .exits(0)
         .prints("Still well.\n");
@@ -511,7 +511,7 @@ fn kills_at_any_moment_of_a_run_by_hand_leave_files_that_can_be_read() {
     let model = Model::answering(|_, _| Reply::text("Done."));
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "x", "-e", "60"]);
-    // The first makes the workspace and takes longer; how long one takes depends on what else the machine does.
+    // The first run creates the workspace and takes longer; the others vary with the load of the machine.
     let whole = (0..4)
         .map(|_| cron(&home, ["run", &id]))
         .map(|run| run.exits(0).took)
@@ -520,7 +520,7 @@ fn kills_at_any_moment_of_a_run_by_hand_leave_files_that_can_be_read() {
     let mut killed = 0;
     for n in 0..KILLS {
         let running = home.bantam().args(["cron", "run", &id]).spawn();
-        // The moment of the kill is what is varied, over the life of a run.
+        // Varies the moment of the kill over the duration of a run.
         thread::sleep(whole * n / KILLS);
         running.signal(Signal::KILL);
         killed += u32::from(running.finish().killed_by.is_some());
@@ -630,7 +630,7 @@ fn the_heartbeat_is_listed_when_it_beats() {
     home.write("sessions/cron_heartbeat.jsonl", "");
     let conversation = home.path("sessions/cron_heartbeat.jsonl");
     let file = fs::File::options().write(true).open(conversation).unwrap();
-    // 14 or 15 November 2023, wherever this is.
+    // 14 or 15 November 2023, in any time zone.
     let beat = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     file.set_modified(beat).unwrap();
     assert!(last().starts_with("2023-11-1"), "{}", last());
@@ -722,7 +722,7 @@ fn a_name_is_given_once_and_intervals_are_told_in_words() {
             list.stdout
         );
     }
-    // Those that are named by their message may be alike.
+    // Jobs named by their message may be alike.
     for _ in 0..2 {
         cron(&home, ["add", "-m", "look again", "-e", "1h"]).exits(0);
     }
@@ -819,7 +819,7 @@ fn a_check_decides_whether_the_model_is_asked() {
         .fails_with_a_hint();
 }
 
-/// The user has allowed commands, so a command that waits for its time is no more than one that runs now.
+/// The user has allowed commands, so a scheduled command needs no further approval.
 #[test]
 fn model_makes_a_check_where_commands_run_unasked() {
     let add = || {
@@ -835,9 +835,9 @@ fn model_makes_a_check_where_commands_run_unasked() {
     let id = stored(&home)["jobs"][0]["id"].as_str().unwrap().to_owned();
     cron(&home, ["run", &id]).exits(0).prints("Three apples.\n");
     let asked = model.request(2).last("user").clone();
-    // Two lines of heading, and the loopback interface alone.
+    // Two heading lines, and only the loopback interface.
     assert!(asked.contains("three apples\n3\n"), "{asked}");
-    // A wish to be asked stops it, and the tool takes no check any more.
+    // If approval is required, a check does not run, and the tool does not accept checks.
     for confirm in ["exec", "runs"] {
         let model = Model::scripted([add(), Reply::text("No.")]);
         let ask = json!({ "tools": { "confirm": [confirm] } });
@@ -900,7 +900,7 @@ fn a_gateway_asks_only_when_a_check_says_so_and_with_the_jobs_model() {
     cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(2);
 }
 
-/// An hourly look must not ring a phone each hour.
+/// An hourly check must not notify a phone each hour.
 #[test]
 fn a_job_with_nothing_to_report_sends_nothing() {
     let (model, api) = (
@@ -920,7 +920,7 @@ fn a_job_with_nothing_to_report_sends_nothing() {
     gateway.wait_for_stderr("serving as");
     let add = ["--at", "+1s", "--to", "telegram:42", "Is it dry?"];
     home.bantam().args(["cron", "add"]).args(add).run().exits(0);
-    // A quiet run is in no history, and the job is removed when it is over.
+    // A quiet run is not recorded, and a one-time job is removed after it.
     let jobs = home.path("cron/jobs.json");
     crate::harness::until("it ran", || {
         let jobs = fs::read_to_string(&jobs).unwrap_or_default();

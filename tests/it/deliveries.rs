@@ -1,4 +1,4 @@
-//! What people see of a turn in their chat and in the log, and what becomes of messages when Telegram or the token fails.
+//! Display of a turn in the chat and in the log, and messages after failures of Telegram or the token.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::botapi::{BotApi, Fault};
 use crate::harness::{Home, until};
 use crate::model::{Model, Reply};
 
-/// The two who may.
+/// The two allowed users.
 const OWNER: i64 = 42;
 const OTHER: i64 = 43;
 
-/// A model that looks first, and says so.
+/// Returns a model that first reads, and reports that.
 fn talkative() -> Model {
     Model::answering(|request, _| match request.texts("tool").len() {
         0 => Reply::call("list_dir", &json!({ "path": "." })).saying("I **look** first."),
@@ -55,7 +55,7 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
-    // To repeat these does no harm.
+    // Repeating these is harmless.
     api.fault("getUpdates", Fault::CutAfter);
     api.fault("sendChatAction", Fault::CutAfter);
     api.fault("sendMessage", Fault::CutAfter);
@@ -72,7 +72,7 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     assert_eq!(api.texts(OWNER).len(), 3);
 }
 
-/// The word that an answer may be lost is told until Telegram has confirmed it.
+/// The notice about a possibly lost answer is repeated until Telegram has confirmed it.
 #[test]
 fn an_answer_that_may_be_lost_is_told_however_often_that_breaks_off() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
@@ -241,7 +241,7 @@ fn the_log_has_the_time_unless_a_journal_adds_it() {
         let (time, rest) = line.split_once(' ').unwrap();
         time.len() == 24 && time.ends_with('Z') && rest.starts_with("bantam: ")
     };
-    // The second one is inherited from a service whose output goes elsewhere.
+    // The second prelude inherits the variable from a service with another output.
     for prelude in [":", "export JOURNAL_STREAM=1:1"] {
         let log = logged(prelude);
         assert!(log.lines().all(has_time), "{log}");
@@ -253,7 +253,7 @@ fn the_log_has_the_time_unless_a_journal_adds_it() {
     );
 }
 
-/// Scripts tell what they have done, without a model.
+/// Scripts report their results, without a model.
 #[test]
 fn a_text_is_sent_without_a_model() {
     let (model, api) = (
@@ -270,7 +270,7 @@ fn a_text_is_sent_without_a_model() {
         .exits(0);
     assert_eq!(api.texts(42), ["The backup is done", "disk: 91 %"]);
     assert!(model.requests().is_empty());
-    // The conversation knows of it.
+    // The conversation contains it.
     let gateway = start(&home);
     api.text(42, "what was that?");
     until("it answers", || {

@@ -1,4 +1,4 @@
-//! The model that is built in: a few verbs, the real loop, the real tools.
+//! The built-in model: a few verbs, the real loop, the real tools.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
-/// What `bantam agent -m "list files"` does on a machine where nobody has set anything up.
+/// `bantam agent -m "list files"` on a machine without any setup.
 #[test]
 fn without_a_configuration_the_demo_model_answers() {
     let home = Home::empty();
@@ -88,7 +88,7 @@ fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down
     assert_eq!(config["model_list"][0]["api_base"], ollama.base());
 }
 
-/// One that reads its models from a slow disk.
+/// A host that reads its models from a slow disk.
 #[test]
 fn an_ollama_that_takes_a_second_is_waited_for() {
     let ollama = Model::answering(|request, _| {
@@ -230,7 +230,7 @@ fn the_demo_model_is_configured_like_any_other() {
     home.agent(["-m", "list files"]).exits(0);
 }
 
-/// Whoever has an Ollama and nothing else sees it everywhere.
+/// If only an Ollama is available, it is shown everywhere.
 #[test]
 fn an_ollama_that_is_used_is_known_to_models_and_doctor() {
     let ollama = Model::answering(|request, _| match request.path.as_str() {

@@ -1,4 +1,4 @@
-//! Tool discipline: whatever a model calls, and however, each call has one result, and the user gets an answer.
+//! Tool discipline: every call of a model, valid or not, has one result, and the user gets an answer.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::harness::{CANARY, Home, merged};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::one_result_per_call;
 
-/// A home on this model in which commands run quickly, without a sandbox.
+/// Returns a home with this model, in which commands run quickly, without a sandbox.
 fn unsandboxed(model: &Model) -> Home {
     Home::with(&merged(
         model.config(),
@@ -18,7 +18,7 @@ fn unsandboxed(model: &Model) -> Home {
     ))
 }
 
-/// What the model is told of these calls, made in one reply.
+/// Returns the results of these calls, made in one reply.
 #[track_caller]
 fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
     let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
@@ -29,7 +29,7 @@ fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
     model.request(1).texts("tool")
 }
 
-/// Stricter than what providers insist on: the results stand in the order of their calls.
+/// Checks more than providers require: the results are in the order of their calls.
 #[track_caller]
 fn in_order(messages: &[&Value]) {
     one_result_per_call(messages);
@@ -233,20 +233,20 @@ fn each_call_is_told_to_a_person_in_one_line() {
         .iter()
         .enumerate()
         .map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
-    // The subagent's word is the second.
+    // The subagent's reply is the second one.
     let model = Model::scripted([
         Reply::calls(made),
         Reply::text("Nothing."),
         Reply::text("Done."),
     ]);
-    // A search without an address to ask: nothing leaves this machine.
+    // A search without a local address, so that requests remain on this machine.
     let tools =
         json!({ "exec": { "sandbox": "off" }, "web": { "search": { "provider": "searxng" } } });
     let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
     home.write("workspace/notes.txt", "two\n");
     let run = home.agent(["-v", "-m", "go"]);
     run.exits(0);
-    // Each begins with a mark, which depends on the terminal.
+    // Each begins with a mark that depends on the terminal.
     let lines: Vec<&str> = run
         .stderr
         .lines()
@@ -360,21 +360,21 @@ fn a_name_no_provider_takes_does_not_go_back_to_one() {
     assert!(request.texts("tool")[0].contains("no tool named \"list_files_\""));
 }
 
-/// `text` without the line that says which page it is.
+/// Returns `text` without the page notice.
 fn page(text: &str) -> &str {
     text.rsplit_once("[page ")
         .expect("a page says which it is")
         .0
 }
 
-/// The error of a command stands at its end, and its beginning says what it was about.
+/// A command's error is at the end of its output, and its subject at the start.
 #[test]
 fn a_long_result_shows_both_its_ends_and_is_read_page_by_page() {
     let command = "i=0; while [ $i -lt 10000 ]; do echo \"line $i\"; i=$((i+1)); done; echo ERROR: why; exit 3";
     let model = Model::answering(move |request, n| match n {
         0 => Reply::call("exec", &json!({ "command": command })),
         1..=3 => {
-            // As a model would: by what the last page says.
+            // Continues as a model would, by the last page's notice.
             let last = request.last("tool");
             let (_, next) = last
                 .rsplit_once("read_more ")
@@ -412,7 +412,7 @@ fn a_long_result_shows_both_its_ends_and_is_read_page_by_page() {
     assert_eq!([head, &middle, tail].concat(), expected + "ERROR: why\n");
 }
 
-/// Whatever a command prints in between.
+/// Even if a command prints a lot in between.
 #[test]
 fn the_end_of_a_very_long_output_is_on_its_first_page() {
     let command = "echo first; head -c 3000000 /dev/zero | tr '\\0' '\\n'; printf '1%%\\r100%%\\n'; echo ERROR: why; exit 3";
@@ -466,7 +466,7 @@ fn pages_are_kept_for_their_turn_only() {
 
 #[test]
 fn a_secret_that_two_pages_share_is_redacted() {
-    // What is printed before the configuration, so that the first page would end in the middle of the key.
+    // Output before the configuration, so that the first page would end within the key.
     let before = Arc::new(AtomicUsize::new(0));
     let padding = Arc::clone(&before);
     let model = Model::answering(move |_, n| match n {
@@ -584,7 +584,7 @@ fn a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers() {
         if request.tools().is_empty() {
             return Reply::text("I was going in circles.");
         }
-        // The same call, written differently each time.
+        // Equal calls in different spellings.
         let spaces = " ".repeat(n);
         Reply::calls([written_call(
             "c",
@@ -673,7 +673,7 @@ fn the_last_step_has_no_tools_and_says_so_to_the_model() {
         .exits(6)
         .prints("So far.\n")
         .says("limit of 2 steps\n");
-    // They stay in the request, whose beginning the host has cached.
+    // They remain in the request, whose start the host has cached.
     let [first, last] = [0, 1].map(|n| model.request(n).body);
     assert_eq!(first["tools"], last["tools"]);
     assert_eq!(last["tool_choice"], "none");
@@ -733,7 +733,7 @@ fn a_host_that_takes_no_tool_choice_gets_no_tools_in_its_place() {
     }
 }
 
-/// What such a host does is learned from it as well.
+/// The quirks of such a host are also learned from it.
 #[test]
 fn a_host_that_calls_whatever_the_tool_choice_gets_no_tools_either() {
     let model = Model::answering(|request, _| {
@@ -773,7 +773,7 @@ fn thinking_changes_nothing_and_is_offered() {
     assert_eq!(model.request(1).last("tool"), "Noted.");
 }
 
-/// Numbers that look like chance and are the same every time (xorshift).
+/// Reproducible pseudo-random numbers (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -788,7 +788,7 @@ impl Dice {
         from[self.roll(from.len())]
     }
 
-    /// A reply as no model should give it, and some do.
+    /// Returns an odd reply, such as some models give.
     fn reply(&mut self, request: &Request) -> Reply {
         const NAMES: [&str; 9] = [
             "exec",
@@ -863,7 +863,7 @@ fn whatever_a_model_does_each_call_has_one_result_in_its_place() {
         "{} requests",
         requests.len()
     );
-    // A thread of the server that panics tells nobody.
+    // A panic in a thread of the server would be unnoticed.
     for request in requests {
         in_order(&request.messages());
         let calls = request

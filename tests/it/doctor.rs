@@ -1,4 +1,4 @@
-//! `bantam doctor`: what it says about a healthy home and about sick ones, and that it heals nothing by itself.
+//! `bantam doctor`: results for healthy and damaged homes, which it leaves unchanged.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::model::{Model, Reply};
 use crate::stored::sealed;
 use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES, SHELLS};
 
-/// A home whose model is at an address where nobody is asked anything.
+/// Returns a home whose model has an unused address.
 fn healthy() -> Home {
     Home::with(&config_for("http://127.0.0.1:9/v1"))
 }
@@ -20,14 +20,14 @@ fn doctor(home: &Home) -> Run {
     home.bantam().arg("doctor").run()
 }
 
-/// The first line that begins so.
+/// Returns the first line with this prefix.
 #[track_caller]
 fn line<'r>(run: &'r Run, start: &str) -> &'r str {
     let found = run.stdout.lines().find(|line| line.starts_with(start));
     found.unwrap_or_else(|| panic!("no line begins with {start:?}:\n{}", run.stdout))
 }
 
-/// The line to type below the one that begins so; empty if there is none.
+/// Returns the command suggested after the line with this prefix; empty if there is none.
 #[track_caller]
 fn fix(run: &Run, start: &str) -> String {
     line(run, start);
@@ -43,7 +43,7 @@ fn fix(run: &Run, start: &str) -> String {
     fix.unwrap_or_default().to_owned()
 }
 
-/// The names of the break-outs that were not stopped or not tried.
+/// Returns the names of the break-outs that were not stopped or not tried.
 fn out_of_the_cage(run: &Run) -> Vec<&str> {
     run.stdout
         .lines()
@@ -51,7 +51,7 @@ fn out_of_the_cage(run: &Run) -> Vec<&str> {
         .collect()
 }
 
-/// How many break-outs were stopped.
+/// Returns the number of stopped break-outs.
 fn break_outs(run: &Run) -> usize {
     let start = "ok    break-out: ";
     let found = run.stdout.lines().find_map(|line| line.strip_prefix(start));
@@ -103,7 +103,7 @@ fn a_home_that_is_not_there_is_as_good_as_new() {
         "{}",
         run.stdout
     );
-    // The workspace came from the template, and nothing else came.
+    // Only the workspace was created from the template.
     let made: Vec<_> = fs::read_dir(home.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -292,7 +292,7 @@ fn every_command_gets_out_of_a_sandbox_that_does_not_hold() {
         .on_a_system_without(ANYTHING_THAT_HOLDS)
         .run();
     run.exits(1);
-    // It believes in its sandbox, as the kernel told it to; the commands do not.
+    // It trusts its sandbox, as reported by the kernel; the commands show the truth.
     line(&run, "ok    sandbox: ");
     let escapes = run
         .stdout
@@ -307,7 +307,7 @@ fn every_command_gets_out_of_a_sandbox_that_does_not_hold() {
     assert_eq!(home.files(), before);
 }
 
-/// Where no command works, none of the break-outs was stopped by the sandbox.
+/// If commands do not work, no break-out counts as stopped by the sandbox.
 #[test]
 fn where_an_ordinary_command_dies_in_the_sandbox_no_break_out_is_tested() {
     let home = healthy();
@@ -326,7 +326,7 @@ fn where_an_ordinary_command_dies_in_the_sandbox_no_break_out_is_tested() {
     assert_eq!(break_outs(&run), 0);
 }
 
-/// bash, by which a command connects, reads the file in `BASH_ENV` first.
+/// bash, with which a command connects, first reads the file in `BASH_ENV`.
 #[test]
 fn a_command_that_hangs_ends_and_was_not_stopped() {
     let home = healthy();
@@ -560,7 +560,7 @@ fn a_home_that_cannot_be_written_is_told_with_a_next_step() {
     }
 }
 
-/// A command keeps its line, to be copied.
+/// A command remains on one line, to be copied.
 #[test]
 fn at_a_terminal_lines_break_between_words() {
     let home = Home::with(&merged(

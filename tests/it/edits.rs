@@ -1,4 +1,4 @@
-//! The tools that change files: what they change, what they keep, and what they refuse.
+//! The tools that change files: their changes, the preserved rest, and refusals.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,7 +12,7 @@ use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply, call};
 use crate::without_syscall;
 
-/// A call that writes, one that appends, and one that edits, each to `path`.
+/// Returns calls that write to, append to and edit `path`.
 fn every_change(path: &str) -> Vec<(&'static str, Value)> {
     vec![
         (
@@ -162,7 +162,7 @@ fn an_edit_keeps_line_ends_mode_and_every_other_byte() {
     fixture.has_no_leftovers();
 }
 
-/// What a program of Windows wrote it can read afterwards, and what is no text in a file stays in it.
+/// Windows programs can read their files afterwards, and binary content is preserved.
 #[test]
 fn a_change_keeps_encoding_mark_and_line_ends() {
     let utf16 = |text: &str| -> Vec<u8> {
@@ -409,7 +409,7 @@ fn no_path_of_any_form_leads_a_tool_out() {
         .flat_map(|(path, says)| tools(path).into_iter().map(move |call| (call, says)));
     for ((result, failed), ((tool, arguments), says)) in fixture.results().into_iter().zip(expected)
     {
-        // A directory by its form is refused for that.
+        // A path in the form of a directory is refused for that reason.
         let known = result.contains(says) || result.contains("names a directory");
         assert!(failed && known, "{tool} {arguments}: {result}");
     }
@@ -424,7 +424,7 @@ fn no_path_of_any_form_leads_a_tool_out() {
     );
 }
 
-/// A home, a directory beside it that tools may read, and one that they may change too.
+/// Returns a home, a directory next to it that tools may read, and another one that they may also change.
 fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Fixture, Home) {
     let other = Home::empty();
     let [read, write] = ["read", "write"].map(|name| other.dir(name).display().to_string());
@@ -588,7 +588,7 @@ fn directories_that_are_not_there_or_hold_one_another_are_refused_by_name() {
         json!({ "read_paths": [inner, data] }),
         &["data/inner is in tools.read_paths"],
     );
-    // Links of the user's own lead to one, which may be named twice.
+    // The user's links lead to one directory, which may be named twice.
     other.write("data/inner/book.txt", "first page\n");
     let paths = json!({ "tools": { "read_paths": [linked, data] } });
     let read = |path: String| ("read_file", json!({ "path": path }));
@@ -681,7 +681,7 @@ fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
 
 #[test]
 fn when_there_is_no_room_the_old_file_stays_as_it_was() {
-    // No file may grow over 1 MiB, which a write is told like a full disk.
+    // With a limit of 1 MiB per file, a write gets an error like on a full disk.
     let limited = "trap '' XFSZ\nulimit -f 2048";
     let full = [&b"first\n"[..], &vec![b'x'; (1 << 20) - 1000]].concat();
     let more = "more ".repeat(1000);

@@ -13,7 +13,7 @@ use crate::door::{Door, TOKEN, address, post, settings};
 use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply};
 
-/// A gateway that serves the endpoint alone.
+/// A gateway that serves only the endpoint.
 struct Served<'h> {
     gateway: Running<'h>,
     door: Door,
@@ -55,7 +55,7 @@ fn a_question_runs_a_whole_turn_with_tools() {
     assert_eq!(body["choices"][0]["finish_reason"], "stop");
     assert_eq!(body["usage"]["total_tokens"], 36);
     assert!(model.request(1).last("tool").contains("hello"));
-    // Nothing of it is stored, and the ledger knows it.
+    // It is not stored, but recorded in the ledger.
     assert!(
         home.files()
             .iter()
@@ -129,7 +129,7 @@ fn the_whole_conversation_is_the_clients_unless_it_names_one() {
             .last("system")
             .contains("You are a parrot.")
     );
-    // Of a stored conversation only the last message is new.
+    // In a stored conversation, only the last message is new.
     let kitchen = ["X-Session: kitchen"];
     for expected in ["heard 1", "heard 2", "heard 3"] {
         assert_eq!(
@@ -149,7 +149,7 @@ fn the_whole_conversation_is_the_clients_unless_it_names_one() {
     assert_eq!(door.post(&by_user, &[]).is(200).text(), "heard 2");
 }
 
-/// A connection that is cut without a word looks like a broken network.
+/// A connection cut without an error looks like a broken network.
 #[test]
 fn a_question_under_way_at_the_end_gets_a_503() {
     let model = Model::answering(|_, _| Reply::text("Too late.").held());
@@ -164,7 +164,7 @@ fn a_question_under_way_at_the_end_gets_a_503() {
     model.release();
 }
 
-/// The client decides about its own tools; ours still need a word that nobody can give here.
+/// Clients decide about their own tools; ours still need approval, which is impossible here.
 #[test]
 fn tools_of_the_client_need_no_approval_here() {
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
@@ -216,7 +216,7 @@ fn tools_of_the_client_are_called_by_the_client() {
         .post(&json!({ "messages": messages, "tools": tools }), &[])
         .is(200);
     assert_eq!(answer.text(), "It is raining there.");
-    // The same, streamed.
+    // The request, streamed.
     let streamed = door
         .post(
             &json!({ "messages": messages[..1], "tools": tools, "stream": true }),
@@ -224,7 +224,7 @@ fn tools_of_the_client_are_called_by_the_client() {
         )
         .is(200);
     let events = streamed.events();
-    // Home Assistant looks at no call beside a finish_reason, and at one in a piece.
+    // Home Assistant ignores calls next to a finish_reason, and reads one call per piece.
     let [.., called, last] = events.as_slice() else {
         panic!("{}", streamed.body);
     };
@@ -236,14 +236,14 @@ fn tools_of_the_client_are_called_by_the_client() {
         called["delta"]["tool_calls"][0]["function"]["name"],
         "weather"
     );
-    // A tool of bantam's own runs here, whoever declares it.
+    // A tool of bantam runs here, even if the client declares it.
     home.write("workspace/note.txt", "hello");
     let own = json!([{ "type": "function", "function": { "name": "weather" } }, { "type": "function", "function": { "name": "read_file" } }]);
     let asked = door
         .post(&json!({ "messages": messages[..1], "tools": own }), &[])
         .is(200);
     assert_eq!(asked.json()["choices"][0]["finish_reason"], "tool_calls");
-    // What is no schema is refused.
+    // An invalid schema is refused.
     let bad = json!([{ "type": "function", "function": { "name": "a b" } }]);
     let refused = door
         .post(&json!({ "messages": messages[..1], "tools": bad }), &[])
@@ -300,7 +300,7 @@ fn strangers_and_web_pages_get_nothing() {
         .is(401);
     let error = door.post(&body, &["Authorization: Bearer wrong"]).json();
     assert_eq!(error["error"]["code"], "invalid_api_key");
-    // The token is in no output of bantam.
+    // bantam's output never contains the token.
     door.gateway.signal(Signal::TERM);
     let run = door.gateway.finish();
     assert!(!run.exits(0).stderr.contains(TOKEN), "{}", run.stderr);
@@ -450,11 +450,11 @@ fn a_client_that_hangs_up_ends_its_turn() {
         model.wait_for_holds(n + 1);
         client.shutdown(Shutdown::Both).unwrap();
         drop(client);
-        // The request to the model ends, too.
+        // The request to the model also ends.
         let ended = format!("http {key}: a turn ended (cancelled)");
         door.gateway.wait_for_stderr(&ended);
     }
-    // What the turn stored up to then stays in its conversation.
+    // The stored part of the turn remains in its conversation.
     let body = json!({ "messages": [{ "role": "user", "content": "again" }] });
     assert_eq!(
         door.post(&body, &["X-Session: k"]).is(200).text(),
@@ -501,14 +501,13 @@ fn bantam_can_be_bantams_model() {
         .prints("from far below\n");
 }
 
-/// What switches the endpoint on, and no more.
+/// Returns settings that only enable the endpoint.
 fn enabled() -> Value {
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0" });
     json!({ "channels": { "http": http }, "cron": { "enabled": false } })
 }
 
-/// Checks that the endpoint takes the token that the gateway made and nothing else, that the log does not show it, and that
-/// `status` says where it is.
+/// Checks that the endpoint accepts only the generated token, that the log does not show it, and that `status` names its file.
 fn needs_the_stored_token(home: &Home, served: Served) {
     let request = |token: &str| {
         let head = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n";

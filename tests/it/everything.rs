@@ -1,4 +1,4 @@
-//! One turn that does all that an agent does with files, in the sandbox that the program chooses by itself.
+//! One turn with every kind of file operation, in the sandbox that the program chooses.
 
 use std::fs;
 
@@ -61,7 +61,7 @@ fn one_turn_makes_reads_changes_lists_searches_and_runs_a_file() {
         "basil\nlemon thyme\nmint\n"
     );
 
-    // Each call was answered, alone and in order, before the model was asked again.
+    // Each call was answered, alone and in order, before the next request.
     let session = home.session("cli_default");
     session.has_one_result_per_call();
     let history = session.history();
@@ -89,7 +89,7 @@ fn one_turn_makes_reads_changes_lists_searches_and_runs_a_file() {
             results[n]
         );
     }
-    // In the sandbox nobody is root, whoever started it.
+    // Commands in the sandbox do not run as root, even if root started it.
     let ran = results[7]["content"].as_str().unwrap();
     assert!(!ran.lines().any(|line| line == "0"), "{ran}");
     assert!(ran.contains("basil\nlemon thyme\nmint"), "{ran}");

@@ -18,7 +18,7 @@ mod calculator;
 #[allow(dead_code)]
 mod weather;
 
-/// Asks for the weather in the city that the question ends with, and repeats what it is told. Counts its requests.
+/// Asks for the weather in the city at the end of the question, and repeats the result. Counts its requests.
 struct Scripted(Arc<AtomicUsize>);
 
 impl Provider for Scripted {

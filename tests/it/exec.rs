@@ -1,4 +1,4 @@
-//! `exec`: what a command sees, and that nothing of it outlives its result.
+//! `exec`: the environment of a command, and the end of all its processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::marker::Marker;
 use crate::model::{Model, Reply, call};
 use crate::without_syscall::{DESCRIPTORS, LANDLOCK, NAMESPACES, Withheld};
 
-/// A home on this model in which commands may run without a sandbox, with `extra` among the exec settings.
+/// Returns a home with this model in which commands may run without a sandbox, with `extra` among the exec settings.
 fn unsandboxed(model: &Model, extra: &Value) -> Home {
     let exec = merged(json!({ "sandbox": "off" }), extra);
     Home::with(&merged(
@@ -22,7 +22,7 @@ fn unsandboxed(model: &Model, extra: &Value) -> Home {
     ))
 }
 
-/// What the model is told of one command, run in a home of its own.
+/// Returns the result of one command, run in a separate home.
 #[track_caller]
 fn result_of(command: &str) -> String {
     let model = Model::scripted([
@@ -35,7 +35,7 @@ fn result_of(command: &str) -> String {
     model.request(1).last("tool")
 }
 
-/// As in a container that holds this program alone.
+/// As in a container with only this program.
 const WITHOUT_SHELL: &str =
     r#"exec unshare -rm sh -c 'mount -t tmpfs none /bin && exec "$0" "$@"' "$0" "$@""#;
 
@@ -184,13 +184,13 @@ fn a_command_that_takes_too_long_is_ended_and_told_so() {
     assert_eq!(home.session("cli_default").history()[2]["is_error"], true);
 }
 
-/// Starts a sleeper by `start`, which has `SLEEPER` where its command goes, waits until it sleeps, and looks whether
-/// it is gone by the time the model is told the result.
+/// Starts a sleeper by `start`, which has `SLEEPER` in place of its command, waits until it sleeps, and checks whether it has
+/// ended when the model gets the result.
 #[track_caller]
 fn is_ended_before_the_result(start: &str) {
     let marker = Marker::new();
     let started = start.replace("SLEEPER", &format!("sleep {marker}"));
-    // Waits for a process whose whole command line is the sleeper's. (The shell's and `tr`'s own are longer.)
+    // Waits for a process whose whole command line is the sleeper's. (The shell's and `tr`'s are longer.)
     let seen = format!(
         "until for line in /proc/[0-9]*/cmdline; do \
          [ \"$({{ tr '\\0' ' ' <$line; }} 2>/dev/null)\" = 'sleep {marker} ' ] && break; done; do :; done"
@@ -261,7 +261,7 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
             "{private} reached the command: {seen}"
         );
     }
-    // Every user of the machine sees the arguments of every process.
+    // Every user of the machine can see the arguments of every process.
     let arguments = seen.lines().find(|line| line.starts_with("/proc/self/exe"));
     assert_eq!(
         arguments.map(str::trim_end),
@@ -270,7 +270,7 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
     );
 }
 
-/// The command lines of a process and of all below it.
+/// Returns the command lines of a process and its descendants.
 fn command_lines(pid: &str) -> Vec<Vec<String>> {
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = line.split_terminator('\0').map(str::to_owned).collect();
@@ -309,7 +309,7 @@ fn the_processes_of_a_sandboxed_command_show_nobody_its_settings() {
     running.finish().exits(130);
 }
 
-/// Runs bantam in a user namespace that allows `$FIRST` others, and `$THEN` once `changed` is in the home.
+/// Runs bantam in a user namespace that allows `$FIRST` nested ones, and `$THEN` once `changed` is in the home.
 const NAMESPACES_CHANGE: &str = r#"
 exec unshare -Ur /bin/sh -c '
 echo "$FIRST" >/proc/sys/user/max_user_namespaces
@@ -319,7 +319,7 @@ touch "$BANTAM_HOME/workspace/done"; } >/dev/null 2>&1 &
 exec "$0" "$@"' "$0" "$@"
 "#;
 
-/// What two commands of one process tell, the second one when the namespaces that this machine allows have changed.
+/// Returns the results of two commands of one process; the allowed namespaces change in between.
 fn before_and_after(first: &str, then: &str, without: &'static [Withheld]) -> [String; 2] {
     let slot: Arc<OnceLock<PathBuf>> = Arc::default();
     let home_dir = Arc::clone(&slot);
@@ -331,7 +331,7 @@ fn before_and_after(first: &str, then: &str, without: &'static [Withheld]) -> [S
                 home.join("workspace/done").exists()
             });
         }
-        // In namespaces the host has this name.
+        // In namespaces, the host has this name.
         let command = format!("hostname; : {number}");
         match request.texts("tool").len() {
             2 => Reply::text("Done."),
@@ -407,7 +407,7 @@ fn the_clock_of_a_command_shows_local_time() {
 
 #[test]
 fn commands_that_spoil_the_machine_are_refused_with_the_sandbox_off() {
-    // What these ask for is harmless, where they are not refused.
+    // These commands are harmless where they are not refused.
     for command in [
         "reboot --help",
         "true; sudo mkfs.ext4 -V",
@@ -443,7 +443,7 @@ fn a_running_command_shows_its_last_line_at_a_terminal_and_nothing_in_a_pipe() {
     home.agent(["-m", "run it"]).exits(0).is_quiet();
 }
 
-/// A command that uses up what another call's sandbox takes must not leave that call with a weaker one.
+/// A command that uses up resources needed for another call's sandbox must not weaken that sandbox.
 #[test]
 fn a_sandbox_that_cannot_be_finished_is_an_error_and_no_weaker_one_follows() {
     let model = Model::scripted([
@@ -465,7 +465,7 @@ fn a_sandbox_that_cannot_be_finished_is_an_error_and_no_weaker_one_follows() {
     }
 }
 
-/// Under Landlock alone a command of the home's owner can do this.
+/// Under Landlock alone, a command of the home's owner can do this.
 #[test]
 fn directories_that_a_command_closed_are_opened_at_the_next_start() {
     let model = Model::answering(|_, _| Reply::text("Here."));

@@ -1,4 +1,4 @@
-//! The file tools see the workspace and nothing else.
+//! The file tools can access only the workspace.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn a_file_is_read_by_a_relative_and_by_an_absolute_path() {
     Fixture::calling("read_file", &json!({ "path": "./notes.txt" })).is_told("second");
     let model = Model::answering(|request, n| {
         let system = request.last("system");
-        // The model learns the workspace's own path from the system prompt, so it will use it.
+        // The system prompt contains the workspace's path, so models use it.
         let workspace = system
             .split(['`', '"', ' ', '\n'])
             .find(|word| word.ends_with("/workspace"))
@@ -220,7 +220,7 @@ fn a_file_without_end_or_lines_is_read_in_bounded_time() {
     assert!(results[3].0.contains("too large to edit"), "{results:?}");
 }
 
-/// The smallest that the formats' headers allow; nobody decodes them here.
+/// The smallest images allowed by the formats' headers; they are not decoded here.
 const IMAGES: [(&str, &[u8], &str); 4] = [
     (
         "a.png",
@@ -388,7 +388,7 @@ fn a_system_without_openat2_is_refused_with_a_sentence() {
     ]);
     let home = Home::with(&model.config());
     home.dir("workspace");
-    // A question needs no file of the workspace, and is answered without them.
+    // A question without files of the workspace is answered without openat2.
     let run = without_syscall::openat2(|| home.agent(["-m", "hi"]));
     let said = run.exits(0).stderr.clone();
     let times = said.matches("Linux has from 5.6 on").count();

@@ -1,4 +1,4 @@
-//! Flags of `bantam agent` that decide what is sent: a dry run, a choice of tools, a budget.
+//! Flags of `bantam agent` that decide about requests: a dry run, a choice of tools, a budget.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{CANARY, Home, merged, walk};
 use crate::model::{Model, Reply};
 
-/// An obvious fake of a well-known shape, which nobody told bantam about.
+/// An obvious fake of a known format, which is not configured in bantam.
 const OTHER_KEY: &str = "sk-proj-0123456789fakefakefakefake";
 
 #[test]
@@ -58,7 +58,7 @@ fn what_a_dry_run_shows_is_what_is_sent() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let extra = json!({ "model_list": [ { "extra_body": { "user": OTHER_KEY, "seed": 7 } } ] });
     let home = Home::with(&merged(model.config(), &extra));
-    // Else the first turn would make it, with what is read into the prompt.
+    // Otherwise the first turn would create it, with files that are read into the prompt.
     home.dir("workspace");
     let run = home.agent(["--dry-run", "--no-stream", "-m", "hi"]);
     let mut shown: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
@@ -68,7 +68,7 @@ fn what_a_dry_run_shows_is_what_is_sent() {
         shown["user"], sent["user"],
         "a key is redacted wherever it stands"
     );
-    // The clock went on, and the key is not shown.
+    // The time differs, and the key is hidden.
     for body in [&mut shown, &mut sent] {
         body["user"] = Value::Null;
         let content = &mut body["messages"][1]["content"];
@@ -166,21 +166,21 @@ fn the_agent_works_in_the_directory_that_the_flag_names() {
         "the other one is not needed"
     );
 
-    // From where one stands.
+    // Relative to the working directory.
     fs::remove_file(elsewhere.join("new.txt")).unwrap();
     home.bantam()
         .args(["agent", "--workspace", "../elsewhere", "-m", "go"])
         .run()
         .exits(0);
     assert!(elsewhere.join("new.txt").exists());
-    // The agent's own files are nobody's workspace.
+    // The agent's own files cannot be a workspace.
     let own = home.path("sessions");
     home.agent(["--workspace", own.to_str().unwrap(), "-m", "go"])
         .exits(3)
         .fails_with_a_hint();
 }
 
-/// The flags of `bantam help agent`: each long name with its short one.
+/// Returns the flags of `bantam help agent`: each long name with its short one.
 fn flags() -> BTreeMap<String, Option<String>> {
     let run = Home::empty().bantam().args(["help", "agent"]).run();
     let lines = run
@@ -208,7 +208,7 @@ fn every_flag_is_given_in_some_test() {
     let tests: String = sources
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
-    // As an argument of its own, and not only in what is expected of a message.
+    // As a separate argument, instead of a part of the message.
     let given = |name: &String| {
         tests.contains(&format!("\"{name}\", ")) || tests.contains(&format!("\"{name}\"]"))
     };
@@ -237,7 +237,7 @@ fn a_flag_means_the_same_by_its_short_name() {
             let asked = home.bantam().args(["agent", "--dry-run"]).stdin("piped");
             let run = asked.arg(flag).args(rest).run();
             run.exits(0);
-            // Without the clock, which goes on.
+            // Without the time, which differs.
             let mut body: Value = serde_json::from_str(&run.stdout).unwrap();
             for message in body["messages"].as_array_mut().unwrap() {
                 let content = message["content"].as_str().unwrap_or_default();

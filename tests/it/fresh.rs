@@ -1,4 +1,4 @@
-//! A question starts afresh: in a conversation of its own, which `-c` continues and which is deleted when it is old.
+//! A question starts a separate conversation, which `-c` continues and which is deleted when it is old.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 
-/// The keys of the conversations of a home.
+/// Returns the keys of the conversations of a home.
 fn keys(home: &Home) -> Vec<String> {
     let files = home.files().into_iter();
     files
@@ -59,7 +59,7 @@ fn a_text_with_a_space_is_a_question_and_a_pipe_too() {
     assert_eq!(object["ok"], true);
     let run = home.bantam().stdin("disk full\n").run();
     assert!(run.exits(0).stdout.contains("disk full"), "{}", run.stdout);
-    // Nobody has piped anything in.
+    // Without piped input.
     assert!(home.bantam().run().exits(0).stdout.contains("bantam agent"));
     home.bantam().arg("-v").run().exits(0).prints(concat!(
         "bantam ",
@@ -71,7 +71,7 @@ fn a_text_with_a_space_is_a_question_and_a_pipe_too() {
         .run()
         .exits(2)
         .says("did you mean `bantam status`?");
-    // One word asks about what is piped in.
+    // A single word asks about piped input.
     let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
     let asked = &run.exits(0).stdout;
     assert!(
@@ -102,7 +102,7 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
         .exits(0);
     home.bantam().args(["agent", "new"]).fresh().run().exits(0);
     assert_eq!(keys(&home).len(), 4, "{:?}", home.files());
-    // A reminder that has come leaves its conversation.
+    // A delivered reminder is removed from its conversation.
     let sessions = home.path("sessions");
     std::fs::copy(
         sessions.join("cli_garden.jsonl"),
@@ -136,7 +136,7 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
     assert_eq!(list(), 3, "one that is in use stays");
     assert!(!keys(&home).contains(&"cli_garden.1".to_owned()));
     drop(held);
-    // A process that another test is just starting holds a copy of the lock until it executes.
+    // A process that another test is just starting has a copy of the lock until it executes.
     until("it goes when nobody holds it", || list() == 2);
     let files = home.files();
     assert!(!files.iter().any(|file| file.contains(&old)), "{files:?}");
@@ -181,7 +181,7 @@ fn a_list_tells_when_a_conversation_began_and_was_used_last() {
         .prints("Erased garden (2 files)\n");
 }
 
-/// What `xargs -P 20` does.
+/// As `xargs -P 20` does.
 #[test]
 fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
     const QUESTIONS: usize = 200;
@@ -220,7 +220,7 @@ fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
     assert_eq!(lines, QUESTIONS, "each call is recorded");
 }
 
-/// What is printed can be typed, and a slip does not begin a conversation that looks like another.
+/// A printed key can be typed, and a typo does not start a conversation with a similar name.
 #[test]
 fn a_conversation_has_one_spelling_everywhere() {
     let model = echoing();

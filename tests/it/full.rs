@@ -1,6 +1,6 @@
-//! A disk that fills up, at each moment of a turn: nothing is acknowledged that is not stored, and what was stored stays.
+//! A disk that fills up at each moment of a turn: answers are acknowledged only if they are stored, and stored messages remain.
 //!
-//! Each of these tests runs once more in a mount namespace of its own, where the home is a file system with little room.
+//! Each of these tests runs again in a private mount namespace, where the home is a small file system.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -13,21 +13,21 @@ use crate::contract::object;
 use crate::harness::{Home, Run, merged};
 use crate::model::{Model, Reply, call};
 
-/// Set inside of the namespace.
+/// Set inside the namespace.
 const INSIDE: &str = "BANTAM_TEST_INSIDE";
 
-/// More than the rest of a page: what is written needs room of its own.
+/// Longer than the rest of a page, so that writing needs more space.
 fn long(what: &str) -> String {
     format!("{what} {}", "and so on ".repeat(1000))
 }
 
-/// Runs the test of this name in a mount namespace, or says that it is there already.
+/// Runs the test of this name in a mount namespace, or returns that it already runs in one.
 #[track_caller]
 fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    // Whoever is not root may mount in a user namespace.
+    // Other users than root may mount in a user namespace.
     let kind = if rustix::process::geteuid().is_root() {
         "-m"
     } else {
@@ -51,7 +51,7 @@ fn is_inside(test: &str) -> bool {
     false
 }
 
-/// A home on a file system of its own, and a model.
+/// A home on a separate file system, and a model.
 struct Board {
     model: Model,
     home: Home,
@@ -78,7 +78,7 @@ impl Board {
         self.home.path("filler")
     }
 
-    /// Leaves no room.
+    /// Fills the file system.
     fn fill(&self) {
         let mut file = fs::OpenOptions::new()
             .create(true)
@@ -104,7 +104,7 @@ impl Board {
         fs::read(self.home.path("sessions/cli_default.jsonl")).unwrap_or_default()
     }
 
-    /// With room again the conversation goes on, and has all that it had.
+    /// With free space, the conversation continues with all its messages.
     #[track_caller]
     fn goes_on(&self, before: &[u8]) {
         assert!(
@@ -136,7 +136,7 @@ impl Drop for Board {
     }
 }
 
-/// The turn failed for want of space, and has said what to do.
+/// Checks that the turn failed for lack of space, with a hint.
 #[track_caller]
 fn failed(run: &Run) {
     let told = object(run);
@@ -151,7 +151,7 @@ fn failed(run: &Run) {
     assert!(hint.contains("free some space"), "{told}");
 }
 
-/// A first turn, which is stored, and then what the test is about.
+/// Returns a first turn, which is stored, and then the replies of the test.
 fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
     Model::scripted(
         [Reply::text("Hello.")]
@@ -173,7 +173,7 @@ fn another_disk_that_a_command_fills_up() {
         .arg(&dir)
         .status();
     assert!(mounted.unwrap().success());
-    // The clock of the watch ticks ten times a second.
+    // The clock ticks ten times per second.
     let script = "for n in $(seq 40); do head -c 1000000 /dev/zero >$0/$n; sleep .05; done";
     let command = shell_words::join(["sh", "-c", script, dir.to_str().unwrap()]);
     let model = Model::scripted([
@@ -255,7 +255,7 @@ fn a_disk_that_fills_up_while_the_model_thinks() {
     board.goes_on(&before);
     assert_eq!(board.home.session("cli_default").texts("user").len(), 3);
 
-    // Without --json there is no answer either: what is on standard output is stored.
+    // Also without --json, standard output contains only stored answers.
     let board = Board::asking(replies([Reply::text(&long("An answer.")).held()]));
     board.home.agent(["-m", "hi"]).exits(0);
     let running = board.home.bantam().args(["agent", "-m", "Think."]).spawn();
@@ -321,7 +321,7 @@ fn a_disk_that_a_tool_fills_up() {
     board.home.write("workspace/notes.txt", "old");
     board.home.agent(["-m", "hi"]).exits(0);
     let run = board.home.agent(["--json", "-m", "Fill it."]);
-    // Sooner or later a result is too long for what is left; until then the model is told.
+    // Eventually a result is too long for the free space; until then, the model gets an error.
     failed(&run);
     assert_eq!(
         fs::read_to_string(board.home.path("workspace/notes.txt")).unwrap(),
@@ -344,7 +344,7 @@ fn a_disk_that_a_tool_fills_up() {
     );
     let before = board.stored();
     board.goes_on(&before);
-    // The call whose result was lost has one that says so.
+    // A call with a lost result has a replacement that reports it.
     let last = board.model.requests().pop().unwrap();
     assert!(
         last.texts("tool")

@@ -1,4 +1,4 @@
-//! The gateway, against a Telegram with the real one's rules.
+//! The gateway, with a Telegram that follows the real rules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,11 +15,11 @@ use crate::botschema;
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request};
 
-/// The one who may, and somebody who may not.
+/// The allowed user, and a stranger.
 const OWNER: i64 = 42;
 const STRANGER: i64 = 666;
 
-/// A model that repeats what it is told.
+/// Returns a model that repeats its input.
 fn echo() -> Model {
     Model::answering(|request, _| match request.method.as_str() {
         "GET" => Reply::error(404, "no such page"),
@@ -27,10 +27,10 @@ fn echo() -> Model {
     })
 }
 
-/// What the user said last, without clock and notes.
+/// Returns the user's last text, without clock and notes.
 fn said(request: &Request) -> String {
     let text = request.last("user");
-    // What a job adds.
+    // Text that a job adds.
     let text = text.split("\n\n[If there is nothing").next().unwrap();
     text.rsplit("]\n")
         .next()
@@ -73,7 +73,7 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
     botschema::check(&api);
 }
 
-/// Families: the owner presses twice, and nobody else can.
+/// The owner can press twice, and other users cannot press.
 #[test]
 fn a_stranger_is_let_in_by_the_owner_alone() {
     let (model, api) = (echo(), BotApi::start());
@@ -93,7 +93,7 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
         let found = notice.buttons.iter().find(|(text, _)| text == button);
         found.unwrap().1.clone()
     };
-    // Another user who may write is not the owner, and a group is not the owner's chat.
+    // Another allowed user is not the owner, and a group is not the owner's chat.
     api.press_data(43, 43, notice.id, &data("Let in"));
     api.press_data(43, 43, notice.id, "letin:43");
     api.wait_for_asked("answerCallbackQuery", 2);
@@ -113,7 +113,7 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
             .any(|text| text.contains("You said: hello"))
     });
     ends(gateway);
-    // The press is known to the program that follows it.
+    // The next program also knows of the press.
     let told = api.texts(STRANGER);
     let told = told.iter().filter(|text| text.contains("You may write"));
     assert_eq!(told.count(), 1);
@@ -143,12 +143,12 @@ fn what_is_written_during_a_turn_is_the_next_turn() {
     assert!(second.contains("two\n\nthree, corrected"), "{second}");
 }
 
-/// How often the model saw this, in what users said.
+/// Returns how often the users' messages to the model contain a text.
 fn seen(request: &Request, what: &str) -> usize {
     request.texts("user").concat().matches(what).count()
 }
 
-/// "No, in the other folder" must not wait until all is done in the wrong one.
+/// A correction such as "No, in the other folder" must not wait for the end of the turn.
 #[test]
 fn a_message_reaches_the_running_turn_before_its_next_request() {
     let model = Model::scripted([
@@ -173,7 +173,7 @@ fn a_message_reaches_the_running_turn_before_its_next_request() {
         .collect();
     assert_eq!(roles[roles.len() - 3..], ["assistant", "tool", "user"]);
     assert!(request.last("user").contains("second-thing"));
-    // One turn, which the next question finds whole and /undo takes back whole.
+    // It is one turn, which the next question includes and /undo undoes as a whole.
     api.text(OWNER, "third-thing");
     assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Third.");
     let third = model.request(2);
@@ -190,7 +190,7 @@ fn a_message_reaches_the_running_turn_before_its_next_request() {
     home.session("telegram_42").has_one_result_per_call();
 }
 
-/// After a kill the model sees each message once, and one answer ends both.
+/// After a kill, the model sees each message once, and one answer ends both.
 #[test]
 fn a_turn_that_took_in_a_message_survives_a_kill() {
     let model = Model::answering(|request, n| match n {
@@ -365,7 +365,7 @@ fn the_commands_do_what_they_say() {
 
 #[test]
 fn a_message_outlives_the_program_at_every_moment() {
-    // While the model thinks; while a tool runs; while the answer is being sent.
+    // During the model's reply, during a tool call, and during the delivery of the answer.
     let model = Model::answering(|request, _| {
         match (request.texts("tool").len(), said(request).as_str()) {
             (0, "tool") => Reply::call("exec", &json!({ "command": "echo x >>count; sleep 5" })),
@@ -378,7 +378,7 @@ fn a_message_outlives_the_program_at_every_moment() {
 
     let gateway = start(&home);
     api.text(OWNER, "tool");
-    // The file is there before anything is in it.
+    // The file exists before it has content.
     until("the tool runs", || {
         fs::read(home.path("workspace/count")).is_ok_and(|count| !count.is_empty())
     });
@@ -403,7 +403,7 @@ fn a_message_outlives_the_program_at_every_moment() {
     drop(gateway.finish());
     let asked = model.requests().len();
     let gateway = start(&home);
-    // The fault was after the effect, so it is there twice; and nobody was asked again.
+    // The fault was after the effect, so the message is there twice; the model was not asked again.
     assert_eq!(
         api.wait_for_texts(OWNER, 3)[1..],
         ["About second.", "About second."]
@@ -481,7 +481,7 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
     let model = Model::answering(move |request, n| {
         let said = said(request);
         let reply = Reply::text(&format!("About {said}."));
-        // The second one is well, but is under way at the first crash.
+        // The second message is harmless, but its turn is running at the first crash.
         if ill.load(Ordering::SeqCst) && (said == "one" || n < 2) {
             reply.held()
         } else {
@@ -505,7 +505,7 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
     let gateway = start(&home);
     let told = api.wait_for_texts(OWNER, 1);
     assert!(told[0].contains("crashed me three times"), "{told:?}");
-    // It may be sent twice: the second kill may come between the sending and its record.
+    // It may be sent twice, because the second kill may come before its record.
     assert_eq!(api.wait_for_texts(43, 1)[0], "About two.");
     ends(gateway);
 }
@@ -539,7 +539,7 @@ fn in_bad_weather_everybody_is_answered() {
     api.weather(move |method| {
         requests += 1;
         match requests % 9 {
-            // A message that was lost in this way is not sent again.
+            // A message lost in this way is not sent again.
             2 if method != "sendMessage" => Some(Fault::Reset),
             5 => Some(Fault::Half),
             8 => Some(Fault::Late(Duration::from_millis(300))),
@@ -611,7 +611,7 @@ fn an_answer_is_formatted_split_and_said_plainly_when_it_must_be() {
 
 #[test]
 fn pictures_and_texts_come_with_a_message() {
-    // The smallest PNG that is one.
+    // The smallest valid PNG.
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01".to_vec();
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
@@ -742,7 +742,7 @@ fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() {
     assert_eq!(api.texts(OWNER).len(), 2);
 }
 
-/// What the jobs of the home say.
+/// Returns the jobs of the home.
 fn jobs(home: &Home) -> Value {
     serde_json::from_slice(&fs::read(home.path("cron/jobs.json")).unwrap()).unwrap()
 }
@@ -766,7 +766,7 @@ fn a_job_runs_at_its_time_and_its_answer_is_delivered() {
     ];
     home.bantam().args(add).run().exits(0);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: water the plants"]);
-    // It is done, and so it is gone.
+    // The job has run, and is removed.
     until("the job is recorded", || {
         jobs(&home)["jobs"].as_array().unwrap().is_empty()
     });
@@ -789,7 +789,7 @@ fn a_job_runs_at_its_time_and_its_answer_is_delivered() {
     botschema::check(&api);
 }
 
-/// It looks whole otherwise.
+/// Otherwise it looks intact.
 #[test]
 fn an_answer_that_was_cut_says_so_in_a_chat_and_after_a_job() {
     let model = Model::answering(|_, _| {

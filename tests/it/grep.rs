@@ -1,4 +1,4 @@
-//! `grep`: what is found, what is left out, and that it says so.
+//! `grep`: matches, and reports of skipped files.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::fixtures::Fixture;
 
-/// What the model is told of searches in one tree.
+/// Returns the results of searches in one directory.
 #[track_caller]
 fn searches<const N: usize>(searches: [Value; N]) -> [(String, bool); N] {
     let fixture = Fixture::making(searches.map(|arguments| ("grep", arguments)));

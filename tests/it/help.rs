@@ -1,4 +1,4 @@
-//! One table of commands: what help says, what the documentation says, and what a slip of the finger gets.
+//! One table of commands: help, documentation, and suggestions for typos.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::harness::{Home, seen};
 use crate::model::{Model, Reply};
 
-/// Every command that `bantam help` lists, by name: `agent`, `sessions list`.
+/// Returns every command in `bantam help`, by name: `agent`, `sessions list`.
 fn commands(home: &Home) -> Vec<String> {
     let run = home.bantam().arg("help").run();
     run.exits(0).is_quiet();
@@ -31,7 +31,7 @@ fn commands(home: &Home) -> Vec<String> {
     names
 }
 
-/// README.md and the pages of docs/, by file name.
+/// Returns README.md and the pages of docs/, by file name.
 fn documentation() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = fs::read_dir(root.join("docs"))
@@ -187,7 +187,7 @@ fn what_is_not_a_command_gets_the_nearest_one() {
     }
 }
 
-/// Words of other programs never lead to the opposite.
+/// Names from other programs never lead to the opposite command.
 #[test]
 fn a_group_alone_lists_and_other_words_for_a_command_work() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
@@ -278,8 +278,7 @@ fn the_manual_fits_a_terminal() {
     );
 }
 
-/// The pages are wrapped for those who read the files; a terminal may be narrower or wider, and a code span goes on in the
-/// next line.
+/// The pages are wrapped for readers of the files; a terminal may be narrower or wider. A code span continues in the next line.
 #[test]
 fn a_page_fills_the_lines_of_a_terminal() {
     let home = Home::empty();
@@ -299,14 +298,14 @@ fn a_page_fills_the_lines_of_a_terminal() {
             assert_eq!(mark, None, "{name} at {columns} columns");
             let widest = prose.iter().map(|line| line.chars().count()).max();
             assert!(widest.unwrap() < columns as usize, "{name}: {widest:?}");
-            // A line ends where the next word has no room.
+            // A line ends where the next word does not fit.
             for pair in prose.windows(2) {
                 let [line, next] = pair else { continue };
                 let starts_low = next.starts_with(|c: char| c.is_ascii_lowercase());
                 let is_split = starts_low && line.ends_with(|c: char| c.is_ascii_lowercase());
                 let word = next.split(' ').next().unwrap_or_default();
                 let room = columns as usize - 1 - line.chars().count().min(columns as usize - 1);
-                // A command above what it does, and the cells of a table that does not fit.
+                // A command above its description, and the cells of a table that does not fit.
                 let is_cell = next.find(": ").is_some_and(|end| end < 20);
                 let is_apart = line.starts_with("bantam ") || is_cell;
                 assert!(

@@ -1,4 +1,4 @@
-//! A home that a crash leaves is read by the next program: conversations, jobs, what came in and what is still to go out.
+//! The next program reads a home left by a crash: conversations, jobs, received messages and queued ones.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::model::{Model, Reply, Request, call};
 
 const OWNER: i64 = 42;
 const OTHER: i64 = 43;
-/// What a host refuses, and is not asked again.
+/// Refusal of a host, which is not asked again.
 const REFUSED: &str = "Extra inputs are not permitted: stream_options";
 
 fn config(model: &Model, api: &BotApi) -> Value {
@@ -23,15 +23,15 @@ fn config(model: &Model, api: &BotApi) -> Value {
     )
 }
 
-/// What the model is asked for, in the words of whoever asks.
+/// Returns the text that the model is asked.
 fn asked(request: &Request) -> String {
     let said = request.last("user");
-    // What a job adds.
+    // Text that a job adds.
     let said = said.split("\n\n[If there is nothing").next().unwrap();
     said.rsplit("]\n").next().unwrap_or_default().to_owned()
 }
 
-/// The model of the program that crashes: it is held wherever something is to stay unfinished.
+/// Replies of the crashing program's model, held wherever the work must remain unfinished.
 fn before(request: &Request) -> Reply {
     if request.body.get("stream_options").is_some() {
         return Reply::error(400, REFUSED);
@@ -60,7 +60,7 @@ fn before(request: &Request) -> Reply {
     }
 }
 
-/// Leaves a home as a crash of the program would, with something in each of its files.
+/// Leaves a home as after a crash, with data in each of its files.
 fn leave(home: &Home) {
     let (model, api) = (
         Model::answering(|request, _| before(request)),
@@ -96,7 +96,7 @@ fn leave(home: &Home) {
     api.wait_for_texts(OWNER, 2);
     model.wait_for_holds(1);
     api.wait_for_confirmation();
-    // From here on one piece of a message reaches a chat.
+    // From here on, one piece of a message reaches a chat.
     let mut left = 1;
     api.weather(move |method| {
         let fails = method == "sendMessage" && left == 0;
@@ -131,7 +131,7 @@ fn leave(home: &Home) {
     gateway.wait();
 }
 
-/// What the next program makes of it.
+/// Checks the results of the next program.
 fn is_read(home: &Home) {
     let (model, api) = (
         Model::answering(|request, _| {
@@ -175,7 +175,7 @@ fn is_read(home: &Home) {
             parts.iter().all(has)
         });
     };
-    // What waited to be sent, what was asked, and what became of the task and the job.
+    // The queued messages, the questions, and the outcome of the task and the job.
     all(OTHER, &["hold this message", "and this one"]);
     all(
         OWNER,

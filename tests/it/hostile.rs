@@ -1,4 +1,4 @@
-//! What strangers send to the HTTP endpoint: each request is refused or cut off, and bantam goes on.
+//! Requests of attackers to the HTTP endpoint: each is refused or cut off, and bantam continues.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,10 +15,10 @@ use crate::model::{Model, Reply};
 use crate::rng::Rng;
 use crate::smuggling;
 
-/// How long a refused token takes.
+/// Delay of the answer to a refused token.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
-/// What is held in memory, in KiB.
+/// Returns the memory of a process, in KiB.
 fn memory(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -26,7 +26,7 @@ fn memory(pid: i32) -> u64 {
     number.unwrap().parse().unwrap()
 }
 
-/// `BANTAM_FUZZ_HEADS` says how many, and `BANTAM_FUZZ_SEED` which.
+/// Number of heads: `BANTAM_FUZZ_HEADS`; seed: `BANTAM_FUZZ_SEED`.
 #[test]
 fn whatever_is_smuggled_is_refused() {
     const AT_ONCE: usize = 4;
@@ -70,7 +70,7 @@ fn whatever_is_smuggled_is_refused() {
     assert_eq!(model.asked(), 1);
 }
 
-/// The status of the answer to these bytes and to no more.
+/// Returns the status of the answer to these incomplete bytes.
 fn cut_off(stream: &TcpStream, bytes: &[u8]) -> u16 {
     let mut stream = stream.try_clone().unwrap();
     drop(stream.write_all(bytes));
@@ -109,7 +109,7 @@ fn idle_connections_keep_nobody_out() {
     let is_over = AtomicBool::new(false);
     let answers: Vec<u16> = thread::scope(|scope| {
         for _ in 0..80 {
-            // From the owner's own address, and renewed as soon as it is closed.
+            // From the owner's own address, and reopened as soon as it is closed.
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
                     let Ok(mut stream) = TcpStream::connect(&door.address) else {
@@ -129,7 +129,7 @@ fn idle_connections_keep_nobody_out() {
     gateway.finish().exits(0);
 }
 
-/// A program that asks much at once connects first and sends later, and its machine may be busy in between.
+/// A program with many requests connects first and sends later, and its machine may be busy in between.
 #[test]
 fn fifty_slow_connections_of_one_program_are_all_served() {
     let model = Model::answering(|_, _| Reply::text("heard"));
@@ -139,7 +139,7 @@ fn fifty_slow_connections_of_one_program_are_all_served() {
     let mut open: Vec<TcpStream> = (0..50)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
-    // For so long nothing may happen to them.
+    // They must remain open during this time.
     thread::sleep(Duration::from_millis(2500));
     let head = format!(
         "GET /v1/models HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"

@@ -1,4 +1,4 @@
-//! Files that come with messages: they are kept in the workspace, and the model hears where.
+//! Files attached to messages: they are stored in the workspace, and the model gets their paths.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ fn config(model: &Model, api: &BotApi) -> Value {
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
-/// What stands in the message behind the file's name, up to the bracket: `, 9 bytes: inbox/2026-11-22/report.pdf`.
+/// Returns the text after the file's name in the message, up to the bracket: `, 9 bytes: inbox/2026-11-22/report.pdf`.
 #[track_caller]
 fn said_of(model: &Model, request: usize, name: &str) -> String {
     let said = model.request(request).last("user");
@@ -32,7 +32,7 @@ fn said_of(model: &Model, request: usize, name: &str) -> String {
     rest.split_once(']').unwrap().0.to_owned()
 }
 
-/// Where the message says that the file is.
+/// Returns the path of the file in the message.
 #[track_caller]
 fn place_of(home: &Home, model: &Model, request: usize, name: &str) -> PathBuf {
     let said = said_of(model, request, name);
@@ -43,7 +43,7 @@ fn place_of(home: &Home, model: &Model, request: usize, name: &str) -> PathBuf {
     home.path(&format!("workspace/{path}"))
 }
 
-/// All files below `inbox`.
+/// Returns all files in `inbox`.
 fn kept(home: &Home) -> Vec<String> {
     home.files()
         .into_iter()
@@ -137,7 +137,7 @@ fn a_name_is_never_a_path_and_never_takes_a_place_that_is_taken() {
     send("../../../agent/AGENT.md", b"\0 one");
     let first = place_of(&home, &model, 0, "AGENT.md");
     let day = first.parent().unwrap().to_owned();
-    // What a model may have put there.
+    // A pipe that a model may have created.
     mkfifoat(CWD, day.join("pipe.bin"), Mode::RUSR | Mode::WUSR).unwrap();
     symlink("../../../config.json", day.join("link.bin")).unwrap();
     fs::create_dir(day.join("dir.bin")).unwrap();

@@ -140,7 +140,7 @@ fn a_key_from_a_file_is_redacted_like_any_other() {
     asked_with(&model.request(0), "the-key-from-the-file");
 }
 
-/// A configuration of `first`, with `second` to stand in for it.
+/// Returns a configuration of `first`, with `second` as its fallback.
 fn two(first: &Model, second: &Model) -> Value {
     let entry = |name: &str, model: &Model| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": CANARY });
     json!({
@@ -202,7 +202,7 @@ fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
     Home::with(&two(&first, &second))
         .agent(["--events", "-m", "hi"])
         .exits(5);
-    // But if nobody saw it, it is.
+    // If its text was not seen, it is asked again.
     let broken = || Reply::text("Once upon a time there was").cut_after(3);
     let first = Model::scripted([broken(), broken()]);
     let second = Model::scripted([Reply::text("Hello.")]);
@@ -300,7 +300,7 @@ fn a_stand_in_that_cannot_be_used_is_told_and_left_out() {
         .says("nonsense is left out");
 }
 
-/// Opens a configuration to others, and names the place where.
+/// Makes a configuration accessible to others, and returns the path.
 type Spoil<'a> = &'a dyn Fn(&Home) -> PathBuf;
 
 #[test]
@@ -317,12 +317,12 @@ fn a_command_in_a_file_that_others_can_change_is_not_run() {
             set_mode(home.path("config.json"), 0o666)
         }),
         ("others can write", &|home| set_mode(home.path(""), 0o777)),
-        // Others of the same group are others, too.
+        // Other users of the same group also count.
         ("others can write", &|home| {
             set_mode(home.path("config.json"), 0o660)
         }),
         ("others can write", &|home| set_mode(home.path(""), 0o775)),
-        // The file itself is safe, but not the link to it.
+        // The file itself is safe, but the link to it is not.
         ("others can write", &|home| {
             let shared = home.dir("shared");
             fs::rename(home.path("config.json"), home.path("safe.json")).unwrap();

@@ -1,5 +1,5 @@
-//! `kill -9` of the gateway, at any moment, while people go on writing: every message is answered, what tools do is done
-//! once or told to be unknown, and nobody is answered out of turn.
+//! `kill -9` of the gateway at any moment, while people continue to write: every message is answered, tool effects happen once
+//! or are reported as unknown, and answers are in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,17 +16,17 @@ use crate::model::{Model, Reply, call};
 use crate::rng::Rng;
 use crate::stored::{one_result_per_call, open_items, segments};
 
-/// Between two messages.
+/// Pause between two messages.
 const PACE: Duration = Duration::from_millis(100);
-/// The shortest and the longest life before a kill at no particular moment, in milliseconds.
+/// Minimum and maximum lifetime before a random kill, in milliseconds.
 const LIFE: (u64, u64) = (20, 400);
-/// A model thinks up to three times as long before it answers.
+/// The model thinks up to three times this long before it answers.
 const THOUGHT: Duration = Duration::from_millis(50);
-/// How long a particular moment is waited for.
+/// Time to wait for a particular moment.
 const MOMENT: Duration = Duration::from_secs(2);
-/// When the last gateway has not answered what is left by then, it hangs; after a long attack, as long as that.
+/// Time limit of the last gateway for the remaining answers; after a long attack, as long as that.
 const QUIET: Duration = Duration::from_secs(600);
-/// The calls that the model makes at once.
+/// Number of calls per reply of the model.
 const AT_ONCE: usize = 6;
 
 /// Three people, and a topic of a group.
@@ -35,33 +35,33 @@ const GROUP: i64 = -1_000_000_000_123;
 const TOPIC: i64 = 7;
 const CHATS: [&str; 4] = ["42", "43", "44", "-1000000000123_7"];
 
-/// What the workspace's file of effects is called.
+/// Name of the workspace's file of effects.
 const LOG: &str = "log.txt";
 
-/// How often the gateway is killed: `BANTAM_KILLS`, or so many.
+/// Returns the number of kills: `BANTAM_KILLS`, or this default.
 fn kills() -> usize {
     std::env::var("BANTAM_KILLS")
         .map_or(15, |count| count.parse().expect("BANTAM_KILLS is a number"))
 }
 
-/// The seed of the random numbers: `BANTAM_SEED`, or always the same.
+/// Returns the seed of the random numbers: `BANTAM_SEED`, or this default.
 fn seed() -> u64 {
     std::env::var("BANTAM_SEED").map_or(20_261_122, |seed| {
         seed.parse().expect("BANTAM_SEED is a number")
     })
 }
 
-/// The items in a text: `item-CHAT-NUMBER`, the chat by its place in [`CHATS`].
+/// Returns the items in a text: `item-CHAT-NUMBER`, with the chat's position in [`CHATS`].
 fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
         .filter(|word| word.starts_with("item-"))
 }
 
-/// A model that notes every item in the log by a call of its own, and then answers with those that it has not answered
-/// yet. It goes by the conversation alone: what it has called for once, whatever came of it, it does not call for again.
+/// Returns a model that notes every item in the log by a separate call, and then answers with the unanswered items. It uses
+/// only the conversation: it does not repeat a call, whatever its result was.
 fn diligent() -> Model {
     Model::answering(|request, n| {
-        // Some answers take their time, so that turns of several chats are under way at once.
+        // Some answers take longer, so that turns of several chats run at the same time.
         thread::sleep(THOUGHT * u32::try_from(n % 4).unwrap());
         if request.texts("system")[0].contains("so that the assistant can continue") {
             return Reply::text("Items were noted.");
@@ -100,7 +100,7 @@ fn diligent() -> Model {
     .forgetful()
 }
 
-/// The text of a message of a request or of a session.
+/// Returns the text of a message in a request or a session.
 fn said(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
@@ -113,12 +113,12 @@ fn said(message: &Value) -> String {
     }
 }
 
-/// The calls of a message, by their ids, with the item that each is for.
+/// Returns the calls of a message, by id, with the item of each.
 fn calls_of(message: &Value) -> Vec<(String, String)> {
     let calls = message["tool_calls"].as_array().into_iter().flatten();
     calls
         .filter_map(|call| {
-            // In a session the name and the arguments stand directly in the call.
+            // In a session, the name and the arguments are directly in the call.
             let arguments = call["function"]["arguments"]
                 .as_str()
                 .or(call["arguments"].as_str())?;
@@ -131,7 +131,7 @@ fn calls_of(message: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Writes items until it is told to stop; gives them in the order of their updates.
+/// Writes items until stopped; returns them in the order of their updates.
 fn write(api: &BotApi, mut chance: Rng, is_over: &AtomicBool) -> Vec<String> {
     let (mut written, mut counts) = (Vec::new(), [0; CHATS.len()]);
     while !is_over.load(Ordering::SeqCst) {
@@ -143,13 +143,13 @@ fn write(api: &BotApi, mut chance: Rng, is_over: &AtomicBool) -> Vec<String> {
             None => api.topic(GROUP, PEOPLE[0], TOPIC, &format!("@test_bantam_bot {item}")),
         };
         written.push(item);
-        // People write at a pace of their own, whatever the program is doing.
+        // People write at their own pace, independent of the program.
         thread::sleep(PACE);
     }
     written
 }
 
-/// Waits for the moment of a kill, and tells which it was.
+/// Waits for the moment of a kill, and returns its name.
 fn moment(api: &BotApi, home: &Home, chance: &mut Rng) -> &'static str {
     let log = home.path("workspace").join(LOG);
     let length = || fs::metadata(&log).map_or(0, |meta| meta.len());
@@ -191,7 +191,7 @@ fn killed(gateway: &Running) {
     until("it is dead", || !gateway.is_running());
 }
 
-/// The results of the calls for each item, from all segments of all conversations.
+/// Returns the results of the calls for each item, from all segments of all conversations.
 fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
     let mut results: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for chat in CHATS {
@@ -215,7 +215,7 @@ fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
     results
 }
 
-/// How many messages turns took in while they ran.
+/// Returns the number of messages that turns added while they ran.
 fn steered(home: &Home) -> usize {
     let of_chat = |chat: &&str| {
         let segments = segments(&home.path("sessions"), &format!("telegram_{chat}")).unwrap();
@@ -309,7 +309,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
                 Some(place) => last = *place,
             }
         }
-        // The word that a message was set aside, say: it was not the message that brought the program down.
+        // Such as the notice that a message was skipped, although it did not cause the crash.
         let strange = texts.iter().filter(|text| !text.starts_with("Noted: "));
         wrong.extend(strange.map(|text| format!("a strange answer: {text}")));
     }
@@ -370,7 +370,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     assert!(api.unconfirmed().is_empty());
 }
 
-/// Each run ends once, whatever its gateway was doing when it was killed, and its chat has the answer.
+/// Each run ends once, whatever the gateway did when it was killed, and its chat gets the answer.
 #[test]
 fn jobs_of_a_gateway_killed_at_any_moment_are_answered() {
     let (kills, mut chance) = (kills(), Rng(seed() | 1));
@@ -433,18 +433,18 @@ fn jobs_of_a_gateway_killed_at_any_moment_are_answered() {
     assert!(texts.len() - answers.len() <= kills, "{texts:?}");
 }
 
-/// Whether something stands in the outbox that has not been said to its end.
+/// Whether the outbox contains an incompletely sent message.
 fn is_anything_unsent(home: &Home) -> bool {
     !open_items(&home.path(""), "out").is_empty()
 }
 
-/// What was said in a chat, oldest first.
+/// Returns the bot's texts in a chat, oldest first.
 fn texts(api: &BotApi, chat: &str) -> Vec<String> {
     let (id, _) = chat.split_once('_').unwrap_or((chat, ""));
     api.texts(id.parse().unwrap())
 }
 
-/// The items that nothing was said about.
+/// Returns the unanswered items.
 fn left(api: &BotApi, written: &[String]) -> Vec<String> {
     let texts: Vec<String> = CHATS.iter().flat_map(|chat| texts(api, chat)).collect();
     let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
@@ -455,7 +455,7 @@ fn left(api: &BotApi, written: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Whether somebody still waits for an answer.
+/// Whether items are still unanswered.
 fn is_anything_left(api: &BotApi, written: &[String]) -> bool {
     !api.unconfirmed().is_empty() || !left(api, written).is_empty()
 }

@@ -1,4 +1,4 @@
-//! The gateway over months: turns that are cut short, a configuration that changes, what `bantam status` and the log tell of it.
+//! The gateway over months: interrupted turns, a changing configuration, and reports by `bantam status` and the log.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
 
-/// The one who may.
+/// The allowed user.
 const OWNER: i64 = 42;
 
 #[test]
@@ -57,7 +57,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     let api = BotApi::start();
     let config = config(&model, &api);
     let home = Home::with(&config);
-    // Kept, and the program ended before it was answered.
+    // Stored, and the program ended before the answer.
     let kept = |update: i64, chat: &str, from: i64, text: &str| {
         let source = json!({ "telegram": { "bot": 123_456, "user": from, "message": update, "more_follows": false } });
         let item = json!({
@@ -72,7 +72,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
         kept(1, "43", 43, "mine"),
         started(kept(2, "-5", 43, "mine, in a group")),
         kept(3, "42", OWNER, "theirs"),
-        // Answered together, the first for somebody who still may.
+        // Answered together; the first is for a user who is still allowed.
         started(kept(5, "-6", OWNER, "theirs")),
         started(kept(6, "-6", 43, "mine, too")),
     ];
@@ -90,7 +90,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     assert_eq!(api.wait_for_texts(-6, 1), ["About false."]);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    // They are closed: letting the user in again does not bring them back.
+    // They are closed, so admitting the user again does not reopen them.
     home.config(&config.to_string());
     let gateway = start(&home);
     api.text(43, "again");
@@ -102,7 +102,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     assert_eq!(model.requests().len(), 3);
 }
 
-/// What it did before the crash is not known.
+/// Effects before the crash are unknown.
 #[test]
 fn a_command_that_a_crash_interrupted_is_not_repeated() {
     let (model, api) = (Model::never_asked(), BotApi::start());
@@ -223,7 +223,7 @@ fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
     assert!(!model.request(2).body.to_string().contains("snail"));
 }
 
-/// What `bantam status` shows, as a page and as an object.
+/// Returns the output of `bantam status`, as a page and as an object.
 fn status(home: &Home) -> (String, Value) {
     let page = home.bantam().arg("status").run();
     page.exits(0).is_quiet();
@@ -283,7 +283,7 @@ fn status_tells_how_the_gateway_is() {
         (&object["strangers"], object.get("ended")),
         (&json!([666, 667]), None)
     );
-    // A poll is nothing to write down.
+    // A poll must not write files.
     let written = || {
         fs::metadata(home.path("state/gateway.json"))
             .unwrap()
@@ -451,7 +451,7 @@ fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
     );
     api.text(OWNER, "/stop");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
-    // With nothing under way it does.
+    // It restarts when idle.
     api.wait_for_asked("getMe", 2);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
@@ -608,7 +608,7 @@ fn an_idle_gateway_takes_a_changed_configuration_without_a_message() {
     let begun = Instant::now();
     home.config(&changed.to_string());
     gateway.wait_for_stderr("config.json has changed: restarting");
-    // A poll takes 50 s when nobody writes.
+    // A poll takes 50 s without messages.
     assert!(begun.elapsed() < Duration::from_secs(40), "{begun:?}");
     ends_when_serving(gateway);
 }
@@ -669,12 +669,12 @@ fn a_gateway_removes_old_parts_of_conversations() {
     gateway.finish().exits(0);
 }
 
-/// A model that repeats what it is told.
+/// Returns a model that repeats its input.
 fn echo() -> Model {
     Model::answering(|request, _| Reply::text(&format!("You said: {}", request.last("user"))))
 }
 
-/// A slip in a setting must not end a bot that answers.
+/// A typo in a setting must not stop a running bot.
 #[test]
 fn a_channel_that_could_not_start_leaves_the_previous_settings() {
     let (model, api) = (echo(), BotApi::start());
@@ -707,7 +707,7 @@ fn a_channel_that_could_not_start_leaves_the_previous_settings() {
     ends(gateway);
 }
 
-/// Others serve meanwhile, and it starts as soon as it can.
+/// Other channels serve meanwhile, and it starts as soon as possible.
 #[test]
 fn an_address_that_is_taken_is_tried_again() {
     let (model, api) = (echo(), BotApi::start());
@@ -744,7 +744,7 @@ fn a_refused_token_keeps_jobs_and_the_endpoint_running() {
     ends(gateway);
 }
 
-/// Two saves close together, the second of which empties the file before it writes: the restart between them finds nothing.
+/// Two quick saves, the second of which empties the file before writing. The restart in between finds it empty.
 #[test]
 fn a_file_that_is_empty_during_a_restart_leaves_the_previous_settings() {
     let (model, api) = (echo(), BotApi::start());
@@ -768,8 +768,8 @@ fn a_file_that_is_empty_during_a_restart_leaves_the_previous_settings() {
         home.config(&good.to_string());
         gateway.wait_for_stderr("restarting");
     }
-    // Nothing of the settings is left open for the processes of tools. Only root may look: the gateway is not dumpable.
-    // The restart may be under way.
+    // The settings are not open in processes of tools. Only root may look, because the gateway is not dumpable. The restart may
+    // still be running.
     until("nothing of the settings is open", || {
         let fds = fs::read_dir(format!("/proc/{}/fd", gateway.pid()));
         assert!(fds.is_ok() || !rustix::process::getuid().is_root());

@@ -1,4 +1,4 @@
-//! Bodies that break off, never end, or are not what they seem.
+//! Bodies that break off, never end, or are misleading.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn quick() -> Value {
     json!({ "model_list": [ { "request_timeout": 1 } ] })
 }
 
-/// Asks a server that sends this head, and then this piece for as long as somebody reads it.
+/// Asks a server that sends this head, and then this piece as long as it is read.
 fn endless(head: &'static [u8], piece: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> String {
     let address = server(move |stream| {
         answering(&stream, head);
@@ -114,14 +114,14 @@ fn silence_is_noticed_whatever_is_sent() {
         .says("no answer for 1 s");
 }
 
-/// Asks once, with so much memory as this limit of a shell leaves, in KB.
+/// Asks once with this memory limit of a shell, in KB.
 fn asked_within(limit: &'static str, base: &str) -> Run {
     let once = json!({ "agents": { "defaults": { "max_retries": 0 } } });
     let home = Home::with(&merged(crate::harness::config_for(base), &once));
     home.bantam().args(["agent", "-m", "hi"]).after(limit).run()
 }
 
-/// For what may hold 16 MB of text.
+/// For 16 MB of text.
 const LITTLE: &str = "ulimit -d 100000";
 const LESS: &str = "ulimit -d 50000";
 
@@ -154,7 +154,7 @@ fn a_whole_answer_has_a_limit_too() {
     asked_within(LESS, &endless(JSON, || b"[0,0,0,0],".repeat(1000)))
         .exits(1)
         .says("larger than 8 MB");
-    // Below that limit every second byte may become a value, of which one takes many bytes of memory.
+    // Under that limit, every second byte may become a value, which takes many bytes of memory.
     let answer_with = |values: usize| {
         let zeros = "0,".repeat(values);
         format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}")
@@ -180,7 +180,7 @@ fn compressed_bytes_count_as_what_they_become() {
     let content = vec![b' '; 64 << 20];
     let mut bomb = b"\x1f\x8b\x08\0\0\0\0\0\0\xff".to_vec();
     bomb.extend(miniz_oxide::deflate::compress_to_vec(&content, 9));
-    // Nobody gets to its sum and its length.
+    // The checksum and the length are never read.
     bomb.extend([0; 8]);
     assert!(bomb.len() > 10_000);
     let address = server(move |stream: TcpStream| {

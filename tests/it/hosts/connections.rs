@@ -1,4 +1,4 @@
-//! Connections that fail, heads that are no answer, and redirects.
+//! Failing connections, invalid heads, and redirects.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

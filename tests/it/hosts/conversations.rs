@@ -1,4 +1,4 @@
-//! What is sent of a conversation.
+//! The part of a conversation that is sent.
 
 use serde_json::{Value, json};
 

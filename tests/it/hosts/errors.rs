@@ -1,4 +1,4 @@
-//! Errors: what is tried again, when, and what the user is told.
+//! Errors: retries, their delays, and the user's messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -228,7 +228,7 @@ fn a_request_that_is_too_long_is_shortened_once_and_the_window_is_kept() {
         let limit = Arc::new(AtomicUsize::new(usize::MAX));
         let model = Model::answering(move |request, n| match n {
             0..=5 => Reply::text(&"words ".repeat(400)),
-            // As long as nothing is left out.
+            // Until messages are left out.
             _ if request.body["messages"].to_string().len() >= limit.load(Ordering::SeqCst)
                 || n == 6 =>
             {

@@ -1,9 +1,9 @@
-//! What model hosts do, and what bantam then shows, asks next and keeps: a table with a row for each oddity of a reply, a
-//! stream, a request, a conversation or an error that was met in the wild (`case`), and for each fault of a connection, a
+//! Behaviour of model hosts, and bantam's output, next requests and stored messages: a table with a row for each oddity of a
+//! reply, a stream, a request, a conversation or an error found in practice (`case`), and for each fault of a connection, a
 //! status or a body (`fault`).
 //!
-//! A row says what the host does, runs one question against it with the real program, and says what the user sees and what
-//! went over the wire. Some rows need more than that, and are plain tests that name their number.
+//! A row defines the host's behaviour, runs one question with the real program, and checks the output and the requests. Some
+//! rows need more, and are separate tests that name their number.
 
 mod bodies;
 mod connections;
@@ -34,26 +34,26 @@ pub struct Row {
     says: Vec<&'static str>,
 }
 
-/// What became of a row.
+/// Result of a row.
 pub struct Seen {
     pub run: Run,
     pub home: Home,
     pub requests: Vec<Request>,
 }
 
-/// An oddity: its number, and what the host does.
+/// Starts an oddity: its number, and the host's behaviour.
 pub fn case(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> Row {
     println!("case {number}: {what}");
     row(host)
 }
 
-/// A fault.
+/// Starts a fault.
 pub fn fault(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> Row {
     println!("fault {number}: {what}");
     row(host)
 }
 
-/// A number that has a test of its own, or cannot occur; the reason is for the reader.
+/// Marks a number with a separate test, or one that cannot occur; the reason is for readers.
 pub fn elsewhere(kind: &str, number: u8, why: &str) {
     println!("{kind} {number}: {why}");
 }
@@ -71,20 +71,20 @@ fn row(host: impl IntoIterator<Item = Reply>) -> Row {
 }
 
 impl Row {
-    /// Laid over the configuration.
+    /// Merged into the configuration.
     pub fn config(mut self, config: Value) -> Self {
         self.config = config;
         self
     }
 
-    /// Of the only model.
+    /// Merged into the entry of the only model.
     pub fn entry(self, entry: Value) -> Self {
         let mut config = json!({ "model_list": [null] });
         config["model_list"][0] = entry;
         self.config(config)
     }
 
-    /// Tries nothing twice.
+    /// Disables retries.
     pub fn once(self) -> Self {
         self.config(json!({ "agents": { "defaults": { "max_retries": 0 } } }))
     }
@@ -147,13 +147,13 @@ impl Row {
 }
 
 impl Seen {
-    /// The results of the calls of the last request.
+    /// Returns the results of the calls in the last request.
     #[track_caller]
     pub fn results(&self) -> Vec<String> {
         self.requests.last().unwrap().texts("tool")
     }
 
-    /// The calls in the last request: their ids, names and arguments.
+    /// Returns the calls in the last request: their ids, names and arguments.
     pub fn calls(&self) -> Vec<(String, String, String)> {
         let messages = self.requests.last().unwrap().messages();
         let calls = messages.iter().flat_map(|message| {
@@ -174,7 +174,7 @@ impl Seen {
     }
 }
 
-/// A whole answer with this message.
+/// Returns a whole answer with this message.
 pub fn whole(message: &Value) -> Reply {
     finished(message, "stop")
 }
@@ -186,17 +186,17 @@ pub fn finished(message: &Value, reason: &str) -> Reply {
     )
 }
 
-/// A whole answer with this call.
+/// Returns a whole answer with this call.
 pub fn called(call: &Value) -> Reply {
     whole(&json!({ "role": "assistant", "content": null, "tool_calls": [call] }))
 }
 
-/// A call of the tool that changes nothing.
+/// Returns a call of the tool without effects.
 pub fn think(id: &str) -> Value {
     json!({ "id": id, "type": "function", "function": { "name": "think", "arguments": "{\"thought\":\"hm\"}" } })
 }
 
-/// An event of a stream with this delta.
+/// Returns an event of a stream with this delta.
 pub fn delta(delta: &Value) -> String {
     format!(
         "data: {}\n\n",
@@ -204,7 +204,7 @@ pub fn delta(delta: &Value) -> String {
     )
 }
 
-/// The last events of a stream.
+/// Returns the last events of a stream.
 pub fn end(reason: &str) -> String {
     let last = json!({ "choices": [ { "index": 0, "delta": {}, "finish_reason": reason } ] });
     format!("data: {last}\n\ndata: [DONE]\n\n")
@@ -218,7 +218,7 @@ pub fn done() -> Reply {
     Reply::text("Done.")
 }
 
-/// A server that does this to every connection, and runs as long as the test. Returns its address.
+/// Starts a server with this behaviour for every connection, for the duration of the test. Returns its address.
 pub fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -233,7 +233,7 @@ pub fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     address.to_string()
 }
 
-/// Reads a request to its end, and answers with these bytes, as far as the client will have them.
+/// Reads a whole request, and answers with these bytes, as far as the client reads them.
 pub fn answering(stream: &TcpStream, bytes: &[u8]) {
     let mut stream = stream;
     let mut read = Vec::new();
@@ -259,7 +259,7 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.unwrap_or(0)
 }
 
-/// Asks a host at this base once, trying nothing twice.
+/// Asks a host at this base once, without retries.
 #[track_caller]
 pub fn asked_at(base: &str, extra: &Value) -> (Home, Run) {
     let once = json!({ "agents": { "defaults": { "max_retries": 0 } } });

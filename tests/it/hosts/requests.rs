@@ -1,4 +1,4 @@
-//! What a request holds, and what becomes of it when a host refuses a part.
+//! The contents of a request, and hosts that refuse a part of it.
 
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
-//! Whole replies and tool calls, in the shapes they come in.
+//! Whole replies and tool calls, in all observed formats.
 
 use serde_json::{Value, json};
 
 use super::{called, case, delta, done, end, finished, stream, think, whole};
 use crate::model::Reply;
 
-/// A call of `read_file`, in the forms that models write into their text.
+/// A call of `read_file`, in the formats that models write into their text.
 const FORMS: [&str; 6] = [
     include_str!("../../corpus/calls/fenced.txt"),
     include_str!("../../corpus/calls/bare.txt"),
@@ -449,7 +449,7 @@ fn ids_are_unique_and_belong_to_their_results() {
             .filter_map(|m| m["tool_call_id"].as_str().map(str::to_owned))
             .collect();
         assert_eq!(results, ids);
-        // The type is always said.
+        // The type is always present.
         assert_eq!(
             seen.requests[1].messages()[2]["tool_calls"][0]["type"],
             "function"

@@ -1,4 +1,4 @@
-//! Streams, in the shapes they come in.
+//! Streams, in all observed formats.
 
 use serde_json::json;
 
@@ -126,7 +126,7 @@ fn a_stream_that_breaks_off_is_asked_for_again_unless_somebody_saw_it() {
         (&json!("Once upon"), &json!(true)),
         "only the last of them"
     );
-    // On a terminal it was seen.
+    // On a terminal, it was displayed.
     let model = Model::scripted([broken()]);
     let home = Home::with(&model.config());
     let run = home
@@ -140,7 +140,7 @@ fn a_stream_that_breaks_off_is_asked_for_again_unless_somebody_saw_it() {
         run.code,
         run.stdout
     );
-    // And whoever reads the events has seen it, too.
+    // Readers of the events have also seen it.
     let model = Model::scripted([broken()]);
     Home::with(&model.config())
         .agent(["--events", "-m", "hi"])
@@ -255,7 +255,7 @@ fn a_slow_stream_may_take_longer_than_the_limit_on_silence() {
         );
         let mut stream = stream;
         for n in 0..5 {
-            // The host is slow; nothing is waited for here.
+            // The host is slow; this is not a wait for an event.
             std::thread::sleep(std::time::Duration::from_millis(600));
             stream.write_all(text(&format!("{n}")).as_bytes()).ok();
         }
