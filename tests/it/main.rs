@@ -1,12 +1,12 @@
-//! Drives the real program over real sockets: every test here starts `bantam`, with a home of its own and a model
-//! that is scripted ([`model`]). What needs programs beside Rust's and those of every Linux is in `tests/programs`.
+//! Runs the real program over real sockets: every test starts `bantam` with a separate home and a scripted model ([`model`]).
+//! Tests that need programs beyond Rust and a basic Linux are in `tests/programs`.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
-// Every test names them without their folder.
+// Tests name them without their directory.
 use support::{
     addresses, board, bot, botapi, door, entities, fixtures, harness, heavy, lease, marker, model,
     pdf, program, remote, rng, smuggling, stored, tunnel, without_syscall,

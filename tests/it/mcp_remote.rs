@@ -1,4 +1,4 @@
-//! MCP servers over HTTP: sessions that are forgotten, streams that end early, and changes of tools.
+//! MCP servers over HTTP: lost sessions, streams that end early, and changes of tools.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::harness::{Home, Run, Running, merged};
 use crate::model::{Model, Reply, Request};
 use crate::remote::remote;
 
-/// A model that calls this tool with `text`, and then repeats what came of it.
+/// Returns a model that calls this tool with `text`, and then repeats the result.
 fn calling(tool: &'static str) -> Model {
     Model::answering(move |request, _| match request.texts("tool").pop() {
         None => Reply::call(tool, &json!({ "text": "grüße 你好" })),
@@ -22,7 +22,7 @@ fn calling(tool: &'static str) -> Model {
     })
 }
 
-/// Where this server is called `far`.
+/// Returns a home in which this server is called `far`.
 fn home(model: &Model, server: &Model) -> Home {
     let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
     Home::with(&merged(model.config(), &servers))
@@ -97,7 +97,7 @@ fn text(said: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": said }] })
 }
 
-/// A server that gives each client a session of its own, and answers the other methods so.
+/// Returns a server that gives each client a separate session, and uses `answer` for other methods.
 fn with_sessions(answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static) -> Model {
     let sessions = AtomicUsize::new(0);
     Model::answering(move |request, _| {
@@ -115,7 +115,7 @@ fn accepted() -> Reply {
     Reply::json(202, &Value::Null)
 }
 
-/// Nothing was run: the specification has the client begin anew.
+/// The call was not run, so the client must start a new session, as specified.
 #[test]
 fn a_forgotten_session_begins_anew_with_the_same_call() {
     let server = with_sessions(|request, method| {
@@ -155,7 +155,7 @@ fn a_session_is_ended_with_the_program() {
     assert_eq!(ends[0].header("mcp-session-id"), Some("session-1"));
 }
 
-/// A model that calls `far__say` so often, and a home with this server.
+/// Returns a model that calls `far__say` several times, and a home with this server.
 fn asking(server: &Model, times: usize) -> (Model, Home) {
     let model = Model::answering(move |request, _| match request.texts("tool").len() {
         n if n < times => Reply::call("far__say", &json!({ "text": n.to_string() })),
@@ -202,7 +202,7 @@ fn a_message_that_is_too_long_costs_its_call_and_not_the_session() {
     assert!(said[1].contains("session-1"), "{}", said[1]);
 }
 
-/// The server may have done what it was called for, so nothing is sent again.
+/// The server may have executed the call, so it is not repeated.
 #[test]
 fn a_stream_that_closes_before_the_answer_costs_its_call_alone() {
     let server = with_sessions(|request, method| {
@@ -316,7 +316,7 @@ fn a_request_with_an_overlong_id_gets_no_reply() {
     assert_eq!(ids, ["short"]);
 }
 
-/// A provider refuses each request that has it.
+/// A provider refuses each request with it.
 #[test]
 fn a_tool_with_an_odd_schema_is_offered_as_hosts_take_it() {
     let server = with_sessions(|request, method| {
@@ -366,12 +366,12 @@ fn request_of_a_server_is_an_unknown_method() {
     assert_eq!(reply.unwrap().body["error"]["code"], -32601);
 }
 
-/// A server that takes every request and answers none until it is let go.
+/// Returns a server that accepts every request and answers none until released.
 fn silent() -> Model {
     Model::answering(|_, _| Reply::text("never").held())
 }
 
-/// A home of these servers, whose gateway serves the endpoint alone.
+/// Returns a home with these servers, whose gateway serves only the endpoint.
 fn home_of(model: &Model, servers: &[(&str, &Model)], more: &Value) -> Home {
     let entries: serde_json::Map<String, Value> = servers
         .iter()
@@ -386,7 +386,7 @@ fn door(gateway: &Running) -> Door {
     Door { address }
 }
 
-/// Each has a minute for its introduction: one after another, the three would take three.
+/// Each has a minute for its handshake; in sequence, the three would take three minutes.
 #[test]
 fn servers_that_never_answer_keep_a_gateway_neither_from_chats_nor_from_its_end() {
     let (model, silent) = (Model::answering(|_, _| Reply::text("Hello.")), silent());
@@ -399,7 +399,7 @@ fn servers_that_never_answer_keep_a_gateway_neither_from_chats_nor_from_its_end(
     let door = door(&gateway);
     assert_eq!(door.ask("hi").is(200).text(), "Hello.");
     silent.wait_for_holds(3);
-    // Nor from a restart with other settings.
+    // A restart with other settings does not change that.
     let config = home.path("config.json");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replacen('{', "{\n", 1)).unwrap();
@@ -435,7 +435,7 @@ fn a_server_that_answers_late_has_its_tools_in_the_next_turn_of_a_gateway() {
     gateway.finish().exits(0);
 }
 
-/// A board starts before its network does.
+/// A board starts before its network.
 #[test]
 fn a_server_that_was_down_at_the_start_of_a_gateway_is_asked_again() {
     let attempts = AtomicUsize::new(0);
@@ -459,7 +459,7 @@ fn a_server_that_was_down_at_the_start_of_a_gateway_is_asked_again() {
     gateway.signal(Signal::TERM);
     let run = gateway.finish();
     run.exits(0);
-    // The same failure is told once.
+    // The same failure is reported once.
     let told = run.stderr.matches("late are missing").count();
     assert_eq!(told, 1, "{}", run.stderr);
 }
@@ -479,13 +479,13 @@ fn a_question_asks_its_servers_side_by_side_and_a_signal_ends_the_wait() {
         let run = running.finish();
         run.exits(130).prints("").does_not_say("are missing");
         assert_eq!(home.session("cli_s").turns(), ["cancelled"]);
-        // It had no time to answer, which is no reason to leave it alone.
+        // It had no time to answer, so it is tried again.
         let kept = |name: &str| home.path("state/mcp").join(name).exists();
         assert!(!kept("a.json"), "{:?}", home.files());
     }
 }
 
-/// A server whose list of tools is another from the first call on.
+/// Returns a server whose list of tools changes after the first call.
 fn turning() -> Model {
     let turned = AtomicUsize::new(0);
     with_sessions(move |request, method| {
@@ -621,7 +621,7 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
     assert!(!run.stdout.contains("hush"), "{}", run.stdout);
 }
 
-/// The tool `a__b__x` would be that of a server `a` as well as of a server `a__b`.
+/// Otherwise `a__b__x` could be a tool of server `a` or of server `a__b`.
 #[test]
 fn the_name_of_a_server_leaves_no_doubt_whose_tool_is_meant() {
     let home = Home::empty();
@@ -635,7 +635,7 @@ fn the_name_of_a_server_leaves_no_doubt_whose_tool_is_meant() {
     }
 }
 
-/// In the error that stands for its tools, in what is kept of it, and in a list of servers.
+/// In the error that replaces its tools, in its stored form, and in a list of servers.
 #[test]
 fn a_server_that_repeats_its_keys_in_an_error_has_them_removed() {
     let keys = ["header-key-0123", "query-key-0123", "password-0123456"];
@@ -668,13 +668,13 @@ fn a_server_that_repeats_its_keys_in_an_error_has_them_removed() {
     }
 }
 
-/// What a server says of its tools goes into each request.
+/// A server's text about its tools is part of each request.
 #[test]
 fn a_key_in_the_description_of_a_tool_reaches_no_model() {
     let key = "header-key-0123";
     let server = with_sessions(move |request, method| {
         let mut tools = list(&["say"]);
-        // The second one lies across the cut at 1,000 bytes.
+        // The second one crosses the cut at 1,000 bytes.
         let said = format!("Says {key}.{}{key}", " at length".repeat(96));
         tools["tools"][0]["description"] = said.into();
         tools["tools"][0]["inputSchema"]["title"] = key.into();
@@ -695,7 +695,7 @@ fn a_key_in_the_description_of_a_tool_reaches_no_model() {
     assert!(!kept.contains(key), "{kept}");
 }
 
-/// Each turn of each chat would wait for it. Until it comes, the tools are those that were known.
+/// Otherwise each turn of each chat would wait for it. Until it answers, the known tools are used.
 #[test]
 fn a_server_that_announces_a_list_and_gives_none_delays_no_chat() {
     let asked = AtomicUsize::new(0);
@@ -802,7 +802,7 @@ fn a_server_of_the_older_transport_says_what_to_try() {
     asked_afar(&server, &json!({})).says("/mcp instead of /sse");
 }
 
-/// A server of the revision without handshake, which refuses what lacks its headers or `_meta`.
+/// Returns a server of the protocol revision without a handshake, which refuses requests without its headers or `_meta`.
 fn stateless() -> Model {
     Model::answering(|request, _| {
         let body = &request.body;

@@ -1,4 +1,4 @@
-//! Images, PDFs and recordings: how much of them a turn takes, and what is kept of them beside the conversation.
+//! Images, PDFs and recordings: limits of a turn, and the files stored with the conversation.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,18 +17,18 @@ use crate::stored::journal;
 
 const OWNER: i64 = 42;
 
-/// The header of a PNG of one pixel, with this many bytes behind it.
+/// Returns the header of a PNG of one pixel, followed by this many bytes.
 fn png(after: usize) -> Vec<u8> {
     let header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
     [header.as_slice(), &vec![0; after]].concat()
 }
 
-/// A PNG like no other: with this number in it.
+/// Returns a unique PNG, which contains this number.
 fn numbered(number: usize) -> Vec<u8> {
     [png(100), number.to_be_bytes().to_vec()].concat()
 }
 
-/// An answer with this body, packed if so.
+/// Returns an answer with this body, optionally compressed.
 fn answer(body: &[u8], is_packed: bool) -> Vec<u8> {
     let (body, packed) = if is_packed {
         let deflated = miniz_oxide::deflate::compress_to_vec(body, 9);
@@ -44,7 +44,7 @@ fn answer(body: &[u8], is_packed: bool) -> Vec<u8> {
     [head.as_bytes(), &body].concat()
 }
 
-/// A site whose answer to `/N` is the Nth of these. It ends with the test process.
+/// Starts a site whose answer to `/N` is the Nth of these. It ends with the test process.
 fn site(answers: Vec<Vec<u8>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,7 +58,7 @@ fn site(answers: Vec<Vec<u8>>) -> String {
                 let head = String::from_utf8_lossy(&head[..len]).into_owned();
                 let number = head.split([' ', '/', '?']).nth(2).unwrap_or_default();
                 let number: usize = number.parse().unwrap_or(0);
-                // The client may hang up when it has enough.
+                // The client may hang up early.
                 drop(stream.write_all(&answers[number % answers.len()]));
             });
         }
@@ -66,12 +66,12 @@ fn site(answers: Vec<Vec<u8>>) -> String {
     format!("http://{address}")
 }
 
-/// The images of a request.
+/// Returns the number of images in a request.
 fn images(request: &Request) -> usize {
     request.body.to_string().matches("data:image/").count()
 }
 
-/// The most memory that a process has had, in KB.
+/// Returns the peak memory of a process, in KB.
 fn peak(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -82,8 +82,7 @@ fn peak(pid: i32) -> u64 {
         .unwrap()
 }
 
-/// Fetches `/0` to `/39` in one turn. Returns the most memory that the turn took, the images that the model was shown, and what
-/// it was told.
+/// Fetches `/0` to `/39` in one turn. Returns the turn's peak memory, the number of images sent to the model, and the results.
 fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
     let site = site(answers);
     let pid: Arc<Mutex<i32>> = Arc::default();
@@ -102,7 +101,7 @@ fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
     let open =
         json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 120 } } } });
     let home = Home::with(&merged(model.config(), &open));
-    // Locked before the start: the model answers as soon as the process asks.
+    // Locked before the start, because the model answers as soon as the process asks.
     let mut known = pid.lock().unwrap();
     let running = home.bantam().args(["agent", "-m", "look"]).spawn();
     *known = running.pid();
@@ -117,7 +116,7 @@ fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
 fn forty_images_of_zeros_take_no_memory_and_are_called_what_they_are() {
     let (usual, shown, _) = forty(vec![answer(b"plain words", false)]);
     assert_eq!(shown, 0);
-    // 8 KB on the wire, 8 MB when unpacked: no image, and one that is too large.
+    // 8 KB on the wire, 8 MB decompressed: an invalid image, and one that is too large.
     let zeros = [b"\x89PNG\r\n\x1a\n".as_slice(), &vec![0; 8 << 20]].concat();
     let packed = vec![answer(&zeros, true), answer(&png(8_000_000), true)];
     let plain = vec![
@@ -151,7 +150,7 @@ fn a_turn_shows_twenty_images_of_tools_and_twelve_megabytes() {
     assert!(peak < 200_000, "{peak} KB");
 }
 
-/// The files beside the sessions that hold media.
+/// Returns the media files next to the sessions.
 fn beside(home: &Home) -> Vec<String> {
     let files = home.files().into_iter();
     files.filter(|file| file.ends_with(".media")).collect()
@@ -205,7 +204,7 @@ fn a_reset_and_an_erasure_leave_no_media_behind() {
         asked.arg(file).run().exits(0);
     }
     assert_eq!(beside(&home).len(), 2, "{:?}", beside(&home));
-    // One that a crash left before its line.
+    // A crash left it before its line was written.
     home.write("sessions/cli_x.00000000-1.media", "x");
     home.bantam()
         .args(["sessions", "reset", "x"])
@@ -219,7 +218,7 @@ fn a_reset_and_an_erasure_leave_no_media_behind() {
     assert_eq!(beside(&home), Vec::<String>::new());
 }
 
-/// A conversation of more bytes than are loaded.
+/// Returns a conversation that is too large to load.
 fn large(key: &str) -> String {
     let header = json!({ "v": 1, "session": key, "created": "2026-01-01T00:00:00Z", "base": 7 });
     let user = |text: &str| json!({ "role": "user", "content": text });
@@ -242,8 +241,8 @@ fn session_that_is_too_large_starts_over_and_is_kept() {
     home.agent(["-s", "x", "-m", "hello"]).exits(0).is_quiet();
 }
 
-/// What `read_file` tells the model of recordings in the workspace, with a host that makes these words of each; without one
-/// where there are none.
+/// Returns the results of `read_file` for recordings in the workspace, with a host that transcribes each as `words`, or without
+/// such a host.
 fn heard(files: &[(&str, Vec<u8>)], words: Option<&'static str>) -> Vec<String> {
     let ears = Model::answering(move |_, _| match words {
         Some(words) => Reply::json(200, &json!({ "text": words })),
@@ -307,7 +306,7 @@ fn hostile_recordings_are_never_decoded_here_and_have_bounds() {
     );
 }
 
-/// A bot with two users.
+/// Returns a home of a bot with two users.
 fn bot(model: &Model, api: &BotApi) -> Home {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
     let channels = json!({ "channels": { "telegram": bot } });
@@ -364,7 +363,7 @@ fn an_attempt_is_counted_before_the_conversation_is_loaded() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let api = BotApi::start();
     let home = bot(&model, &api);
-    // Nothing can be loaded as long as another process holds it.
+    // Sessions cannot be loaded while another process has locked them.
     let held = home.hold_session(&format!("telegram_{OWNER}"));
     api.text(OWNER, "hello");
     let queue = home.path("state/queue.jsonl");
@@ -386,7 +385,7 @@ fn an_attempt_is_counted_before_the_conversation_is_loaded() {
     assert_eq!(model.asked(), 0);
 }
 
-/// A conversation of so many bytes, in lines of about so many.
+/// Returns a conversation of this size, in lines of about `of_each` bytes.
 fn of_lines(key: &str, bytes: usize, of_each: usize) -> String {
     let header = json!({ "v": 1, "session": key, "created": "2026-01-01T00:00:00Z", "base": 7 });
     let mut log = journal([header]);
@@ -411,7 +410,7 @@ fn of_lines(key: &str, bytes: usize, of_each: usize) -> String {
 
 #[test]
 fn largest_conversation_has_bounded_memory_and_few_requests() {
-    // A line costs far more memory than its bytes: 16 MB of short ones are the worst that a board has to bear.
+    // A line takes far more memory than its bytes, so 16 MB of short lines are the worst case for a board.
     for (of_each, bound) in [(60, 180_000), (1 << 10, 110_000), (2 << 20, 110_000)] {
         let asking = Arc::new(Mutex::new(0));
         let (of, most) = (Arc::clone(&asking), Arc::new(Mutex::new(0)));
@@ -426,7 +425,7 @@ fn largest_conversation_has_bounded_memory_and_few_requests() {
         let lines = log.lines().count();
         home.write("sessions/cli_x.jsonl", log);
         let ask = |text: &str| {
-            // Locked first: it may ask before its number is known here.
+            // Locked first, because the process may ask before its pid is known here.
             let mut pid = asking.lock().unwrap();
             let agent = home.bantam().args(["agent", "-s", "x", "-m", text]).spawn();
             *pid = agent.pid();

@@ -1,4 +1,4 @@
-//! What outlasts a conversation: the notes, the tool that keeps them, and how they reach the model.
+//! Memory across conversations: the notes, the tool that stores them, and their way to the model.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::fixtures::Fixture;
 use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply, call};
 
-/// The day so many hours from now, as notes are named by it.
+/// Returns the date in this many hours, as used in names of notes.
 fn day_in(hours: u32) -> String {
     let out = Command::new("date")
         .args(["-u", "-d", &format!("+{hours} hours"), "+%F"])
@@ -104,7 +104,7 @@ fn what_is_added_to_a_day_gets_its_time() {
     ]);
     fixture.succeeds();
     let of = |day: &str| fs::read_to_string(fixture.file(&format!("../memory/{day}.md"))).unwrap();
-    // It may have become midnight meanwhile.
+    // Midnight may have passed meanwhile.
     let day = if fixture.file(&format!("../memory/{before}.md")).exists() {
         before
     } else {
@@ -177,7 +177,7 @@ fn links_pipes_and_directories_are_no_notes() {
     );
     assert!(keys.iter().all(|key| at(key).symlink_metadata().is_ok()));
 
-    // They are not listed, and a search does not wait for them.
+    // Pipes are not listed, and a search does not wait for them.
     let fixture = Fixture::making([
         memory("view", &json!({})),
         memory("search", &json!({ "query": "api_key second" })),
@@ -196,7 +196,7 @@ fn links_pipes_and_directories_are_no_notes() {
     assert!(told[0].contains("real.md"), "{told:?}");
     assert!(told[1].starts_with("no matches"), "{told:?}");
 
-    // The directory itself may not hold the home.
+    // The directory itself must not contain the home.
     let home = Home::with(&config_for("http://127.0.0.1:9/v1"));
     symlink("..", home.path("memory")).unwrap();
     home.agent(["-m", "hi"]).exits(3).says("memory");
@@ -219,7 +219,7 @@ fn a_file_that_is_too_large_for_a_note_is_in_nobodys_way() {
     );
 }
 
-/// A reply of Anthropic's that says this, or makes this call.
+/// Returns a reply of Anthropic's API with this text or call.
 fn anthropic(said: &str, call: Option<Value>) -> Reply {
     let mut content = vec![json!({ "type": "text", "text": said })];
     content.extend(call.map(
@@ -287,7 +287,7 @@ fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
             .clone()
     };
     let (first, again, second) = (said(0, 0), said(1, 0), said(1, 2));
-    // What was said, which may be cached, and then the notes.
+    // The messages, which may be cached, precede the notes.
     assert!(first[0]["cache_control"].is_object(), "{first:?}");
     assert!(
         first[1]["text"]
@@ -332,7 +332,7 @@ fn in_the_other_dialect_notes_stand_below_what_was_said() {
     home.write(&format!("memory/{day}.md"), "- sowed peas\n");
     home.agent(["-m", "hi"]).exits(0);
     if day_in(0) == day {
-        // The same at every step of the turn.
+        // Equal at every step of the turn.
         for n in 0..2 {
             let said = model.request(n).last("user");
             assert!(
@@ -418,7 +418,7 @@ fn looking_into_memory_is_told_in_one_line() {
         .says("memory view garden\n");
 }
 
-/// A host that makes vectors of texts: what is about fruit points elsewhere than the rest.
+/// Returns a host that computes vectors of texts; texts about fruit have another direction than the rest.
 fn embeddings() -> Model {
     Model::answering(|request, _| {
         if !request.path.ends_with("/embeddings") {
@@ -437,7 +437,7 @@ fn embeddings() -> Model {
                 json!([-0.2, 0.9])
             }
         };
-        // Not in their order.
+        // In another order.
         let rows = texts.iter().enumerate().rev();
         Reply::json(
             200,
@@ -515,7 +515,7 @@ fn command_that_empties_everything_is_refused() {
     }
 }
 
-/// The file tools mean the notes by the names that they had in the workspace, which a model writes by habit.
+/// The file tools accept the notes' former names in the workspace, which models write by habit.
 #[test]
 fn commands_read_the_notes_and_file_tools_change_them() {
     let home = Home::empty();
@@ -558,7 +558,7 @@ fn commands_read_the_notes_and_file_tools_change_them() {
     assert_eq!(text("memory/USER.md"), "Ann, likes coffee\n");
     assert_eq!(text("memory/garden.md"), "A quince\nA pear\n");
     assert!(!home.path("workspace/USER.md").exists() && !home.path("workspace/memory").exists());
-    // As they were before the first change of the day.
+    // Their state before the first change of the day.
     assert_eq!(text("state/notes/USER.md"), "Ann, likes tea\n");
     let report = home.bantam().arg("doctor").run().stdout;
     assert!(report.contains("memory: 2 notes kept"), "{report}");
@@ -660,7 +660,7 @@ fn the_vectors_of_notes_count_as_calls_and_cost_what_they_cost() {
     let of_vectors = of_vectors.filter(|row| row["model"] == "openai/v-1");
     let calls: u64 = of_vectors.map(|row| row["calls"].as_u64().unwrap()).sum();
     assert_eq!(calls, 3, "{usage}");
-    // What is kept is not asked for again.
+    // Stored vectors are not requested again.
     let sent = || {
         host.requests()
             .iter()
@@ -710,7 +710,7 @@ fn a_search_also_finds_earlier_conversations_of_its_own_channel_and_no_others() 
         "{}",
         run.stdout
     );
-    // A chat finds its own words, and not those of the terminal.
+    // A chat finds its own messages, but not those of the terminal.
     let gateway = crate::bot::start(&home);
     api.text(42, "where is it?");
     let answer = api.wait_for_texts(42, 1).remove(0);

@@ -1,4 +1,4 @@
-//! What a new user reads: errors, notices and hints, on both streams.
+//! Texts for new users: errors, notices and hints, on both streams.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn json_prints_an_object_for_wrong_usage_too() {
         .args(["sessions", "show", "nobody", "--json"])
         .run();
     assert_eq!(run.exits(2).json()["error"]["kind"], "usage");
-    // It is not an object that was asked for here.
+    // The question did not request an object.
     home.bantam()
         .args(["agent", "-m", "hi", "--", "--json"])
         .run()
@@ -121,7 +121,7 @@ fn who_has_onboarded_the_demo_is_told_how_to_get_a_real_model() {
     let home = Home::empty();
     home.config("{\"agents\": {\"defaults\": {\"model_name\": \"demo/demo\"}}}");
     home.bantam().args(["onboard", "--yes"]).run().exits(0);
-    // An exported key changes nothing while config.json names the demo.
+    // An exported key has no effect while config.json names the demo.
     let bantam = || home.bantam().env("OPENROUTER_API_KEY", CANARY);
     let answer = bantam().args(["agent", "-m", "hello"]).run();
     assert!(
@@ -246,7 +246,7 @@ fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
     talk.types("\u{4}");
     let run = talk.finish();
     run.exits(0);
-    // The shell's prompt does not stand behind the last one of bantam's.
+    // The shell's prompt starts on a new line.
     assert!(run.stdout.ends_with("> \r\n"), "{:?}", run.stdout);
     assert!(
         home.files()
@@ -261,7 +261,7 @@ fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
 fn a_service_is_not_restarted_for_what_a_restart_does_not_mend() {
     let home = Home::empty();
     let unit = home.bantam().arg("service").run().stdout;
-    // Wrong usage, a wrong configuration, credentials that are refused.
+    // Wrong usage, an invalid configuration, refused credentials.
     assert!(
         unit.contains("\nRestartPreventExitStatus=2 3 4\n"),
         "{unit}"

@@ -1,5 +1,5 @@
-//! Mistakes, and the errors they get: each has its exit code and a key word here, and its whole sentences in `mistakes.txt`, which
-//! `BANTAM_BLESS=1` writes anew.
+//! Mistakes and their errors: the exit code and a key word are listed here, and the whole sentences in `mistakes.txt`, which
+//! `BANTAM_BLESS=1` updates.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::harness::Home;
 
 const DEMO: &str = r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#;
 
-/// Command lines that are wrong usage, and a key word of the error.
+/// Command lines with wrong usage, and a key word of the error.
 const TYPED: &[(&str, &str)] = &[
     ("agnet", "no command named"),
     ("what is up", "no command named"),
@@ -68,7 +68,7 @@ const TYPED: &[(&str, &str)] = &[
     ("status now", "does not take"),
 ];
 
-/// Texts of config.json with which no question is asked, and a key word of the error.
+/// Texts of config.json that prevent questions, and a key word of the error.
 const CONFIGS: &[(&str, &str)] = &[
     ("", "is empty"),
     ("{", "line 1, column 1"),
@@ -156,7 +156,7 @@ const HOMES: &[(&str, &str, &str, i32, &str)] = &[
     ),
 ];
 
-/// What only our libraries and the system say.
+/// Texts of libraries and the system.
 const OF_LIBRARIES: [&str; 8] = [
     "os error",
     "EOF",
@@ -176,7 +176,7 @@ fn is_told_what_to_do(stderr: &str) {
     }
 }
 
-/// Runs a mistake in a home with a file, and returns its command line and what it says.
+/// Makes a mistake in a home with a file, and returns its command line and output.
 fn told((file, content): (&str, &str), line: &str, code: i32, word: &str) -> String {
     let home = Home::empty();
     home.config(DEMO);

@@ -1,4 +1,4 @@
-//! `bantam models`: what the configured hosts offer, and what is learned from that.
+//! `bantam models`: models of the configured hosts, and facts learned from the lists.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::botschema;
 use crate::harness::{CANARY, Home, merged, until};
 use crate::model::{Model, Reply};
 
-/// A host with a list of models, which answers questions, too.
+/// Returns a host with a list of models, which also answers questions.
 fn host(list: Value) -> Model {
     Model::answering(
         move |request, _| match (request.method.as_str(), request.path.as_str()) {
@@ -66,7 +66,7 @@ fn models_are_listed_with_what_their_host_tells_and_the_window_is_kept() {
     );
     assert_eq!(object["models"][0]["window"], Value::Null);
 
-    // And a conversation is kept below it.
+    // A conversation is also limited to the window.
     for n in 0..4 {
         home.agent(["-m", &format!("question {n}: {}", "long ".repeat(1200))])
             .exits(0);

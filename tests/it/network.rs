@@ -1,4 +1,4 @@
-//! What commands can reach: nothing, what the address guard lets through, or everything.
+//! Network access of commands: none, guarded, or full.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
-/// A listener that answers every connection with a page, and tells of each.
+/// Returns a listener that answers every connection with a page, and reports it.
 fn page() -> (u16, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -17,7 +17,7 @@ fn page() -> (u16, Receiver<()>) {
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let mut connection = connection.unwrap();
-            // The test may be over.
+            // The test may have ended.
             if tell.send(()).is_err() {
                 return;
             }
@@ -28,7 +28,7 @@ fn page() -> (u16, Receiver<()>) {
             }
             let answer =
                 b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached";
-            // A client that has hung up has been counted all the same.
+            // A client that has hung up is counted anyway.
             drop(connection.write_all(answer));
         }
     });
@@ -37,15 +37,15 @@ fn page() -> (u16, Receiver<()>) {
 
 #[derive(Clone, Copy)]
 enum By {
-    /// A connection of its own.
+    /// A direct connection.
     Itself,
-    /// A tunnel through the proxy of its environment.
+    /// A tunnel through the configured proxy.
     Tunnel,
     /// A plain HTTP request to that proxy.
     PlainProxy,
 }
 
-/// What the model is told of a command that fetches the page.
+/// Returns the result of a command that fetches the page.
 fn fetch(port: u16, tools: &Value, by: By) -> String {
     let (address, asks) = match by {
         By::Itself => (format!("127.0.0.1/{port}"), "GET /".to_owned()),
@@ -142,7 +142,7 @@ fn a_full_network_is_the_hosts() {
     assert!(connections.try_recv().is_ok());
 }
 
-/// `/etc/resolv.conf` as systemd-resolved has it: a link to a file in `/run`. In a mount namespace of the test's own.
+/// Simulates `/etc/resolv.conf` of systemd-resolved, a link to a file in `/run`, in a private mount namespace.
 const RESOLVED: &str = r#"
 exec unshare -rm sh -c '
 set -e

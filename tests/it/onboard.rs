@@ -1,4 +1,4 @@
-//! A new home: what is written, what is asked, and what is never overwritten.
+//! A new home: created files, questions, and files that are never overwritten.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,12 +29,12 @@ fn prints_line(run: &Run, line: &str) {
     );
 }
 
-/// Without a way to the hosts of the vendors.
+/// Returns a command that cannot contact the vendors' hosts.
 fn closed(home: &Home) -> Bantam<'_> {
     home.bantam().env("HTTPS_PROXY", "http://127.0.0.1:1")
 }
 
-/// Starts it on a terminal, and answers its questions: each is waited for.
+/// Starts it on a terminal, and answers each question when it appears.
 #[track_caller]
 fn onboard<'h>(bantam: Bantam<'h>, asked: &[(&str, &str)]) -> Running<'h> {
     let mut running = bantam.on_a_terminal().silent_stdin().arg("onboard").spawn();
@@ -174,7 +174,7 @@ fn vendor_key_and_model_are_asked_for() {
     );
 }
 
-/// The terminal shows what is typed, and its keys do what they did.
+/// Checks that the terminal echoes and that its keys work as before.
 #[track_caller]
 fn is_as_it_was(run: &Run) {
     let (_, set) = run.stdout.rsplit_once("speed ").expect("what stty says");
@@ -219,7 +219,7 @@ fn a_home_that_cannot_be_made_is_told_with_what_to_check() {
         .prints("")
         .fails_with_a_hint()
         .says("BANTAM_HOME");
-    // No rights help on a file system that is not for writing.
+    // Even root cannot write to a read-only file system.
     let run = home
         .bantam()
         .env("BANTAM_HOME", "/proc/bantam")
@@ -266,7 +266,7 @@ fn a_workspace_elsewhere_is_told_of() {
     );
 }
 
-/// Every path below `root`, with what it holds and when it was changed.
+/// Returns every path in `root`, with its content and its time of change.
 fn snapshot(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let entry = |path: PathBuf| {
         let meta = path.symlink_metadata().unwrap();
@@ -355,7 +355,7 @@ fn first_person_who_writes_and_is_confirmed_owns_the_bot() {
     assert!(!run.stdout.contains("TEST-token"), "{}", run.stdout);
     let telegram = json!({ "token": TOKEN, "enabled": true, "allow_from": [42] });
     assert_eq!(config(&home)["channels"]["telegram"], telegram);
-    // Once more changes nothing.
+    // A second run changes nothing.
     let before = fs::read(home.path("config.json")).unwrap();
     let asked = [
         ("Change the model?", ""),
@@ -396,7 +396,7 @@ fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number
     assert_eq!(chosen, "ollama/gemma3");
 }
 
-/// A model is changed, and what nobody is asked about stays.
+/// Changing a model preserves settings without questions.
 #[test]
 fn configured_hosts_come_first_and_keep_what_is_set() {
     let model = Model::answering(|request, _| match request.header("authorization") {
@@ -431,7 +431,7 @@ fn configured_hosts_come_first_and_keep_what_is_set() {
     assert_eq!(changed["agents"]["defaults"]["model_name"], "mine/y");
     let entry = json!({ "model": "mine/*", "api_base": model.base(), "api_key": "sk-new-key", "request_timeout": 77 });
     assert_eq!(changed["model_list"], json!([entry, openai]));
-    // A wish to stop at the last question keeps what is proven.
+    // Stopping at the last question preserves the verified settings.
     let mut running = onboard(
         closed(&home).before("echo next-line"),
         &[("Change the model?", "")],

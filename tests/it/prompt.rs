@@ -1,15 +1,15 @@
-//! What every request begins with: how long it is, and that it is the same in all conversations of a home.
+//! The start of every request: its length, and that it is equal in all conversations of a home.
 
 use serde_json::Value;
 
 use crate::harness::Home;
 use crate::model::{Model, Reply};
 
-/// The most tokens of a plain question with all tools, as o200k counts them.
+/// Maximum number of tokens of a plain question with all tools, as counted by o200k.
 const MOST: usize = 1700;
 
-/// About as many tokens as o200k makes of a text: a word with the space before it, three digits, or four other characters is
-/// one; a long word is two. For this prompt and for the pages of docs/, this is at most 1.2 % off what o200k counts.
+/// Estimates the tokens of a text as counted by o200k: one for a word with the space before it, three digits, or four other
+/// characters, and two for a long word. For this prompt and the pages of docs/, the error is up to 1.2 %.
 fn tokens(text: &str) -> usize {
     const LONG: usize = 11;
     let kind = |c: char| match c {
@@ -86,7 +86,7 @@ fn all_conversations_of_a_home_begin_with_the_same_bytes() {
         (same.to_owned(), body["tools"].clone())
     });
     assert_eq!(here.1, there.1);
-    // What is known of the user comes last; all before it is the same.
+    // Facts about the user come last; the text before them is equal.
     let before = |text: &str| {
         let own = ["\n\n[USER PREFERENCES]", "\n\n[RUNTIME]"];
         let begin = own.iter().filter_map(|title| text.find(title)).min();

@@ -1,4 +1,4 @@
-//! The way out: proxies, certificates, and addresses that a vendor's model has.
+//! Outgoing connections: proxies, certificates, and addresses of vendors' models.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::harness::{CANARY, Home, config_for, merged};
 use crate::model::{Model, Reply};
 use crate::tunnel::Proxy;
 
-/// A home whose model is at a host that exists for the proxy only.
+/// Returns a home whose model is reachable only through the proxy.
 fn far_away() -> Home {
     Home::with(&merged(
         config_for("http://model.internal/v1"),
@@ -128,7 +128,7 @@ fn a_host_that_needs_no_proxy_gets_none() {
         .args(["agent", "-m", "hi"])
         .run();
     run.exits(5).prints("");
-    // And this machine never does.
+    // This machine is never contacted by the proxy.
     let home = Home::with(&model.config());
     home.bantam()
         .env("ALL_PROXY", proxy.url())
@@ -175,7 +175,7 @@ fn a_proxy_that_cannot_be_used_exits_3_and_is_not_shown() {
 
 #[test]
 fn certificates_that_cannot_be_used_exit_3() {
-    // Where there is TLS; elsewhere they are not looked at.
+    // Certificates are only read for TLS.
     let home = Home::with(&config_for("https://model.invalid/v1"));
     let none = home.write("none.pem", "nothing here");
     for path in [none, home.path("absent.pem")] {

@@ -1,4 +1,4 @@
-//! What a host refuses is found out once, and not again by the next run.
+//! A host's refusals are learned once, and not repeated by the next run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::model::{Model, Reply, Request};
 
 const NO_MAX_TOKENS: &str = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
 
-/// A host that refuses each of these fields, as hosts do.
+/// Returns a host that refuses each of these fields, like real hosts.
 fn strict(refused: &'static [(&'static str, &'static str)]) -> Model {
     Model::answering(move |request, _| answer(request, refused))
 }
@@ -96,7 +96,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
     ];
     assert_eq!(told, says);
 
-    // Whoever removes it has it found out anew.
+    // After the file is removed, the refusal is learned again.
     fs::remove_file(path).unwrap();
     home.agent(["-m", "hi"]).exits(0);
     assert_eq!(model.requests().len(), 8);
@@ -186,7 +186,7 @@ fn a_host_that_changes_its_mind_is_believed() {
         assert_eq!(model.requests().len(), requests);
     }
     assert_eq!(rows(&home).len(), 1);
-    // One that refuses whatever it is given is asked three times, and not for ever.
+    // A host that refuses everything is asked three times only.
     let model = strict(&[
         ("max_tokens", NO_MAX_TOKENS),
         (
@@ -309,7 +309,7 @@ fn model_without_tools_is_asked_without_them() {
     assert_eq!(model.requests().len(), 3);
 }
 
-/// Names of the tools in a request.
+/// Returns the names of the tools in a request.
 fn tools(request: &Request) -> Vec<String> {
     let tools = request.body["tools"].as_array().into_iter().flatten();
     let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
@@ -320,7 +320,7 @@ fn max_tokens(request: &Request) -> u64 {
     request.body["max_tokens"].as_u64().unwrap_or_default()
 }
 
-/// The refusal of a request, if it is refused.
+/// Returns the refusal of a request, if it is refused.
 type Refuse = fn(&Request) -> Option<Reply>;
 
 fn error_of(message: &str, param: &str) -> Reply {
@@ -328,7 +328,7 @@ fn error_of(message: &str, param: &str) -> Reply {
     Reply::json(400, &error)
 }
 
-/// A rule of a host for each kind of change.
+/// A host's rule for each kind of change.
 const RULES: [(&str, Refuse); 10] = [
     ("limit of the reply", |request| {
         let says =
@@ -418,7 +418,7 @@ fn change_is_made_once_and_keeps_the_users_message() {
     }
 }
 
-/// Whether a message is the reply of a model that calls a tool.
+/// Whether a message is a model's reply with tool calls.
 fn has_calls(message: &Value) -> bool {
     message["tool_calls"].is_array()
 }
@@ -534,7 +534,7 @@ fn key_in_an_error_is_removed_before_the_error_is_cut() {
     }
 }
 
-/// A host whose list is this, and which has only the models of the list.
+/// Returns a host with this list, which has only the models of the list.
 fn listing(ids: &'static [&'static [&'static str]]) -> (Model, Arc<AtomicUsize>) {
     let now = Arc::new(AtomicUsize::new(0));
     let at = now.clone();
@@ -578,12 +578,12 @@ fn default_model_is_found_remembered_and_replaced() {
         .exits(0)
         .prints("gpt-6-mini\n")
         .is_quiet();
-    // A model that the user chose is never replaced.
+    // A model chosen by the user is never replaced.
     home.agent(["--model", "openai/gpt-5-mini", "-m", "hi"])
         .exits(3);
 }
 
-/// The vendors of docs/settings.md that have a variable for their key: name, variables, and patterns of default models.
+/// Returns the vendors of docs/settings.md with a variable for their key: name, variables, and patterns of default models.
 fn vendors() -> Vec<[String; 3]> {
     let page = include_str!("../../docs/settings.md");
     let rows = page.lines().filter(|line| line.matches('|').count() == 5);
@@ -629,7 +629,7 @@ fn each_vendors_variable_is_enough_for_the_first_question() {
             let run = ask.args(["agent", "-m", "hi"]).run();
             match wanted {
                 Some(id) => run.exits(0).prints(&format!("{id}\n")).is_quiet(),
-                // Its models have names of the user's own.
+                // Its models have names chosen by the user.
                 None => run.exits(3).fails_with_a_hint(),
             };
             let asked = model.requests();

@@ -10,7 +10,7 @@ use crate::support::race::{INSIDE, OUTSIDE, RacyWorkspace};
 fn the_real_program_wins_a_race_against_swapped_links() {
     let calls = |n: usize| {
         let calls = (0..50).map(|at| {
-            // The same place by another path each time: nobody may call the same thing over and over.
+            // Uses another spelling of the path each time, because repeated calls are refused.
             let detour = "./".repeat(n * 50 + at);
             let path = format!("{detour}{}", ["dir/file", "file"][at / 5 % 2]);
             let (tool, arguments) = match at % 5 {

@@ -1,4 +1,4 @@
-//! The recipes of docs/scripting.md, run as they stand there: see [`crate::board`].
+//! The recipes of docs/scripting.md, run literally: see [`crate::board`].
 
 use std::fs;
 use std::path::Path;
@@ -230,7 +230,7 @@ fn a_picture_from_the_camera() {
 #[test]
 fn try_later() {
     let down = || Reply::error(503, "overloaded");
-    // Two runs with all their tries, and then an answer.
+    // Two runs with all their retries, and then an answer.
     let board = Board::with((0..6).map(|_| down()).chain([Reply::text("Open.")]));
     board.program("sleep", "echo \"$1\" >>\"$HOME/slept\"");
     let run = board.cooks("Try later");
@@ -240,7 +240,7 @@ fn try_later() {
         ("Open.\n".to_owned(), "60\n600\n".to_owned())
     );
 
-    // What does not pass by itself is not tried again, and the sign stays as it is.
+    // A permanent error is not retried, and the marker remains unchanged.
     let board = Board::with([Reply::error(401, "no such key")]);
     fs::write(board.user("sign.txt"), "Open.\n").unwrap();
     board
@@ -279,7 +279,7 @@ fn what_would_be_sent() {
     assert!(!board.home.path("sessions").exists());
 }
 
-/// The blocks of README.md and docs/ that are set off by four spaces and call bantam, each with the page it is on.
+/// Returns the indented blocks of README.md and docs/ that call bantam, each with its page.
 fn blocks() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -311,7 +311,7 @@ fn blocks() -> Vec<(String, String)> {
     found
 }
 
-/// They ask on a terminal, do not end, or need servers of the internet: other tests have them.
+/// They need a terminal, do not end, or need servers on the internet; other tests cover them.
 const NOT_IN_A_SCRIPT: [&str; 3] = ["bantam agent\n", "bantam gateway\n", "bantam onboard\n"];
 
 #[test]
@@ -374,7 +374,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         if NOT_IN_A_SCRIPT.contains(&block.as_str()) || block.starts_with("bantam mcp add ") {
             continue;
         }
-        // A line of a crontab.
+        // A crontab line.
         let is_due = block.starts_with(|c: char| c.is_ascii_digit());
         let script = if is_due {
             crontab(&block).1
@@ -385,11 +385,11 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
             "set -e\n{}",
             script.replace("$HOME/bin/", "$HOME/.cargo/bin/")
         );
-        // A unit is installed below it, and not in this machine.
+        // A unit is installed in this directory instead of the machine.
         let root = board.user("root").display().to_string();
         let env = [("PATH", path.as_str()), ("DESTDIR", root.as_str())];
         let run = board.shell(&board.user(""), &script, &env);
-        // Where there is no sandbox, doctor says so.
+        // Without a sandbox, doctor reports that.
         let is_fine =
             run.code == Some(0) || (block.starts_with("bantam doctor") && run.code == Some(1));
         assert!(

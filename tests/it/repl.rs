@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::harness::{Home, Running, merged, seen};
 use crate::model::{Model, Reply};
 
-/// `bantam agent ARGS...` at a terminal, when it asks for the first line.
+/// Runs `bantam agent ARGS...` at a terminal until it asks for the first line.
 #[track_caller]
 fn conversation<'h, const N: usize>(home: &'h Home, args: [&str; N]) -> Running<'h> {
     let asked = home.bantam().arg("agent").args(args);
@@ -267,10 +267,10 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     let too_long = Reply::error(400, "This model's maximum context length is 8192 tokens");
     let model = Model::scripted([
         Reply::error(402, "insufficient credit"),
-        // The stated window makes room for a shorter reply first.
+        // The reported window first allows a shorter reply.
         too_long.clone(),
         too_long.clone(),
-        // What was said before is put in short, and it is asked once more.
+        // The earlier conversation is summarized, and the question is repeated.
         Reply::text("Somebody said hi."),
         too_long,
     ]);
@@ -317,7 +317,7 @@ fn an_answer_is_asked_for_again_and_taken_back() {
         talk.types("/retry\r");
         talk.wait_for_stdout("asking again: second");
         talk.wait_for_stdout("Two again.\r\n\r\n\u{1b}[?2004h");
-        // One that left no trace is asked again itself.
+        // A question without a trace is asked again.
         talk.types("third\r");
         talk.wait_for_stdout("no such key");
         talk.types("/retry\r");
@@ -361,7 +361,7 @@ fn files_go_with_a_message_that_names_them() {
     ));
     talk.wait_for_stdout("one.txt, 6 bytes; ");
     talk.wait_for_stdout(&format!("{shown}, 5 bytes? [y/N] "));
-    // A question that is typed too early is no answer.
+    // A question typed too early is not an answer.
     talk.types("what is in it?\n");
     talk.wait_for_next_stdout("Not understood. Attach");
     talk.wait_for_next_stdout("[y/N] ");
@@ -402,11 +402,11 @@ fn a_file_that_is_not_there_is_told_before_anything_is_sent() {
     talk.finish().exits(0);
 }
 
-/// Whoever wrote a text that is pasted may not choose files: no part of a paste answers the question.
+/// The author of pasted text must not choose files, so no part of a paste answers the question.
 #[test]
 fn a_paste_attaches_nothing() {
     for (term, paste) in [
-        // A terminal without paste marks, and a paste that ends its own mark.
+        // A terminal without paste marks, and a paste with a fake end mark.
         ("dumb", "read @SECRET please\ny\nyes\n"),
         (
             "xterm",
@@ -439,7 +439,7 @@ fn a_paste_attaches_nothing() {
     }
 }
 
-/// What was pasted comes back by the up arrow as if it were typed.
+/// Pasted text is recalled by the up arrow like typed text.
 #[test]
 fn a_line_from_the_history_asks_before_it_attaches() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
@@ -558,7 +558,7 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     assert_eq!(asked.body["model"], "gpt-small");
 }
 
-/// Whoever pastes a text did not read its first line as a command.
+/// The first line of pasted text is not a command, because users do not read it as one.
 #[test]
 fn several_lines_that_begin_like_a_command_are_not_run() {
     let model = Model::scripted([Reply::text("One.")]);

@@ -1,5 +1,5 @@
-//! The key is in `config.json` and on the wire, and nowhere else. The harness looks after every run of every test;
-//! here are the roads a key might take, and the proof that the look finds one.
+//! The key is only in `config.json` and on the wire. The harness checks this after every run of every test; these tests cover
+//! the possible leaks, and prove that the check works.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -58,7 +58,7 @@ fn a_key_for_a_tools_name_is_redacted() {
 
 #[test]
 fn a_key_the_model_says_aloud_is_found_by_the_harness() {
-    // The other way round: were the key ever printed, would we know? So far nothing strikes it from an answer.
+    // Proves that a printed key would be detected, because answers are not redacted.
     let found = catch_unwind(AssertUnwindSafe(|| {
         let home = Home::empty();
         home.write("state/leak.txt", format!("key={CANARY}"));
@@ -73,7 +73,7 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
 
 #[test]
 fn what_the_model_sees_has_no_key() {
-    // The model's server checks every body it gets for the key.
+    // The model's server checks every body for the key.
     let model = Model::scripted([
         Reply::call("read_file", &json!({ "path": "../config.json" })),
         Reply::call("list_dir", &json!({ "path": ".." })),
@@ -87,7 +87,7 @@ fn what_the_model_sees_has_no_key() {
 
 #[test]
 fn a_command_that_prints_the_key_tells_it_to_nobody() {
-    // Without a sandbox a command reads what the user reads; the key is redacted in what it prints.
+    // Without a sandbox, a command can read the user's files; the key is redacted in its output.
     let model = Model::scripted([
         Reply::call(
             "exec",
@@ -124,7 +124,7 @@ fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
         .args(["agent", "-n", "-m", "hi"])
         .stdout(std::process::Stdio::null());
     if rustix::process::geteuid().is_root() {
-        // Root owns everything: only for an ordinary user does the owner tell something.
+        // Root owns everything, so only an ordinary owner is significant.
         let ordinary = 61_998;
         for path in crate::harness::walk(&root)
             .into_iter()
@@ -190,7 +190,7 @@ fn what_stands_behind_a_telling_name_reaches_no_model_and_no_session_and_survive
     assert!(told.contains("choose an old_text without it"), "{told}");
     let left = std::fs::read_to_string(home.path("workspace/.env")).unwrap();
     assert_eq!(left, env.replace("DEBUG=0", "DEBUG=1"));
-    // What /undo puts back is the file itself.
+    // /undo restores the file itself.
     let kept = crate::harness::walk(&home.path("")).into_iter();
     let apart = ["workspace", "state/undo"].map(|dir| home.path(dir));
     for file in kept.filter(|file| !apart.iter().any(|dir| file.starts_with(dir))) {
@@ -246,7 +246,7 @@ fn a_value_that_the_user_wrote_is_shown_and_a_setting_removes_less() {
     }
 }
 
-/// The text is fenced and redacted before NUL, which hosts refuse, is taken out of it.
+/// The text is fenced and redacted before NUL, which hosts refuse, is removed.
 #[test]
 fn a_nul_in_a_key_or_a_fence_does_not_bring_its_parts_together() {
     let command = format!("printf '{}\\0{}\n'", &CANARY[..12], &CANARY[12..]);

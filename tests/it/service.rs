@@ -1,4 +1,4 @@
-//! The systemd unit that keeps the gateway running.
+//! The systemd unit of the gateway.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::Home;
 
-/// The words of a unit's line, without what quotes and percent signs are for.
+/// Returns the words of a unit's line, without quotes and escapes of percent signs.
 fn words(value: &str) -> Vec<String> {
     shell_words::split(&value.replace("%%", "%")).unwrap()
 }
@@ -82,7 +82,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         assert_eq!(one(key), value);
     }
     assert!((4..60).contains(&one("TimeoutStopSec").parse::<u64>().unwrap()));
-    // What would take the sandbox away.
+    // Keys that would disable the sandbox.
     for key in [
         "RestrictNamespaces",
         "ProtectProc",
@@ -131,7 +131,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         "default.target"
     };
     assert_eq!(values(&own.exits(0).stdout, "WantedBy"), [target]);
-    // At a terminal it is told what to type next.
+    // At a terminal, it shows the next commands.
     let shown = home
         .bantam()
         .args(["service", "--system"])
@@ -147,7 +147,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     );
 }
 
-/// `systemctl` and `loginctl` that write down what they were told, and a directory of units.
+/// Uses a fake `systemctl` and `loginctl`, which record their arguments, and a directory of units.
 #[test]
 fn a_unit_is_installed_and_started() {
     let home = Home::with(&json!({}));
@@ -180,7 +180,7 @@ fn a_unit_is_installed_and_started() {
             "systemctl enable --now bantam.service"
         ]
     );
-    // A newer one replaces it; another program's stays.
+    // A newer unit replaces it; another program's unit remains.
     install().exits(0);
     fs::write(&unit, "[Unit]\nDescription=something else\n").unwrap();
     install().exits(1).fails_with_a_hint();

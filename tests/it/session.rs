@@ -1,4 +1,4 @@
-//! Conversations on disk: what is written when, what the next turn makes of it, and what damage does.
+//! Conversations on disk: when lines are written, how the next turn reads them, and the effects of damage.
 
 use std::fs;
 
@@ -158,7 +158,7 @@ fn every_line_is_on_disk_before_the_request_that_depends_on_it() {
     running.finish().exits(0).prints("Nothing here.\n");
 }
 
-/// A home whose last turn broke off in the middle of a line, as a power cut leaves it.
+/// Returns a home whose last turn ended within a line, as after a power cut.
 fn torn(model: &Model, tail: &str) -> Home {
     let home = Home::with(&model.config());
     home.agent(["-m", "first"]).exits(0);
@@ -224,7 +224,7 @@ fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
     let kept = home.path("sessions/cli_default.1.jsonl");
     let kept = fs::read_to_string(kept).unwrap();
     assert_eq!(kept, damaged, "damage is kept as it is");
-    // It is told once, unless there is more of it. Each line keeps its number.
+    // It is reported once, unless there is more damage. Each line retains its number.
     home.agent(["-m", "third question"]).exits(0).is_quiet();
     let now = fs::read_to_string(&path).unwrap();
     let more = now.replacen("second question", "forged question", 1);

@@ -1,4 +1,4 @@
-//! `bantam sessions`: looking changes nothing, starting anew loses nothing, erasing takes one conversation and no other.
+//! `bantam sessions`: reading changes nothing, starting over loses nothing, and erasing removes only one conversation.
 
 use std::fs;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ fn sessions<const N: usize>(home: &Home, args: [&str; N]) -> Run {
     home.bantam().arg("sessions").args(args).run()
 }
 
-/// Asks the demo model something in the conversation `name`.
+/// Asks the demo model a question in the conversation `name`.
 #[track_caller]
 fn speak(home: &Home, name: &str) {
     home.agent(["--model", "demo/demo", "-s", name, "-m", "time"])
@@ -330,7 +330,7 @@ fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
     sessions(&home, ["reset", "cli_default"]).exits(0);
     assert!(home.path("sessions/cli_default.2.jsonl").exists());
 
-    // A crash between the two renames: the successor is there under its first name only.
+    // After a crash between the two renames, the successor has only its first name.
     fs::rename(
         home.path("sessions/cli_default.jsonl"),
         home.path("sessions/cli_default.jsonl.new"),
@@ -405,7 +405,7 @@ fn on_a_terminal_erasing_is_asked_for() {
     assert!(!home.path("sessions/cli_default.jsonl").exists());
 }
 
-/// Makes a file look as if it was last written so many days ago.
+/// Sets the modification time of a file to this many days ago.
 fn age(home: &Home, file: &str, days: u64) {
     let file = fs::File::options()
         .write(true)
@@ -434,10 +434,10 @@ fn old_segments_are_deleted_and_never_what_a_conversation_goes_on_with() {
         age(&home, &format!("sessions/{file}"), 40);
     }
     age(&home, "sessions/cli_old.2.jsonl", 20);
-    // The current part may show it.
+    // The current segment may use it.
     home.write("sessions/cli_old.01234567-3.media", "png");
     age(&home, "sessions/cli_old.01234567-3.media", 40);
-    // A crash came between two segments: one of them is what counts.
+    // A crash came between two segments, so the remaining one counts.
     fs::remove_file(home.path("sessions/cli_gap.jsonl")).unwrap();
     sessions(&home, ["list"]).exits(0).is_quiet();
     assert!(!home.path("sessions/cli_old.1.jsonl").exists());
@@ -469,7 +469,7 @@ fn a_watcher_gets_every_line_once_over_all_segments() {
     };
     for turn in 0..6 {
         speak(&home, "default");
-        // It looks now and then, once with two segments behind it.
+        // Reads now and then, once after two more segments.
         if turn != 3 {
             look(&mut seen);
         }

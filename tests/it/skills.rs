@@ -13,7 +13,7 @@ use crate::model::{Model, Reply, Request, USAGE, call};
 const TEA: &str =
     "---\nname: tea\ndescription: Makes tea. 茶\n---\nBoil water, then run sh scripts/steep.sh.\n";
 
-/// A home with the skill `tea`, and a script beside it.
+/// Returns a home with the skill `tea`, and a script next to it.
 fn with_tea(model: &Model) -> Home {
     let home = Home::with(&model.config());
     home.write("agent/skills/tea/SKILL.md", TEA);
@@ -156,7 +156,7 @@ fn the_user_calls_for_a_skill_by_name() {
     );
 }
 
-/// What a subagent's request is known by.
+/// Returns the task of a subagent's request.
 fn task_of(request: &Request) -> Option<String> {
     let said = request.texts("user").into_iter().next()?;
     Some(said.split_once("The task:\n\n")?.1.to_owned())
@@ -170,7 +170,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
         Model::answering(move |request, _| {
             if let Some(task) = task_of(request) {
                 here.fetch_add(1, Ordering::SeqCst);
-                // Both are here before either is answered.
+                // Both are received before either is answered.
                 until("both subagents ask", || here.load(Ordering::SeqCst) >= 2);
                 seen.fetch_add(1, Ordering::SeqCst);
                 return Reply::text(&format!("Report on {task}"));
@@ -190,7 +190,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
         (&told["output"], seen.load(Ordering::SeqCst)),
         (&json!("Both are bright."), 2)
     );
-    // Two requests of its own and one for each of them.
+    // Two requests of the agent, and one for each subagent.
     assert_eq!(told["usage"]["total_tokens"], 4 * USAGE.2);
     let requests = model.requests();
     for request in requests.iter().filter(|request| task_of(request).is_some()) {
@@ -216,7 +216,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
         last.texts("tool"),
         ["Report on the moon", "Report on the sun"]
     );
-    // Nothing of them is kept but what they said.
+    // Only their reports are stored.
     assert_eq!(home.session("cli_default").history().len(), 5);
     assert!(
         home.files()
@@ -307,7 +307,7 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
     home.agent(["-m", "go", "--budget-tokens", "36000"])
         .exits(6)
         .fails_with_a_hint();
-    // What was under way when it was used up is one request of each.
+    // Each had one running request when the budget was used up.
     assert!(
         (9..=12).contains(&model.requests().len()),
         "{}",
@@ -362,7 +362,7 @@ fn skills_are_installed_listed_shown_and_removed() {
         .mode();
     assert_eq!(mode & 0o777, 0o700);
     let list = bantam(&["list"]);
-    // Those that are compiled in are still there.
+    // The built-in skills still exist.
     assert!(
         list.exits(0).stdout.contains("tea") && list.stdout.contains("journal"),
         "{}",
@@ -494,7 +494,7 @@ fn a_skill_in_small_letters_with_a_name_of_any_language_is_used() {
     assert!(asked.contains("Look out."), "{asked}");
 }
 
-/// One of many skills is chosen by its name, and shown before it is kept.
+/// One of many skills is chosen by its name, and shown before it is installed.
 #[test]
 fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
     let home = Home::empty();
@@ -538,7 +538,7 @@ fn a_repository_is_named_by_its_https_address() {
     }
 }
 
-/// The agent obeys a skill, so a script installs none by accident.
+/// Skills are instructions for the agent, so a script must not install one by accident.
 #[test]
 fn without_a_terminal_a_skill_is_installed_only_with_yes() {
     let home = Home::empty();

@@ -1,4 +1,4 @@
-//! What one message may cause: a model that begins whatever it can comes to an end, and a restart gives it no more.
+//! Limits of one message: a model that starts everything it can is stopped, and a restart does not reset the limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,9 +12,9 @@ use crate::model::{Model, Reply, Request, call};
 use crate::stored::open_tasks;
 
 const OWNER: i64 = 42;
-/// The setting of these tests.
+/// The limit in these tests.
 const CALLS: usize = 40;
-/// Where a model without that limit gives up.
+/// Number of requests after which a model without the limit stops.
 const TOO_MANY: usize = 150;
 
 fn config(model: &Model, api: &BotApi) -> Value {
@@ -31,7 +31,7 @@ fn is_task(request: &Request) -> bool {
     request.texts("user")[0].contains("The task:\n\n")
 }
 
-/// Calls of all that asks models: for messages and reports sixteen tasks each, for tasks what `work` says.
+/// Returns a model that starts sixteen tasks for each message and report, and replies to tasks by `work`.
 fn greedy(work: impl Fn() -> Reply + Send + Sync + 'static) -> Model {
     Model::answering(move |request, number| {
         let last = request
@@ -81,7 +81,7 @@ fn a_message_causes_no_more_calls_than_it_may_and_its_user_is_told_once() {
         "{:?}",
         api.texts(OWNER)
     );
-    // What the reports say is in the conversation, which continues with the next message.
+    // The reports' texts are in the conversation, which continues with the next message.
     api.text(OWNER, "go");
     until("a next message has calls of its own", || {
         model.asked() > CALLS
@@ -149,7 +149,7 @@ fn a_restart_gives_no_more_calls() {
     drop(gateway.finish());
     let asked = model.asked();
     let gateway = start(&home);
-    // The reports are posted, and nobody is asked to answer them.
+    // The reports are posted, and the model is not asked to answer them.
     until("all are told", || {
         api.texts(OWNER)
             .iter()
@@ -173,7 +173,7 @@ fn a_message_that_is_resumed_continues_with_the_calls_that_are_left() {
     let model = Model::answering(|request, number| match number {
         TOO_MANY.. => Reply::text("Enough."),
         5 => Reply::text("lost").held(),
-        // Each of a turn's steps waits for a subagent.
+        // Each step of a turn waits for a subagent.
         _ if is_task(request) => Reply::text("Done."),
         _ => Reply::call("subagent", &json!({ "task": number.to_string() })),
     });

@@ -1,4 +1,4 @@
-//! What is set up, and where each value came from; and that looking changes nothing and tells no secret.
+//! Setup and origins of values; reading them changes nothing and reveals no secret.
 
 use serde_json::{Value, json};
 

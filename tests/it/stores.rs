@@ -1,4 +1,4 @@
-//! Stores, also those of other people's programs.
+//! Stores, including those of other programs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ fn files_and_memory_are_stores() {
     check_store(|| own.clone());
 }
 
-/// A store of three functions, with the lock that every store has.
+/// A store of three functions, with the default lock.
 #[derive(Default)]
 struct Map(Mutex<BTreeMap<String, Vec<Line>>>);
 
@@ -47,7 +47,7 @@ impl Store for Map {
     }
 }
 
-/// Answers, but refuses the key of the fourth request; slowly, so that two turns at once would meet.
+/// Answers, but refuses the key of the fourth request; slowly, so that two simultaneous turns would overlap.
 #[derive(Default)]
 struct Refusing(AtomicUsize);
 
@@ -71,7 +71,7 @@ impl Provider for Refusing {
     }
 }
 
-/// `u` for each message of the user, `a` for each of the model.
+/// Returns `u` for each message of the user, `a` for each of the model.
 fn order(agent: &Agent) -> String {
     let session = agent.session("notes").unwrap();
     let letter = |message: &Message| match message {

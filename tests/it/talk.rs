@@ -1,4 +1,4 @@
-//! What is said in chats beside the answers to them: the tool `message`, files, `--to`, and the notes of it.
+//! Messages to chats in addition to the answers: the tool `message`, files, `--to`, and their records in conversations.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::sealed;
 
-/// The two who may.
+/// The two allowed users.
 const OWNER: i64 = 42;
 const OTHER: i64 = 43;
-/// Somebody whom the bot does not know.
+/// A user unknown to the bot.
 const STRANGER: i64 = 666;
-/// Somebody whom it knew.
+/// A user who is no longer allowed.
 const REVOKED: i64 = 667;
 
 fn config(model: &Model, api: &BotApi) -> Value {
@@ -35,7 +35,7 @@ fn start(home: &Home) -> Running<'_> {
     gateway
 }
 
-/// A model that makes these calls of `message`, one in each reply, and then tells what came of the last.
+/// Returns a model that makes these calls of `message`, one in each reply, and then repeats the last result.
 fn sending(calls: impl IntoIterator<Item = Value>) -> Model {
     let calls: Vec<Value> = calls.into_iter().collect();
     Model::answering(
@@ -46,7 +46,7 @@ fn sending(calls: impl IntoIterator<Item = Value>) -> Model {
     )
 }
 
-/// The smallest PNG of this size that looks like one.
+/// Returns the smallest plausible PNG of this size.
 fn png(width: u32, height: u32) -> Vec<u8> {
     [
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(),
@@ -56,7 +56,7 @@ fn png(width: u32, height: u32) -> Vec<u8> {
     .concat()
 }
 
-/// The files that wait to be sent.
+/// Returns the files that wait to be sent.
 fn waiting(home: &Home) -> Vec<String> {
     home.files()
         .into_iter()
@@ -64,7 +64,7 @@ fn waiting(home: &Home) -> Vec<String> {
         .collect()
 }
 
-/// What is noted in a conversation, or for it.
+/// Returns the messages recorded in a conversation, or for it.
 #[track_caller]
 fn notes(home: &Home, key: &str) -> Vec<String> {
     let run = home
@@ -171,11 +171,11 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
     let api = BotApi::start();
     api.chat(group);
     let home = Home::with(&config(&model, &api));
-    // He could once, and cannot any more.
+    // This user was allowed before.
     home.write(&format!("sessions/telegram_{REVOKED}.jsonl"), "");
-    // Somebody who may has spoken there.
+    // An allowed user has written there.
     home.write(&format!("sessions/telegram_{group}.jsonl"), "");
-    // From the command line, with no gateway: the command delivers it.
+    // From the command line, without a gateway: the command delivers it.
     let run = home.agent(["-m", "tell them"]);
     assert!(
         run.exits(0).stdout.contains("sending to telegram:42"),
@@ -368,14 +368,14 @@ fn a_file_outlives_the_program_and_the_network() {
     let gateway = start(&home);
     api.text(OWNER, "send it");
     api.wait_for_asked("sendDocument", 3);
-    // What the workspace has by now is of no concern: it was sent when the call said so.
+    // Later changes in the workspace do not matter, because the file was copied during the call.
     fs::remove_file(home.path("workspace/notes.txt")).unwrap();
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     assert_eq!(waiting(&home).len(), 1);
     home.write("state/outbox/orphan", "a crash has left it");
     let gateway = start(&home);
-    // Its fate was not known, so it is there twice.
+    // Its delivery was uncertain, so it is there twice.
     api.wait_for_texts(OWNER, 3);
     until("nothing waits", || waiting(&home).is_empty());
     ends(gateway);
@@ -444,7 +444,7 @@ fn one_chat_in_trouble_does_not_hold_up_the_others() {
     let gateway = start(&home);
     api.text(OWNER, "send a file");
     api.wait_for_asked("sendDocument", 3);
-    // By now the pause is four seconds.
+    // The pause is now four seconds.
     api.text(OTHER, "hello");
     assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
     assert!(api.sent(OWNER).is_empty());
@@ -483,7 +483,7 @@ fn a_file_that_takes_long_holds_up_its_own_chat_and_no_other() {
     assert_eq!(api.texts(OWNER), [""], "the answer waits for the file");
     assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
     until("nothing waits", || waiting(&home).is_empty());
-    // Told to end while one goes out, it does not wait for long; what has gone out by then is not sent again.
+    // When stopped during a delivery, it does not wait long; a delivered message is not sent again.
     api.fault("sendDocument", Fault::Late(Duration::from_secs(1)));
     api.text(OTHER, "send a file");
     api.wait_for_asked("sendDocument", 2);
@@ -497,7 +497,7 @@ fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     let home = Home::with(&config(&model, &api));
     home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0);
     let path = home.path("state/queue.jsonl");
-    // As somebody may have written it.
+    // As another program may have written it.
     let rest = r#""seq":9,"add":"1-1-1","kind":"out","item":{"to":"pigeon:7","text":"coo"}}"#;
     fs::write(
         &path,
@@ -622,7 +622,7 @@ fn an_answer_that_fails_or_is_refused_is_not_delivered() {
 fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
     let (model, api) = (Model::scripted([Reply::text("Kept.")]), BotApi::start());
     let config = config(&model, &api);
-    // Nobody listens there.
+    // An unused port.
     let nowhere = json!({ "channels": { "telegram": { "api_base": "http://127.0.0.1:9" } } });
     let home = Home::with(&merged(config.clone(), &nowhere));
     let run = home
@@ -718,7 +718,7 @@ fn a_turn_that_is_busy_learns_of_it_with_the_next() {
     home.bantam().args(["sessions", "list"]).run().exits(0);
     model.release();
     let gateway = start(&home);
-    // The turn is taken up, and knows of it already.
+    // The turn is resumed, and already contains it.
     until("it is taken over", || {
         is_in("sessions/telegram_42.jsonl", "-deferred\"")
     });

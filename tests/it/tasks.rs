@@ -1,4 +1,4 @@
-//! Background tasks: they go on beside the conversation, and what they report comes back as a message.
+//! Background tasks: they run during the conversation, and their reports arrive as messages.
 
 use std::time::{Duration, Instant};
 
@@ -19,13 +19,13 @@ fn config(model: &Model, api: &BotApi) -> Value {
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
-/// What a task's request is known by.
+/// Returns the task of a request.
 fn task_of(request: &Request) -> Option<String> {
     let said = request.texts("user").into_iter().next()?;
     Some(said.split_once("The task:\n\n")?.1.to_owned())
 }
 
-/// The report that a request is to answer.
+/// Returns the report that a request must answer.
 fn report_of(request: &Request) -> Option<String> {
     let said = request.texts("user").pop()?;
     let (_, report) = said.split_once("[The background task ")?;
@@ -36,7 +36,7 @@ fn spawn(id: &str, task: &str) -> Call {
     call(id, "subagent", &json!({ "task": task, "background": true }))
 }
 
-/// A model that begins these tasks when it is asked `go`, and says what it is told of their ends.
+/// Returns a model that starts these tasks when it is asked `go`, and repeats their reports.
 fn spawning(
     tasks: &'static [&'static str],
     work: impl Fn(&str) -> Reply + Send + Sync + 'static,
@@ -90,7 +90,7 @@ fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
         .collect::<Vec<_>>();
     assert_eq!(asked, ["the moon"]);
     home.session("cli_default").has_one_result_per_call();
-    // A process that waits for its end needs no journal of it.
+    // A process that waits for the end needs no journal of the task.
     assert!(
         !home.files().iter().any(|file| file.contains("queue")),
         "{:?}",
@@ -161,7 +161,7 @@ fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
     let home = Home::with(&model.config());
     let run = home.bantam().args(["agent", "-m", "go", "--json"]).spawn();
     model.wait_for_holds(1);
-    // The turn itself is over by the time the second line of its session is there.
+    // The turn itself has ended when the second line of its session exists.
     until("the first answer is stored", || {
         home.files()
             .iter()
@@ -255,14 +255,14 @@ fn a_conversation_at_the_terminal_goes_on_when_they_are_answered() {
         seen.find(text)
             .unwrap_or_else(|| panic!("no {text} in {seen}"))
     };
-    // It asks again when there is nothing more to come.
+    // It shows the prompt again when no more output can follow.
     assert!(
         at("Begun") < at("the moon is grey") && at("the moon is grey") < seen.rfind("> ").unwrap(),
         "{seen}"
     );
 }
 
-/// Waits until the gateway has noted that so many messages were sent.
+/// Waits until the gateway has recorded this many sent messages.
 fn noted(home: &Home, count: usize) {
     until("what was sent is noted", || {
         sent_items(&home.path("")) >= count
@@ -294,7 +294,7 @@ fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
     );
     ends(gateway);
     home.session("telegram_42").has_one_result_per_call();
-    // Nothing of it is left for the next start.
+    // The next start finds no leftover.
     let asked = model.requests().len();
     let gateway = start(&home);
     api.text(OWNER, "hello");
@@ -333,7 +333,7 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_and_an_undo_do_too() {
             .last("user")
             .contains("has stopped the background task “a”")
     };
-    // A stop and an undo; a new conversation knows nothing of what was before.
+    // A stop and an undo; a new conversation does not know the earlier one.
     assert_eq!(
         model
             .requests()
@@ -397,7 +397,7 @@ fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
     let gateway = start(&home);
     api.text(OWNER, "hello");
     api.wait_for_texts(OWNER, 3);
-    // It is in the conversation, next to what was said.
+    // It is in the conversation, next to the other messages.
     assert!(
         model
             .requests()
@@ -412,7 +412,7 @@ fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
 
 #[test]
 fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
-    // While it is being answered; and when it was posted instead, and not sent.
+    // During its answer; and when it was posted instead, but not sent.
     let model = Model::answering(
         |request, number| match (task_of(request), report_of(request)) {
             (Some(_), _) => Reply::text("grey"),
@@ -438,7 +438,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     drop(gateway.finish());
     let asked = model.requests().len();
     let gateway = start(&home);
-    // The fault was after the effect, so it is there twice; and nobody was asked again.
+    // The fault was after the effect, so the message is there twice; the model was not asked again.
     let texts = api.wait_for_texts(OWNER, 3);
     assert!(
         texts[1].contains("“the moon” has ended") && texts[1].contains("grey"),
@@ -535,7 +535,7 @@ fn a_report_that_comes_while_the_program_ends_is_posted_at_the_next_start() {
     model.wait_for_holds(1);
     noted(&home, 1);
     gateway.signal(Signal::TERM);
-    // From here on no turn begins.
+    // From here on, no turn starts.
     until("the signal is heard", || {
         std::fs::read_to_string(home.path("state/gateway.json"))
             .unwrap_or_default()
@@ -573,7 +573,7 @@ fn a_report_that_comes_while_the_program_begins_anew_is_not_lost() {
     api.text(666, "a poll returns");
     gateway.wait_for_stderr("restarting");
     model.release();
-    // Before it there is the word about the other one.
+    // The report of the other task precedes it.
     let texts = api.wait_for_texts(OWNER, 3);
     assert!(
         texts[2].contains("Heard of “the moon” has ended"),

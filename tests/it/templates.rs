@@ -1,4 +1,4 @@
-//! `-t` and `-p`: questions that are asked often.
+//! `-t` and `-p`: frequent questions.
 
 use crate::harness::Home;
 use crate::model::{Model, Reply};

@@ -1,4 +1,4 @@
-//! What a terminal shows while a turn runs, and what a pipe gets instead.
+//! Output of a running turn on a terminal and in a pipe.
 
 use serde_json::{Value, json};
 
@@ -268,7 +268,7 @@ fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
         .bantam()
         .args(["agent", "--events", "-m", "hi"])
         .spawn();
-    // Before the answer has ended.
+    // Before the end of the answer.
     running.wait_for_stdout("Nothing ");
     model.release();
     let run = running.finish();
@@ -369,7 +369,7 @@ fn a_closed_standard_error_changes_nothing() {
         .prints("Here.\n");
 }
 
-/// What a person can only read, and a machine has no use for, keeps its words whole on a narrow screen.
+/// Text for people, rather than machines, is wrapped between words on a narrow screen.
 #[test]
 fn pages_fit_a_narrow_terminal() {
     let model = Model::scripted([Reply::text("Here.")]);

@@ -1,4 +1,4 @@
-//! A machine that gives no more threads for a while.
+//! A machine that cannot start threads for a while.
 
 use std::process::Command;
 
@@ -9,10 +9,10 @@ use crate::botapi::BotApi;
 use crate::harness::{Home, Running};
 use crate::model::{Model, Reply};
 
-/// The one who may.
+/// The allowed user.
 const OWNER: i64 = 42;
 
-/// Lets the program start so many threads. An ordinary user may do so for its own processes.
+/// Limits the number of threads of the program. An ordinary user may do so for its own processes.
 fn limit(gateway: &Running, threads: Option<u64>) {
     let soft = threads.map_or("unlimited".to_owned(), |threads| threads.to_string());
     let mut command = Command::new(if getuid().is_root() { "setpriv" } else { "env" });

@@ -1,4 +1,4 @@
-//! `/undo` in a conversation at the terminal: the question, its answer, and the files that its file tools changed.
+//! `/undo` at the terminal: the question, its answer, and the files changed by its file tools.
 
 use std::fs;
 
@@ -96,14 +96,14 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         assert_eq!(file(name).unwrap(), content, "{name}");
     }
     assert!(file("new.txt").is_err());
-    // A turn that changed nothing takes back nothing.
+    // A turn without changes restores no files.
     talk.types("and now\r");
     talk.wait_for_next_stdout("Nothing.\r\n");
     talk.types("/undo\r");
     talk.wait_for_next_stdout("bantam: took back: and now\r\n");
     talk.types("/quit\r");
     talk.finish().exits(0);
-    // Nothing is left of a conversation that is erased.
+    // An erased conversation leaves no versions.
     home.bantam()
         .args(["sessions", "erase", "work", "--yes"])
         .run()
@@ -204,7 +204,7 @@ fn undo_leaves_the_files_of_another_workspace_alone() {
     assert!(!other.join("notes.txt").exists());
 }
 
-/// A model that writes what the last word of a question says, "notes=two", and then answers "Done NUMBER.".
+/// Returns a model that writes the last word of a question, such as "notes=two", and then answers "Done NUMBER.".
 fn writing() -> Model {
     Model::answering(|request, _| {
         let asked = request.texts("user");
@@ -248,7 +248,7 @@ fn second_undo_takes_back_nothing() {
     talk.types("/undo\r");
     talk.wait_for_next_stdout("bantam: there is nothing to take back");
     assert_eq!(notes(), "one");
-    // A new turn can be taken back again, to what the user made of the file.
+    // A new turn can be undone again, back to the user's version of the file.
     home.write("workspace/notes.txt", "mine again");
     write(&mut talk, "notes=three", 2);
     talk.types("/undo\r");
@@ -332,7 +332,7 @@ fn bot_undo_restores_files_once_also_across_a_restart() {
     );
     assert!(file("new").is_err());
     ends(gateway);
-    // Another program of the same home knows that it was taken back.
+    // Another program of the same home knows that it was undone.
     let gateway = start();
     api.text(OWNER, "/undo");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! `restrict_to_workspace: false`: tools see what their user sees, and bantam's own files stay shut.
+//! `restrict_to_workspace: false`: tools can access the same files as their user, except bantam's own files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use crate::harness::{CANARY, Home, merged, unique};
 use crate::model::{Model, Reply, call};
 use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
-/// One call after the other, in one turn. Returns what the model was told of each, and whether it failed.
+/// Makes one call after the other, in one turn. Returns the result of each, and whether it failed.
 #[track_caller]
 fn told(
     home: &Home,
@@ -44,7 +44,7 @@ fn told(
         .collect()
 }
 
-/// A home, and a tree beside it that is the user's.
+/// Returns a home, and the user's directory next to it.
 fn user() -> (Home, Home) {
     let (home, other) = (Home::empty(), Home::empty());
     home.dir("workspace");
@@ -123,7 +123,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     let at = |path: &str| home.path(path).display().to_string();
     symlink("../config.json", home.path("workspace/config")).unwrap();
     symlink(home.path(""), home.path("workspace/up")).unwrap();
-    // Beside the home, in a directory that holds it.
+    // Next to the home, in its parent directory.
     let beside = home.path("").parent().unwrap().to_owned();
     symlink(&beside, beside.join("around")).unwrap();
     symlink(home.path(""), beside.join("straight")).unwrap();
@@ -176,7 +176,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     }
     let before = home.files();
     for (call, (result, failed)) in calls.iter().zip(told(&home, extra, without, &calls)) {
-        // In a sandbox the home is a place with nothing in it but what is open, so to look is no error.
+        // In a sandbox, the home is an empty directory except for opened parts, so reading it succeeds.
         let looks = ["list_dir", "grep", "exec"].contains(&call.0);
         assert!(failed || looks, "{call:?}: {result}");
         assert!(!result.contains("cli_old"), "{call:?}: {result}");
@@ -223,7 +223,7 @@ fn under_landlock_alone_too() {
     keeps_shut(&json!({}), &[NAMESPACES], true);
 }
 
-/// Nothing but a sandbox could hide the home, so file tools stay in the workspace.
+/// Only a sandbox could hide the home, so file tools are restricted to the workspace.
 fn stays_in_the_workspace(extra: &Value, without: &'static [Withheld]) {
     let (home, other) = user();
     let book = other.path("docs/book.txt").display().to_string();
@@ -275,7 +275,7 @@ fn a_home_behind_a_link_that_tools_could_replace_is_refused() {
     }
 }
 
-/// A directory below `/tmp`, removed at the end.
+/// A directory in `/tmp`, removed when dropped.
 struct BelowTmp(PathBuf);
 
 impl BelowTmp {
@@ -328,7 +328,7 @@ fn what_is_not_in_the_sandbox_is_refused_and_nothing_is_lost() {
     }
     assert_eq!(fs::read_dir(&tmp.0).unwrap().count(), 1);
     assert!(!Path::new(&shm).exists());
-    // Where the user has opened it, it is the real one.
+    // If the user has opened it, it is the real one.
     let (home, _other) = user();
     let open = json!({ "tools": { "write_paths": [tmp.0] } });
     let calls = [

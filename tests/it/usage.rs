@@ -1,4 +1,4 @@
-//! What was spent: a line for each call, the command that adds them up, and the budget of a day.
+//! Usage: a line for each call, the command that adds them up, and the daily budget.
 
 use std::fs;
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, USAGE};
 
-/// Per million tokens. One reply of the scripted model reads 11 tokens, 3 of them cached, and writes 7.
+/// Per million tokens. One reply of the scripted model has 11 prompt tokens, 3 of them cached, and 7 reply tokens.
 const PRICE: [f64; 3] = [100.0, 1000.0, 10.0];
-/// What it then costs.
+/// Cost of one reply at that price.
 const ONE: f64 = 0.007_83;
 
 fn priced(model: &Model, extra: &Value) -> Value {
@@ -18,7 +18,7 @@ fn priced(model: &Model, extra: &Value) -> Value {
     merged(merged(model.config(), &price), extra)
 }
 
-/// The lines that were written, over all months, whole and torn.
+/// Returns the lines of all months, complete and torn.
 fn lines(home: &Home) -> Vec<String> {
     let files = home
         .files()
@@ -163,7 +163,7 @@ fn lines_that_cannot_be_read_are_counted_and_left_out() {
         .find(|file| file.starts_with("usage/"))
         .unwrap();
     let whole = fs::read_to_string(home.path(&file)).unwrap();
-    // What a crash cut short does no harm to the next line.
+    // A line torn by a crash does not damage the next one.
     home.write(
         &file,
         format!("oops\n{whole}\u{0}\n{}", &whole[..whole.len() / 2]),
@@ -223,7 +223,7 @@ fn the_model_that_answered_is_the_one_that_is_charged() {
         &json!({ "agents": { "defaults": { "model_fallbacks": ["second"], "max_retries": 0 } } }),
     );
     let mut list = config["model_list"].as_array().unwrap().clone();
-    // By the same name at another address: the price is that of the entry.
+    // For the same name at another address, the entry's price is used.
     list.push(merged(
         list[0].clone(),
         &json!({ "model_name": "second", "api_base": up.base(), "price": { "output": 1.0 } }),
@@ -263,7 +263,7 @@ fn a_budget_holds_over_runs_and_tells_what_to_do() {
         (&json!("limit"), &json!("limit"), &json!(0))
     );
     assert_eq!(model.requests().len(), 2);
-    // What was not asked is no part of the conversation.
+    // An unsent question is not part of the conversation.
     assert_eq!(home.session("cli_default").texts("user"), ["one"]);
     let raised = home
         .bantam()
@@ -333,7 +333,7 @@ fn what_arrived_before_a_cut_is_counted() {
         );
     };
     counted(&home);
-    // And so is what was thrown away to ask again.
+    // A discarded reply is also counted.
     let cut = Reply::text("This is going to be a longer answer.").cut_after(3);
     let model = Model::scripted([cut, Reply::text("Done.")]);
     let home = Home::with(&model.config());

@@ -1,4 +1,4 @@
-//! `web_fetch` and `web_search`, and the addresses that neither may reach.
+//! `web_fetch` and `web_search`, and the addresses that both must not reach.
 
 use std::fs;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,7 +10,7 @@ use crate::harness::{Home, merged, until};
 use crate::heavy::{heavy_pages, packed, raw};
 use crate::model::{Model, Reply, Request, call};
 
-/// A model that makes this call, and then repeats what came of it.
+/// Returns a model that makes this call, and then repeats the result.
 fn calling(name: &'static str, args: Value) -> Model {
     Model::answering(move |request, _| match request.texts("tool").pop() {
         None => Reply::call(name, &args),
@@ -18,7 +18,7 @@ fn calling(name: &'static str, args: Value) -> Model {
     })
 }
 
-/// A site on this machine; `page` answers for a path.
+/// Starts a site on this machine; `page` answers for a path.
 fn site(page: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Model {
     Model::answering(move |request, _| page(request))
 }
@@ -27,7 +27,7 @@ fn origin(site: &Model) -> String {
     site.base().trim_end_matches("/v1").to_owned()
 }
 
-/// What a call of `web_fetch` tells the model, in a home whose owner opened private addresses.
+/// Returns the result of `web_fetch`, in a home that allows private addresses.
 #[track_caller]
 fn fetched(url: &str) -> String {
     let model = calling("web_fetch", json!({ "url": url }));
@@ -155,7 +155,7 @@ fn a_page_cannot_close_the_boundary_around_it() {
     );
 }
 
-/// What stands outside the fences of a result.
+/// Returns the text outside the fences of a result.
 fn outside_fences(result: &str) -> String {
     let mut open: Option<&str> = None;
     let mut outside = String::new();
@@ -203,7 +203,7 @@ fn no_word_of_a_header_stands_outside_the_fence() {
     }
 }
 
-/// The most memory, in KB, that a bot has had when it has fetched these pages, sixteen at once, and what they said.
+/// Fetches these pages with a bot, sixteen at the same time. Returns its peak memory in KB, and the results.
 fn fetched_at_once(pages: &[String]) -> (u64, Vec<String>) {
     let asked = pages.iter().cycle().take(16).enumerate();
     let urls: Vec<String> = asked.map(|(n, url)| format!("{url}?{n}")).collect();
@@ -257,7 +257,7 @@ fn pages_that_are_made_to_swell_are_read_elsewhere_and_end_in_time() {
             told.chars().take(300).collect::<String>()
         );
     }
-    // What is shown of sixteen pages, and nothing of what they unpack to.
+    // The shown text of sixteen pages, without their decompressed data.
     assert!(peak < usual + 12_000, "{usual} KB became {peak} KB");
 }
 
@@ -282,7 +282,7 @@ fn no_spelling_of_a_private_address_is_reached() {
         &json!({ "agents": { "defaults": { "max_tool_iterations": 100 } } }),
     );
     let home = Home::with(&config);
-    // A proxy in the environment does not open a way around.
+    // A proxy in the environment does not bypass the guard.
     let proxy = format!("http://127.0.0.1:{port}");
     let run = home
         .bantam()
@@ -308,7 +308,7 @@ fn a_redirect_to_a_private_address_is_not_followed() {
     let canary = site(|_| Reply::text("You found me."));
     let target = origin(&canary);
     let moved = site(move |_| Reply::html(302, "").header("Location", &target));
-    // The site itself is private, too, so the owner opens private addresses; metadata services stay closed.
+    // The site itself is private, so the owner allows private addresses; metadata services remain closed.
     let text = fetched(&origin(&moved));
     assert!(text.contains("[status 200"), "the control: {text}");
     assert_eq!(canary.asked(), 1);
@@ -319,7 +319,7 @@ fn a_redirect_to_a_private_address_is_not_followed() {
     assert!(text.contains("169.254.169.254 is link-local"), "{text}");
 }
 
-/// What a search tells the model, with these settings.
+/// Returns the result of a search with these settings.
 #[track_caller]
 fn searched(settings: &Value) -> String {
     let model = calling(
@@ -335,7 +335,7 @@ fn searched(settings: &Value) -> String {
 
 const RESULTS: &str = "```\n1. Tokyo\n   https://one.example/\n   The **largest**.\n2. Delhi\n   https://two.example/\n   The second.\n```\n";
 
-/// Two of three results as an engine's API gives them, under these names.
+/// Returns two of three results in the format of an engine's API, with these field names.
 fn hits([title, address, snippet]: [&str; 3]) -> Value {
     json!([
         { title: "Tokyo", address: "https://one.example/", snippet: "The <b>largest</b>." },
@@ -423,7 +423,7 @@ fn an_engine_that_blocks_or_changes_says_so() {
         searched(&json!({ "provider": "searxng", "base_url": origin(&empty) })),
         "no results\n"
     );
-    // As SearXNG 2025.8.3 answers: without the format that has to be allowed first, and without a way to its own engines.
+    // Like SearXNG 2025.8.3: without the JSON format, which must be enabled first, and without access to its own engines.
     let without_json = site(|_| Reply::html(403, "<h1>Forbidden</h1>"));
     let text = searched(&json!({ "provider": "searxng", "base_url": origin(&without_json) }));
     assert!(text.contains("add json to search.formats"), "{text}");
@@ -438,7 +438,7 @@ fn an_engine_that_blocks_or_changes_says_so() {
     );
 }
 
-/// Addresses of models, transcription, embeddings, search engines and MCP servers come from the configuration alone.
+/// Addresses of models, transcription, embeddings, search engines and MCP servers come only from the configuration.
 #[test]
 fn the_address_of_a_page_is_the_only_one_that_a_model_chooses() {
     let model = Model::scripted([Reply::text("Done.")]);

@@ -1,8 +1,8 @@
-//! A person's week: forty questions at the shell and in a chat, with all that happens to questions in a week.
+//! A person's week: forty questions at the shell and in a chat, with all kinds of events.
 //!
-//! The host is as strict as the strictest real one: two messages of a user in a row, a call without its result, a picture
-//! or a word that it refuses anywhere in the request are errors. Each question carries a number, by which the host and
-//! the test tell what was asked, what was answered, and how often.
+//! The host is as strict as the strictest real one: it refuses two consecutive messages of a user, a call without its result,
+//! and certain pictures or words anywhere in the request. Each question has a number, by which the host and the test identify
+//! questions and answers, and count them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,29 +24,29 @@ const OWNER: i64 = 42;
 /// A picture that the host can read, and one that it cannot.
 const GOOD_PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01 good";
 const BAD_PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01 bad!";
-/// What the host's filter refuses.
+/// Refused by the host's filter.
 const FORBIDDEN: &str = "forbidden-word";
-/// More than the host's window, in bytes.
+/// Longer than the host's window, in bytes.
 const OVERLONG: usize = 400_000;
 
-/// What the host does with the question of this number.
+/// The host's behaviour for the question with this number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Answered,
-    /// After a tool call.
+    /// Answers after a tool call.
     Looked,
-    /// Something in it is refused, wherever it stands: a word, a picture, its length.
+    /// Refuses a part of the question, wherever it is: a word, a picture, its length.
     Refused,
-    /// The host is overloaded for as long as it is asked this.
+    /// Is overloaded for this question.
     Overloaded,
-    /// No answer comes the first time, and somebody loses patience.
+    /// Does not answer the first request, and the user gives up.
     Silent,
 }
 
-/// What the host has seen.
+/// Records of the host.
 #[derive(Default)]
 struct Seen {
-    /// Requests for each question, and answers to it.
+    /// Number of requests for each question, and of answers to it.
     asked: BTreeMap<usize, usize>,
     answered: BTreeMap<usize, usize>,
     wrong: Vec<String>,
@@ -57,7 +57,7 @@ struct Host {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// The numbers of the questions in a text, as in `(Q7) what is it?`.
+/// Returns the numbers of the questions in a text such as `(Q7) what is it?`.
 fn numbers(text: &str) -> Vec<usize> {
     let parts = text.split("(Q").skip(1);
     parts
@@ -65,7 +65,7 @@ fn numbers(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// One to thirty are asked at the shell, the others in the chat.
+/// Questions 1 to 30 are asked at the shell, the others in the chat.
 fn fate(n: usize) -> Fate {
     match n {
         2 | 15 | 27 | 33 => Fate::Looked,
@@ -80,7 +80,7 @@ fn answer(n: usize) -> String {
     format!("The answer to {n}.")
 }
 
-/// What is illegal in a request.
+/// Returns why a request is invalid.
 fn illegal(request: &Request) -> Option<String> {
     let messages = request.messages();
     let roles: Vec<&str> = messages
@@ -194,7 +194,7 @@ impl Person {
             .args(flags)
     }
 
-    /// Asks at the shell; the answer is all that stdout shows, and it is shown only if the host gave it.
+    /// Asks at the shell; stdout must be exactly the answer, if the host gave one.
     #[track_caller]
     fn asks(&self, n: usize, text: &str, flags: &[&str], code: i32) -> Run {
         let run = self.command(n, text, flags).run();
@@ -217,7 +217,7 @@ impl Person {
         running.finish().prints("");
     }
 
-    /// The last request, which was the one with this question.
+    /// Returns the last request, which must contain this question.
     #[track_caller]
     fn last_request(&self, n: usize) -> Request {
         let request = self.model.requests().pop().unwrap();
@@ -240,7 +240,7 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     );
     let (good, bad) = (good.to_str().unwrap(), bad.to_str().unwrap());
 
-    // Monday: a refused word, a question that was taken back, one that the host took too long for.
+    // Monday: a refused word, an undone question, and one that timed out.
     person.asks(1, "good morning", &[], 0);
     person.asks(2, "what is in the workspace?", &[], 0);
     person.asks(3, FORBIDDEN, &[], 1).fails_with_a_hint();
@@ -291,7 +291,7 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     person.asks(19, "all right", &[], 0);
     person.asks(20, "good night", &[], 0);
 
-    // Friday: the program is killed, and the power goes while a line is written.
+    // Friday: the program is killed, and the power fails while a line is written.
     person.loses_patience(21, Signal::KILL);
     person.asks(22, "still there?", &[], 0);
     person.asks(23, "good", &[], 0);
@@ -376,7 +376,7 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     }
 }
 
-/// A session file as a clock three years ahead would have written it.
+/// Returns a session file as written with a clock three years ahead.
 fn years_ahead(text: &str) -> String {
     let line = |(n, line): (usize, &str)| {
         let mut line: Value = serde_json::from_str(line).unwrap();

@@ -105,7 +105,7 @@ fn a_gateway_with_nothing_to_do_says_so() {
         .exits(3)
         .fails_with_a_hint()
         .says("nothing to do");
-    // A bot that is switched on needs its token.
+    // An enabled bot needs its token.
     let bot = json!({ "channels": { "telegram": { "enabled": true } } });
     let home = Home::with(&merged(model.config(), &bot));
     home.bantam()
