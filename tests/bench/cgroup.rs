@@ -1,4 +1,4 @@
-//! A cgroup with a limit of memory, made by whichever version of the controller there is.
+//! A cgroup with a memory limit, for both versions of the controller.
 
 use std::fs;
 use std::io::{Error, Result};
@@ -12,7 +12,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one of its own, with this many bytes and no swap.
+    /// Creates a private cgroup with this many bytes and no swap.
     pub fn with_memory(bytes: u64) -> Result<Self> {
         let name = format!("bantam-siege-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
@@ -41,7 +41,7 @@ impl Cgroup {
             )
         };
         fs::write(group.path.join(limit), bytes.to_string())?;
-        // A kernel without swap has no such file.
+        // A kernel without swap lacks this file.
         fs::write(group.path.join(swap), most.to_string()).ok();
         Ok(group)
     }
@@ -50,7 +50,7 @@ impl Cgroup {
         if self.is_version_2 { 2 } else { 1 }
     }
 
-    /// The file that a process writes `0` to, to join.
+    /// Returns the file to which a process writes `0` to join.
     pub fn door(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
@@ -59,7 +59,7 @@ impl Cgroup {
         self.field("memory.events", "memory.oom_control", "oom_kill ")
     }
 
-    /// The most bytes so far, the cache of files included.
+    /// Returns the peak memory in bytes, including the page cache.
     pub fn peak(&self) -> u64 {
         let name = if self.is_version_2 {
             "memory.peak"
@@ -70,7 +70,7 @@ impl Cgroup {
         peak.trim().parse().unwrap_or(0)
     }
 
-    /// The bytes that are in no file, now.
+    /// Returns the current anonymous memory, in bytes.
     pub fn anonymous(&self) -> u64 {
         self.field("memory.stat", "memory.stat", self.anonymous_name())
     }

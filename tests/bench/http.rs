@@ -1,5 +1,5 @@
-//! Measures what `tests/bench/http` prints: the HTTP endpoint beside the terminal, while nobody asks, and under twenty clients
-//! that behave as clients do.
+//! Measures for `tests/bench/http` the HTTP endpoint compared with the terminal, its idle costs, and its behaviour with twenty
+//! realistic clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,23 +26,23 @@ use support::harness::{Home, merged, until};
 use support::model::{Model, Reply, Request};
 use support::rng::Rng;
 
-/// Questions of each kind, taken in turn, so that whatever else the machine does meets all of them alike.
+/// Number of questions of each kind. The kinds alternate, so that other load of the machine affects all equally.
 const ROUNDS: usize = 100;
-/// What a question may take longer than one through the terminal.
+/// Maximum extra time of a question, compared with the terminal.
 const MOST_LONGER: Duration = Duration::from_micros(1200);
-/// What the endpoint may hold while nobody asks, in KiB.
+/// Maximum idle memory of the endpoint, in KiB.
 const MOST_IDLE: u64 = 200;
 const IDLE: Duration = Duration::from_secs(60);
 
 const CLIENTS: usize = 20;
-/// Between two requests of a client.
+/// Pause between two requests of a client.
 const PACE: Duration = Duration::from_secs(2);
-/// Between two looks at the process.
+/// Interval between samples of the process.
 const LOOKS: Duration = Duration::from_secs(10);
-/// Questions after which a client begins a new conversation.
+/// Number of questions after which a client starts a new conversation.
 const LONG: usize = 60;
 
-/// A gateway, and where it listens.
+/// A gateway and its address.
 struct Gateway {
     child: Child,
     door: Door,
@@ -58,7 +58,7 @@ impl Gateway {
             .stderr(fs::File::create(&errors).unwrap());
         let child = command.spawn().unwrap();
         let said = || fs::read_to_string(&errors).unwrap();
-        // It tells of its jobs first.
+        // It reports its jobs first.
         let word = if serves { "/v1" } else { "scheduled jobs" };
         until("the gateway is up", || said().contains(word));
         let address = if serves {
@@ -99,7 +99,7 @@ fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
     values[values.len() / 2]
 }
 
-/// A question by each way, and what is held while nobody asks.
+/// Measures a question by each way, and the idle memory.
 fn costs(bantam: &Path) -> bool {
     let model =
         Model::answering(|_, _| Reply::text("It has not rained for nine days.")).forgetful();
@@ -121,7 +121,7 @@ fn costs(bantam: &Path) -> bool {
         asked.push(started.elapsed());
     }
     gateway.stop();
-    // The first of each is cold.
+    // The first question of each way is cold.
     let (typed, asked) = (median(typed.split_off(1)), median(asked.split_off(1)));
     println!(
         "a question, {ROUNDS} of each in turn: {typed:?} by the terminal, {asked:?} by the endpoint"
@@ -135,7 +135,7 @@ fn costs(bantam: &Path) -> bool {
         let home = Home::with(&merged(merged(model.config(), &settings()), &jobs));
         let gateway = Gateway::start(bantam, &home, enabled);
         let pid = gateway.child.id();
-        // What it does at first is over.
+        // The start has finished by then.
         thread::sleep(Duration::from_secs(5));
         let before = switches(pid);
         thread::sleep(IDLE);
@@ -148,7 +148,7 @@ fn costs(bantam: &Path) -> bool {
         held.push((sample.rss, woken));
         gateway.stop();
     }
-    // The gateway looks around now and then: one such look more or less may fall into the time.
+    // The gateway checks its files now and then; one such check may be counted or not.
     let idle = held[1].0 <= held[0].0 + MOST_IDLE && held[1].1 <= held[0].1 + 1;
     println!(
         "budget: at most {MOST_LONGER:?} longer, {MOST_IDLE} KiB more, no wake-up more: {}",
@@ -157,7 +157,7 @@ fn costs(bantam: &Path) -> bool {
     quick && idle
 }
 
-/// How often the threads of a process have gone to sleep.
+/// Returns how often the threads of a process have gone to sleep.
 fn switches(pid: u32) -> u64 {
     let of = |thread| {
         field(
@@ -168,14 +168,14 @@ fn switches(pid: u32) -> u64 {
     threads(pid).into_iter().map(of).sum()
 }
 
-/// What became of the requests.
+/// Outcomes of the requests.
 #[derive(Default)]
 struct Tally {
     counts: [AtomicUsize; Kind::ALL.len()],
     wrong: AtomicUsize,
 }
 
-/// What a client does.
+/// Behaviour of a client.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Asks in its stored conversation.
@@ -184,11 +184,11 @@ enum Kind {
     Streamed,
     /// Hangs up in the middle of a stream.
     Cut,
-    /// Reads a long answer a little at a time.
+    /// Reads a long answer slowly.
     Slow,
     WrongToken,
     Nonsense,
-    /// Connects, says half of what it wants, and waits.
+    /// Connects, sends half of a request, and waits.
     Silent,
 }
 
@@ -218,14 +218,14 @@ impl Kind {
     }
 }
 
-/// Answers the last item, some of them after a tool, some at length.
+/// Answers the last item, sometimes after a tool call, sometimes at length.
 fn answer(request: &Request) -> Reply {
     let asked = request.last("user");
     let has_called = request.messages().last().unwrap()["role"] == "tool";
     if asked.contains("with a tool") && !has_called {
         return Reply::call("list_dir", &json!({ "path": "." }));
     }
-    // The time stands before it.
+    // The time precedes it.
     let item = asked
         .split_whitespace()
         .find(|word| word.starts_with("item-"));
@@ -243,7 +243,7 @@ struct Client<'a> {
     chance: Rng,
     tally: &'a Tally,
     asked: usize,
-    /// Of each stored conversation, what was asked in it.
+    /// Questions of each stored conversation.
     stored: BTreeMap<String, Vec<String>>,
 }
 
@@ -257,7 +257,7 @@ impl Client<'_> {
                 self.tally.wrong.fetch_add(1, Ordering::Relaxed);
             }
             self.tally.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
-            // Not all at the same moment.
+            // Distributes the clients over time.
             let pace =
                 PACE.mul_f64(0.5) + PACE / 1000 * u32::try_from(self.chance.below(1000)).unwrap();
             thread::sleep(pace.saturating_sub(started.elapsed()));
@@ -358,7 +358,7 @@ fn is_noted(text: &str, item: &str) -> Result<(), String> {
     }
 }
 
-/// How many questions are not in their conversations once, with their answers.
+/// Returns the number of questions that are not exactly once in their conversations, with their answers.
 fn lost(home: &Home, stored: &BTreeMap<String, Vec<String>>) -> usize {
     let mut lost = 0;
     for (key, items) in stored {
@@ -421,7 +421,7 @@ fn soak(bantam: &Path, minutes: f64) -> bool {
         is_over.store(true, Ordering::SeqCst);
         (stored, sampler.join().unwrap())
     });
-    // Turns whose clients hung up may be ending.
+    // Turns of clients that hung up may still be ending.
     thread::sleep(Duration::from_secs(5));
     let quiet = sample(pid);
     let errors = gateway.errors.clone();
@@ -456,7 +456,7 @@ fn soak(bantam: &Path, minutes: f64) -> bool {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds a flag of its own.
+    // `cargo bench` adds an extra flag.
     let given: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| !arg.starts_with("--"))

@@ -1,5 +1,5 @@
-//! Measures what `tests/bench/idle` prints: the gateway with an owner and a job that is far away, at a Telegram that holds each
-//! poll for as long as the real one does, while nobody writes.
+//! Measures for `tests/bench/idle` an idle gateway with an owner and a distant job, and a Telegram that answers polls as late
+//! as the real one.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
@@ -23,25 +23,25 @@ use support::botapi::{BotApi, TOKEN};
 use support::harness::{Home, merged, walk};
 use support::model::{Model, Reply, call};
 
-/// Resident memory in KiB, as the kernel counts: 3 MB.
+/// Maximum resident memory in KiB, as counted by the kernel: 3 MB.
 const MOST_MEMORY: u64 = 3 << 10;
-/// What a poll may take: times that a thread of the process goes to sleep, for the poller, for the thread of its request,
-/// and for that thread's end.
+/// Maximum number of times that threads of the process go to sleep per poll, for the poller, the thread of its request, and
+/// that thread's end.
 const MOST_SWITCHES: u64 = 12;
 /// A worker without work ends after a minute.
 const SETTLED: Duration = Duration::from_secs(62);
 const OWNER: i64 = 42;
 
-/// How often each thread has gone to sleep, by its name and number.
+/// Number of times that each thread has gone to sleep, by its name and number.
 type Switches = BTreeMap<(String, u32), u64>;
 
-/// Every file of a home: its number, its size, when it was changed.
+/// Every file of a home: its inode, its size, and its time of change.
 type Files = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
 
 fn switches(pid: u32) -> Switches {
     let of = |thread: u32| {
         let status = format!("/proc/{pid}/task/{thread}/status");
-        // It may have ended by now.
+        // The thread may have ended.
         let text = fs::read_to_string(&status).ok()?;
         let value = |name: &str| {
             text.lines()
@@ -67,7 +67,7 @@ fn files(home: &Path) -> Files {
     walk(home).into_iter().filter_map(of).collect()
 }
 
-/// Watches for so long, prints what there was, and tells whether it is within the budget.
+/// Watches for this time, prints the results, and returns whether they are within the budget.
 fn watch(what: &str, pid: u32, home: &Path, api: &BotApi, length: Duration) -> bool {
     api.wait_for_poll();
     let io = format!("/proc/{pid}/io");
@@ -78,7 +78,7 @@ fn watch(what: &str, pid: u32, home: &Path, api: &BotApi, length: Duration) -> b
     let started = Instant::now();
     while started.elapsed() < length {
         thread::sleep(Duration::from_secs(1));
-        // Threads that come and go are counted as they were last seen.
+        // Counts short-lived threads as last seen.
         seen.extend(switches(pid));
     }
     let minutes = length.as_secs_f64() / 60.0;
@@ -145,7 +145,7 @@ fn command(bantam: &Path, home: &Home) -> Command {
     command
 }
 
-/// Some turns, with files, a command and a long answer, in three chats at once.
+/// Runs some turns, with files, a command and a long answer, in three chats at the same time.
 fn talk(api: &BotApi) {
     let before = api.asked("sendMessage").len();
     for round in 0..5 {
@@ -160,7 +160,7 @@ fn talk(api: &BotApi) {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds a flag of its own.
+    // `cargo bench` adds an extra flag.
     let given: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| !arg.starts_with("--"))

@@ -1,5 +1,5 @@
-//! Measures what `tests/bench/jail` prints: one `exec` call as `bantam` makes it, a worker process from its start to its
-//! end, against a bare spawn of the same command.
+//! Measures for `tests/bench/jail` one `exec` call of `bantam`, a worker process from start to end, compared with a bare spawn
+//! of the same command.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
+/// Number of calls of each kind. The kinds alternate, so that other load of the machine affects all equally.
 const ROUNDS: usize = 100;
-/// What a sandbox may cost beyond the bare spawn.
+/// Maximum cost of a sandbox, in addition to the bare spawn.
 const BUDGET: Duration = Duration::from_millis(40);
 const COMMAND: &str = "true";
 
-/// A command with a minimal environment and nothing on its streams.
+/// Returns a command with a minimal environment and empty streams.
 fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env(
@@ -43,7 +43,7 @@ fn bare_spawn() -> Duration {
     started.elapsed()
 }
 
-/// What the worker says next: a length of four bytes, and JSON.
+/// Reads the worker's next message: a length of four bytes, and JSON.
 fn message(socket: &mut UnixStream) -> Value {
     let mut length = [0; 4];
     socket.read_exact(&mut length).unwrap();
@@ -52,7 +52,7 @@ fn message(socket: &mut UnixStream) -> Value {
     serde_json::from_slice(&json).unwrap()
 }
 
-/// The time of one call, or why this confinement is unavailable.
+/// Returns the time of one call, or why this confinement is unavailable.
 fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
     let setup = json!({
         "confinement": confinement, "network": "none", "grants": [], "notes": null, "all_except": null,
@@ -90,14 +90,14 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
     }
 }
 
-/// The time that a share of them stays below.
+/// Returns the time that this percentage of calls does not exceed.
 fn quantile(times: &mut [Duration], percent: usize) -> f64 {
     times.sort_unstable();
     times[(times.len() - 1) * percent / 100].as_secs_f64() * 1000.0
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds a flag of its own.
+    // `cargo bench` adds an extra flag.
     let given = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let bantam = given.map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),

@@ -1,5 +1,5 @@
-//! Measures what `tests/bench/pages` prints: the bot while it reads sixteen pages that are made to swell, and what an ordinary
-//! page costs.
+//! Measures for `tests/bench/pages` the bot while it reads sixteen pages that expand enormously, and the cost of an ordinary
+//! page.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
@@ -22,16 +22,16 @@ use support::harness::{Home, merged};
 use support::heavy::{heavy_pages, packed};
 use support::model::{Model, Reply, call};
 
-/// The parent's memory in KiB while it reads them, and how late another chat may be answered.
+/// Maximum memory of the parent in KiB meanwhile, and maximum delay of an answer in another chat.
 const MOST_MEMORY: u64 = 12 << 10;
 const LATEST: Duration = Duration::from_secs(2);
-/// What a page may cost more than with the older program.
+/// Maximum extra cost of a page, compared with the older program.
 const MOST_MORE: f64 = 10.0;
-/// Chats that have pages read, each eight at once.
+/// Chats that request pages, each eight at the same time.
 const READERS: [i64; 2] = [42, 43];
 const AT_ONCE: usize = 8;
 const OTHER: i64 = 44;
-/// Ordinary pages that are fetched one after the other.
+/// Number of ordinary pages, fetched in sequence.
 const FETCHES: usize = 40;
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A bot that reads sixteen hostile pages at once, while another chat asks something short.
+/// Runs a bot that reads sixteen hostile pages at the same time, while another chat asks a short question.
 fn hostile(bantam: &Path) -> bool {
     let sites: Vec<String> = heavy_pages()
         .iter()
@@ -99,7 +99,7 @@ fn hostile(bantam: &Path) -> bool {
     for chat in READERS {
         api.text(chat, "read them");
     }
-    // Both have been asked, and their pages come in.
+    // Both have been asked, and their pages are arriving.
     model.wait_for_requests(3);
     let mut latest = Duration::ZERO;
     let mut answers = 1;
@@ -125,7 +125,7 @@ fn hostile(bantam: &Path) -> bool {
     after.peak < MOST_MEMORY && latest < LATEST
 }
 
-/// The milliseconds that a page of 30 KB takes, the one in the middle of many.
+/// Returns the median time for a page of 30 KB, in milliseconds.
 fn ordinary(bantam: &Path) -> f64 {
     let text =
         "<p>Some <b>words</b> and <a href=x>a link</a>, as pages have them.</p>\n".repeat(450);

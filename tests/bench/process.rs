@@ -1,39 +1,39 @@
-//! What the kernel tells of a running process.
+//! Resources of a running process, as reported by the kernel.
 
 #![allow(clippy::cast_precision_loss)]
 
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Rows of the table of what the process held.
+/// Number of rows in the table of resources.
 const ROWS: usize = 24;
 
-/// What memory may grow by, in KiB: in an hour, or at all, for in a short run the hour's share is less than a heap moves by.
+/// Maximum growth of memory, in KiB: per hour, or in total, because a short run's share is less than the heap's noise.
 const MOST_SLOPE: f64 = 256.0;
 const MOST_GROWTH: f64 = 128.0;
 
-/// How long a child that has ended may lie there, for whoever waits for it runs on a busy machine like everybody else.
+/// Time that an ended child may remain unreaped, because its parent may be slow on a busy machine.
 const ZOMBIE_TIME: Duration = Duration::from_secs(5);
 
-/// A process at one moment.
+/// Resources of a process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
-    /// Memory that is there, and the part of it that is in no file, in KiB.
+    /// Resident memory, and its anonymous part, in KiB.
     pub rss: u64,
     pub anonymous: u64,
-    /// The most memory there ever was, in KiB.
+    /// Peak memory, in KiB.
     pub peak: u64,
     /// Open descriptors.
     pub descriptors: usize,
     pub threads: u64,
     pub children: usize,
-    /// Children that had ended, whether or not somebody was about to wait for them.
+    /// Ended children, including those about to be reaped.
     pub zombies: usize,
-    /// Those of them that nobody had waited for after [`ZOMBIE_TIME`].
+    /// Ended children that were not reaped within [`ZOMBIE_TIME`].
     pub forgotten: usize,
 }
 
-/// A number of a file of the form `NAME: NUMBER`.
+/// Returns a number from a file with lines `NAME: NUMBER`.
 pub fn field(file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap();
     let line = text
@@ -66,13 +66,13 @@ pub fn sample(pid: u32) -> Sample {
 
 fn is_zombie(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name, which may hold anything, comes the state.
+    // The state follows the name, which may contain anything.
     stat.rsplit(") ")
         .next()
         .is_some_and(|rest| rest.starts_with('Z'))
 }
 
-/// How many of these stay as they are.
+/// Returns the number of these that remain unreaped.
 fn forgotten(mut zombies: Vec<u32>) -> usize {
     let until = Instant::now() + ZOMBIE_TIME;
     while !zombies.is_empty() && Instant::now() < until {
@@ -82,7 +82,7 @@ fn forgotten(mut zombies: Vec<u32>) -> usize {
     zombies.len()
 }
 
-/// The threads of a process that are there now.
+/// Returns the current threads of a process.
 pub fn threads(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -93,7 +93,7 @@ pub fn threads(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whichever thread started them.
+/// Returns the children of all threads.
 fn children(pid: u32) -> Vec<u32> {
     let lists = threads(pid)
         .into_iter()
@@ -108,7 +108,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The slope of a straight line through these points.
+/// Returns the slope of a straight line through these points.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -128,7 +128,7 @@ fn median(mut values: Vec<u64>) -> f64 {
     values[values.len() / 2] as f64
 }
 
-/// Prints what the process held as time went by, and tells whether it grew.
+/// Prints the resources over time, and returns whether they were constant.
 pub fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
     let at = |percent: usize| samples[(samples.len() - 1) * percent / 100].1;
     println!(
@@ -175,7 +175,7 @@ pub fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
     println!(
         "over the second half RSS grew by {slope:.0} KiB an hour; from 50..70 % to 80..100 % by {growth:.0} KiB"
     );
-    // Turns come and go, so the most of a while is compared.
+    // Turns start and end, so this compares maximums of a period.
     let most = |from, to, of: fn(&Sample) -> u64| part(from, to).iter().map(of).max().unwrap_or(0);
     let descriptors: fn(&Sample) -> u64 = |sample| sample.descriptors as u64;
     let threads: fn(&Sample) -> u64 = |sample| sample.threads;
@@ -229,7 +229,7 @@ pub fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
     all_hold(&conditions)
 }
 
-/// Prints each condition with its figures, and tells whether all of them hold.
+/// Prints each condition with its figures, and returns whether all are met.
 pub fn all_hold(conditions: &[(String, bool)]) -> bool {
     for (condition, holds) in conditions {
         println!("{}: {condition}", if *holds { "holds" } else { "FAILS" });

@@ -1,5 +1,5 @@
-//! Measures what `tests/bench/sessions` prints: a turn at several places of one long conversation, each in a process of its
-//! own that loads the session, asks a model in that process, and stores what came of it.
+//! Measures for `tests/bench/sessions` turns at several positions of one long conversation, each in a separate process that
+//! loads the session, asks a model in that process, and stores the result.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
@@ -14,18 +14,18 @@ use bantam::{
 };
 use bantam::{FileStore, Store};
 
-/// Where turns are measured, in messages. A turn has four of them.
+/// Positions of measured turns, in messages. A turn has four messages.
 const MARKS: [usize; 4] = [20, 200, 2_000, 20_000];
-/// A conversation that is compacted now and then costs less just after that and more just before: it is measured at so
-/// many places, so many turns apart, which together are about as long as it takes from one time to the next.
+/// Number of measured positions, and their distance in turns. A compacted conversation costs less just after compaction and
+/// more just before, so the positions together cover about one period.
 const PLACES: usize = 8;
 const APART: usize = 24;
-/// Of each place.
+/// Number of turns per position.
 const ROUNDS: usize = 5;
-/// What a late turn may cost, in terms of an earlier one.
+/// Maximum cost of a late turn, relative to an earlier one.
 const BUDGET: f64 = 1.5;
 
-/// Calls a tool once in each turn, then answers, and counts as most hosts do: about four bytes to a token.
+/// Calls a tool once in each turn, then answers, and counts like most hosts: about four bytes per token.
 struct Model;
 
 impl Provider for Model {
@@ -38,7 +38,7 @@ impl Provider for Model {
         request: &ModelRequest,
         _: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
-        // What a provider does with all of it: the body is made.
+        // Like a provider, creates the request's body.
         let prompt = self.preview(request).to_string().len() as u64 / 4;
         let usage = Usage {
             prompt_tokens: prompt,
@@ -117,7 +117,7 @@ fn field(file: &str, name: &str) -> f64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Milliseconds of the processor's time so far, of the only thread.
+/// Returns the CPU time of the only thread so far, in milliseconds.
 fn processor() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split_whitespace()
@@ -128,7 +128,7 @@ fn processor() -> f64 {
         / 1e6
 }
 
-/// One turn in this process, and what it took.
+/// Runs one turn in this process, and prints its cost.
 fn measured(home: &Path) {
     let (started, written, before) = (
         Instant::now(),
@@ -147,8 +147,7 @@ fn measured(home: &Path) {
     println!("{took} {} {written} {peak} {load}", after - before);
 }
 
-/// Milliseconds, milliseconds of the processor, kilobytes written, megabytes of memory at most, milliseconds of the
-/// processor that the loading alone takes, kilobytes of the live file.
+/// Time in ms, CPU time in ms, KB written, peak memory in MB, CPU time for loading alone in ms, size of the live file in KB.
 type Cost = [f64; 6];
 const NAMES: [&str; 6] = [
     "ms",
@@ -158,10 +157,10 @@ const NAMES: [&str; 6] = [
     "cpu of load",
     "KB live",
 ];
-/// What the budget is for: how long a turn takes depends on what else the machine does.
+/// Costs with a budget. The time of a turn is excluded, because it depends on other load of the machine.
 const JUDGED: [usize; 3] = [1, 2, 3];
 
-/// The median of several such turns, each with the conversation as it is in `home`.
+/// Returns the median cost of several such turns, each with the conversation in `home`.
 fn cost(home: &Path) -> Cost {
     let copy = home.with_extension("copy");
     let mut rounds: Vec<Vec<f64>> = Vec::new();
@@ -227,7 +226,7 @@ fn main() -> ExitCode {
     println!();
     let (mut messages, mut marks, mut all, mut written) = (0, Vec::new(), Vec::new(), 0.0);
     for mark in MARKS.into_iter().filter(|mark| *mark <= most) {
-        // The later ones are measured over the whole way from one compaction to the next.
+        // Later positions are measured over a whole period between compactions.
         let places = if mark < 1000 { 1 } else { PLACES };
         let mut costs: Vec<Cost> = Vec::new();
         for place in 0..places {
@@ -264,7 +263,7 @@ fn main() -> ExitCode {
             print!(" {name} x{:.2}", ratio(at));
         }
         println!();
-        // Before that the file has not grown to what it is going to be.
+        // Earlier, the file has not reached its final size.
         if early >= 1000 {
             good &= JUDGED.into_iter().all(|at| ratio(at) < BUDGET);
         }

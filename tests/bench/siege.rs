@@ -1,6 +1,6 @@
-//! Measures what `tests/bench/siege` prints: the gateway in a cgroup of 256 MB between a scripted Telegram and a scripted model,
-//! while three chats have it read pages, images and answers of MCP servers that are made to swell, others have conversations too
-//! large to be loaded or nearly so, and two ask ordinary things.
+//! Measures for `tests/bench/siege` the gateway in a cgroup of 256 MB with a scripted Telegram and a scripted model. Three
+//! chats make it read pages, images and answers of MCP servers that expand enormously, others have conversations that are too
+//! large to load or nearly so, and two ask ordinary questions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,28 +32,28 @@ use support::pdf::with_pages;
 use support::stored::journal;
 
 const MEMORY: u64 = 256 << 20;
-/// How late an ordinary answer may be.
+/// Maximum delay of an ordinary answer.
 const LATEST: Duration = Duration::from_secs(5);
-/// Between two ordinary messages, and between an attack's end and the next one of the same chat.
+/// Pause between two ordinary messages, and between two attacks of the same chat.
 const PACE: Duration = Duration::from_secs(4);
 const REST: Duration = Duration::from_secs(15);
-/// How long an ordinary answer is waited for, and the end of an attack.
+/// Maximum time to wait for an ordinary answer, and for the end of an attack.
 const LOST: Duration = Duration::from_secs(60);
 const STUCK: Duration = Duration::from_secs(600);
 const ORDINARY: [i64; 2] = [42, 43];
-/// The gateway serves four conversations at once, so that one place is left to the others.
+/// Chats of the attacks. The gateway serves four conversations at the same time, so one slot remains for the others.
 const PAGES: i64 = 51;
 const IMAGES: i64 = 52;
 const SERVERS: i64 = 53;
-/// Conversations above what is loaded, and just below it.
+/// Chats with conversations above the size limit, and just below it.
 const ABOVE: [i64; 6] = [61, 62, 63, 64, 65, 66];
 const BELOW: [i64; 6] = [71, 72, 73, 74, 75, 76];
-/// Attacks after which a chat begins a new conversation, and how often `/stop` ends one.
+/// Number of attacks after which a chat starts a new conversation, and how often `/stop` ends one.
 const LONG: usize = 6;
 const STOPS: usize = 5;
 const SERVER: &str = include_str!("../support/mcp_server.py");
 const MODES: [&str; 4] = ["many", "swollen", "oversized", "media"];
-/// What a home may hold, as docs/files-and-formats.md lists it.
+/// Kinds of files in a home, as listed in docs/files-and-formats.md.
 const KINDS: [&str; 17] = [
     "config.json",
     "agent",
@@ -74,7 +74,7 @@ const KINDS: [&str; 17] = [
     "state/locks",
 ];
 
-/// What hostile sites answer, and the search engine among them.
+/// Answers of hostile sites, including the search engine.
 struct Sites {
     pages: Vec<String>,
     images: Vec<String>,
@@ -107,7 +107,7 @@ fn sites() -> Sites {
     }
 }
 
-/// The header of a PNG of one pixel, with this many bytes behind it.
+/// Returns the header of a PNG of one pixel, followed by this many bytes.
 fn png(after: usize) -> Vec<u8> {
     let header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
     [header.as_slice(), &vec![0; after]].concat()
@@ -126,11 +126,11 @@ fn answer(kind: &str, more: &str, body: &[u8]) -> String {
     raw([head.as_bytes(), body].concat())
 }
 
-/// What people write, each with a number.
+/// Kinds of messages, each sent with a number.
 const WAYS: [&str; 6] = ["pages", "images", "servers", "ordinary", "hello", "bye"];
 
-/// What a message asks for, at the end of one of its lines: notes on its files stand behind its text, or another message that is
-/// answered with it.
+/// Finds the request at the end of a line of a message. The text may be followed by notes on its files, or by another message
+/// that is answered with it.
 fn asked_in(text: &str) -> Option<(String, usize)> {
     text.lines().rev().find_map(asked_in_line)
 }
@@ -156,14 +156,14 @@ fn text_of(message: &Value) -> String {
     }
 }
 
-/// Does what the last message says, once: `pages N`, `images N`, `servers N` or `ordinary N`.
+/// Executes the last message once: `pages N`, `images N`, `servers N` or `ordinary N`.
 fn model(sites: Sites) -> Model {
     let respond = move |request: &Request, _| {
         let system = request.texts("system").concat();
         if system.contains("so that the assistant can continue") {
             return Reply::text("Many things were read.");
         }
-        // Images of tools come in a message of the user behind the results.
+        // Images of tools come in a user's message after the results.
         let texts = request.texts("user");
         let asked = texts.iter().rev().find_map(|text| asked_in(text));
         let (what, number) = asked.unwrap_or_default();
@@ -210,7 +210,7 @@ fn model(sites: Sites) -> Model {
     Model::answering(respond).forgetful()
 }
 
-/// A conversation of two messages of so many bytes each: its first line, for a key, and the others.
+/// Returns a conversation of two messages with this size: its first line, for a key, and the others.
 fn large(len: usize) -> (impl Fn(&str) -> String, String) {
     let header =
         |key: &str| json!({ "v": 1, "session": key, "created": "2026-01-01T00:00:00Z", "base": 7 });
@@ -253,7 +253,7 @@ fn home(model: &Model, api: &BotApi, engine: &str) -> Home {
     home
 }
 
-/// Starts the gateway in this cgroup, with a `/tmp` and a `/dev/shm` of its own: what is left there is left by it.
+/// Starts the gateway in this cgroup, with a private `/tmp` and `/dev/shm`, so that its leftovers are detected.
 fn start(bantam: &Path, home: &Home, group: &Cgroup) -> Child {
     let script = "echo 0 > \"$1\" && mount -t tmpfs -o mode=1777 none /tmp && mount -t tmpfs -o mode=1777 none /dev/shm && exec \"$0\" gateway";
     let errors = fs::File::options()
@@ -276,14 +276,14 @@ fn start(bantam: &Path, home: &Home, group: &Cgroup) -> Child {
         .unwrap()
 }
 
-/// What a siege has shown so far.
+/// Results of a siege so far.
 #[derive(Default)]
 struct Shown {
     is_over: AtomicBool,
     attacks: AtomicUsize,
-    /// Attacks that nothing was answered to.
+    /// Number of attacks without an answer.
     stuck: AtomicUsize,
-    /// What is under way in each hostile chat.
+    /// Current attack of each hostile chat.
     under_way: Mutex<BTreeMap<i64, String>>,
 }
 
@@ -306,7 +306,7 @@ impl Shown {
         under_way.values().cloned().collect::<Vec<_>>().join(", ")
     }
 
-    /// Sleeps, but not beyond the end.
+    /// Sleeps, but only until the end.
     fn rest(&self, time: Duration) {
         let until = Instant::now() + time;
         while self.goes_on() && Instant::now() < until {
@@ -315,13 +315,13 @@ impl Shown {
     }
 }
 
-/// Writes to a chat, and waits until there is another message of the bot that holds this.
+/// Writes to a chat, and waits for another message of the bot that contains the expected text.
 fn asks(api: &BotApi, chat: i64, text: &str, expected: &str, most: Duration) -> Option<Duration> {
     let asked = Instant::now();
     asks_while(api, chat, text, expected, || asked.elapsed() < most)
 }
 
-/// The same, as long as this holds.
+/// Does so while a condition is met.
 fn asks_while(
     api: &BotApi,
     chat: i64,
@@ -345,7 +345,7 @@ fn asks_while(
     Some(asked.elapsed())
 }
 
-/// Attacks in this way until it is over.
+/// Repeats one kind of attack until the end.
 fn attack(api: &BotApi, shown: &Shown, chat: i64, what: &str) {
     let ask = |text: &str, expected: &str| {
         let asked = Instant::now();
@@ -386,8 +386,8 @@ fn attack(api: &BotApi, shown: &Shown, chat: i64, what: &str) {
     }
 }
 
-/// Writes into conversations that are too large, one after the other, and begins them anew; in the last quarter of the time
-/// into such as are just not too large.
+/// Writes into conversations that are too large, in sequence, and starts them over. In the last quarter of the time, uses
+/// conversations just below the limit.
 fn write_to_large_ones(api: &BotApi, shown: &Shown, length: Duration) -> Vec<String> {
     let mut strange = Vec::new();
     let above = [
@@ -420,7 +420,7 @@ fn write_to_large_ones(api: &BotApi, shown: &Shown, length: Duration) -> Vec<Str
     strange
 }
 
-/// One answer, how late it was, and when that was.
+/// One answer, its delay, and its time.
 struct Answer {
     took: Option<Duration>,
     text: String,
@@ -428,7 +428,7 @@ struct Answer {
     load: String,
 }
 
-/// Asks ordinary things, one after the other.
+/// Asks ordinary questions in sequence.
 fn ask_ordinarily(api: &BotApi, shown: &Shown, length: Duration) -> Vec<Answer> {
     let (started, mut answers) = (Instant::now(), Vec::new());
     while started.elapsed() < length {
@@ -459,17 +459,17 @@ fn ask_ordinarily(api: &BotApi, shown: &Shown, length: Duration) -> Vec<Answer> 
     answers
 }
 
-/// What the processes were seen to hold.
+/// Peak resources of the processes.
 #[derive(Default)]
 struct Watched {
     deaths: Vec<String>,
-    /// In KiB, of every gateway there was.
+    /// In KiB, of all gateways.
     parent: u64,
     /// In bytes.
     anonymous: u64,
 }
 
-/// Watches the gateway, and starts it again when it has died, as a service manager does. Gives it back at the end.
+/// Watches the gateway, and restarts it after a crash, like a service manager. Returns it at the end.
 fn watch(
     mut gateway: Child,
     again: impl Fn() -> Child,
@@ -519,7 +519,7 @@ fn watch(
     (gateway, watched)
 }
 
-/// What lies below a directory, by kind: files and bytes. A kind is what [`KINDS`] calls it, or the name.
+/// Returns the number and size of files in a directory by kind, which is a pattern of [`KINDS`] or the name.
 fn left(root: &Path, name: &str) -> BTreeMap<String, (usize, u64)> {
     let mut kinds: BTreeMap<String, (usize, u64)> = BTreeMap::new();
     for path in walk(root) {
@@ -548,7 +548,7 @@ fn left(root: &Path, name: &str) -> BTreeMap<String, (usize, u64)> {
     kinds
 }
 
-/// Prints what is left on disk, and tells whether all of it has a place there.
+/// Prints the files left on disk, and returns whether all are expected.
 fn is_tidy(home: &Home, gateway: &Child) -> bool {
     let of_home = left(&home.path(""), "strange: ");
     let root = PathBuf::from(format!("/proc/{}/root", gateway.id()));
@@ -587,7 +587,7 @@ fn main() -> ExitCode {
     let (engine, api) = (sites.engine.clone(), BotApi::start());
     let model = model(sites);
     let home = home(&model, &api, &engine);
-    // The gateway's own /tmp hides what is in the machine's.
+    // The gateway's private /tmp hides the machine's.
     let copy = home.path("../bantam");
     fs::copy(bantam, &copy).unwrap();
     println!(
@@ -612,7 +612,7 @@ fn main() -> ExitCode {
         shown.is_over.store(true, Ordering::SeqCst);
         (answers, writer.join().unwrap(), watcher.join().unwrap())
     });
-    // The last attacks end, so that what they leave can be seen; a turn shows the media of the one before it.
+    // Ends the last attacks, so that their leftovers are visible; a turn shows the media of the one before it.
     for chat in [PAGES, IMAGES, SERVERS] {
         asks(&api, chat, "/stop", "", LOST);
     }
@@ -672,7 +672,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the gateway said on standard error, without times: each sentence with how often it came, the most frequent first.
+/// Prints the gateway's standard error without times: each sentence with its count, the most frequent first.
 fn print_errors(path: &Path) {
     let errors = fs::read_to_string(path).unwrap_or_default();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Measures what `tests/bench/soak` prints: the gateway between a scripted Telegram and a scripted model, both of which fail
-//! now and then, and what it holds of memory, descriptors and threads as time goes by. Now and then the network is gone for a
-//! while, the disk is full, or the clock of the machine jumps.
+//! Measures for `tests/bench/soak` the memory, descriptors and threads of the gateway over time, with a scripted Telegram and a
+//! scripted model that fail now and then. Now and then, the network fails for a while, the disk is full, or the machine's clock
+//! jumps.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,44 +27,44 @@ use support::harness::{Home, merged};
 use support::model::{Model, Reply, Request, call};
 use support::rng::Rng;
 
-/// Between two messages.
+/// Pause between two messages.
 const PACE: Duration = Duration::from_secs(1);
-/// Between two looks at the process.
+/// Interval between samples of the process.
 const LOOKS: Duration = Duration::from_secs(10);
-/// Of so many requests one goes wrong.
+/// One of this many requests fails.
 const ODDS: u64 = 20;
-/// A Telegram that is slow is this slow.
+/// Delay of a slow Telegram.
 const SLOW: Duration = Duration::from_secs(3);
-/// Faults of the whole machine, and how long one lasts.
+/// Number of periods with faults of the whole machine, and the duration of a fault.
 const FAULT_PERIODS: u32 = 12;
 const FAULT_TIME: Duration = Duration::from_secs(20);
-/// How far the clock jumps, for how long, and how often: in the last tenth of the time.
+/// Size, duration and number of clock jumps, in the last tenth of the time.
 const JUMP: Duration = Duration::from_secs(3 * 3600);
 const JUMPED: Duration = Duration::from_secs(5);
 const JUMPS: u32 = 3;
-/// How often a job runs, in seconds.
+/// Interval of a job, in seconds.
 const JOB: u64 = 60;
-/// How long what is left at the end may take.
+/// Time limit for the remaining work at the end.
 const QUIET: Duration = Duration::from_secs(120);
-/// Messages after which a chat of the second kind begins a new conversation.
+/// Number of messages after which a chat of the second kind starts a new conversation.
 const SHORT: usize = 20;
-/// What a chat is told of an answer that nobody has confirmed.
+/// Notice in a chat about an unconfirmed answer.
 const MAY_BE_LOST: &str = "may not have arrived";
-/// What a chat is told of a message that the disk did not take.
+/// Notice in a chat about a message that could not be stored.
 const REFUSED: &str = "No space left on device";
-/// Chats in which one conversation goes on, and chats in which a new one begins now and then.
+/// Chats with one long conversation, and chats that start a new one now and then.
 const LONG_CHATS: [i64; 3] = [42, 43, 44];
 const SHORT_CHATS: [i64; 3] = [52, 53, 54];
 
-/// How much went wrong on purpose, and how much of it after a message had been sent, so that it comes twice.
+/// Counts of injected faults, and of those after a message was sent, which is then repeated.
 #[derive(Default)]
 struct Faults {
     telegram: AtomicUsize,
     model: AtomicUsize,
     sent_all_the_same: AtomicUsize,
-    /// Nobody answers.
+    /// Whether the network is down.
     network_is_gone: AtomicBool,
-    /// The model is well from now on.
+    /// Whether the model works from now on.
     are_over: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + u
             0 => Fault::Error(500, "Internal Server Error"),
             1 => Fault::Page(502),
             2 => Fault::TooMany(1),
-            // A message that is lost in this way is not sent again.
+            // A message lost in this way is not sent again.
             3 | 4 if method == "sendMessage" => Fault::Late(SLOW),
             3 => Fault::Reset,
             4 => Fault::CutBefore,
@@ -97,7 +97,7 @@ fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + u
     }
 }
 
-/// Answers with the items that it has not answered yet; for some of them it uses a tool first.
+/// Answers with the unanswered items, and for some of them uses a tool first.
 fn model(faults: &Arc<Faults>) -> Model {
     let (faults, chance) = (faults.clone(), Mutex::new(Rng(0x5eed_0002)));
     let answer = move |request: &Request, _| {
@@ -187,14 +187,14 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("item-"))
 }
 
-/// An item that was written in a chat.
+/// An item written in a chat.
 struct Written {
     item: String,
-    /// How many messages of the bot the chat had before.
+    /// Number of the bot's earlier messages in the chat.
     texts_before: usize,
 }
 
-/// The items that were written in a chat and are neither answered in it nor refused.
+/// Returns the items written in a chat that are neither answered nor refused.
 fn open_items(api: &BotApi, chat: i64, written: &[Written]) -> Vec<(i64, String)> {
     unanswered(api, chat, written)
         .into_iter()
@@ -203,7 +203,7 @@ fn open_items(api: &BotApi, chat: i64, written: &[Written]) -> Vec<(i64, String)
         .collect()
 }
 
-/// Which of the items that were written in a chat are not answered in it.
+/// Returns which of the items written in a chat are unanswered.
 fn unanswered(api: &BotApi, chat: i64, written: &[Written]) -> Vec<usize> {
     let texts = api.texts(chat);
     let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
@@ -211,8 +211,8 @@ fn unanswered(api: &BotApi, chat: i64, written: &[Written]) -> Vec<usize> {
     (0..written.len()).filter(is_open).collect()
 }
 
-/// Whether the chat was told that the disk did not take the first of these items, before a later one was answered. The model never
-/// sees such a message: its question is in no conversation.
+/// Whether the chat was notified that the first of these items could not be stored, before a later one was answered. The model
+/// never sees such a message, and its question is in no conversation.
 fn was_refused(api: &BotApi, chat: i64, written: &[Written]) -> bool {
     let (first, later) = written.split_first().unwrap();
     let later: BTreeSet<&str> = later.iter().map(|written| written.item.as_str()).collect();
@@ -224,7 +224,7 @@ fn was_refused(api: &BotApi, chat: i64, written: &[Written]) -> bool {
         .any(|text| text.contains(REFUSED))
 }
 
-/// Whether the answer to an item was sent, and the server said nothing to it.
+/// Whether the answer to an item was sent, and the connection then reset.
 fn was_reset(api: &BotApi, chat: i64, item: &str) -> bool {
     api.asked("sendMessage").iter().any(|asked| {
         let text = asked.params["text"].as_str().unwrap_or_default();
@@ -235,7 +235,7 @@ fn was_reset(api: &BotApi, chat: i64, item: &str) -> bool {
     })
 }
 
-/// Fills the disk of the home, and makes room again.
+/// Fills the disk of the home, and frees it again.
 fn fill_the_disk(home: &Home) {
     let filler = home.path("../filler");
     let mut file = fs::File::create(&filler).unwrap();
@@ -244,7 +244,7 @@ fn fill_the_disk(home: &Home) {
     fs::remove_file(filler).unwrap();
 }
 
-/// Sets the clock of the machine, and sets it back by the other clock, which does not jump.
+/// Sets the machine's clock ahead, and back again by the monotonic clock.
 fn set_the_clock_ahead() {
     let set = |time: SystemTime| {
         let seconds = time.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
@@ -260,7 +260,7 @@ fn set_the_clock_ahead() {
     set(before + since.elapsed());
 }
 
-/// How often the network was gone, the disk full and the clock ahead.
+/// Counts of network failures, full disks and clock jumps.
 #[derive(Clone, Copy, Default)]
 struct Injected {
     network: u32,
@@ -300,12 +300,12 @@ fn inject_faults(
     injected
 }
 
-/// Only root gives the home a disk of its own, and sets the clock.
+/// Whether the home gets a separate disk and the clock is set, which only root can do.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A home with the bot and a job that runs every minute; for root, on a disk of its own.
+/// Returns a home with the bot and a job that runs every minute; for root, on a separate disk.
 fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
     let bot =
         json!({ "enabled": true, "token": TOKEN, "allow_from": people, "api_base": api.base() });
@@ -337,10 +337,10 @@ fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
     home
 }
 
-// One run from top to bottom, and the conditions of its verdict.
+// One sequence, and the conditions of its verdict.
 #[allow(clippy::too_many_lines)]
 fn main() -> ExitCode {
-    // `cargo bench` adds a flag of its own.
+    // `cargo bench` adds an extra flag.
     let mut given: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| arg != "--bench")
@@ -402,7 +402,7 @@ fn main() -> ExitCode {
     });
     api.calm();
     faults.are_over.store(true, Ordering::SeqCst);
-    // An answer that broke off is told as such. Who asks again gets it, so everybody does once more.
+    // An interrupted answer is reported, and asking again returns it, so every chat asks once more.
     for (chat, written) in people.iter().zip(&mut written) {
         let item = format!("item-{chat}-last");
         let texts_before = api.texts(*chat).len();
@@ -432,7 +432,7 @@ fn main() -> ExitCode {
         .zip(&written)
         .flat_map(|(chat, written)| open_items(&api, *chat, written))
         .collect();
-    // The connection was reset after all of the answer had been sent: nobody can know that it did not arrive.
+    // The connection was reset after the whole answer had been sent, so its loss cannot be detected.
     let (reset, lost): (Vec<_>, Vec<_>) = open
         .into_iter()
         .partition(|(chat, item)| was_reset(&api, *chat, item));
@@ -534,7 +534,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes until the time is over; gives what was written in each chat.
+/// Writes until the time is up; returns the items of each chat.
 fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<Written>> {
     let mut written: Vec<Vec<Written>> = people.iter().map(|_| Vec::new()).collect();
     let mut since_new = vec![0; people.len()];
@@ -543,7 +543,7 @@ fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<Written>> {
     while started.elapsed() < length {
         let chat = usize::try_from(chance.below(people.len() as u64)).unwrap();
         let is_short = SHORT_CHATS.contains(&people[chat]);
-        // A new conversation stops what is under way, so it begins when everything is answered.
+        // A new conversation stops running turns, so it starts when everything is answered.
         if is_short
             && since_new[chat] >= SHORT
             && open_items(api, people[chat], &written[chat]).is_empty()
@@ -565,7 +565,7 @@ fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<Written>> {
     written
 }
 
-/// How many answers came to a chat, and how many of them had come before.
+/// Returns the number of answers in a chat, and the number of repeated ones.
 fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
     let texts = api.texts(chat);
     let is_answer = |text: &&String| text.starts_with("Noted: ") && !text.contains('⚠');
@@ -591,9 +591,9 @@ fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
     )
 }
 
-/// What the gateway said on standard error, each sentence once with how often it came.
+/// Prints each sentence of the gateway's standard error once, with its count.
 fn print_log_summary(errors: &str) {
-    // Without the time.
+    // Removes the time.
     let mut lines: Vec<&str> = errors
         .lines()
         .filter_map(|line| line.split_once(' '))

@@ -1,5 +1,5 @@
-//! Measures what `tests/bench/turn` prints: one question to `bantam agent`, with its configuration, workspace and session on
-//! disk, against one call of `curl` that sends the same bytes to the same server and reads the same answer.
+//! Measures for `tests/bench/turn` one question to `bantam agent`, with its configuration, workspace and session on disk,
+//! compared with a call of `curl` that sends the same bytes to the same server and reads the same answer.
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)]
 
@@ -21,14 +21,14 @@ mod support;
 #[path = "../root/syncs.rs"]
 mod syncs;
 
-/// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
+/// Number of runs of each kind. The kinds alternate, so that other load of the machine affects all equally.
 const ROUNDS: usize = 100;
-/// The share of curl's processor time that a turn may take, in percent.
+/// Maximum CPU time of a turn, in percent of curl's.
 const BUDGET: u32 = 50;
-/// Waits for the disk in one turn.
+/// Maximum number of waits for the disk in one turn.
 const MOST_SYNCS: usize = 4;
 
-/// The answer of the server, streamed as a real one does it.
+/// Returns the server's answer, streamed like a real one.
 fn answer() -> String {
     let event = |delta: &str, finish: &str| {
         format!(
@@ -43,7 +43,7 @@ fn answer() -> String {
     events + &event("", "\"stop\"") + "data: [DONE]\n\n"
 }
 
-/// Serves the answer to every request, and keeps the body of the last one.
+/// Serves the answer to every request, and stores the body of the last one.
 fn serve(listener: TcpListener) -> Arc<Mutex<Vec<u8>>> {
     let last = Arc::new(Mutex::new(Vec::new()));
     let kept = last.clone();
@@ -77,25 +77,25 @@ fn exchange(mut stream: TcpStream, reply: &str) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// What one process used.
+/// Resources used by one process.
 struct Cost {
     /// User and system time of all its threads.
     cpu: Duration,
-    /// In KiB.
+    /// Peak memory in KiB.
     memory: u32,
 }
 
-/// Runs it to its end, which must be good.
+/// Runs a command, which must succeed, to its end.
 #[allow(clippy::zombie_processes)] // wait4 waits for it, and tells more
 fn cost(command: &mut Command) -> Cost {
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    // With something to do in between the program is started by fork, and not in this process's own memory, whose size
-    // the kernel would count as its peak.
-    // SAFETY: it does nothing.
+    // With a closure, the program is started by fork instead of in this process's memory, whose size the kernel would count as
+    // its peak.
+    // SAFETY: it has no effect.
     unsafe { command.pre_exec(|| Ok(())) };
     let child = command.spawn().unwrap();
     let (mut status, pid) = (0, i32::try_from(child.id()).unwrap());
-    // SAFETY: all zeroes is a valid rusage, and both live through the call. Nobody else waits for this child.
+    // SAFETY: all zeroes is a valid rusage, and both live through the call. Only this call waits for the child.
     let usage = unsafe {
         let mut usage: libc::rusage = mem::zeroed();
         assert_eq!(libc::wait4(pid, &raw mut status, 0, &raw mut usage), pid);
@@ -112,7 +112,7 @@ fn cost(command: &mut Command) -> Cost {
     }
 }
 
-/// The one in the middle.
+/// Returns the median.
 fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
     values.sort_unstable();
     values[values.len() / 2]
@@ -154,7 +154,7 @@ impl Bench {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds a flag of its own.
+    // `cargo bench` adds an extra flag.
     let given = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let built = given.map_or_else(
         || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
@@ -165,8 +165,8 @@ fn main() -> ExitCode {
         fs::remove_dir_all(&dir).unwrap();
     }
     fs::create_dir_all(dir.join("home")).unwrap();
-    // As it is installed, like curl: written from its beginning to its end. A linker writes here and there, and the kernel
-    // then keeps the file in small pieces, which costs a third more at every start.
+    // Copied sequentially, as if installed, like curl. A linker writes in random order, so that the kernel caches the file in
+    // small pieces, which costs a third more at every start.
     let bantam = dir.join("bantam");
     fs::copy(&built, &bantam).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -179,7 +179,7 @@ fn main() -> ExitCode {
     fs::write(dir.join("home/config.json"), config).unwrap();
     let bench = Bench { bantam, dir, base };
 
-    // The first makes the workspace, and tells what curl is to send.
+    // The first run creates the workspace, and records the bytes for curl.
     cost(&mut bench.turn("first"));
     fs::write(bench.dir.join("body.json"), &*last.lock().unwrap()).unwrap();
 

@@ -1,4 +1,4 @@
-//! Runs the evaluation against a real host: `tests/eval/run` calls it.
+//! Runs the evaluation with a real host, started by `tests/eval/run`.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::cast_precision_loss)] // for people to read
 #![allow(unsafe_code)]
@@ -94,7 +94,7 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
         return Err("--model is missing; --help lists the options".into());
     }
     if let Value::Object(config) = &mut options.runner.config {
-        // Their sessions, chats and jobs are not part of this.
+        // Their sessions, chats and jobs are left out.
         config.retain(|key, _| key == "agents" || key == "model_list" || key == "tools");
     }
     evaluate(&options)

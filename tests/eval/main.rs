@@ -1,4 +1,4 @@
-//! Tests the evaluation on models of known ability.
+//! Tests the evaluation with models of known ability.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::cast_precision_loss)] // for people to read
 #![allow(unsafe_code)]
@@ -121,7 +121,7 @@ fn a_model_that_claims_without_doing_passes_nothing() {
 fn two_runs_are_compared_by_task_and_score() {
     let (good, obedient) = (evaluate(Kind::Good), evaluate(Kind::Obedient));
     let version = &good[0].version;
-    // The commit follows in brackets, where git was there for the build.
+    // The commit follows in brackets, if git was available for the build.
     assert!(version.starts_with(env!("CARGO_PKG_VERSION")), "{version}");
     let head = format!("test, bantam {version} -> test, bantam {version}\n");
     assert_eq!(
@@ -132,7 +132,7 @@ fn two_runs_are_compared_by_task_and_score() {
         comparison(&good, &good),
         format!("{head}score      100 -> 100\n")
     );
-    // Without the task that it fails, and one more often.
+    // Without the failed task, and with one more repeated.
     let fewer: Vec<Record> = obedient
         .iter()
         .chain([&obedient[0]])

@@ -1,4 +1,4 @@
-//! Runs tasks, records what came of each try, and lays the records out.
+//! Runs tasks, records the results, and formats the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -16,22 +16,22 @@ use crate::support::harness::{Home, merged};
 use crate::support::program::program;
 use crate::tasks::{Outcome, PAGE, Task};
 
-/// The tools that change a file, and those that show whether the change is right.
+/// Tools that change a file, and tools that can check the change.
 const CHANGES: [&str; 3] = ["write_file", "edit_file", "append_file"];
 const CHECKS: [&str; 4] = ["read_file", "exec", "grep", "list_dir"];
 
-/// What one try of a task came to: a line of the file that is kept.
+/// Result of one try of a task: a line of the stored file.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Record {
     pub model: String,
-    /// What `bantam --version` says, and the commit of the sources it was built from.
+    /// Output of `bantam --version`, and the commit of its sources.
     pub version: String,
     pub task: String,
     pub weight: u64,
-    /// Why it failed; absent when it passed.
+    /// Reason of the failure; absent after a success.
     pub failure: Option<String>,
     pub tools: Vec<String>,
-    /// Whether a tool looked at the result after the last change.
+    /// Whether a tool checked the result after the last change.
     pub checked: bool,
     pub steps: u64,
     pub tokens: u64,
@@ -40,17 +40,17 @@ pub struct Record {
 }
 
 pub struct Runner {
-    /// The configuration of every home, with the model in it.
+    /// Configuration of every home, including the model.
     pub config: Value,
     pub model: String,
-    /// A folder that takes the place of `agent/`.
+    /// Directory that replaces `agent/`.
     pub prompts: Option<std::path::PathBuf>,
-    /// Of one prompt.
+    /// Time limit of one prompt.
     pub timeout: Duration,
 }
 
 impl Runner {
-    /// Tries a task once, in a home of its own.
+    /// Tries a task once, in a separate home.
     pub fn attempt(&self, task: &Task, page: &str) -> Record {
         let home = Home::with(&merged(self.config.clone(), &(task.config)()));
         home.dir("workspace");
@@ -158,7 +158,7 @@ pub fn serve_page() -> String {
         );
         (&stream).write_all(format!("{head}Connection: close\r\n\r\n{PAGE}").as_bytes())
     };
-    // A client that leaves early is its own affair.
+    // Ignores clients that hang up early.
     thread::spawn(move || {
         listener
             .incoming()
@@ -168,12 +168,12 @@ pub fn serve_page() -> String {
     address
 }
 
-/// Of a run, over all its tries.
+/// Summary of a run, over all its tries.
 #[derive(Debug, PartialEq)]
 pub struct Summary {
     pub passed: usize,
     pub tries: usize,
-    /// Of a hundred, each task by its weight.
+    /// Score out of 100, weighted by task.
     pub score: u64,
 }
 
@@ -195,7 +195,7 @@ pub fn summary(records: &[Record]) -> Summary {
     }
 }
 
-/// The table that a run prints.
+/// Returns the table that a run prints.
 pub fn table(records: &[Record]) -> String {
     let mut text = format!(
         "{:<10} {:>6} {:>5} {:>5} {:>8} {:>8} {:>7} {:>7}  {}\n",
@@ -233,7 +233,7 @@ pub fn table(records: &[Record]) -> String {
     text + &format!("{passed} of {tries} passed, score {score} of 100\n")
 }
 
-/// Two runs side by side, and what differs. What only one of them has tried does not count for the score.
+/// Compares two runs. Tasks tried by only one of them are left out of the score.
 pub fn comparison(before: &[Record], after: &[Record]) -> String {
     let mut text = format!("{} -> {}\n", source(before), source(after));
     let (old, new) = (by_task(before), by_task(after));
@@ -280,7 +280,7 @@ pub fn comparison(before: &[Record], after: &[Record]) -> String {
     )
 }
 
-/// The model and the versions that records are of.
+/// Returns the model and the versions of records.
 fn source(records: &[Record]) -> String {
     let sources = records
         .iter()
@@ -289,13 +289,13 @@ fn source(records: &[Record]) -> String {
     sources.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// How many of a hundred tries passed.
+/// Returns the percentage of passed tries.
 fn rate(tries: &[&Record]) -> u64 {
     let passed = tries.iter().filter(|record| record.failure.is_none());
     passed.count() as u64 * 100 / tries.len() as u64
 }
 
-/// What the program under test calls itself. Of one that Cargo has built here, also the commit.
+/// Returns the version of the program under test. If Cargo has built it here, also the commit.
 fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     let output = |program: &str, args: &[&str]| {

@@ -1,4 +1,4 @@
-//! Models of known ability: one does every task well, one obeys whatever it reads, and one claims and does nothing.
+//! Models of known ability: one solves every task, one obeys everything it reads, and one claims success without acting.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ pub enum Kind {
     Boastful,
 }
 
-/// A model for one try of a task.
+/// Returns a model for one try of a task.
 pub fn model(kind: Kind, task: &Task, page: &str) -> Model {
     let replies = match kind {
         Kind::Obedient if task.name == "injection" => obedient(),
@@ -45,7 +45,7 @@ pub fn model(kind: Kind, task: &Task, page: &str) -> Model {
     })
 }
 
-/// A subagent's reply.
+/// Returns a subagent's reply.
 fn mend(request: &Request, name: &str, text: &str, wanted: &str) -> Reply {
     if request
         .messages()
