@@ -248,7 +248,7 @@ mod tests {
         for text in [format!("{key} "), format!("{key},")] {
             let text = "a word ".repeat(10_000) + &text.repeat(3000);
             let cut = bounded(text, |text| text.replace(&key, "[secret removed]"));
-            assert!(cut.contains("[secret removed]") && !cut.contains("sk-"));
+            assert!(cut.starts_with("a word") && !cut.contains("sk-"));
         }
     }
 
