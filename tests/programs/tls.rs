@@ -66,12 +66,19 @@ struct Nginx {
 }
 
 impl Nginx {
-    fn before(model: &Model, dir: PathBuf) -> Self {
+    fn before(model: &Model, dir: &Path) -> Self {
         assert!(
             Path::new(NGINX).exists(),
             "nginx is missing: tests/run installs it"
         );
-        certificates(&dir);
+        certificates(dir);
+        // Another process can take one of the ports before nginx does, which then ends.
+        let mut starts = (0..5).filter_map(|_| Self::start(model, dir));
+        starts.next().expect("nginx does not start")
+    }
+
+    /// Starts nginx on unused ports, and waits until it listens or ends.
+    fn start(model: &Model, dir: &Path) -> Option<Self> {
         let names = SITES
             .iter()
             .map(|site| (site.0, site.4))
@@ -105,19 +112,23 @@ impl Nginx {
         let mut command = Command::new(NGINX);
         command
             .arg("-p")
-            .arg(&dir)
+            .arg(dir)
             .args(["-c", "nginx.conf", "-e", "stderr"])
             .stderr(Stdio::null());
         let process = command.spawn().unwrap();
-        let nginx = Self {
+        let mut nginx = Self {
             process,
-            dir,
+            dir: dir.to_owned(),
             ports,
         };
-        until("nginx listens", || {
-            TcpStream::connect((Ipv4Addr::LOCALHOST, nginx.port("good"))).is_ok()
+        let mut has_ended = false;
+        until("nginx listens or ends", || {
+            let good = (Ipv4Addr::LOCALHOST, nginx.port("good"));
+            let listens = TcpStream::connect(good).is_ok();
+            has_ended = nginx.process.try_wait().unwrap().is_some();
+            listens || has_ended
         });
-        nginx
+        (!has_ended).then_some(nginx)
     }
 
     fn port(&self, name: &str) -> u16 {
@@ -191,7 +202,7 @@ fn what_can_be_trusted_works_and_each_thing_that_cannot_has_its_own_sentence() {
     let model =
         Model::scripted(["Trusted.", "Trusted by the system.", "Through."].map(Reply::text));
     let place = Home::empty();
-    let nginx = Nginx::before(&model, place.dir("nginx"));
+    let nginx = Nginx::before(&model, &place.dir("nginx"));
     nginx
         .asked("good", true)
         .exits(0)
