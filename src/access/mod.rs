@@ -15,3 +15,4 @@ pub(crate) use beneath::{
 };
 pub(crate) use grant::{Access, Grant, Resolved};
 pub(crate) use grants::{Asked, Grants, NEVER_OPEN};
+pub(crate) use mounts::unescape;

@@ -13,11 +13,25 @@ struct Mount {
     at: PathBuf,
 }
 
+/// Undoes the kernel's escapes in a path of `mountinfo`.
+pub(crate) fn unescape(path: &str) -> String {
+    let escapes = [
+        (r"\040", " "),
+        (r"\011", "\t"),
+        (r"\012", "\n"),
+        (r"\134", r"\"),
+    ];
+    let mut path = path.to_owned();
+    for (escape, character) in escapes {
+        path = path.replace(escape, character);
+    }
+    path
+}
+
 impl Mount {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split(' ').skip(2);
-        // The kernel escapes white space.
-        let path = |field: &str| PathBuf::from(field.replace(r"\040", " "));
+        let path = |field: &str| PathBuf::from(unescape(field));
         Some(Self {
             device: fields.next()?.to_owned(),
             root: path(fields.next()?),
@@ -73,7 +87,7 @@ mod tests {
 22 1 8:1 / / rw - ext4 /dev/sda1 rw
 23 22 8:2 / /data rw shared:1 - ext4 /dev/sda2 rw
 24 22 8:2 /home /home rw - ext4 /dev/sda2 rw
-25 22 8:1 /srv /mnt/with\\040space rw - ext4 /dev/sda1 rw
+25 22 8:1 /srv /mnt/with\\040space\\011and\\134 rw - ext4 /dev/sda1 rw
 26 22 8:2 /home/u/.bantam/sessions /var/spool/s rw - ext4 /dev/sda2 rw
 27 24 8:2 /home/u/.bantam /home/u/.bantam rw - ext4 /dev/sda2 rw
 28 22 8:3 /home /other rw - ext4 /dev/sda3 rw
@@ -86,7 +100,7 @@ mod tests {
             found("/home/u/.bantam"),
             ["/data/home/u/.bantam", "/var/spool/s"]
         );
-        assert_eq!(found("/srv/.bantam"), ["/mnt/with space/.bantam"]);
+        assert_eq!(found("/srv/.bantam"), ["/mnt/with space\tand\\/.bantam"]);
         assert_eq!(found("/root/.bantam"), [""; 0]);
     }
 }

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, geteuid, getpid, getppid, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::access::{Access, NEVER_OPEN, Resolved, open_straight};
+use crate::access::{Access, NEVER_OPEN, Resolved, open_straight, unescape};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
@@ -218,10 +218,9 @@ fn tasks_of(uid: Uid) -> u64 {
 /// Returns the mount points, except those of services and of the sandbox. Read before the sandbox hides /proc.
 pub(crate) fn mount_points() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // The kernel escapes white space.
     let points = table
         .lines()
-        .filter_map(|line| Some(line.split(' ').nth(4)?.replace(r"\040", " ")));
+        .filter_map(|line| Some(unescape(line.split(' ').nth(4)?)));
     points
         .filter(|point| {
             let mut closed = NEVER_OPEN.iter();
