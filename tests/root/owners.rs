@@ -1,7 +1,7 @@
 //! Files and directories that belong to another user, or that only root can create.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -76,6 +76,27 @@ fn notes_are_kept_where_another_user_owns_the_workspace() {
     let text = fs::read_to_string(home.path("memory/USER.md")).unwrap();
     assert_eq!(text, "Ann\n");
     assert!(!home.path("workspace/USER.md").exists());
+}
+
+/// The tools of another user may link to files that only root can read.
+#[test]
+fn root_attaches_no_file_through_a_link_that_tools_can_change() {
+    let model = Model::scripted([Reply::text("A line.")]);
+    let place = Home::empty();
+    let shared = place.dir("shared");
+    let secret = place.write("shared/secret.txt", "root's\n");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let config = json!({ "tools": { "write_paths": [shared] } });
+    let home = Home::with(&merged(model.config(), &config));
+    let link = home.dir("workspace").join("report.txt");
+    symlink(&secret, &link).unwrap();
+    chown(home.path("workspace"), Some(STRANGER), Some(STRANGER)).unwrap();
+    let attach = |path: &Path| {
+        let agent = home.bantam().args(["agent", "-n", "-m", "what?", "-a"]);
+        agent.arg(path).run()
+    };
+    attach(&link).exits(2).says("that tools can change");
+    attach(&secret).exits(0);
 }
 
 /// The home's content must not be accessible by another path of its disk.
