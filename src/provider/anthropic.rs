@@ -99,7 +99,10 @@ impl<'a> Body<'a> {
             messages: Some(messages),
             system: Some(system).filter(|blocks| !blocks.is_empty()),
             // The API rejects a temperature together with thinking.
-            temperature: out.temperature().filter(|_| thinking.is_none()),
+            temperature: match thinking {
+                Some(_) => None,
+                None => out.temperature(),
+            },
             thinking,
             output_config: effort.map(|effort| OutputConfig { effort }),
             tools: Some(tools).filter(|tools| !tools.is_empty()),

@@ -451,11 +451,9 @@ fn offer(value: &Value) -> Option<Offer> {
         .or_else(|| able["function_calling"].as_bool());
     let images = has(&value["architecture"]["input_modalities"], &["image"])
         .or_else(|| able["vision"].as_bool())
-        .or_else(|| {
-            value["type"]
-                .as_str()
-                .map(|kind| kind == "vlm")
-                .filter(|_| value["max_context_length"].is_u64())
+        .or_else(|| match value["type"].as_str() {
+            Some(kind) if value["max_context_length"].is_u64() => Some(kind == "vlm"),
+            _ => None,
         });
     let window = windows
         .into_iter()

@@ -30,7 +30,7 @@ pub(super) fn read_all<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
         return Some(read);
     }
     let (read, has_lost) = read_leniently(json);
-    read.ok().filter(|_| !has_lost)
+    if has_lost { None } else { read.ok() }
 }
 
 /// Reads JSON text and skips its unreadable parts.

@@ -107,5 +107,9 @@ fn ask(base: &str, path: &str, body: Option<&Value>) -> Option<Value> {
     let until = Instant::now() + TIMEOUT;
     let head = exchange.head(left(until)).ok()?;
     let body = exchange.whole_body(MAX_ANSWER, until).ok()?;
-    parse_json(&body).ok().filter(|_| head.status == 200)
+    if head.status == 200 {
+        parse_json(&body).ok()
+    } else {
+        None
+    }
 }

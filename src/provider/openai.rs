@@ -66,7 +66,7 @@ enum Tool<'a> {
 impl<'a> Body<'a> {
     pub(super) fn new(out: &Outgoing<'a>) -> Self {
         let effort = out.model.entry.reasoning_effort.as_str();
-        let max_tokens = Some(out.max_tokens());
+        let max_tokens = out.max_tokens();
         let is_renamed = out.facts.lacks("max_tokens");
         let streams = out.streams();
         let tools = out.tools();
@@ -78,8 +78,8 @@ impl<'a> Body<'a> {
         });
         Self {
             model: Some(&out.model.id),
-            max_tokens: max_tokens.filter(|_| !is_renamed),
-            max_completion_tokens: max_tokens.filter(|_| is_renamed),
+            max_tokens: (!is_renamed).then_some(max_tokens),
+            max_completion_tokens: is_renamed.then_some(max_tokens),
             stream: streams.then_some(true),
             temperature: out.temperature(),
             reasoning_effort: Some(effort).filter(|effort| !effort.is_empty()),
@@ -406,19 +406,25 @@ fn said<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Said<'a> {
     let calls = reply.calls.iter().enumerate();
     let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, out, ids));
     // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-    let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
-    let field = field.filter(|_| echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty());
-    let thoughts = |name: &str| Some(reply.reasoning.as_str()).filter(|_| field == Some(name));
-    let demanded = Some("").filter(|_| out.facts.demands("reasoning"));
-    let echoed = ECHOED.into_iter().filter(|_| echoes);
-    let echoed = echoed.filter_map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
+    let field = if echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty() {
+        reply.extra.get(REASONING_FIELD).and_then(Value::as_str)
+    } else {
+        None
+    };
+    let thoughts = |name: &str| (field == Some(name)).then_some(reply.reasoning.as_str());
+    let demanded = out.facts.demands("reasoning").then_some("");
+    let detail = |name| Some((name, Cow::Borrowed(reply.extra.get(name)?)));
     Said {
         content: Some(Pieces::from(reply.text.as_str()))
             .filter(|text| !text.is_empty() || out.facts.lacks("null")),
         tool_calls: calls.collect(),
         reasoning_content: thoughts("reasoning_content").or(demanded),
         reasoning: thoughts("reasoning"),
-        echoed: echoed.collect(),
+        echoed: if echoes {
+            ECHOED.into_iter().filter_map(detail).collect()
+        } else {
+            Extra::new()
+        },
     }
 }
 
@@ -430,9 +436,10 @@ fn call_of<'a>(
     ids: &Ids<'a>,
 ) -> Call<'a> {
     const SIGNATURE: &str = "thought_signature";
-    let echoed = call.extra.iter().filter(|_| echoes);
-    let mut extra: Extra = echoed
-        .filter(|(name, _)| *name != SIGNATURE)
+    let mut extra: Extra = call
+        .extra
+        .iter()
+        .filter(|(name, _)| echoes && *name != SIGNATURE)
         .map(|(name, value)| (name.as_str(), Cow::Borrowed(value)))
         .collect();
     // Marks a call as another model's. Only the first call of a reply is signed.
@@ -446,7 +453,11 @@ fn call_of<'a>(
         function: Function {
             name: &call.name,
             arguments: call.object(),
-            thought_signature: call.extra.get(SIGNATURE).filter(|_| echoes),
+            thought_signature: if echoes {
+                call.extra.get(SIGNATURE)
+            } else {
+                None
+            },
         },
         extra,
     }

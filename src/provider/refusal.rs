@@ -174,18 +174,22 @@ impl Refusal {
             Err(_) => details.texts.push(body.trim().to_owned()),
         }
         details.texts.retain(|text| !text.is_empty());
-        let inner = details.status.filter(|_| status < 400);
         let header = |name| head.and_then(|head| head.header(name));
         let is_redirect = (300..400).contains(&status);
-        if let Some(location) = header("location").filter(|_| is_redirect) {
-            let address = shown(location);
-            details.texts.insert(0, format!("it leads to {address}"));
+        if is_redirect {
+            if let Some(location) = header("location") {
+                let address = shown(location);
+                details.texts.insert(0, format!("it leads to {address}"));
+            }
         }
         let headers = head.map_or(&[][..], |head| &head.headers);
         let headers: Vec<_> = headers.iter().chain(&details.headers).collect();
         let spoken = || spoken_wait(&body.to_lowercase());
         Self {
-            status: inner.unwrap_or(status),
+            status: match details.status {
+                Some(inner) if status < 400 => inner,
+                _ => status,
+            },
             texts: details.texts,
             param: details.param,
             is_page: is_html || is_redirect,
@@ -245,9 +249,11 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Ch
         return (rejected(message), vec![change]);
     }
     if let Some(limit) = length(refusal, &said, sent) {
-        let change = limit.filter(|_| status != 429).map(Change::Window);
-        let error = ProviderError::TooLong { message, limit };
-        return (error, change.into_iter().collect());
+        let changes = match limit {
+            Some(limit) if status != 429 => vec![Change::Window(limit)],
+            _ => Vec::new(),
+        };
+        return (ProviderError::TooLong { message, limit }, changes);
     }
     let changes = if can_adapt {
         part_changes(refusal, &said, sent)
@@ -381,12 +387,15 @@ fn tool_change(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
         && says(
             said,
             "too long | too many | maximum | at most | limit | exceed | up to",
-        );
+        )
+        && !says(said, "token | max_tokens");
+    if !is_count {
+        return None;
+    }
     let ours = sent.tools.len() as u64;
     let below = numbers(said)
         .filter(|number| *number > 0 && *number < ours)
-        .max();
-    let below = below.filter(|_| is_count && !says(said, "token | max_tokens"))?;
+        .max()?;
     usize::try_from(below).ok().map(Change::MaxTools)
 }
 
@@ -555,7 +564,11 @@ fn plain_number(text: &str, start: usize, end: usize) -> Option<u64> {
     let is_name = before.is_some_and(|c| c.is_alphanumeric() || "-_.$#".contains(c))
         || next.is_some_and(|c| c.is_alphanumeric() || "_-%".contains(c))
         || next == Some('.') && after.next().is_some_and(|c| c.is_ascii_digit());
-    number(&text[start..end]).filter(|_| !is_name)
+    if is_name {
+        None
+    } else {
+        number(&text[start..end])
+    }
 }
 
 /// Returns the separate integers of a text.

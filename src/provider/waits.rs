@@ -71,7 +71,11 @@ fn length(text: &str) -> Option<Duration> {
         .into_iter()
         .filter_map(part)
         .collect::<Option<Vec<f64>>>()?;
-    seconds(total.iter().sum()).filter(|_| !total.is_empty())
+    if total.is_empty() {
+        None
+    } else {
+        seconds(total.iter().sum())
+    }
 }
 
 /// Finds a delay in a lower-case message: "please try again in 12.3s", "please retry in 26s", `"retrydelay": "26s"`.
