@@ -180,7 +180,9 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
                 .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();
             let asked = asked.and_then(|model| with_default(model, parts).ok());
-            let learned = asked.map_or_else(Vec::new, |model| host_facts::of(home, &model).words());
+            let learned = asked.map_or_else(Vec::new, |model| {
+                host_facts::load_facts(home, &model).words()
+            });
             checks.extend(
                 learned
                     .into_iter()

@@ -179,7 +179,7 @@ impl Conversation {
     fn offers(&self, model: &str) -> Result<HostOffers> {
         let factory = &self.repl.factory;
         let config = factory.load()?.config;
-        catalog::of(factory.parts(&config), model)
+        catalog::list_host(factory.parts(&config), model)
     }
 
     /// Lists the models, or changes the model.

@@ -62,7 +62,7 @@ impl Offer {
 }
 
 /// Lists the models of a vendor's or an entry's host, with the short time limit for a waiting user.
-pub(crate) fn of(parts: Parts, name: &str) -> Result<HostOffers> {
+pub(crate) fn list_host(parts: Parts, name: &str) -> Result<HostOffers> {
     Ok(of_host(
         &any_of(parts.config, name, parts.env)?,
         parts,
@@ -221,14 +221,14 @@ pub(crate) fn pick<'a>(offers: &'a [Offer], prefer: &[&str]) -> Option<&'a Offer
     let best = |offers: Vec<&'a Offer>| {
         // The first model of the list wins a tie.
         let rank = |offer: &&Offer| {
-            let parts = IdParts::of(&offer.id);
+            let parts = IdParts::parse(&offer.id);
             (!parts.is_special, offer.created, parts.version)
         };
         offers.into_iter().rev().max_by_key(rank)
     };
     for pattern in prefer {
         let is_match = |offer: &&Offer| {
-            matches(pattern, &offer.id) || matches(pattern, &IdParts::of(&offer.id).plain)
+            matches(pattern, &offer.id) || matches(pattern, &IdParts::parse(&offer.id).plain)
         };
         let found: Vec<&Offer> = offers.iter().copied().filter(is_match).collect();
         if !found.is_empty() {
@@ -252,7 +252,7 @@ struct IdParts {
 }
 
 impl IdParts {
-    fn of(id: &str) -> Self {
+    fn parse(id: &str) -> Self {
         let words: Vec<&str> = id.split('-').collect();
         let mut plain = Vec::new();
         let mut at = 0;
@@ -555,7 +555,7 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let model = &with_default(model.clone(), parts).ok()?;
     let is_ollama = vendor.name == "ollama";
     let is_asked = if is_ollama {
-        host_facts::of(parts.home, model).window.is_some()
+        host_facts::load_facts(parts.home, model).window.is_some()
     } else {
         host_facts::is_known(parts.home, model)
     };

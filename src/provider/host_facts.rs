@@ -141,7 +141,7 @@ pub(crate) fn among(rows: &[Row], model: &Model) -> HostFacts {
     row.map_or_else(HostFacts::default, |row| row.facts.clone())
 }
 
-pub(crate) fn of(home: &Home, model: &Model) -> HostFacts {
+pub(crate) fn load_facts(home: &Home, model: &Model) -> HostFacts {
     among(&rows(home), model)
 }
 

@@ -147,7 +147,7 @@ impl ModelHost {
         while !self.lacks_key(env) {
             let config = &self.configuration(catalog::ANY_MODEL, setup)?;
             let any = format!("{}/{}", self.name, catalog::ANY_MODEL);
-            let e = match catalog::of(Parts { home, config, env }, &any)?.models {
+            let e = match catalog::list_host(Parts { home, config, env }, &any)?.models {
                 Ok(mut offers) => {
                     // Lists embedding models last, even if they were pulled first.
                     offers.sort_by_key(|offer| !offer.is_chat());
