@@ -72,7 +72,8 @@ impl McpServer {
         let mut shown = self.command.clone();
         let mut is_secret = false;
         for word in &self.args {
-            let named = word.split_once('=').filter(|_| word.starts_with('-'));
+            let is_flag = word.starts_with('-');
+            let named = if is_flag { word.split_once('=') } else { None };
             shown.push(' ');
             match named {
                 Some((name, _)) if is_secret_name(name) => {
@@ -81,7 +82,7 @@ impl McpServer {
                 _ if is_secret => shown.push_str(REMOVED),
                 _ => shown.push_str(word),
             }
-            is_secret = word.starts_with('-') && named.is_none() && is_secret_name(word);
+            is_secret = is_flag && named.is_none() && is_secret_name(word);
         }
         shown
     }

@@ -34,7 +34,11 @@ impl ModelEntry {
     pub(crate) fn vendor_of(&self, model: &str) -> Option<&'static Vendor> {
         let prefix = model.split('/').next().unwrap_or_default();
         let is_maker = !self.api_base.trim().is_empty() && prefix.contains(char::is_uppercase);
-        vendors::find(prefix).filter(|_| !is_maker)
+        if is_maker {
+            None
+        } else {
+            vendors::find(prefix)
+        }
     }
 
     /// Returns the entry's settings for the host, without the settings of its model.
@@ -143,7 +147,7 @@ impl Config {
     fn beside_entry<'a>(&'a self, name: &'a str) -> Option<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
         let named = |entry: &'a ModelEntry| {
             let rest = name.strip_prefix(&entry.model_name)?.strip_prefix('/')?;
-            Some((entry, rest)).filter(|_| !entry.model_name.is_empty())
+            (!entry.model_name.is_empty()).then_some((entry, rest))
         };
         let (entry, id) = self.model_list.iter().find_map(named)?;
         let vendor = entry.model.split('/').next().unwrap_or_default();
@@ -366,8 +370,8 @@ fn keys(entry: &ModelEntry, variable: Option<&str>) -> Vec<Secret> {
             keys.push(key.clone());
         }
     }
-    if let Some(variable) = variable.filter(|_| keys.is_empty()) {
-        keys.push(Secret::new(format!("${{{variable}}}")));
+    if keys.is_empty() {
+        keys.extend(variable.map(|variable| Secret::new(format!("${{{variable}}}"))));
     }
     keys
 }

@@ -40,11 +40,11 @@ fn fields(section: &str) -> Vec<[String; 3]> {
         .skip(1)
         .map(str::trim)
         .take_while(|line| *line != "}")
+        .filter(|line| !line.starts_with('#'))
     {
         if let Some(text) = line.strip_prefix("/// ") {
             help.push_str(text);
-        } else if let Some((name, rest)) = line.split_once(": ").filter(|_| !line.starts_with('#'))
-        {
+        } else if let Some((name, rest)) = line.split_once(": ") {
             let kind = rest.trim_end_matches(',').split(" = ").next().unwrap();
             fields.push(
                 [
