@@ -142,7 +142,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
         let place = if entry.url.is_empty() {
             entry.shown_command()
         } else {
-            proxy::shown(&entry.url)
+            proxy::redact_url(&entry.url)
         };
         rows.push([
             name.clone(),

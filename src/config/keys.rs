@@ -49,7 +49,7 @@ impl ApiKey {
     ///
     /// # Errors
     /// Returns an error if a request cannot carry the key.
-    pub(crate) fn given(key: &str) -> Result<Self> {
+    pub(crate) fn from_text(key: &str) -> Result<Self> {
         let key = Secret::new(check(key.trim())?);
         Ok(Self {
             written: key.clone(),

@@ -60,7 +60,7 @@ pub(crate) fn host(url: &str) -> String {
 }
 
 /// Formats an address for people, without possible secrets: user, password and query.
-pub(crate) fn shown(url: &str) -> String {
+pub(crate) fn redact_url(url: &str) -> String {
     let (address, query) = match url.split_once(['?', '#']) {
         Some((address, _)) => (address, "?..."),
         None => (url, ""),

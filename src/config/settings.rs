@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::proxy::shown;
+use super::proxy::redact_url;
 use crate::child::{Network, Sandbox};
 use crate::log::Level;
 use crate::message::Price;
@@ -429,12 +429,12 @@ fn hide<S: Serializer>(values: &Map<String, Value>, json: S) -> Result<S::Ok, S:
 
 /// Writes an address without its user, password and query.
 fn hide_user<S: Serializer>(address: &str, json: S) -> Result<S::Ok, S::Error> {
-    json.serialize_str(&shown(address))
+    json.serialize_str(&redact_url(address))
 }
 
 /// Writes an address without its path, where some servers put keys.
 fn hide_path<S: Serializer>(address: &str, json: S) -> Result<S::Ok, S::Error> {
-    let address = shown(address);
+    let address = redact_url(address);
     let (scheme, rest) = address.split_once("://").unwrap_or(("", &address));
     match rest.split_once('/') {
         Some((host, path)) if !path.is_empty() => {

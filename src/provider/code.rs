@@ -114,7 +114,7 @@ impl Named {
         let checked = config::check_base("the address", base);
         let key = match key.trim() {
             "" => Ok(None),
-            key => ApiKey::given(key).map(Some),
+            key => ApiKey::from_text(key).map(Some),
         };
         let (key, refused) = match (checked, key) {
             (Ok(()), Ok(key)) => (key, None),

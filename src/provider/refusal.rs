@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::waits::{retry_after, spoken_wait};
 use super::{ProviderError, ToolOffer, says};
-use crate::config::proxy::shown;
+use crate::config::proxy::redact_url;
 use crate::http::Head;
 use crate::json::{from_json, parse_json};
 use crate::text::one_line;
@@ -178,7 +178,7 @@ impl Refusal {
         let is_redirect = (300..400).contains(&status);
         if is_redirect {
             if let Some(location) = header("location") {
-                let address = shown(location);
+                let address = redact_url(location);
                 details.texts.insert(0, format!("it leads to {address}"));
             }
         }
