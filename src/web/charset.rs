@@ -24,7 +24,9 @@ pub(super) fn decode(
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(PRESCAN)]);
     let from_header = named(content_type);
-    let from_page = || named(&start).filter(|_| is_html);
+    let from_page = || {
+        if is_html { named(&start) } else { None }
+    };
     let is_from_page = from_header.is_none();
     let Some(name) = from_header.or_else(from_page) else {
         let is_utf_8 = std::str::from_utf8(bytes).is_ok();

@@ -168,23 +168,23 @@ fn follow(
                 Ok((exchange, head))
             });
         let (exchange, head) = started.map_err(|e| of_redirect(e, address != asked))?;
-        if let Some(location) = head
-            .header("location")
-            .filter(|_| (300..400).contains(&head.status))
-        {
-            let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
-            address = address::normalize(&target).map_err(|_| {
-                let why = "the page redirects to an address that is neither http nor https";
-                Error::failed(foreign(why, &foreign_line(&target, MAX_SHOWN)))
-            })?;
-            continue;
-        }
-        return Ok(Found {
-            exchange,
-            head,
-            asked,
-            address,
-        });
+        let is_redirect = (300..400).contains(&head.status);
+        let location = match head.header("location") {
+            Some(location) if is_redirect => location,
+            _ => {
+                return Ok(Found {
+                    exchange,
+                    head,
+                    asked,
+                    address,
+                });
+            }
+        };
+        let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
+        address = address::normalize(&target).map_err(|_| {
+            let why = "the page redirects to an address that is neither http nor https";
+            Error::failed(foreign(why, &foreign_line(&target, MAX_SHOWN)))
+        })?;
     }
     let why = format!("more than {MAX_REDIRECTS} redirects, the last one to this address");
     Err(Error::failed(foreign(

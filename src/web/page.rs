@@ -203,8 +203,12 @@ impl Writer {
             [article] if article.len() >= MIN_CONTENT => Some(article),
             _ => None,
         };
-        let content = self.main.as_ref().or(article);
-        let markdown = content.filter(|_| self.only_content).unwrap_or(&page);
+        let content = if self.only_content {
+            self.main.as_ref().or(article)
+        } else {
+            None
+        };
+        let markdown = content.unwrap_or(&page);
         let title = self.title.unwrap_or_default();
         let title: Vec<&str> = whole_words(&title, MAX_ADDRESS)
             .split_whitespace()
@@ -421,18 +425,15 @@ impl Writer {
         if name == "br" {
             self.buffer().text.push('\n');
         }
-        let is_first = self.buffer().text.is_empty();
-        if let Some(Open {
-            effect: Effect::Pre { language },
-            ..
-        }) = self.open.last_mut()
-        {
-            let named = class
-                .split_whitespace()
-                .find_map(|class| class.strip_prefix("language-"));
-            if let Some(named) = named.filter(|_| name == "code" && is_first) {
-                whole_words(named, 40).clone_into(language);
-            }
+        let named = if name == "code" && self.buffer().text.is_empty() {
+            let mut classes = class.split_whitespace();
+            classes.find_map(|class| class.strip_prefix("language-"))
+        } else {
+            None
+        };
+        let open = self.open.last_mut().map(|open| &mut open.effect);
+        if let (Some(named), Some(Effect::Pre { language })) = (named, open) {
+            whole_words(named, 40).clone_into(language);
         }
         if HIDDEN.contains(&name) {
             Effect::Hidden

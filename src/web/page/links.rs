@@ -25,9 +25,11 @@ impl Writer {
         let label = labels.into_iter().find(|label| !label.is_empty());
         Effect::Link {
             at: None,
-            address: self
-                .address(href)
-                .filter(|_| !href.is_empty() && !is_anchor),
+            address: if href.is_empty() || is_anchor {
+                None
+            } else {
+                self.address(href)
+            },
             label: label.unwrap_or_default().to_owned(),
             is_anchor,
         }
@@ -42,9 +44,10 @@ impl Writer {
             buffer.text.truncate(at - usize::from(is_spaced));
             buffer.space(if is_spaced { Gap::Space } else { Gap::None });
         }
-        let Some(address) = address.filter(|_| buffer.text.len() > at) else {
+        if buffer.text.len() <= at {
             return;
-        };
+        }
+        let Some(address) = address else { return };
         let end = buffer.text[at..]
             .find('\n')
             .map_or(buffer.text.len(), |len| at + len);
