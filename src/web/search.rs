@@ -352,7 +352,7 @@ mod tests {
     use crate::http::{Client, Settings};
 
     /// Returns the engines that `auto` asks with this key and these variables.
-    fn asked(key: &str, variables: &[&str]) -> Vec<(&'static str, Option<String>)> {
+    fn list_engines(key: &str, variables: &[&str]) -> Vec<(&'static str, Option<String>)> {
         let env = variables
             .iter()
             .map(|name| ((*name).to_owned(), format!("{name}-fake")))
@@ -379,12 +379,12 @@ mod tests {
         let none = ("duckduckgo", None);
         let of = |name, key: &str| (name, Some(key.to_owned()));
         assert_eq!(
-            asked("", &["BRAVE_API_KEY"]),
+            list_engines("", &["BRAVE_API_KEY"]),
             [of("brave", "BRAVE_API_KEY-fake"), none.clone()]
         );
-        assert_eq!(asked("", &[]).last(), Some(&none));
+        assert_eq!(list_engines("", &[]).last(), Some(&none));
         assert_eq!(
-            asked("tvly-x", &["SERPER_API_KEY", "TAVILY_API_KEY"]),
+            list_engines("tvly-x", &["SERPER_API_KEY", "TAVILY_API_KEY"]),
             [
                 of("tavily", "tvly-x"),
                 of("serper", "SERPER_API_KEY-fake"),
