@@ -245,7 +245,7 @@ impl Job {
         if matches!(schedule, Schedule::At(_)) && next.is_none() {
             self.0["enabled"] = false.into();
         }
-        self.set_next(next.filter(|_| self.is_enabled()));
+        self.set_next(if self.is_enabled() { next } else { None });
         Ok(())
     }
 

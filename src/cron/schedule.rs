@@ -220,13 +220,13 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
         .hint(FIELDS)
     };
     let number = |word: &str| -> Result<u8> {
-        let name = names
-            .iter()
-            .zip(low..)
-            .find(|(name, _)| name.eq_ignore_ascii_case(word))
-            .map(|(_, n)| n);
-        let digits = word.bytes().all(|b| b.is_ascii_digit());
-        let read = name.or_else(|| word.parse().ok().filter(|_| digits));
+        let read = if word.bytes().all(|b| b.is_ascii_digit()) {
+            word.parse().ok()
+        } else {
+            let mut names = names.iter().zip(low..);
+            let named = names.find(|(name, _)| name.eq_ignore_ascii_case(word));
+            named.map(|(_, n)| n)
+        };
         read.filter(|n| (low..=high).contains(n))
             .ok_or_else(|| wrong(word))
     };
