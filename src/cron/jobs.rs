@@ -85,7 +85,7 @@ impl Jobs {
     pub(crate) fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
-        let runs = Runs::of(&home);
+        let runs = Runs::new(&home);
         let messages = MessageStore::new(Arc::new(Queue::of_home(&home)));
         Self {
             home,

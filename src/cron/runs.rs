@@ -139,7 +139,7 @@ const KIND: &str = "run";
 pub(super) struct Runs(Arc<Queue>);
 
 impl Runs {
-    pub(super) fn of(home: &Home) -> Self {
+    pub(super) fn new(home: &Home) -> Self {
         let queue = Queue::new(home.cron_history(), home.lock("history"), 0);
         Self(Arc::new(queue))
     }

@@ -113,7 +113,7 @@ impl Cron {
             "@hourly" => "0 * * * *",
             word if word.starts_with('@') => {
                 return Err(
-                    Error::usage(format!("unknown schedule \"{}\"", shown(word)))
+                    Error::usage(format!("unknown schedule \"{}\"", shorten(word)))
                         .hint("@hourly, @daily, @weekly, @monthly or @yearly"),
                 );
             }
@@ -123,7 +123,7 @@ impl Cron {
         let [minutes, hours, days, months, weekdays] = fields[..] else {
             let what = format!(
                 "the expression \"{}\" has {}, not 5",
-                shown(expr),
+                shorten(expr),
                 counted(fields.len(), "field")
             );
             return Err(Error::usage(what).hint(FIELDS));
@@ -206,7 +206,7 @@ fn has(set: u64, bit: u8) -> bool {
     set >> bit & 1 == 1
 }
 
-fn shown(text: &str) -> String {
+fn shorten(text: &str) -> String {
     crate::text::one_line(text, 40)
 }
 
@@ -215,7 +215,7 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
     let wrong = |part: &str| {
         Error::usage(format!(
             "{name} \"{}\" is not valid ({low}-{high})",
-            shown(part)
+            shorten(part)
         ))
         .hint(FIELDS)
     };
@@ -283,7 +283,7 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
             .or_else(|| next_time_of_day(text, now, zone)),
     };
     read.filter(|at| (0..FARTHEST).contains(at)).ok_or_else(|| {
-        Error::usage(format!("cannot read \"{}\" as a time", shown(text)))
+        Error::usage(format!("cannot read \"{}\" as a time", shorten(text)))
             .hint("for example 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d")
     })
 }
@@ -303,7 +303,7 @@ pub(crate) fn interval(text: &str) -> Result<u64> {
         .ok()
         .or_else(|| u64::try_from(span_millis(text)? / 1000).ok());
     seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
-        Error::usage(format!("cannot read \"{}\" as an interval", shown(text)))
+        Error::usage(format!("cannot read \"{}\" as an interval", shorten(text)))
             .hint("for example -e 300 (seconds), -e 5m or -e 1h30m")
     })
 }

@@ -494,7 +494,7 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
 #[test]
 fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     let scratch = Scratch::new("record");
-    let runs = Runs::of(&scratch.home);
+    let runs = Runs::new(&scratch.home);
     let run = |at, status, ended| Run {
         job: "a".into(),
         name: String::new(),
