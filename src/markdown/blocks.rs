@@ -82,10 +82,10 @@ fn fence(text: &str) -> Option<(Fence, &str)> {
 fn heading(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches('#');
     let level = text.len() - rest.len();
-    let title = rest
-        .strip_prefix([' ', '\t'])
-        .filter(|_| (1..=6).contains(&level))?
-        .trim();
+    if !(1..=6).contains(&level) {
+        return None;
+    }
+    let title = rest.strip_prefix([' ', '\t'])?.trim();
     let bare = title.trim_end_matches('#');
     Some(if bare.is_empty() || bare.ends_with(' ') {
         bare.trim()
@@ -107,8 +107,11 @@ fn item(text: &str) -> Option<(&str, &str)> {
         b'.' | b')' => (1..=9).contains(&digits),
         _ => false,
     };
-    let (marker, rest) = text.split_at_checked(digits + 1).filter(|_| is_marker)?;
-    let text = Some(rest.trim_start()).filter(|_| rest.starts_with([' ', '\t']))?;
+    let (marker, rest) = text.split_at_checked(digits + 1)?;
+    if !is_marker || !rest.starts_with([' ', '\t']) {
+        return None;
+    }
+    let text = rest.trim_start();
     Some(match text.get(..4) {
         _ if digits > 0 => (marker, text),
         Some("[ ] ") => ("☐", text[4..].trim_start()),
