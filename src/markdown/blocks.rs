@@ -30,7 +30,7 @@ pub(super) enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn of(line: &'a str) -> Self {
+    pub(super) fn parse(line: &'a str) -> Self {
         let text = line.trim();
         if text.is_empty() {
             Self::Blank
@@ -127,7 +127,7 @@ pub(crate) fn refilled(page: &str) -> String {
     let mut fence: Option<Fence> = None;
     let mut is_open = false;
     for line in page.lines() {
-        let kind = Line::of(line);
+        let kind = Line::parse(line);
         let is_apart = fence.is_some()
             || line.starts_with("    ")
             || line.trim_start().starts_with(['|', '<']);
@@ -172,7 +172,7 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
         let (line, rest) = (lines[at], &lines[at + 1..]);
         at += 1;
         styled.gap(1);
-        match Line::of(line) {
+        match Line::parse(line) {
             Line::Blank => styled.gap(2),
             Line::Fence(fence, language) => {
                 at += code(fence, language, rest, indent(line), base, styled);
@@ -241,7 +241,7 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
     let mut whole = first.to_owned();
     let mut count = 0;
     for line in rest {
-        let is_text = matches!(Line::of(line), Line::Text)
+        let is_text = matches!(Line::parse(line), Line::Text)
             || line.trim_start().starts_with('>') && base & QUOTE != 0;
         if !is_text || table::begins(line, rest.get(count + 1)) {
             break;

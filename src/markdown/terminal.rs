@@ -83,7 +83,7 @@ impl Terminal {
             if !is_whole {
                 return;
             }
-            if !is_quoted || matches!(Line::of(&self.held), Line::Quote) {
+            if !is_quoted || matches!(Line::parse(&self.held), Line::Quote) {
                 return self.show_code(fence, is_quoted, out);
             }
             // Code ends with the quote around it.
@@ -349,7 +349,7 @@ fn kind(line: &str) -> Line<'_> {
     if line.len() >= MAX_START && may_change(clip(line, MAX_START)) {
         Line::Text
     } else {
-        Line::of(line)
+        Line::parse(line)
     }
 }
 
@@ -359,7 +359,7 @@ fn may_change(line: &str) -> bool {
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let may_be_number =
         (1..=9).contains(&(text.len() - rest.len())) && ["", ".", ")"].contains(&rest);
-    match Line::of(line) {
+    match Line::parse(line) {
         Line::Blank | Line::Fence(..) | Line::Rule => true,
         // The item may become a checkbox.
         Line::Item(_, text) => may_change(text) || text.starts_with('[') && text.len() < 4,

@@ -189,7 +189,7 @@ fn whatever_is_put_together_is_taken() {
 }
 
 /// Returns the terminal output for a text in pieces of this size.
-fn shown(text: &str, look: Look, size: usize) -> String {
+fn render_pieces(text: &str, look: Look, size: usize) -> String {
     let mut terminal = Terminal::new(look);
     let characters: Vec<char> = text.chars().collect();
     let pieces = characters.chunks(size);
@@ -206,9 +206,9 @@ fn a_terminal_shows_the_same_however_the_answer_is_cut_into_pieces() {
             links: dice.below(2) == 0,
             columns: 1 + dice.below(100),
         };
-        let whole = shown(&text, look, usize::MAX);
+        let whole = render_pieces(&text, look, usize::MAX);
         for size in [1, 1 + dice.below(9)] {
-            let cut = shown(&text, look, size);
+            let cut = render_pieces(&text, look, size);
             assert!(
                 cut == whole,
                 "{text:?} in pieces of {size}:\n{cut:?}\n{whole:?}"
@@ -307,7 +307,7 @@ fn a_megabyte_of_anything_is_quick() {
         };
         let part: String = text.chars().take(length / 4).collect();
         let start = computed();
-        shown(&part, look, 20);
+        render_pieces(&part, look, 20);
         let took = computed() - start;
         assert!(took < limit / 4, "{part:.12} took {took}0 ms at a terminal");
         let start = computed();
