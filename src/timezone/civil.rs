@@ -51,7 +51,10 @@ pub(crate) fn parse_time(text: &str) -> Option<(i64, Option<i32>)> {
         [b'Z' | b'z'] => Some(0),
         [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
             let (hours, minutes) = (number(at + 1, 2)?, number(at + 4, 2)?);
-            let east = Some(hours * 3600 + minutes * 60).filter(|_| hours < 24 && minutes < 60)?;
+            if hours >= 24 || minutes >= 60 {
+                return None;
+            }
+            let east = hours * 3600 + minutes * 60;
             Some(if *sign == b'-' { -east } else { east })
         }
         _ => return None,

@@ -217,9 +217,10 @@ impl Zone {
 
 /// Parses a file of the database (RFC 8536).
 fn parse(bytes: &[u8]) -> Option<TimeZone> {
-    let rules = TimeZone::from_tz_data(bytes)
-        .ok()
-        .filter(|_| bytes.len() <= MAX_BYTES)?;
+    if bytes.len() > MAX_BYTES {
+        return None;
+    }
+    let rules = TimeZone::from_tz_data(bytes).ok()?;
     let is_near = rules
         .as_ref()
         .local_time_types()
