@@ -123,7 +123,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     let fetched = fetch(parts, source)?;
     let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
     let skill = chosen(&found, source, wanted)?;
-    print(&format!("{}\n", skill.shown()))?;
+    print(&format!("{}\n", skill.describe()))?;
     if !skill.has_description {
         let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
         notice(&format!("{}: {what}", one_line(&skill.name, 64)));

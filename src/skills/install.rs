@@ -45,7 +45,7 @@ pub(crate) struct Candidate {
 /// Returns an error if the folder has no skill, or a skill that cannot be installed.
 pub(crate) fn candidates(from: &Path, called: Option<&str>) -> Result<Vec<Candidate>> {
     if file_in(from).is_some() {
-        return Ok(vec![Candidate::of(from, called)?]);
+        return Ok(vec![Candidate::read(from, called)?]);
     }
     let mut found = Vec::new();
     let mut left = vec![(from.to_owned(), 0)];
@@ -68,12 +68,12 @@ pub(crate) fn candidates(from: &Path, called: Option<&str>) -> Result<Vec<Candid
     found.sort_unstable();
     found
         .iter()
-        .map(|folder| Candidate::of(folder, None))
+        .map(|folder| Candidate::read(folder, None))
         .collect()
 }
 
 impl Candidate {
-    fn of(folder: &Path, called: Option<&str>) -> Result<Self> {
+    fn read(folder: &Path, called: Option<&str>) -> Result<Self> {
         let file = file_in(folder).unwrap_or(FILES[0]);
         let text = Dir::open(folder)?.read_untrusted(file)?.unwrap_or_default();
         let shown = folder.join(file);
@@ -133,7 +133,7 @@ impl Candidate {
     }
 
     /// Describes the skill for the user who decides about it.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let scripts = match self.scripts.as_slice() {
             [] => "none".to_owned(),
             scripts => one_line(&scripts.join(", "), 400),

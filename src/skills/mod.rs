@@ -327,7 +327,7 @@ mod tests {
     struct Folder(PathBuf);
 
     impl Folder {
-        fn of(test: &str, skills: &[(&str, &str)]) -> Self {
+        fn new(test: &str, skills: &[(&str, &str)]) -> Self {
             let dir =
                 std::env::temp_dir().join(format!("bantam-skills-{test}-{}", std::process::id()));
             for (name, text) in skills {
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn skills_are_read_in_order_and_what_is_wrong_with_them_is_told() {
-        let folder = Folder::of(
+        let folder = Folder::new(
             "read",
             &[
                 (
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn requirements_are_found_wherever_they_are_written() {
-        let folder = Folder::of(
+        let folder = Folder::new(
             "requires",
             &[
                 (
@@ -456,7 +456,7 @@ mod tests {
                 .all(|skill| skill.dir.is_none() && skill.is_offered())
         );
         // The built-in skills equal the skills of a new home's files.
-        let folder = Folder::of("compiled-in", &[]);
+        let folder = Folder::new("compiled-in", &[]);
         template::write("agent", &folder.0).unwrap();
         let mut written = folder.all();
         assert!(written.problems.is_empty(), "{:?}", written.problems);
