@@ -17,7 +17,9 @@ pub(crate) const OLDEST_ABI: u32 = 3;
 pub(super) const SIGNALS_ABI: u32 = 6;
 
 /// Opens these paths as handles; skips missing ones.
-pub(super) fn held<'a>(paths: impl Iterator<Item = &'a Path>) -> impl Iterator<Item = OwnedFd> {
+pub(super) fn open_existing<'a>(
+    paths: impl Iterator<Item = &'a Path>,
+) -> impl Iterator<Item = OwnedFd> {
     paths.filter_map(|path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok())
 }
 

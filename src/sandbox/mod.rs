@@ -92,7 +92,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     // Skips system paths that link elsewhere, for example to bantam's home. A new root does not follow such links either.
     let system = paths::system(setup.policy.network)
         .filter(|path| readable(path).is_none() || readable(&Resolved::of(path).real).is_some());
-    let readable = landlock::held(system)
+    let readable = landlock::open_existing(system)
         .chain(grants(setup, Access::Read)?)
         .collect();
     // Opened by the working directory, because only root may have access to the directories above it.
@@ -104,7 +104,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
         .map(all_except::list)
         .unwrap_or_default();
     let open = open.iter().filter_map(|path| open_straight(path).ok());
-    let writable = landlock::held(own)
+    let writable = landlock::open_existing(own)
         .chain(open)
         .chain(grants(setup, Access::Write)?)
         .collect();

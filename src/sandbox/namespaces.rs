@@ -118,12 +118,12 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
         let open = open_trees
             .iter()
             .filter_map(|path| open_straight(path).ok());
-        let writable = landlock::held(own.into_iter())
+        let writable = landlock::open_existing(own.into_iter())
             .chain(open)
             .chain(grants(setup, Access::Write)?)
             .collect();
         landlock::enter(
-            landlock::held([Path::new("/")].into_iter()).collect(),
+            landlock::open_existing([Path::new("/")].into_iter()).collect(),
             writable,
             true,
         )?;
