@@ -132,8 +132,11 @@ impl Dispatcher {
 
     /// Returns the bot's chats for a message from Telegram.
     fn chats_of(&self, origin: &Origin) -> Option<&Arc<Chats>> {
-        let chats = self.poster.chats.as_ref();
-        chats.filter(|_| origin.channel == telegram::CHANNEL)
+        if origin.channel == telegram::CHANNEL {
+            self.poster.chats.as_ref()
+        } else {
+            None
+        }
     }
 
     /// Answers the messages that an earlier program has left and the messages that channels add to `inbox`, until all channels,
@@ -328,15 +331,12 @@ impl Dispatcher {
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
         }
-        let chats = self
-            .chats_of(&message.origin)
-            .filter(|_| !reply.models.is_empty());
-        match chats {
-            Some(chats) => {
+        match self.chats_of(&message.origin) {
+            Some(chats) if !reply.models.is_empty() => {
                 let ids = std::slice::from_ref(&message.id);
                 chats.offer_models(&message.origin.chat, reply.text, reply.models, ids);
             }
-            None => self.reply(message, &reply.text),
+            _ => self.reply(message, &reply.text),
         }
     }
 
