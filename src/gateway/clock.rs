@@ -24,7 +24,7 @@ use crate::timezone::Zone;
 /// Maximum time between two checks of the jobs, because a signal may be lost.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Interval for removing old conversations, in milliseconds.
-const TIDY: i64 = 24 * 3600 * 1000;
+const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
 const RETRY: i64 = 60_000;
 
@@ -72,7 +72,7 @@ impl Clock {
     }
 
     fn run(self, inbox: &Inbox) {
-        let (mut was_set, mut beat_at, mut tidied_at) = (true, None, None);
+        let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
         while self.starter.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
@@ -90,9 +90,9 @@ impl Clock {
             }
             let mut next = None;
             if is_set {
-                if tidied_at.is_none_or(|at: i64| now.saturating_sub(at) >= TIDY) {
-                    self.tidy();
-                    tidied_at = Some(now);
+                if removed_at.is_none_or(|at: i64| now.saturating_sub(at) >= REMOVAL_INTERVAL) {
+                    self.remove_expired();
+                    removed_at = Some(now);
                 }
                 let job_at = if self.runs_jobs {
                     self.tick(now, inbox)
@@ -112,12 +112,12 @@ impl Clock {
     }
 
     /// Removes old, unused conversations of jobs and questions.
-    fn tidy(&self) {
+    fn remove_expired(&self) {
         if !self.keep.is_zero() {
-            let tidied = archive::tidy(self.starter.jobs.home(), self.keep, SystemTime::now());
+            let removed = archive::tidy(self.starter.jobs.home(), self.keep, SystemTime::now());
             log_error(
                 &self.starter.log,
-                tidied.doing("removing old conversations"),
+                removed.doing("removing old conversations"),
             );
         }
     }

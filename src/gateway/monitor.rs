@@ -140,14 +140,14 @@ impl Monitor {
             let written = monitor.status.ends(SystemTime::now());
             monitor.logged(written);
         });
-        let looking = monitor.clone();
-        let look = move || {
-            looking
+        let checking = monitor.clone();
+        let check = move || {
+            checking
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .look();
+                .check_config();
         };
-        on_change(&home, look);
+        on_change(&home, check);
         Box::new(move |event| {
             let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
             monitor.handle(event)
@@ -167,12 +167,12 @@ impl Monitor {
         if event != PollEvent::Arrived {
             (self.wake)();
         }
-        self.look();
+        self.check_config();
         self.shutdown.restart.load(Ordering::SeqCst) && self.dispatcher.is_idle()
     }
 
     /// Restarts the gateway if config.json has changed.
-    fn look(&mut self) {
+    fn check_config(&mut self) {
         let stamp = stamp(&self.home);
         if stamp != self.seen {
             self.seen = stamp;
@@ -220,7 +220,7 @@ impl Monitor {
 
 /// Calls back when config.json is written or replaced, on a sleeping thread. If inotify is not available, the next poll detects
 /// the change.
-fn on_change(home: &Home, look: impl Fn() + Send + 'static) {
+fn on_change(home: &Home, check: impl Fn() + Send + 'static) {
     let watch = || -> rustix::io::Result<OwnedFd> {
         let fd = inotify::init(CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
@@ -233,7 +233,7 @@ fn on_change(home: &Home, look: impl Fn() + Send + 'static) {
         let mut events = inotify::Reader::new(&fd, &mut buffer);
         loop {
             match events.next() {
-                Ok(event) if event.file_name() == Some(c"config.json") => look(),
+                Ok(event) if event.file_name() == Some(c"config.json") => check(),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
