@@ -206,10 +206,10 @@ impl Api {
         let mut bytes = Vec::new();
         let mut receive = || {
             let status = exchange.head(within + TIMEOUT)?.status;
-            while let Some(piece) = exchange
-                .body(within + TIMEOUT)?
-                .filter(|_| bytes.len() <= most)
-            {
+            while let Some(piece) = exchange.body(within + TIMEOUT)? {
+                if bytes.len() > most {
+                    break;
+                }
                 bytes.extend_from_slice(&piece);
             }
             Ok(status)

@@ -86,13 +86,15 @@ impl Downloader<'_> {
                     media.push(found.named(&name));
                 }
             }
-        } else if let Some(read) = readable(&bytes).filter(|_| !file.is_media) {
-            let cut = if read.len() < bytes.len() {
-                format!("\n[cut at {MAX_TEXT} bytes]")
-            } else {
-                String::new()
-            };
-            text.push_str(&format!("\n{name}:\n{}{cut}", fenced(read)));
+        } else if !file.is_media {
+            if let Some(read) = readable(&bytes) {
+                let cut = if read.len() < bytes.len() {
+                    format!("\n[cut at {MAX_TEXT} bytes]")
+                } else {
+                    String::new()
+                };
+                text.push_str(&format!("\n{name}:\n{}{cut}", fenced(read)));
+            }
         }
     }
 

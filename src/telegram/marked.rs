@@ -111,11 +111,9 @@ impl<'a> Marked<'a> {
         let names = me.map_or(Vec::new(), |me| self.names(me));
         let mut changes: Vec<(Range<usize>, String)> = Vec::new();
         changes.extend(names.into_iter().map(|place| (place, String::new())));
-        for entity in self.entities.into_iter().flatten() {
-            let url = entity["url"]
-                .as_str()
-                .filter(|_| entity["type"] == "text_link");
-            if let (Some(url), Some(place)) = (url, self.place(entity)) {
+        let entities = self.entities.into_iter().flatten();
+        for entity in entities.filter(|entity| entity["type"] == "text_link") {
+            if let (Some(url), Some(place)) = (entity["url"].as_str(), self.place(entity)) {
                 let address = format!(" ({})", one_line(url, MAX_ADDRESS));
                 changes.push((place.end..place.end, address));
             }
