@@ -20,7 +20,7 @@ pub(super) struct Marked<'a> {
 
 impl<'a> Marked<'a> {
     /// Returns the text or the caption of a message.
-    pub(super) fn of(message: &'a Value) -> Self {
+    pub(super) fn new(message: &'a Value) -> Self {
         let (text, entities) = match message["text"].as_str() {
             Some(text) => (text, &message["entities"]),
             None => (

@@ -94,7 +94,7 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     if kind == PRESS {
         return Update::Press(press(message, user, chat));
     }
-    let said = Marked::of(message);
+    let said = Marked::new(message);
     if !is_private && !settings.answers_all && !is_addressed(message, &said, me) {
         return Update::Ignored;
     }
@@ -205,8 +205,8 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     let replied = &message["reply_to_message"];
     let quote = message["quote"]["text"].as_str();
     let text = match quote {
-        Some(_) => Marked::of(&message["quote"]).read(None),
-        None => Marked::of(replied).read(None),
+        Some(_) => Marked::new(&message["quote"]).read(None),
+        None => Marked::new(replied).read(None),
     };
     let files = files(replied, false);
     if text.is_empty() && files.is_empty() {

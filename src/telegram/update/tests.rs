@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 /// Parses a message in a group or in a private chat; `None` if it is not addressed to the bot.
-fn told(is_group: bool, extra: &Value) -> Option<IncomingMessage> {
+fn parse_message(is_group: bool, extra: &Value) -> Option<IncomingMessage> {
     let settings = Settings {
         allow_from: vec![42],
         answers_all: false,
@@ -82,15 +82,16 @@ fn a_private_message_is_what_its_user_sees() {
         ),
     ];
     for (message, text) in table {
-        let found = told(false, &message).map(|message| message.text);
+        let found = parse_message(false, &message).map(|message| message.text);
         assert_eq!(found.as_deref(), Some(text), "{message}");
     }
-    let files = |message: &Value| told(false, message).map_or(0, |message| message.files.len());
+    let files =
+        |message: &Value| parse_message(false, message).map_or(0, |message| message.files.len());
     let replied = json!({"text": "?", "reply_to_message": {"from": eve, "voice": {"file_id": "F", "duration": 3}}});
     assert_eq!(files(&replied), 1);
     // A forwarded voice message does not count as the user's words.
     assert!(
-        told(false, &replied).unwrap().files[0]
+        parse_message(false, &replied).unwrap().files[0]
             .about
             .starts_with("forwarded")
     );
@@ -159,7 +160,7 @@ fn a_group_is_answered_where_it_names_the_bot() {
         (json!({"photo": [{"file_id": "F"}]}), None),
     ];
     for (message, text) in table {
-        let found = told(true, &message).map(|message| message.text);
+        let found = parse_message(true, &message).map(|message| message.text);
         let expected = text.map(|text| format!("[from Ann]\n{text}"));
         assert_eq!(found, expected, "{message}");
     }
@@ -170,7 +171,7 @@ fn a_topic_is_a_chat_of_its_own_but_the_first_one() {
     let chat = |thread: &Value| {
         let message =
             json!({"text": "/status", "message_thread_id": thread, "is_topic_message": true});
-        told(true, &message).unwrap().chat
+        parse_message(true, &message).unwrap().chat
     };
     assert_eq!(chat(&json!(9)), "-5_9");
     assert_eq!(chat(&json!(1)), "-5");
