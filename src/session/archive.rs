@@ -332,9 +332,8 @@ fn percent_decoded(name: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let byte = after
-            .get(..2)
-            .filter(|_| *first == b'%')
+        let digits = if *first == b'%' { after.get(..2) } else { None };
+        let byte = digits
             .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         bytes.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { &after[2..] } else { after };

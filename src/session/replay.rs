@@ -111,7 +111,9 @@ impl Replay {
                     self.position.asked = seq;
                     session.entitle(&message);
                 }
-                session.ended = session.ended.filter(|_| message.is_note());
+                if !message.is_note() {
+                    session.ended = None;
+                }
                 if !time.is_empty() {
                     session.last = time;
                 }

@@ -95,7 +95,10 @@ fn line_with(transcript: &Transcript, words: &[String]) -> Option<String> {
             (best, most) = (Some((line, lower)), count);
         }
     }
-    let (line, lower) = best.filter(|_| missing.is_empty())?;
+    if !missing.is_empty() {
+        return None;
+    }
+    let (line, lower) = best?;
     let first = words.iter().filter_map(|word| lower.find(word)).min()?;
     // Changing the case may change the length of letters, so this position is exact only for nearly all lines.
     let skipped = lower[..first].chars().count().saturating_sub(BEFORE);
