@@ -71,7 +71,7 @@ impl<'a> CallRunner<'a> {
         Self {
             context,
             is_resumed,
-            values: Values::of(&session.values),
+            values: Values::new(&session.values),
             pages: Pages::default(),
             shown: Shown::default(),
             detector: LoopDetector::default(),

@@ -85,7 +85,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     if days > 0 {
         let keep = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
         // A failure does not prevent the list.
-        if let Err(e) = archive::tidy(&home, keep, SystemTime::now()) {
+        if let Err(e) = archive::remove_expired(&home, keep, SystemTime::now()) {
             notice(&printable(&e.doing("deleting old conversations").message));
         }
     }

@@ -114,7 +114,8 @@ impl Clock {
     /// Removes old, unused conversations of jobs and questions.
     fn remove_expired(&self) {
         if !self.keep.is_zero() {
-            let removed = archive::tidy(self.starter.jobs.home(), self.keep, SystemTime::now());
+            let removed =
+                archive::remove_expired(self.starter.jobs.home(), self.keep, SystemTime::now());
             log_error(
                 &self.starter.log,
                 removed.doing("removing old conversations"),

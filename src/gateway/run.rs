@@ -82,7 +82,7 @@ pub(crate) fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
     }
     let cancel = Cancel::new(None);
     archive::reset(home, &message.session, &cancel, SystemTime::now())?;
-    archive::thin(home, &message.session, KEPT_RUNS, &cancel)
+    archive::keep_newest_segments(home, &message.session, KEPT_RUNS, &cancel)
 }
 
 /// Returns the result of a run, and the text for its chat.

@@ -55,7 +55,7 @@ pub struct SessionInfo {
 
 impl SessionInfo {
     /// Describes a conversation; `None` if it cannot be read.
-    pub(super) fn of(key: &str, session: Option<Session>) -> Self {
+    pub(super) fn new(key: &str, session: Option<Session>) -> Self {
         let state = match &session {
             None => "unreadable",
             Some(Session {
@@ -196,7 +196,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let mut summary = SessionInfo::of(key, FileStore::new(home.clone()).summarize(key).ok());
+    let mut summary = SessionInfo::new(key, FileStore::new(home.clone()).summarize(key).ok());
     if summary.last.is_empty() {
         summary.last = metas
             .iter()
@@ -405,7 +405,12 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.
-pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
+pub(crate) fn keep_newest_segments(
+    home: &Home,
+    key: &str,
+    keep: usize,
+    cancel: &Cancel,
+) -> Result<()> {
     let _lock = lock(home, key, cancel, &|| ())?;
     let segments: Vec<PathBuf> = segments::segments(&home.session(key))?
         .into_values()
@@ -434,7 +439,7 @@ pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
 
 /// Removes data unused for `keep` before `now`: unnamed conversations, and archived segments of all. Returns the number of
 /// removed conversations. Reads no conversation, and skips conversations in use.
-pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize> {
+pub(crate) fn remove_expired(home: &Home, keep: Duration, now: SystemTime) -> Result<usize> {
     let before = now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut removed = 0;
     for (key, files) in files(home)? {

@@ -96,11 +96,11 @@ impl FileStore {
     /// Reads a conversation. The first read of a locked one also repairs it and imports deferred messages.
     fn read_or_open(&self, key: &str) -> Result<Loaded> {
         let Some(file) = self.locked_file(key) else {
-            return self.look(key);
+            return self.load_lines(key);
         };
         let mut file = hold(&file);
         if !matches!(*file, OpenFile::Unread) {
-            return self.look(key);
+            return self.load_lines(key);
         }
         let (opened, mut loaded) = self.open_file(key)?;
         *file = opened;
@@ -112,7 +112,7 @@ impl FileStore {
     }
 
     /// Returns the lines of a conversation without the bytes of their media, followed by its deferred messages.
-    fn look(&self, key: &str) -> Result<Loaded> {
+    fn load_lines(&self, key: &str) -> Result<Loaded> {
         let path = self.home.session(key);
         let found = read_log(key, &path, storage::read_journal)?;
         let mut lines = found.lines;
@@ -128,7 +128,7 @@ impl FileStore {
     /// Reads a conversation for a list, without its media.
     pub(super) fn summarize(&self, key: &str) -> Result<Session> {
         check_session(key)?;
-        Ok(replay(key, self.look(key)?)?.session)
+        Ok(replay(key, self.load_lines(key)?)?.session)
     }
 
     /// Opens the file of a locked conversation and repairs it after a crash or disk damage, or begins a new one if it is too
@@ -151,7 +151,7 @@ impl FileStore {
             return Ok((OpenFile::Missing, Loaded::default()));
         };
         refuse_newer(version_of(&found.lines), &path)?;
-        let named = Named::of(&found.lines);
+        let named = Named::from_lines(&found.lines);
         warnings.extend(leave_damage(&mut journal, &found));
         warnings.extend(found.torn);
         let file = OpenFile::Open { journal, named };
@@ -229,7 +229,7 @@ impl FileStore {
         let OpenFile::Open { journal, named } = file else {
             return self.append(key, file, &lines, Durability::Now);
         };
-        let new = Named::of(&lines);
+        let new = Named::from_lines(&lines);
         journal.renew(lines).map_err(|e| self.home.hinted(e))?;
         *named = new;
         // The new segment is already live. Leftover media is removed with the next one.
@@ -270,7 +270,7 @@ impl Store for FileStore {
         }
         let mut all = match from {
             0 => Vec::new(),
-            _ => self.look(key)?.lines,
+            _ => self.load_lines(key)?.lines,
         };
         all.truncate(from);
         all.extend(lines.into_owned());

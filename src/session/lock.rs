@@ -21,7 +21,7 @@ struct Held(Locks, String);
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.held().remove(&self.1);
+        self.0.lock_keys().remove(&self.1);
     }
 }
 
@@ -32,13 +32,13 @@ impl Locks {
         LOCKS.get_or_init(Self::default)
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn lock_keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks a conversation, or returns `None` if it is already locked.
     pub(super) fn lock(&self, key: &str) -> Option<Guard> {
-        let is_free = self.held().insert(key.to_owned());
+        let is_free = self.lock_keys().insert(key.to_owned());
         is_free.then(|| Box::new(Held(self.clone(), key.to_owned())) as Guard)
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    pub(super) fn of<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Self {
+    pub(super) fn from_lines<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Self {
         let mut named = Self::default();
         for line in lines {
             named.line(line);

@@ -212,7 +212,10 @@ pub(crate) fn list(store: &dyn Store) -> Result<Vec<SessionInfo>> {
         let read = || replay(&key, store.read(&key)?);
         match read() {
             Ok(erased) if erased.position.next == 0 => {}
-            found => list.push(SessionInfo::of(&key, found.ok().map(|found| found.session))),
+            found => list.push(SessionInfo::new(
+                &key,
+                found.ok().map(|found| found.session),
+            )),
         }
     }
     Ok(newest_first(list))

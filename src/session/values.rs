@@ -45,7 +45,7 @@ impl Values {
     }
 
     /// Creates the values of a conversation.
-    pub(crate) fn of(values: &Line) -> Self {
+    pub(crate) fn new(values: &Line) -> Self {
         Self(Mutex::new(State {
             all: values.clone(),
             changed: Vec::new(),
