@@ -223,8 +223,10 @@ impl Queue {
     pub(crate) fn add_for(&self, entries: &[Entry], done: &[String]) -> Result<()> {
         let mut lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
         // A crash may cut the write after any line, so the last line ends the items.
-        if let Some(last) = lines.last_mut().filter(|_| !done.is_empty()) {
-            last["done"] = json!(done);
+        if !done.is_empty() {
+            if let Some(last) = lines.last_mut() {
+                last["done"] = json!(done);
+            }
         }
         self.append(&lines, Durability::Now)
     }
@@ -286,8 +288,10 @@ impl Queue {
         }
         let mut state = self.lock_state();
         let _lock = Lock::acquire(&self.lock, LOCK_WAIT, &Cancel::new(None))?;
-        let unchanged = state.stamp.is_some() && stamp(&self.path) == state.stamp;
-        let mut journal = match state.journal.take().filter(|_| unchanged) {
+        if state.stamp.is_none() || stamp(&self.path) != state.stamp {
+            state.journal = None;
+        }
+        let mut journal = match state.journal.take() {
             Some(journal) => journal,
             None => self.open(&mut state)?,
         };
