@@ -519,13 +519,12 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     }
     let zone = zone(env);
     let rows = runs.iter().map(|run| {
-        let took = run
-            .ended
-            .filter(|_| run.status != RunStatus::Interrupted)
-            .map(|ended| (ended - run.at) / 1000);
-        let took = took
-            .map(|seconds| format!("{seconds} s"))
-            .unwrap_or_default();
+        let took = match run.ended {
+            Some(ended) if run.status != RunStatus::Interrupted => {
+                format!("{} s", (ended - run.at) / 1000)
+            }
+            _ => String::new(),
+        };
         let name = list
             .iter()
             .find(|job| job.id() == run.job)

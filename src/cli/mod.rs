@@ -162,6 +162,9 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
             .take_while(|arg| *arg != "--")
             .any(|arg| arg == flag)
     };
+    if !has("--json") && !has("--events") {
+        return report(e);
+    }
     let is_question = args
         .first()
         .is_some_and(|first| is_question(first, args.len() == 1));
@@ -172,7 +175,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let command = commands()
         .filter(is_named)
         .find(|command| command.flags().any(|flag| flag.long == "json"));
-    if let Some(command) = command.filter(|_| has("--json") || has("--events")) {
+    if let Some(command) = command {
         let object = match command.name {
             "agent" => printer::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),

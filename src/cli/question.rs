@@ -200,9 +200,9 @@ fn fill<'a>(
         .hint(format!("its placeholders: {}", used.join(", "))));
     }
     // Text is appended if the template has no {{input}}.
-    match values.get("input").filter(|_| !used.contains(&"input")) {
-        Some(text) => Ok(format!("{}\n\n{text}", out.trim_end())),
-        None => Ok(out),
+    match values.get("input") {
+        Some(text) if !used.contains(&"input") => Ok(format!("{}\n\n{text}", out.trim_end())),
+        _ => Ok(out),
     }
 }
 

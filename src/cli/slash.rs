@@ -191,10 +191,10 @@ impl Conversation {
         self.repl.factory.choose_model(&self.repl.session, name)?;
         name.clone_into(&mut self.model);
         let done = format!("bantam: the model is now {}", models.first());
-        let Some((_, id)) = name
-            .split_once('/')
-            .filter(|_| !self.repl.models.iter().any(|known| known == name))
-        else {
+        if self.repl.models.iter().any(|known| known == name) {
+            return Ok(done);
+        }
+        let Some((_, id)) = name.split_once('/') else {
             return Ok(done);
         };
         let offers = self

@@ -209,21 +209,21 @@ impl Status<'_> {
             page.push_str(&hung(&format!("{name:<10} {}", one_line(text, 500)), 11));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let values = self.object["values"]
-            .as_array()
-            .filter(|_| with_values)
-            .into_iter()
-            .flatten()
-            .map(|row| {
-                let value = match &row["value"] {
-                    Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
-                    value => value.to_string(),
-                };
-                one_line(
-                    &format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])),
-                    300,
-                )
-            });
+        let rows = if with_values {
+            self.object["values"].as_array()
+        } else {
+            None
+        };
+        let values = rows.into_iter().flatten().map(|row| {
+            let value = match &row["value"] {
+                Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
+                value => value.to_string(),
+            };
+            one_line(
+                &format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])),
+                300,
+            )
+        });
         let warnings = self
             .warnings
             .iter()
@@ -249,9 +249,9 @@ pub(super) fn chosen_model(
         Some(model) => {
             let key = key_source(&model, env);
             let default = catalog::known_default(&model, &config::home(env)?);
-            let name = match default.filter(|_| model.id.is_empty()) {
-                Some(id) => format!("{}/{id}", model.name),
-                None => model.name,
+            let name = match default {
+                Some(id) if model.id.is_empty() => format!("{}/{id}", model.name),
+                _ => model.name,
             };
             Ok((name, key))
         }

@@ -147,7 +147,9 @@ impl Screen {
         match stream {
             Stream::Err => drop(io::stderr().lock().write_all(text.as_bytes())),
             Stream::Out => {
-                cursor.progress = cursor.progress.filter(|_| !is_shown);
+                if is_shown {
+                    cursor.progress = None;
+                }
                 return super::print(text);
             }
         }
