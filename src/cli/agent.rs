@@ -132,7 +132,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     EXCLUSIVE
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
-    let output = Output::of(args);
+    let output = Output::from_args(args);
     let schema = AnswerSchema::read_from(args, deadline.as_ref())?;
     let factory = factory(args, schema.as_ref(), env)?;
     let to = args.value("to").map(telegram_chat).transpose()?;
@@ -201,7 +201,7 @@ impl Run<'_> {
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
-        let printer = Arc::new(Printer::new(self.shown(), screen));
+        let printer = Arc::new(Printer::new(self.printer_output(), screen));
         self.factory.options.servers.unknown = Unknown::Wait(request.cancel.clone());
         signals.turn_begins(&request.cancel);
         self.describe_session();
@@ -266,7 +266,7 @@ impl Run<'_> {
     }
 
     /// Returns the printer's output; an answer with a schema is printed only after it was checked.
-    fn shown(&self) -> Output {
+    fn printer_output(&self) -> Output {
         Output {
             format: match self.schema {
                 Some(_) => Format::Json,
@@ -384,7 +384,7 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
     );
     let memory = args.has("no-session").then(MemoryStore::default);
     let whole_replies = args.has("no-stream") || schema.is_some();
-    let format = Output::of(args).format;
+    let format = Output::from_args(args).format;
     let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();
     let typed = args.value("system").map(str::to_owned);
     let system: Vec<String> = typed

@@ -461,7 +461,7 @@ fn turn(
         return Err(Error::config("the job has no message")
             .hint("write it into payload.message in cron/jobs.json"));
     }
-    let output = Output::of(given);
+    let output = Output::from_args(given);
     let factory = AgentFactory::new(home, env)?;
     let loaded = factory.load()?;
     let to = job.to();

@@ -41,7 +41,7 @@ impl Report {
         for check in checks {
             self.failed |= check.outcome == Outcome::Fail;
             if self.printed.is_ok() {
-                self.printed = print(&shown(&check));
+                self.printed = print(&format_check(&check));
             }
         }
     }
@@ -49,7 +49,7 @@ impl Report {
 
 /// Formats a check for a terminal or a pipe. At a terminal the line is wrapped, but the fix is not, so that a command can be
 /// copied.
-fn shown(check: &Check) -> String {
+fn format_check(check: &Check) -> String {
     let fix = check.fix_line().map(|line| line + "\n");
     hung(&check.line(), 6) + &fix.unwrap_or_default()
 }

@@ -50,7 +50,7 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
             .window
             .map_or("?".to_owned(), |tokens| tokens.to_string());
         [
-            shown(offer).to_owned(),
+            display_name(offer).to_owned(),
             window,
             told(offer.tools),
             told(offer.images),
@@ -67,7 +67,7 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
     )
 }
 
-fn shown(offer: &Offer) -> &str {
+fn display_name(offer: &Offer) -> &str {
     if offer.name.is_empty() {
         &offer.id
     } else {
@@ -83,7 +83,7 @@ fn object(host: &HostOffers) -> Value {
             images,
             ..
         } = offer;
-        json!({"model": shown(offer), "window": window, "tools": tools, "images": images})
+        json!({"model": display_name(offer), "window": window, "tools": tools, "images": images})
     });
     json!({
         "host": host.host,

@@ -47,7 +47,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn of(args: &Args) -> Self {
+    pub(super) fn from_args(args: &Args) -> Self {
         let format = match (args.has("json"), args.has("events")) {
             (true, _) => Format::Json,
             (_, true) => Format::Events,

@@ -239,7 +239,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     let mut page: String = transcript
         .entries
         .iter()
-        .map(|entry| shown(entry, &zone))
+        .map(|entry| format_entry(entry, &zone))
         .collect();
     for entry in &transcript.waiting {
         if let Item::Message(Message::User(user)) = &entry.item {
@@ -270,7 +270,7 @@ fn object(entry: &TranscriptEntry) -> Value {
 }
 
 /// Formats an entry for people: a full message, one line for each call, and the first line of each result.
-fn shown(entry: &TranscriptEntry, zone: &Zone) -> String {
+fn format_entry(entry: &TranscriptEntry, zone: &Zone) -> String {
     let message = |role: &str, text: &str| {
         let text = printable(text.trim_end());
         let text = text.trim_start_matches('\n');

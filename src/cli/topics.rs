@@ -35,7 +35,7 @@ pub(super) fn page(name: &str) -> Option<String> {
 /// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
 /// longer than the screen.
 pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
-    let style = Style::of(env);
+    let style = Style::from_env(env);
     if !io::stdout().is_terminal() || !style.ansi {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }

@@ -58,7 +58,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         return Ok(0);
     }
     let bars = if io::stdout().is_terminal() {
-        bars(&report, Style::of(env).utf8)
+        bars(&report, Style::from_env(env).utf8)
     } else {
         String::new()
     };

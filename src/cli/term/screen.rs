@@ -36,7 +36,7 @@ pub(in crate::cli) struct Style {
 }
 
 impl Style {
-    pub(in crate::cli) fn of(env: &Env) -> Self {
+    pub(in crate::cli) fn from_env(env: &Env) -> Self {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let utf8 = locale
@@ -93,7 +93,7 @@ impl Screen {
     pub(in crate::cli) fn new(env: &Env) -> Self {
         Self {
             cursor: Arc::default(),
-            style: Style::of(env),
+            style: Style::from_env(env),
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal() && is_in_foreground(),
         }
@@ -320,8 +320,8 @@ pub(super) fn within(line: &str, columns: usize) -> &str {
 mod tests {
     use super::*;
 
-    fn of(pairs: &[(&str, &str)]) -> Style {
-        Style::of(
+    fn detect_style(pairs: &[(&str, &str)]) -> Style {
+        Style::from_env(
             &pairs
                 .iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn style(pairs: &[(&str, &str)]) -> (bool, bool) {
-        (of(pairs).ansi, of(pairs).utf8)
+        (detect_style(pairs).ansi, detect_style(pairs).utf8)
     }
 
     #[test]
@@ -344,14 +344,14 @@ mod tests {
             ("NONE", "", false),
         ] {
             assert_eq!(
-                of(&[("TERM", "xterm-256color"), (name, value)]).links,
+                detect_style(&[("TERM", "xterm-256color"), (name, value)]).links,
                 understood,
                 "{name}={value}"
             );
-            assert!(!of(&[("TERM", "xterm"), (name, value), ("NO_COLOR", "1")]).links);
+            assert!(!detect_style(&[("TERM", "xterm"), (name, value), ("NO_COLOR", "1")]).links);
         }
         let tmux = |version| {
-            of(&[
+            detect_style(&[
                 ("TERM", "tmux"),
                 ("VTE_VERSION", "7600"),
                 ("TERM_PROGRAM", "tmux"),
