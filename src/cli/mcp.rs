@@ -131,7 +131,12 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     let mut failed = false;
     let mut rows = Vec::new();
     for (name, entry) in servers {
-        let outcome = match lists.next().filter(|_| entry.is_enabled()) {
+        let list = if entry.is_enabled() {
+            lists.next()
+        } else {
+            None
+        };
+        let outcome = match list {
             Some(Ok(tools)) => counted(tools.len(), "tool"),
             Some(Err(e)) => {
                 failed = true;

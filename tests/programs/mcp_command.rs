@@ -60,6 +60,27 @@ fn what_does_not_start_is_not_kept_and_says_its_last_words() {
 }
 
 #[test]
+fn a_disabled_server_takes_no_answer_of_another() {
+    let servers = json!({ "mcpServers": {
+        "a": { "command": "python3", "disabled": true },
+        "b": { "command": "no-such-program" }
+    } });
+    let home = Home::with(&servers);
+    let run = home.bantam().args(["mcp", "list"]).run();
+    let rows: Vec<&str> = run.stdout.lines().collect();
+    assert!(
+        rows[1].starts_with('a') && rows[1].contains("disabled"),
+        "{rows:?}"
+    );
+    assert!(
+        rows[2].starts_with('b') && rows[2].contains("no-such-program"),
+        "{rows:?}"
+    );
+    assert!(!rows[2].contains("disabled"), "{rows:?}");
+    run.exits(1);
+}
+
+#[test]
 fn servers_are_removed_disabled_and_checked_by_doctor() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let entry = json!({ "command": "python3", "args": ["server.py"], "network": false });
