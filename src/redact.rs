@@ -151,7 +151,7 @@ impl Redactor {
 
 /// Whether a setting or an argument of this name is a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
-    name.eq_ignore_ascii_case("key") || Promise::of(name).is_some()
+    name.eq_ignore_ascii_case("key") || Promise::of_name(name).is_some()
 }
 
 fn is_key_char(b: u8) -> bool {
@@ -304,7 +304,7 @@ enum Promise {
 
 impl Promise {
     /// Returns the kind for a secret name, such as `DB_PASSWORD`, `access-token` or `apiKey`.
-    fn of(name: &str) -> Option<Self> {
+    fn of_name(name: &str) -> Option<Self> {
         const PASSWORDS: [&str; 8] = [
             "PASSWORD",
             "PASSWD",
@@ -352,7 +352,7 @@ fn parts(name: &str) -> Vec<String> {
         if !c.is_ascii_alphabetic() || c.is_ascii_uppercase() && before.is_ascii_lowercase() {
             parts.push(String::new());
         }
-        if let Some(part) = parts.last_mut().filter(|_| c.is_ascii_alphabetic()) {
+        if let (Some(part), true) = (parts.last_mut(), c.is_ascii_alphabetic()) {
             part.push(c.to_ascii_uppercase());
         }
         before = c;
@@ -533,7 +533,7 @@ impl Scanner<'_> {
         }
         let name = &self.text[at..at + len];
         let separator = Separator::after(bytes, at + len)?;
-        let promise = Promise::of(name)?;
+        let promise = Promise::of_name(name)?;
         // A test result: `--- PASS: TestName`.
         if name == "PASS" && separator.sign == b':' {
             return None;

@@ -75,7 +75,7 @@ pub(crate) struct Resolved {
 
 impl Resolved {
     /// Follows an absolute path.
-    pub(crate) fn of(path: &Path) -> Self {
+    pub(crate) fn follow(path: &Path) -> Self {
         Self::straight(path).unwrap_or_else(|_| {
             let root = Self {
                 real: "/".into(),
@@ -154,7 +154,7 @@ mod tests {
         ] {
             let links = links.iter().map(|link| at(link)).collect();
             assert_eq!(
-                Resolved::of(&at(path)),
+                Resolved::follow(&at(path)),
                 Resolved {
                     real: at(real),
                     links
@@ -162,7 +162,7 @@ mod tests {
                 "{path}"
             );
         }
-        assert_eq!(Resolved::of(&at("loop")).links.len(), MAX_LINKS);
+        assert_eq!(Resolved::follow(&at("loop")).links.len(), MAX_LINKS);
         let grant = Grant::at(at("dir"), Access::Write);
         let none = Grant::at(at("none"), Access::Read);
         assert!(grant.open().unwrap().is_some() && none.open().unwrap().is_none());

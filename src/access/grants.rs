@@ -33,7 +33,7 @@ struct Place {
 
 impl Place {
     fn new(asked: Asked) -> Self {
-        let found = Resolved::of(&asked.path);
+        let found = Resolved::follow(&asked.path);
         Self { asked, found }
     }
 
@@ -85,7 +85,7 @@ impl Grants {
     /// # Errors
     /// Returns an error of kind `Config`, starting with the setting and its path, if tools could change instructions.
     pub(crate) fn new(home: &Home, writable: Vec<Asked>, open_beside: bool) -> Result<Self> {
-        let root = Resolved::of(home.root());
+        let root = Resolved::follow(home.root());
         let own_workspace = home.workspace();
         let place = |asked: Asked| {
             if asked.path == own_workspace {
@@ -219,7 +219,7 @@ impl Grants {
     /// # Errors
     /// Returns an error for a link that a tool may have made.
     pub(crate) fn open_named(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
-        let file = Resolved::of(&std::path::absolute(path)?);
+        let file = Resolved::follow(&std::path::absolute(path)?);
         let mut writable = self.writable.iter();
         let holding = writable.find(|place| file.real.starts_with(place.real()));
         // Where root runs the tools as another user, that user can link to files that only root can read.

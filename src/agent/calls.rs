@@ -219,7 +219,7 @@ impl<'a> CallRunner<'a> {
         self.context.budget.keep_versions(if self.is_resumed {
             Versions::resumed(dir, place)
         } else {
-            Versions::of(dir, place)
+            Versions::new(dir, place)
         });
     }
 

@@ -69,7 +69,10 @@ impl TurnEnd {
                     .hint("ask again, or use another model (--model, /model)"),
             });
         }
-        let error = limit.filter(|_| reply.stop != Stop::Length);
+        let error = match reply.stop {
+            Stop::Length => None,
+            _ => limit,
+        };
         Self::with_answer(Some(reply), error)
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Bot {
 
 impl Bot {
     /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
-    pub(super) fn of(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
+    pub(super) fn if_wanted(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
         let settings = &loaded.config.channels.telegram;
         let is_wanted = settings.enabled.unwrap_or(!settings.token.is_empty());
         if is_wanted {
@@ -139,10 +139,10 @@ impl Bot {
 /// Returns the owner's chat with the bot that the gateway runs, if there is one.
 pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
     let bot = &loaded.config.channels.telegram;
-    let owner = bot.ids().first().copied();
-    owner
-        .filter(|_| is_enabled(loaded) && !bot.token.is_empty())
-        .map(|owner| format!("{CHANNEL}:{owner}"))
+    if !is_enabled(loaded) || bot.token.is_empty() {
+        return None;
+    }
+    Some(format!("{CHANNEL}:{}", bot.ids().first()?))
 }
 
 /// Whether the gateway may run the bot. Without `enabled`, a token enables it, such as one in the environment.

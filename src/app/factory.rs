@@ -146,7 +146,7 @@ impl AgentFactory {
         // Versions of files are stored only on disk.
         let files = match self.options.memory {
             Some(_) => Vec::new(),
-            None => self.put_back(&Versions::of(self.home.undo(session), open.asked_at()))?,
+            None => self.put_back(&Versions::new(self.home.undo(session), open.asked_at()))?,
         };
         let ran = commands_since(&open.session);
         take_back(&mut open)?;

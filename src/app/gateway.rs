@@ -88,7 +88,7 @@ impl Startup {
         factory.options.undo_of = Some("telegram_");
         factory.options.servers.unknown = Unknown::Skip;
         let loaded = factory.load()?;
-        let bot = Bot::of(&loaded, home, env)?;
+        let bot = Bot::if_wanted(&loaded, home, env)?;
         let http = endpoint_settings(&loaded.config, env, home)?;
         let streams = bot.is_some() && loaded.config.channels.telegram.streaming;
         factory.options.unseen = !streams && http.is_none();
@@ -119,8 +119,9 @@ impl Startup {
         } else {
             beat.to.clone()
         };
-        let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
-        let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
+        // Checked even if it is disabled.
+        let job = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
+        let heartbeat = beat.enabled.then_some(job);
         let mut config = loaded.config.clone();
         let channels = &mut Arc::make_mut(&mut config).channels;
         if let Some(bot) = &bot {

@@ -20,7 +20,12 @@ pub(crate) fn grants(parts: Parts) -> Result<Grants> {
     writable.extend(tools_write(parts)?);
     for (name, entry) in &config.mcp_servers {
         let setting = format!("mcpServers.{name}.write");
-        writable.extend(asked(&setting, &entry.write, Access::Write, env)?);
+        writable.extend(paths_of_setting(
+            &setting,
+            &entry.write,
+            Access::Write,
+            env,
+        )?);
     }
     Grants::new(
         home,
@@ -39,7 +44,7 @@ pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
 
 fn tools_write(parts: Parts) -> Result<Vec<Asked>> {
     let paths = &parts.config.tools.write_paths;
-    asked("tools.write_paths", paths, Access::Write, parts.env)
+    paths_of_setting("tools.write_paths", paths, Access::Write, parts.env)
 }
 
 /// Returns the directories of `tools.write_paths`.
@@ -54,12 +59,17 @@ pub(crate) fn write_paths(parts: Parts) -> Result<Vec<PathBuf>> {
 pub(super) fn tools_grants(parts: Parts) -> Result<Vec<Asked>> {
     let paths = &parts.config.tools.read_paths;
     let mut all = tools_write(parts)?;
-    all.extend(asked("tools.read_paths", paths, Access::Read, parts.env)?);
+    all.extend(paths_of_setting(
+        "tools.read_paths",
+        paths,
+        Access::Read,
+        parts.env,
+    )?);
     Ok(all)
 }
 
 /// Resolves a setting to absolute paths.
-pub(super) fn asked(
+pub(super) fn paths_of_setting(
     setting: &str,
     written: &[String],
     access: Access,

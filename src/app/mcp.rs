@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::grants::{asked, grants};
+use super::grants::{grants, paths_of_setting};
 use super::{Parts, http_settings, make_workspace};
 use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
@@ -194,7 +194,7 @@ fn connect_to_url(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
 fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let grants = grants(parts)?;
     let workspace = grants.workspace().real;
-    let home = Resolved::of(&parts.home.mcp_home(name)).real;
+    let home = Resolved::follow(&parts.home.mcp_home(name)).real;
     let env = expand_all(&entry.env, parts.env)?;
     let job = ServeJob {
         program: entry.command.clone(),
@@ -204,8 +204,8 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         home: home.clone(),
     };
     let setting = |part: &str| format!("mcpServers.{name}.{part}");
-    let mut named = asked(&setting("write"), &entry.write, Access::Write, parts.env)?;
-    named.extend(asked(
+    let mut named = paths_of_setting(&setting("write"), &entry.write, Access::Write, parts.env)?;
+    named.extend(paths_of_setting(
         &setting("read"),
         &entry.read,
         Access::Read,

@@ -47,9 +47,9 @@ pub(super) fn endpoint(
         parts,
         &Redactor::default(),
     );
-    match host.filter(|_| model.protocol != Protocol::Anthropic) {
-        Some(host) => Ok(Some(Endpoint { setting, host })),
-        None => Err(
+    match host {
+        Some(host) if model.protocol != Protocol::Anthropic => Ok(Some(Endpoint { setting, host })),
+        _ => Err(
             Error::config(format!("{setting}: the host of {name} has only a chat API"))
                 .hint("name a model whose host has the OpenAI API"),
         ),

@@ -214,8 +214,9 @@ fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
         .limits(limits);
     builder.redactor = redactor;
     builder.confirm.clone_from(&config.tools.confirm);
-    let undo_of = options.undo_of.filter(|_| options.memory.is_none());
-    builder.undo_in = undo_of.map(|kind| (home.clone(), kind));
+    if options.memory.is_none() {
+        builder.undo_in = options.undo_of.map(|kind| (home.clone(), kind));
+    }
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: workers.workspace().clone(),

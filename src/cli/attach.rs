@@ -84,7 +84,7 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
         }
     };
     let bytes = input::read(&format!("the file {shown}"), &mut file, MAX_FILE, deadline)?;
-    if let Some(media) = Media::of(&bytes) {
+    if let Some(media) = Media::detect(&bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),
             MediaKind::Pdf => ("a PDF", MAX_FILE),

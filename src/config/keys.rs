@@ -219,7 +219,7 @@ fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
 /// Returns a component of the path (the file, the directories above it or a link to it) that a user other than the caller and
 /// root owns or can write, and why. That user could make bantam run any program.
 fn changeable(file: &Path) -> Result<Option<(PathBuf, String)>> {
-    let found = Resolved::of(&std::path::absolute(file)?);
+    let found = Resolved::follow(&std::path::absolute(file)?);
     for place in found
         .links
         .iter()

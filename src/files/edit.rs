@@ -34,13 +34,13 @@ pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) ->
         let loses = content.contains(char::REPLACEMENT_CHARACTER);
         let most = if loses { MAX_EDITED } else { SAMPLE as u64 };
         (&old.file).take(most).read_to_end(&mut start)?;
-        if loses && Encoding::of(&start).decode(&start).1 > 0 {
+        if loses && Encoding::detect(&start).decode(&start).1 > 0 {
             return Err(Error::failed(format!(
                 "{} has bytes that are no text, which \u{fffd} stands for: they would be lost; change it with edit_file",
                 target.asked.display()
             )));
         }
-        bytes = Style::of(&start, &start).whole(content);
+        bytes = Style::detect(&start, &start).whole(content);
     }
     entry.write(old.as_ref(), &bytes)?;
     let done = if old.is_some() { "replaced" } else { "created" };
@@ -128,7 +128,7 @@ fn style_of(old: &Existing) -> Result<Style> {
     let from = len.saturating_sub(SAMPLE as u64) & !1;
     let mut end = bytes(len - from);
     file.read_exact_at(&mut end, from)?;
-    Ok(Style::of(&mark, &end))
+    Ok(Style::detect(&mark, &end))
 }
 
 pub(super) fn remove_file(target: Target) -> Result<Reply> {
@@ -170,7 +170,7 @@ pub(super) fn edit_file(
 
 /// Returns the content with the text replaced, in its encoding.
 fn edited(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String)> {
-    let encoding = Encoding::of(content);
+    let encoding = Encoding::detect(content);
     if !encoding.is_utf16() {
         return replaced(content, old, new, all);
     }

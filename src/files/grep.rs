@@ -124,9 +124,11 @@ impl Search<'_> {
             let path = format!("{prefix}{own}");
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if own == ".git" => {}
-                FileType::Directory => match dir.subdir(&name).filter(|_| depth < MAX_DEPTH) {
-                    Some(inner) => self.directory(&inner, &format!("{path}/"), depth + 1)?,
-                    None => self.skip(UNREADABLE),
+                FileType::Directory => match dir.subdir(&name) {
+                    Some(inner) if depth < MAX_DEPTH => {
+                        self.directory(&inner, &format!("{path}/"), depth + 1)?;
+                    }
+                    _ => self.skip(UNREADABLE),
                 },
                 FileType::RegularFile
                     if self

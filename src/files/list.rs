@@ -55,7 +55,8 @@ impl Listing {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     self.text.push_str(&format!("{path}/\n"));
-                    if let Some(inner) = dir.subdir(&name).filter(|_| depth > 1) {
+                    let inner = if depth > 1 { dir.subdir(&name) } else { None };
+                    if let Some(inner) = inner {
                         self.add(&inner, &format!("{path}/"), depth - 1)?;
                     }
                 }

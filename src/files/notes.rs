@@ -95,9 +95,9 @@ fn split(text: &str) -> Vec<(usize, String)> {
             continue;
         }
         let line = clip(line, MAX_PASSAGE);
-        match passages.last_mut().filter(|_| is_open) {
-            Some((_, passage)) => passage.extend(["\n", line]),
-            None => passages.push((n, line.to_owned())),
+        match passages.last_mut() {
+            Some((_, passage)) if is_open => passage.extend(["\n", line]),
+            _ => passages.push((n, line.to_owned())),
         }
         is_open = true;
     }

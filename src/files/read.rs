@@ -92,7 +92,7 @@ pub(super) fn read_file(
         }
         None => {}
     }
-    let encoding = Encoding::of(file.fill_buf()?);
+    let encoding = Encoding::detect(file.fill_buf()?);
     if encoding.is_utf16() {
         let mut content = Vec::new();
         file.take(MAX_UTF16 + 1).read_to_end(&mut content)?;

@@ -155,6 +155,9 @@ fn plain(c: char) -> Option<char> {
 /// Finds `old` in `text`, both normalized by [`plain`]. Returns the line number, and the original text.
 fn find_similar<'a>(text: &'a str, old: &str) -> Option<(usize, &'a str)> {
     let wanted: String = old.chars().filter_map(plain).collect();
+    if wanted.is_empty() {
+        return None;
+    }
     let mut plain_text = String::new();
     // Range of the original character for each byte of the normalized text.
     let mut origins = Vec::new();
@@ -164,7 +167,7 @@ fn find_similar<'a>(text: &'a str, old: &str) -> Option<(usize, &'a str)> {
             origins.resize(plain_text.len(), (at, at + c.len_utf8()));
         }
     }
-    let start = plain_text.find(&wanted).filter(|_| !wanted.is_empty())?;
+    let start = plain_text.find(&wanted)?;
     let (from, to) = (origins[start].0, origins[start + wanted.len() - 1].1);
     Some((text[..from].matches('\n').count() + 1, &text[from..to]))
 }

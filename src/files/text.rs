@@ -17,7 +17,7 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// Detects the encoding from the first bytes.
-    pub(super) fn of(start: &[u8]) -> Self {
+    pub(super) fn detect(start: &[u8]) -> Self {
         let marked = [Self::Utf8, Self::Utf16Le, Self::Utf16Be];
         let found = marked.into_iter().find(|one| start.starts_with(one.mark()));
         found.unwrap_or(Self::Unmarked)
@@ -98,8 +98,8 @@ pub(super) struct Style {
 
 impl Style {
     /// Detects the style from the first and the last bytes.
-    pub(super) fn of(start: &[u8], end: &[u8]) -> Self {
-        let encoding = Encoding::of(start);
+    pub(super) fn detect(start: &[u8], end: &[u8]) -> Self {
+        let encoding = Encoding::detect(start);
         let (text, _) = encoding.decode(end);
         Self {
             encoding,
@@ -165,9 +165,9 @@ mod tests {
             (b"\xfe\xff\0a", b"\xfe\xff\0x\0\n\0y\0 \x20\xac"),
         ];
         for (old, becomes) in rows {
-            let style = Style::of(old, old);
+            let style = Style::detect(old, old);
             for text in ["x\ny €", "\u{feff}x\ny €"] {
-                if text.starts_with('x') || Encoding::of(old) != Encoding::Unmarked {
+                if text.starts_with('x') || Encoding::detect(old) != Encoding::Unmarked {
                     assert_eq!(style.whole(text), becomes, "{old:?}");
                 }
             }
@@ -185,7 +185,7 @@ mod tests {
             (b"\xfe\xff\0a\xd8\x3d\xde", "a\u{fffd}", 3),
             (b"\xff\xfe", "", 0),
         ] {
-            let encoding = Encoding::of(content);
+            let encoding = Encoding::detect(content);
             assert_eq!(
                 encoding.decode(content),
                 (text.to_owned(), bad),

@@ -265,7 +265,7 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
                 let bytes = data_of(data, &place)?;
                 let name = part["file"]["filename"].as_str().unwrap_or_default();
                 // A file that is not an image, a PDF or a recording may be a text.
-                match (Media::of(&bytes), String::from_utf8(bytes)) {
+                match (Media::detect(&bytes), String::from_utf8(bytes)) {
                     (Some(known), _) => media.push(known.named(name)),
                     (None, Ok(words)) => {
                         let name = match foreign_name(name, 60) {
@@ -294,7 +294,7 @@ fn unknown_file(place: &str) -> Refusal {
 }
 
 fn file(bytes: &[u8], place: &str) -> Result<Media, Refusal> {
-    Media::of(bytes).ok_or_else(|| unknown_file(place))
+    Media::detect(bytes).ok_or_else(|| unknown_file(place))
 }
 
 /// Decodes a data URL (RFC 2397). Other URLs are not fetched, because the client would control the address.

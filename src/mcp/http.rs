@@ -68,7 +68,7 @@ impl Http {
         if let Some(revision) = message_revision.or(session.revision.as_deref()) {
             add("mcp-protocol-version", revision);
         }
-        if let Some(message) = message.filter(|_| message_revision.is_some()) {
+        if let (Some(message), Some(_)) = (message, message_revision) {
             add("mcp-method", message["method"].as_str().unwrap_or_default());
             if let Some(name) = message["params"]["name"].as_str() {
                 add("mcp-name", &header_value(name));
@@ -96,8 +96,9 @@ impl Http {
             .client
             .send(self.outgoing(Some(message), headers), cancel)?;
         let head = exchange.head(left(until))?;
-        if let Some(id) = head.header("mcp-session-id").filter(|_| head.is_success()) {
-            self.session().id = Some(id.to_owned());
+        match head.header("mcp-session-id") {
+            Some(id) if head.is_success() => self.session().id = Some(id.to_owned()),
+            _ => {}
         }
         Ok((exchange, head))
     }

@@ -39,7 +39,7 @@ pub(crate) fn refuse_writable_parts(launch: &Launch, grants: &Grants) -> Result<
         }
     }
     for (part, path) in parts {
-        let found = Resolved::of(&path);
+        let found = Resolved::follow(&path);
         for entry in found.links.iter().chain([&found.real]) {
             if let Some(setting) = grants.writable_at(entry) {
                 let name = launch.name;

@@ -69,7 +69,7 @@ impl Media {
     /// Returns a `Usage` error for other files, and for files larger than 5 MB (images) or 10 MB (others).
     pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self> {
         let shown = foreign_name(name, MAX_NAME);
-        let Some(media) = Self::of(bytes) else {
+        let Some(media) = Self::detect(bytes) else {
             return Err(Error::usage(format!(
                 "{shown} is neither an image, a PDF nor a recording in a known format"
             )));
@@ -104,7 +104,7 @@ impl Media {
     }
 
     /// Detects a file by its first bytes. An image needs a complete header of its format, and up to [`MAX_PIXELS`] pixels.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn detect(bytes: &[u8]) -> Option<Self> {
         let mime = media_type(bytes)?.to_owned();
         if image_type(bytes).is_some() && !is_shown(bytes) {
             return None;
@@ -118,7 +118,7 @@ impl Media {
 
     /// Detects an image by its first bytes.
     pub(crate) fn image(bytes: &[u8]) -> Option<Self> {
-        image_type(bytes).and_then(|_| Self::of(bytes))
+        image_type(bytes).and_then(|_| Self::detect(bytes))
     }
 
     pub(crate) fn kind(&self) -> MediaKind {
@@ -330,8 +330,8 @@ mod tests {
             b"RIFF\0\0\0\0WEBPVP8 ",
             huge,
         ] {
-            assert_eq!(Media::of(&zeros(start)), None, "{start:?}");
-            assert_eq!(Media::of(start), None, "{start:?}");
+            assert_eq!(Media::detect(&zeros(start)), None, "{start:?}");
+            assert_eq!(Media::detect(start), None, "{start:?}");
         }
         // 16 MB of segments without an end.
         assert_eq!(

@@ -90,8 +90,9 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     drop_capabilities()?;
     let host_network = setup.policy.network == Network::Full;
     // Skips system paths that link elsewhere, for example to bantam's home. A new root does not follow such links either.
-    let system = paths::system(setup.policy.network)
-        .filter(|path| readable(path).is_none() || readable(&Resolved::of(path).real).is_some());
+    let system = paths::system(setup.policy.network).filter(|path| {
+        readable(path).is_none() || readable(&Resolved::follow(path).real).is_some()
+    });
     let readable = landlock::open_existing(system)
         .chain(grants(setup, Access::Read)?)
         .collect();

@@ -66,7 +66,7 @@ pub(crate) struct Versions {
 
 impl Versions {
     /// Makes the versions of the turn whose question is line `place` of a conversation. Does not access the disk.
-    pub(crate) fn of(dir: PathBuf, place: u64) -> Self {
+    pub(crate) fn new(dir: PathBuf, place: u64) -> Self {
         Self {
             dir,
             place,
@@ -76,7 +76,7 @@ impl Versions {
 
     /// Makes the versions of a turn that continues after a restart, including those already stored.
     pub(crate) fn resumed(dir: PathBuf, place: u64) -> Self {
-        let versions = Self::of(dir, place);
+        let versions = Self::new(dir, place);
         // An unreadable index is written again.
         *versions.lock() = versions.read().unwrap_or_default();
         versions
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn first_version_of_a_file_is_kept_until_the_next_turn_changes_one() {
         let home = std::env::temp_dir().join(format!("bantam-versions-{}", std::process::id()));
-        let turn = |place| Versions::of(home.clone(), place);
+        let turn = |place| Versions::new(home.clone(), place);
         let first = turn(3);
         let state = |place: &str, stamp: &str| FileState {
             place: place.into(),

@@ -82,11 +82,11 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         .filter(|path| path.starts_with('/'));
     let grants = trusted
         .iter()
-        .map(|path| Grant::at(Resolved::of(Path::new(path)).real, Access::Read));
+        .map(|path| Grant::at(Resolved::follow(Path::new(path)).real, Access::Read));
     let config = parts.config;
     let policy = Policy {
         network: Network::Guarded,
-        workspace: Grant::at(Resolved::of(into).real, Access::Write),
+        workspace: Grant::at(Resolved::follow(into).real, Access::Write),
         grants: grants.collect(),
         notes: None,
         all_except: None,
@@ -94,7 +94,7 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         memory_mb: MEMORY_MB,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-    let home = Resolved::of(parts.home.root()).real;
+    let home = Resolved::follow(parts.home.root()).real;
     let workers = Workers::new(policy, &home, config.tools.exec.sandbox, guard);
     let env = trusted.map(|path| ("GIT_SSL_CAINFO".to_owned(), path.clone()));
     let job = ExecJob {

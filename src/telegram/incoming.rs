@@ -68,7 +68,7 @@ impl Downloader<'_> {
                 text.push_str(&format!("\n[not shown: larger than {} MB]", most >> 20));
                 return;
             }
-            let Some(found) = Media::of(&bytes) else {
+            let Some(found) = Media::detect(&bytes) else {
                 text.push_str("\n[not shown: it has no image header]");
                 return;
             };

@@ -234,7 +234,7 @@ fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutp
         bytes.extend_from_slice(part);
         Ok(())
     })?;
-    let recording = Media::of(&bytes).filter(|media| media.kind() == MediaKind::Audio);
+    let recording = Media::detect(&bytes).filter(|media| media.kind() == MediaKind::Audio);
     let recording =
         recording.ok_or_else(|| Error::failed(format!("{name} is no longer a recording")))?;
     drop(bytes);

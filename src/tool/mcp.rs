@@ -132,7 +132,7 @@ fn media(base64: &str) -> Option<Media> {
     STANDARD
         .decode(base64)
         .ok()
-        .and_then(|bytes| Media::of(&bytes))
+        .and_then(|bytes| Media::detect(&bytes))
 }
 
 #[cfg(test)]

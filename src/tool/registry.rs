@@ -134,7 +134,10 @@ impl Registry {
                 .tools
                 .keys()
                 .filter(|known| plain(known) == plain(wanted));
-            fits.next().filter(|_| fits.next().is_none()).cloned()
+            match (fits.next(), fits.next()) {
+                (Some(only), None) => Some(only.clone()),
+                _ => None,
+            }
         };
         one(name)
             .or_else(|| one(last))

@@ -362,7 +362,10 @@ impl Workers {
 
     /// Fails if commands could read the home.
     fn check_home(&self) -> Result<()> {
-        let Some(tree) = readable(&self.home).filter(|_| self.sandbox != Sandbox::Off) else {
+        if self.sandbox == Sandbox::Off {
+            return Ok(());
+        }
+        let Some(tree) = readable(&self.home) else {
             return Ok(());
         };
         Err(Error::config(format!(
