@@ -30,6 +30,11 @@ const RANKS: &[(usize, &str)] = &[
 
 /// Code that only a few files may contain: its text, these files, and the reason.
 const OWNED: &[(&[&str], &[&str], &str)] = &[
+    (
+        &["filter(|_|"],
+        &[],
+        "a condition or a match says when a value counts",
+    ),
     (&["ureq::"], &["http/"], "http makes every request"),
     (
         &["Command::new"],
