@@ -84,12 +84,12 @@
 //
 // # Where a new thing goes
 //
-// - **A tool**: a tool that works on files, with all its arguments from the model, is a variant of `FileJob` in
 // - **A tool**: a file tool that gets all its arguments from the model is a variant of `FileJob` in `worker/protocol.rs`, its
 //   arm and file in `files/`, and a spec in `tool/files.rs` under the variant's name in `snake_case`. Any other tool is a file
 //   in `tool/` with a function that makes it from the `Workshop`, and a line in `configured` of `app/home.rs`; its work in the
 //   workspace is also a job in `worker/protocol.rs`. Tests that list all tools: `tests/it/discipline.rs`,
 //   `tests/jail/refusal.rs` (those with a path).
+// - **A provider**: a file in `provider/` with a body and a reader, a protocol and its vendors in `config/vendors.rs`, and its
 //   arms in `provider/host.rs`. A vendor that speaks the OpenAI API is one line of that table.
 // - **A channel**: a module of rank 2 that implements `bus::Channel`, handed to the dispatcher by `app/gateway.rs`.
 // - **A setting**: a line in `config/settings.rs`, passed on by `app/` as an argument. `BANTAM_BLESS=1 cargo test --lib
