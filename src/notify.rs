@@ -74,12 +74,13 @@ pub(crate) fn signal(home: &Home) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn a_signal_arrives_also_after_a_killed_gateway_and_never_blocks() {
-        for name in ["notify".to_owned(), "a-long-name-".repeat(12)] {
-            let root = std::env::temp_dir().join(format!("bantam-{name}-{}", std::process::id()));
-            let home = Home::new(root.clone());
+        for below in ["home".to_owned(), "a-long-name-".repeat(12)] {
+            let dir = TestDir::new();
+            let home = Home::new(dir.join(below));
             signal(&home);
             let killed = bind(&home).unwrap();
             let listener = bind(&home).unwrap();
@@ -95,7 +96,6 @@ mod tests {
             drop((killed, listener));
             assert!(!home.state().join(NAME).exists());
             signal(&home);
-            fs_err::remove_dir_all(root).unwrap();
         }
     }
 }

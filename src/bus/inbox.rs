@@ -195,28 +195,11 @@ fn read(entry: Entry) -> Inbound {
 mod tests {
     use super::*;
     use crate::bus::Origin;
-    use crate::paths::Home;
+    use crate::test_dir::TestDir;
 
-    struct Scratch(Home);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let name = format!("bantam-inbox-{name}-{}", std::process::id());
-            let root = std::env::temp_dir().join(name);
-            drop(fs_err::remove_dir_all(&root));
-            Self(Home::new(root))
-        }
-
-        /// Opens the inbox as the next program would.
-        fn inbox(&self) -> (Inbox, Receiver<Inbound>) {
-            Inbox::new(MessageStore::new(Arc::new(Queue::of_home(&self.0))))
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            fs_err::remove_dir_all(self.0.root()).unwrap();
-        }
+    /// Opens the inbox as the next program would.
+    fn inbox_in(dir: &TestDir) -> (Inbox, Receiver<Inbound>) {
+        Inbox::new(MessageStore::new(Arc::new(Queue::of_home(&dir.home()))))
     }
 
     fn written(id: &str, number: i64, text: &str) -> Inbound {
@@ -239,8 +222,8 @@ mod tests {
 
     #[test]
     fn what_is_added_is_there_after_a_crash_until_it_is_finished() {
-        let scratch = Scratch::new("kept");
-        let (inbox, arrivals) = scratch.inbox();
+        let dir = TestDir::new();
+        let (inbox, arrivals) = inbox_in(&dir);
         assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
         assert!(inbox.add(written("7:11", 6, "you")).unwrap());
         assert!(!inbox.add(written("7:11", 6, "again")).unwrap());
@@ -249,34 +232,32 @@ mod tests {
         inbox.edit(&written("7:13", 6, "there")).unwrap();
         let ids: Vec<String> = arrivals.try_iter().map(|message| message.id).collect();
         assert_eq!(ids, ["telegram:7:10", "telegram:7:11"]);
-        let (inbox, _arrivals) = scratch.inbox();
+        let (inbox, _arrivals) = inbox_in(&dir);
         let all = inbox.store().all().unwrap();
         let found: Vec<_> = all.iter().map(|m| (m.text.as_str(), m.starts)).collect();
         assert_eq!(found, [("hello", 1), ("there", 0)]);
         inbox.store().finish(&ids).unwrap();
-        let (inbox, _arrivals) = scratch.inbox();
+        let (inbox, _arrivals) = inbox_in(&dir);
         assert!(inbox.store().all().unwrap().is_empty());
         assert!(inbox.store().is_known("telegram:7:11").unwrap());
     }
 
     #[test]
     fn what_comes_after_the_end_of_serving_is_refused() {
-        let scratch = Scratch::new("closed");
-        let (inbox, arrivals) = scratch.inbox();
+        let dir = TestDir::new();
+        let (inbox, arrivals) = inbox_in(&dir);
         let cancel = Cancel::new(None);
         let _hook = inbox.close_on(&cancel);
         cancel.stop();
         let refused = inbox.add(written("1", 1, "late")).unwrap_err();
         assert_eq!(refused.kind, Kind::Interrupted);
         assert!(arrivals.recv().is_err());
-        // Leaves a file for the test to remove.
-        inbox.store().keep(&[written("telegram:2", 2, "")]).unwrap();
     }
 
     #[test]
     fn a_message_without_an_id_gets_one() {
-        let scratch = Scratch::new("fresh");
-        let (inbox, arrivals) = scratch.inbox();
+        let dir = TestDir::new();
+        let (inbox, arrivals) = inbox_in(&dir);
         assert!(inbox.add(written("", 1, "a")).unwrap() && inbox.add(written("", 1, "a")).unwrap());
         assert_ne!(arrivals.recv().unwrap().id, arrivals.recv().unwrap().id);
     }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::storage::tests::{read_dir, replace_steps, restore_dir};
+use crate::test_dir::TestDir;
 
 #[test]
 fn what_was_posted_stays_until_it_is_over_through_renewals() {
-    let root = std::env::temp_dir().join(format!("bantam-outbox-{}", std::process::id()));
-    let outbox = Outbox::new(Home::new(root.clone()));
+    let root = TestDir::new();
+    let outbox = Outbox::new(root.home());
     assert!(outbox.pending().unwrap().is_empty());
     let item = |n: usize| Item {
         to: "telegram:1".into(),
@@ -43,13 +44,12 @@ fn what_was_posted_stays_until_it_is_over_through_renewals() {
             .len()
             < 200 << 10
     );
-    fs_err::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() {
-    let root = std::env::temp_dir().join(format!("bantam-outbox-files-{}", std::process::id()));
-    let outbox = Outbox::new(Home::new(root.clone()));
+    let root = TestDir::new();
+    let outbox = Outbox::new(root.home());
     let post = || {
         let (mut file, name) = outbox.new_file().unwrap();
         file.push(b"bytes").unwrap();
@@ -95,13 +95,12 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
         fs_err::read_dir(root.join("state/outbox")).unwrap().count(),
         0
     );
-    fs_err::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn what_became_of_something_is_known_through_renewals() {
-    let root = std::env::temp_dir().join(format!("bantam-outbox-outcomes-{}", std::process::id()));
-    let outbox = Outbox::new(Home::new(root.clone()));
+    let root = TestDir::new();
+    let outbox = Outbox::new(root.home());
     let item = |to: &str, text: &str| Item {
         to: to.into(),
         text: text.into(),
@@ -146,12 +145,12 @@ fn what_became_of_something_is_known_through_renewals() {
     }
     let path = root.join("state/queue.jsonl");
     assert!(fs_err::metadata(path).unwrap().len() < 200 << 10);
-    fs_err::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn what_nobody_could_deliver_is_not_taken() {
-    let root = std::env::temp_dir().join(format!("bantam-outbox-place-{}", std::process::id()));
+    let dir = TestDir::new();
+    let root = dir.join("home");
     let outbox = Outbox::new(Home::new(root.clone()));
     for to in ["pigeon:1", "telegram:", ""] {
         assert!(
@@ -172,8 +171,8 @@ fn what_nobody_could_deliver_is_not_taken() {
 
 #[test]
 fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
-    let root = std::env::temp_dir().join(format!("bantam-outbox-cut-{}", std::process::id()));
-    let outbox = Outbox::new(Home::new(root.clone()));
+    let root = TestDir::new();
+    let outbox = Outbox::new(root.home());
     let item = |text: String| Item {
         to: "telegram:1".into(),
         text,
@@ -238,13 +237,12 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
             "the next compaction removes what a crash left: {names:?}"
         );
     }
-    fs_err::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
-    let root = std::env::temp_dir().join(format!("bantam-outbox-stuck-{}", std::process::id()));
-    let outbox = Outbox::new(Home::new(root.clone()));
+    let root = TestDir::new();
+    let outbox = Outbox::new(root.home());
     let ids: Vec<String> = (0..2)
         .map(|n| {
             let item = Item::text("telegram:1", &n.to_string());
@@ -256,5 +254,4 @@ fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
     outbox.done(&ids[0]).unwrap();
     outbox.give_up(&ids[1], "chat not found").unwrap();
     assert!(outbox.pending().unwrap().is_empty());
-    fs_err::remove_dir_all(root).unwrap();
 }

@@ -13,9 +13,9 @@ use super::*;
 use crate::cancel::Cancel;
 use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage, User};
-use crate::paths::Home;
 use crate::session::lines::{INTERRUPTED, pair};
 use crate::storage;
+use crate::test_dir::TestDir;
 use crate::text::rfc3339;
 
 fn asks(ids: &[&str]) -> Message {
@@ -86,8 +86,8 @@ fn replayed(lines: Vec<Value>) -> Session {
 
 #[test]
 fn a_message_too_long_for_any_model_is_refused() {
-    let scratch = Scratch::new("long-line");
-    let store = scratch.files();
+    let dir = TestDir::new();
+    let store = files(&dir);
     let mut open = load(&store);
     let add = |open: &mut OpenSession, text: String| {
         let message = Message::user(&text);
@@ -179,34 +179,12 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
     }
 }
 
-/// A private home for a test, removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir =
-            std::env::temp_dir().join(format!("bantam-session-{name}-{}", std::process::id()));
-        drop(fs_err::remove_dir_all(&dir));
-        Self(dir)
-    }
-
-    fn home(&self) -> Home {
-        Home::new(self.0.clone())
-    }
-
-    fn files(&self) -> Arc<dyn Store> {
-        Arc::new(FileStore::new(self.home()))
-    }
-
-    fn live(&self) -> PathBuf {
-        self.home().session("s")
-    }
+fn files(dir: &TestDir) -> Arc<dyn Store> {
+    Arc::new(FileStore::new(dir.home()))
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        drop(fs_err::remove_dir_all(&self.0));
-    }
+fn live(dir: &TestDir) -> PathBuf {
+    dir.home().session("s")
 }
 
 fn load(store: &Arc<dyn Store>) -> OpenSession {
@@ -314,28 +292,25 @@ fn renewal_keeps(store: &Arc<dyn Store>) {
 
 #[test]
 fn a_renewal_keeps_what_it_is_given_and_the_state() {
-    let scratch = Scratch::new("renewal");
-    renewal_keeps(&scratch.files());
-    assert_eq!(peek(&scratch.files()).model.as_deref(), Some("z"));
+    let dir = TestDir::new();
+    renewal_keeps(&files(&dir));
+    assert_eq!(peek(&files(&dir)).model.as_deref(), Some("z"));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
     renewal_keeps(&memory);
 }
 
 #[test]
 fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() {
-    let scratch = Scratch::new("segment");
-    let store = scratch.files();
+    let dir = TestDir::new();
+    let store = files(&dir);
     let mut open = load(&store);
     say(&mut open, &some());
-    let before = fs_err::read(scratch.live()).unwrap();
+    let before = fs_err::read(live(&dir)).unwrap();
     let kept = open.session.messages[2..].to_vec();
     open.renew(Some("said hi".into()), kept, at(10)).unwrap();
-    let old = scratch.live().with_extension("1.jsonl");
+    let old = live(&dir).with_extension("1.jsonl");
     assert_eq!(fs_err::read(old).unwrap(), before);
-    let lines = storage::read_journal(&scratch.live())
-        .unwrap()
-        .unwrap()
-        .lines;
+    let lines = storage::read_journal(&live(&dir)).unwrap().unwrap().lines;
     assert_eq!(
         (lines.len(), &lines[0]["lines"], &lines[0]["base"]),
         (6, &json!(6), &json!(2))
@@ -350,11 +325,11 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
 
 #[test]
 fn nothing_is_renewed_before_something_was_said() {
-    let scratch = Scratch::new("nothing");
-    let store = scratch.files();
+    let dir = TestDir::new();
+    let store = files(&dir);
     let mut open = load(&store);
     open.renew(None, Vec::new(), at(0)).unwrap();
-    assert!(!scratch.live().exists());
+    assert!(!live(&dir).exists());
     say(&mut open, &some());
     drop(open);
     assert_eq!(load(&store).session.messages.len(), some().len());
@@ -362,8 +337,8 @@ fn nothing_is_renewed_before_something_was_said() {
 
 #[test]
 fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
-    let scratch = Scratch::new("undone");
-    let mut open = load(&scratch.files());
+    let dir = TestDir::new();
+    let mut open = load(&files(&dir));
     let said = ["one", "two", "three"].map(Message::user);
     say(&mut open, &said);
     let kept = open.session.messages[2..].to_vec();
@@ -371,9 +346,7 @@ fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
     let undo = open.undo_turn();
     open.append(&[undo], Durability::Now, at(11)).unwrap();
     drop(open);
-    let shown = archive::read(&scratch.home(), "s", Some(0))
-        .unwrap()
-        .entries;
+    let shown = archive::read(&dir.home(), "s", Some(0)).unwrap().entries;
     let texts = shown.iter().filter_map(|entry| match &entry.item {
         archive::Item::Message(Message::User(user)) => Some(user.content.as_str()),
         _ => None,
@@ -382,8 +355,8 @@ fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
 }
 
 /// Returns the bytes of a renewed conversation with all kinds of lines.
-fn real(scratch: &Scratch) -> Vec<u8> {
-    let store = scratch.files();
+fn real(dir: &TestDir) -> Vec<u8> {
+    let store = files(dir);
     let mut open = load(&store);
     say(&mut open, &some());
     let kept = open.session.messages[2..].to_vec();
@@ -397,17 +370,17 @@ fn real(scratch: &Scratch) -> Vec<u8> {
     open.append(&entries, Durability::Now, at(11)).unwrap();
     say(&mut open, &[Message::user("then"), asks(&["c"])]);
     drop(open);
-    fs_err::read(scratch.live()).unwrap()
+    fs_err::read(live(dir)).unwrap()
 }
 
 #[test]
 fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
-    let scratch = Scratch::new("cut");
-    let (bytes, store) = (real(&scratch), scratch.files());
-    let segment = fs_err::read(scratch.live().with_extension("1.jsonl")).unwrap();
+    let dir = TestDir::new();
+    let (bytes, store) = (real(&dir), files(&dir));
+    let segment = fs_err::read(live(&dir).with_extension("1.jsonl")).unwrap();
     for cut in 0..=bytes.len() {
-        fs_err::write(scratch.live(), &bytes[..cut]).unwrap();
-        fs_err::write(scratch.live().with_extension("1.jsonl"), &segment).unwrap();
+        fs_err::write(live(&dir), &bytes[..cut]).unwrap();
+        fs_err::write(live(&dir).with_extension("1.jsonl"), &segment).unwrap();
         let looked = peek(&store).messages;
         let mut open = load(&store);
         assert_eq!(open.session.messages, looked, "cut at {cut}");
@@ -421,10 +394,7 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
             matches!(again.session.messages.last(), Some(Message::User(user)) if user.content == "and now?")
         );
         assert!(again.session.damage.is_empty());
-        for torn in fs_err::read_dir(scratch.home().sessions())
-            .unwrap()
-            .flatten()
-        {
+        for torn in fs_err::read_dir(dir.home().sessions()).unwrap().flatten() {
             if torn.file_name().to_string_lossy().contains("torn") {
                 fs_err::remove_file(torn.path()).unwrap();
             }
@@ -440,14 +410,14 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
 
 #[test]
 fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
-    let scratch = Scratch::new("flip");
-    let (bytes, store) = (real(&scratch), scratch.files());
+    let dir = TestDir::new();
+    let (bytes, store) = (real(&dir), files(&dir));
     let good = peek(&store);
     assert!(good.damage.is_empty());
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        fs_err::write(scratch.live(), &flipped).unwrap();
+        fs_err::write(live(&dir), &flipped).unwrap();
         let session = peek(&store);
         assert!(!session.damage.is_empty(), "bit {bit} went unnoticed");
         // Damage loses one line, or two at the end of a line, and never adds a false message.
@@ -487,14 +457,14 @@ fn no_two_keys_of_a_process_are_the_same_and_all_are_tidied() {
 
 #[test]
 fn a_renewal_that_cannot_tidy_up_is_one_all_the_same() {
-    let scratch = Scratch::new("untidy");
-    let store = scratch.files();
+    let dir = TestDir::new();
+    let store = files(&dir);
     let mut open = load(&store);
     say(&mut open, &some());
-    fs_err::create_dir_all(scratch.live().with_extension("0-0.media")).unwrap();
+    fs_err::create_dir_all(live(&dir).with_extension("0-0.media")).unwrap();
     let kept = open.session.messages[2..].to_vec();
     open.renew(None, kept, at(10)).unwrap();
-    assert!(scratch.live().with_extension("1.jsonl").exists());
+    assert!(live(&dir).with_extension("1.jsonl").exists());
     say(&mut open, &[Message::user("and now?")]);
     let (place, asked) = (open.place(), open.asked_at());
     drop(open);
@@ -512,8 +482,8 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
         bytes.to_le_bytes()
     };
     assert_eq!(crc32fast::hash(&made(1)), crc32fast::hash(&made(77)));
-    let scratch = Scratch::new("collisions");
-    let store = scratch.files();
+    let dir = TestDir::new();
+    let store = files(&dir);
     let mut open = load(&store);
     let mut refused = 0;
     for number in 0..102 {

@@ -160,11 +160,12 @@ fn bytes(dir: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn first_version_of_a_file_is_kept_until_the_next_turn_changes_one() {
-        let home = std::env::temp_dir().join(format!("bantam-versions-{}", std::process::id()));
-        let turn = |place| Versions::new(home.clone(), place);
+        let dir = TestDir::new();
+        let turn = |place| Versions::new(dir.join("undo"), place);
         let first = turn(3);
         let state = |place: &str, stamp: &str| FileState {
             place: place.into(),
@@ -193,7 +194,7 @@ mod tests {
         );
         assert_eq!(turn(3).content(0).unwrap(), b"one");
         assert_eq!(read[0].path, "sub/../a");
-        assert_eq!(Versions::resumed(home.clone(), 3).lock().len(), 3);
+        assert_eq!(Versions::resumed(dir.join("undo"), 3).lock().len(), 3);
 
         let large = vec![0; 15_000_000];
         let next = turn(9);
@@ -208,6 +209,5 @@ mod tests {
             (read[0].before, read[1].before),
             (Before::Kept(0), Before::Lost)
         );
-        storage::remove(&home).unwrap();
     }
 }

@@ -73,11 +73,13 @@ pub(crate) fn sync_all(dir: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn a_file_is_made_once_whole_and_inside() {
-        let root = std::env::temp_dir().join(format!("bantam-below-{}", std::process::id()));
+        let dir = TestDir::new();
+        let root = dir.join("new");
         let copy =
             |path: &str, text: &str| copy_new(&root, Path::new(path), &mut text.as_bytes(), PLAIN);
         assert_eq!(copy("a/b/c.txt", "hello").unwrap(), CopyOutcome::Created);
@@ -101,6 +103,5 @@ mod tests {
         assert_eq!(copy("a/b/c.txt/d", "x").unwrap(), CopyOutcome::Blocked);
         assert_eq!(copy("dangling", "x").unwrap(), CopyOutcome::Exists);
         assert!(copy("../x", "x").is_err());
-        fs_err::remove_dir_all(&root).unwrap();
     }
 }

@@ -321,28 +321,8 @@ fn decode(line: &mut [u8]) -> Option<(usize, Fields)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
     use serde_json::json;
-
-    /// A private directory for a test, removed at the end.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir =
-                std::env::temp_dir().join(format!("bantam-disk-{name}-{}", std::process::id()));
-            make_dir(&dir).unwrap();
-            Self(dir)
-        }
-        fn file(&self) -> PathBuf {
-            self.0.join("j.jsonl")
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            fs_err::remove_dir_all(&self.0).unwrap();
-        }
-    }
 
     fn fields(n: u64) -> Fields {
         json!({"n": n, "text": "日本 \u{1f414}"})
@@ -367,8 +347,8 @@ mod tests {
 
     #[test]
     fn a_file_that_has_grown_too_large_is_not_read_and_the_error_says_how_to_go_on() {
-        let scratch = Scratch::new("grown");
-        let path = scratch.file();
+        let dir = TestDir::new();
+        let path = dir.join("j.jsonl");
         drop(Journal::create(&path, &[fields(0)]).unwrap());
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(MAX_LOG + 1).unwrap();
@@ -379,8 +359,8 @@ mod tests {
 
     #[test]
     fn a_file_cut_at_any_byte_loads_and_the_next_append_is_kept() {
-        let scratch = Scratch::new("cut");
-        let path = scratch.file();
+        let dir = TestDir::new();
+        let path = dir.join("j.jsonl");
         let mut journal = Journal::create(&path, &[fields(0)]).unwrap();
         journal
             .append(&[fields(1), fields(2)], Durability::Later)
@@ -418,8 +398,8 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_is_accepted_silently() {
-        let scratch = Scratch::new("flip");
-        let path = scratch.file();
+        let dir = TestDir::new();
+        let path = dir.join("j.jsonl");
         drop(Journal::create(&path, &[fields(0), fields(1), fields(2)]).unwrap());
         let good = fs_err::read(&path).unwrap();
         for bit in 0..good.len() * 8 {
@@ -442,8 +422,8 @@ mod tests {
 
     #[test]
     fn lost_and_doubled_lines_are_reported_and_the_rest_is_kept() {
-        let scratch = Scratch::new("lost");
-        let path = scratch.file();
+        let dir = TestDir::new();
+        let path = dir.join("j.jsonl");
         drop(Journal::create(&path, &[fields(0), fields(1), fields(2)]).unwrap());
         let good = fs_err::read_to_string(&path).unwrap();
         let line: Vec<&str> = good.split_inclusive('\n').collect();
@@ -458,8 +438,8 @@ mod tests {
 
     #[test]
     fn reading_changes_nothing_and_needs_a_regular_file() {
-        let scratch = Scratch::new("read");
-        let path = scratch.file();
+        let dir = TestDir::new();
+        let path = dir.join("j.jsonl");
         assert!(read_file(&path).unwrap().is_none());
         drop(Journal::create(&path, &[fields(0), fields(1)]).unwrap());
         let mut bytes = fs_err::read(&path).unwrap();
@@ -469,6 +449,6 @@ mod tests {
         assert_eq!((found.lines.len(), found.damage.len()), (2, 0));
         assert!(found.torn.unwrap().contains("j.jsonl:3: "));
         assert_eq!(fs_err::read(&path).unwrap(), bytes);
-        assert!(read_file(&scratch.0).is_err());
+        assert!(read_file(&dir).is_err());
     }
 }

@@ -90,23 +90,24 @@ impl Lock {
 mod tests {
     use super::*;
     use crate::storage::remove;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn a_held_lock_makes_others_wait_and_then_say_busy() {
-        let path = std::env::temp_dir().join(format!("bantam-disk-{}.lock", std::process::id()));
+        let dir = TestDir::new();
+        let path = dir.join("lock");
         let cancel = Cancel::new(None);
         let held = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
         let refused = Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap();
         assert_eq!(refused.kind, Kind::Busy);
         drop(held);
         assert!(Lock::acquire(&path, Duration::ZERO, &cancel).is_ok());
-        remove(&path).unwrap();
     }
 
     #[test]
     fn a_lock_whose_file_was_removed_while_it_was_waited_for_is_not_taken_for_one() {
-        let path =
-            std::env::temp_dir().join(format!("bantam-disk-{}-gone.lock", std::process::id()));
+        let dir = TestDir::new();
+        let path = dir.join("lock");
         let cancel = Cancel::new(None);
         let first = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
         std::thread::scope(|scope| {
@@ -134,14 +135,13 @@ mod tests {
                 Kind::Busy
             );
         });
-        remove(&path).unwrap();
     }
 
     /// The sender removes leftover files, and may look at a file between its creation and its lock.
     #[test]
     fn a_new_file_is_begun_again_when_another_process_removed_it() {
-        let path =
-            std::env::temp_dir().join(format!("bantam-disk-{}-new.lock", std::process::id()));
+        let dir = TestDir::new();
+        let path = dir.join("lock");
         let remover = Lock::acquire(&path, Duration::ZERO, &Cancel::new(None)).unwrap();
         std::thread::scope(|scope| {
             let begun = scope.spawn(|| crate::storage::NewFile::begin(&path));

@@ -228,26 +228,19 @@ pub(super) fn unfinished(live: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::storage::{Durability, read_journal};
+    use crate::test_dir::TestDir;
     use serde_json::json;
 
-    struct Scratch(PathBuf);
+    struct Scratch(TestDir);
 
     impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir =
-                std::env::temp_dir().join(format!("bantam-segments-{name}-{}", std::process::id()));
-            drop(fs_err::remove_dir_all(&dir));
-            fs_err::create_dir(&dir).unwrap();
-            Self(dir)
-        }
-
         fn live(&self) -> PathBuf {
             self.0.join("j.jsonl")
         }
 
         /// Returns every file with its content.
         fn image(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-            let files = fs_err::read_dir(&self.0)
+            let files = fs_err::read_dir(&*self.0)
                 .unwrap()
                 .map(|entry| entry.unwrap().path());
             files
@@ -262,12 +255,6 @@ mod tests {
             for (path, bytes) in image {
                 fs_err::write(path, bytes).unwrap();
             }
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            fs_err::remove_dir_all(&self.0).unwrap();
         }
     }
 
@@ -306,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_renewal_cut_short_at_any_step_or_byte_loses_nothing() {
-        let scratch = Scratch::new("steps");
+        let scratch = Scratch(TestDir::new());
         let live = scratch.live();
         let mut journal = Journal::create(&live, &[fields(0), fields(1)]).unwrap();
         let before = scratch.image();
@@ -353,7 +340,7 @@ mod tests {
 
     #[test]
     fn without_a_successor_the_newest_segment_is_taken_by_number() {
-        let scratch = Scratch::new("newest");
+        let scratch = Scratch(TestDir::new());
         let mut journal = Journal::create(&scratch.live(), &[fields(1)]).unwrap();
         for n in 2..=11 {
             journal.renew(vec![fields(n)]).unwrap();
@@ -380,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_renewal_that_fails_leaves_everything_as_it_was() {
-        let scratch = Scratch::new("fails");
+        let scratch = Scratch(TestDir::new());
         let live = scratch.live();
         let mut journal = Journal::create(&live, &[fields(0)]).unwrap();
         // Makes writing a new segment fail.

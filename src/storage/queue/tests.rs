@@ -2,34 +2,19 @@
 
 use super::*;
 use crate::storage::tests::{read_dir, replace_steps, restore_dir};
+use crate::test_dir::TestDir;
 
 /// Maximum size of a test queue, smaller than a home's.
 const MAX: u64 = 1 << 20;
 /// Size of an item of which a queue has space for about twelve.
 const LARGE_ITEM: usize = 64 << 10;
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("bantam-queue-{name}-{}", std::process::id()));
-        drop(fs_err::remove_dir_all(&dir));
-        Self(dir)
-    }
-
-    /// Opens the queue like another process.
-    fn queue(&self) -> Queue {
-        let (path, lock) = (self.0.join("state/q.jsonl"), self.0.join("q.lock"));
-        Queue {
-            bounds: Bounds::of_file(MAX),
-            ..Queue::new(path, lock, 100)
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs_err::remove_dir_all(&self.0).unwrap();
+/// Opens the queue like another process.
+fn queue_in(dir: &TestDir) -> Queue {
+    let (path, lock) = (dir.join("state/q.jsonl"), dir.join("q.lock"));
+    Queue {
+        bounds: Bounds::of_file(MAX),
+        ..Queue::new(path, lock, 100)
     }
 }
 
@@ -48,9 +33,9 @@ fn ids(ids: &[&str]) -> Vec<String> {
 
 #[test]
 fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
-    let scratch = Scratch::new("starts");
-    let (one, other) = (scratch.queue(), scratch.queue());
-    assert!(one.entries("k").unwrap().is_empty() && !scratch.0.exists());
+    let dir = TestDir::new();
+    let (one, other) = (queue_in(&dir), queue_in(&dir));
+    assert!(one.entries("k").unwrap().is_empty() && dir.read_dir().unwrap().next().is_none());
     one.add(&[entry("a", "1"), entry("b", "2")]).unwrap();
     other.add(&[entry("c", "3")]).unwrap();
     one.start(&ids(&["a", "b"])).unwrap();
@@ -59,7 +44,7 @@ fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
     other.part("c", 2).unwrap();
     // An edit changes only the item itself.
     one.add(&[entry("c", "three")]).unwrap();
-    for queue in [&one, &other, &scratch.queue()] {
+    for queue in [&one, &other, &queue_in(&dir)] {
         let found: Vec<_> = queue
             .entries("k")
             .unwrap()
@@ -75,7 +60,7 @@ fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
     one.add_for(&[Entry::new("d", "answer", &"4")], &ids(&["a", "b"]))
         .unwrap();
     other.give_up("c", "no such chat").unwrap();
-    for queue in [&one, &other, &scratch.queue()] {
+    for queue in [&one, &other, &queue_in(&dir)] {
         assert!(texts(queue).is_empty() && queue.entries("answer").unwrap().len() == 1);
         assert!(["a", "b", "c"].iter().all(|id| queue.is_done(id).unwrap()));
         assert!(!queue.is_done("d").unwrap());
@@ -86,9 +71,9 @@ fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
 
 #[test]
 fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
-    let scratch = Scratch::new("cut");
-    let queue = scratch.queue();
-    let state = scratch.0.join("state");
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
+    let state = dir.join("state");
     queue.add(&[entry("a", "一")]).unwrap();
     queue.add(&[entry("b", "二")]).unwrap();
     queue.start(&ids(&["a"])).unwrap();
@@ -113,7 +98,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
         assert_eq!(texts(&queue), left, "looking, cut at {cut}");
         queue.add(&[entry("z", "next")]).unwrap();
         let left = [left, &["next"]].concat();
-        for queue in [&queue, &scratch.queue()] {
+        for queue in [&queue, &queue_in(&dir)] {
             assert_eq!(texts(queue), left, "cut at {cut}");
         }
     }
@@ -129,7 +114,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
         restore_dir(&state, &image);
         assert_eq!(texts(&queue)[..3], ["二", "三", "四"]);
         queue.done(&ids(&["long"])).unwrap();
-        assert_eq!(texts(&scratch.queue()), ["二", "三", "四"]);
+        assert_eq!(texts(&queue_in(&dir)), ["二", "三", "四"]);
         assert!(queue.is_done("a").unwrap());
         assert_eq!(read_dir(&state).len(), 1, "what a crash left is removed");
     }
@@ -137,8 +122,8 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
 
 #[test]
 fn a_file_stays_short_and_is_not_written_again_each_time() {
-    let scratch = Scratch::new("short");
-    let queue = scratch.queue();
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
     let long = "x".repeat(100 << 10);
     queue.add(&[entry("a", &long), entry("b", &long)]).unwrap();
     queue.start(&ids(&["a"])).unwrap();
@@ -153,7 +138,7 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
     }
     assert!(rewritten < 3, "{rewritten}");
     assert!(fs_err::metadata(&queue.path).unwrap().len() < 600 << 10);
-    let again = scratch.queue();
+    let again = queue_in(&dir);
     assert_eq!(texts(&again).len(), 2);
     assert_eq!(again.find(&ids(&["a"])).unwrap()[0].starts, 1);
     assert!(again.is_done("1999").unwrap() && !again.is_done("1").unwrap());
@@ -162,8 +147,8 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
 
 #[test]
 fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
-    let scratch = Scratch::new("full");
-    let queue = scratch.queue();
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
     let large = "x".repeat(LARGE_ITEM);
     let mut taken = Vec::new();
     let refusal = loop {
@@ -181,7 +166,7 @@ fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
             .is_err()
     );
     // Another process reads all items, and can begin and end them.
-    let other = scratch.queue();
+    let other = queue_in(&dir);
     assert_eq!(texts(&other).len(), taken.len());
     other.start(&taken[..1]).unwrap();
     other.done(&taken).unwrap();
@@ -205,8 +190,8 @@ fn fill(queue: &Queue) -> Vec<String> {
 
 #[test]
 fn what_is_done_with_fills_no_queue() {
-    let scratch = Scratch::new("done-with");
-    let queue = scratch.queue();
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
     let mut open = fill(&queue);
     let first = open.remove(0);
     queue.done(&[first]).unwrap();
@@ -220,15 +205,15 @@ fn what_is_done_with_fills_no_queue() {
         queue.done(&[id]).unwrap();
     }
     assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX);
-    let left = scratch.queue().entries("k").unwrap();
+    let left = queue_in(&dir).entries("k").unwrap();
     let left: Vec<String> = left.into_iter().map(|entry| entry.id).collect();
     assert_eq!(left, open);
 }
 
 #[test]
 fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
-    let scratch = Scratch::new("answers");
-    let queue = scratch.queue();
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
     for n in 0..100 {
         queue.add(&[entry(&format!("asked-{n}"), "?")]).unwrap();
     }
@@ -261,7 +246,7 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
         queue.start_later(&unknown).unwrap();
     }
     assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX);
-    let other = scratch.queue();
+    let other = queue_in(&dir);
     // Each answer has ended a question, and added a note.
     assert_eq!(texts(&other).len(), open.len() + 100);
     assert!(!other.entries("answer").unwrap().is_empty());
@@ -270,8 +255,8 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
 
 #[test]
 fn a_refusal_reads_nothing_again() {
-    let scratch = Scratch::new("refusal");
-    let queue = scratch.queue();
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
     fill(&queue);
     assert!(queue.add(&[entry("new", &"x".repeat(LARGE_ITEM))]).is_err());
     let state = queue.lock_state();
