@@ -345,56 +345,41 @@ fn read_lossy(file: fs_err::File, len: u64, max: usize) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
-    /// A directory with links of every kind and a file next to it. Removed when dropped.
-    struct Tree(PathBuf);
-
-    impl Tree {
-        fn new(name: &str) -> Self {
-            let root =
-                std::env::temp_dir().join(format!("bantam-beneath-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(root.join("tree/dir/deep")).unwrap();
-            std::fs::write(root.join("outside"), "outside").unwrap();
-            std::fs::write(root.join("tree/file"), "file").unwrap();
-            std::fs::write(root.join("tree/dir/deep/file"), "deep").unwrap();
-            for (target, link) in [
-                ("file", "to-file"),
-                ("dir", "to-dir"),
-                ("to-dir/deep/../deep/file", "winding"),
-                ("../to-file", "dir/up"),
-                ("../outside", "out"),
-                ("..", "out-dir"),
-                ("/etc/passwd", "absolute"),
-                ("dir/../../outside", "out-by-a-detour"),
-                ("/proc/self/root", "magic"),
-                ("loop-2", "loop"),
-                ("loop", "loop-2"),
-                ("nowhere", "dangling"),
-            ] {
-                symlink(target, root.join("tree").join(link)).unwrap();
-            }
-            Self(root)
+    /// Creates and opens a directory with links of every kind, next to a file.
+    fn tree() -> (TestDir, Dir) {
+        let root = TestDir::new();
+        std::fs::create_dir_all(root.join("tree/dir/deep")).unwrap();
+        std::fs::write(root.join("outside"), "outside").unwrap();
+        std::fs::write(root.join("tree/file"), "file").unwrap();
+        std::fs::write(root.join("tree/dir/deep/file"), "deep").unwrap();
+        for (target, link) in [
+            ("file", "to-file"),
+            ("dir", "to-dir"),
+            ("to-dir/deep/../deep/file", "winding"),
+            ("../to-file", "dir/up"),
+            ("../outside", "out"),
+            ("..", "out-dir"),
+            ("/etc/passwd", "absolute"),
+            ("dir/../../outside", "out-by-a-detour"),
+            ("/proc/self/root", "magic"),
+            ("loop-2", "loop"),
+            ("loop", "loop-2"),
+            ("nowhere", "dangling"),
+        ] {
+            symlink(target, root.join("tree").join(link)).unwrap();
         }
-
-        fn dir(&self) -> Dir {
-            Dir::open(&self.0.join("tree")).unwrap()
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).unwrap();
-        }
+        let dir = Dir::open(&root.join("tree")).unwrap();
+        (root, dir)
     }
 
     const DETOURS: usize = 50;
 
     #[test]
     fn links_within_the_tree_are_followed_and_none_leads_out() {
-        let tree = Tree::new("both");
-        let dir = tree.dir();
+        let (_root, dir) = tree();
         let read = OFlags::RDONLY | OFlags::NONBLOCK;
         let far = format!("{}file", "dir/../".repeat(DETOURS));
         for (path, links, comes_to) in [
@@ -439,8 +424,7 @@ mod tests {
 
     #[test]
     fn directories_are_found() {
-        let tree = Tree::new("dirs");
-        let dir = tree.dir();
+        let (root, dir) = tree();
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         for (path, comes_to) in [
             ("", Ok("tree")),
@@ -455,9 +439,9 @@ mod tests {
             let which = |fd: OwnedFd| fstat(fd).unwrap().st_ino;
             let wanted = comes_to.map(|name| {
                 let path = if name == "tree" {
-                    tree.0.join(name)
+                    root.join(name)
                 } else {
-                    tree.0.join("tree").join(name)
+                    root.join("tree").join(name)
                 };
                 rustix::fs::stat(path).unwrap().st_ino
             });
@@ -470,8 +454,7 @@ mod tests {
 
     #[test]
     fn the_place_of_a_file_is_behind_its_links_and_never_outside() {
-        let tree = Tree::new("place");
-        let dir = tree.dir();
+        let (_root, dir) = tree();
         for (path, comes_to) in [
             ("file", Ok("file")),
             ("new", Ok("new")),
@@ -494,8 +477,7 @@ mod tests {
 
     #[test]
     fn what_is_no_regular_file_is_refused_at_once() {
-        let tree = Tree::new("kinds");
-        let dir = tree.dir();
+        let (_root, dir) = tree();
         rustix::fs::mkfifoat(&dir, "pipe", Mode::RUSR | Mode::WUSR).unwrap();
         for (path, says) in [
             ("pipe", "not a regular file"),

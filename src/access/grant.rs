@@ -135,13 +135,13 @@ fn reversed(path: &Path) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
     use std::os::unix::fs::symlink;
 
     #[test]
     fn a_path_is_followed_and_its_links_are_told() {
-        let root = std::env::temp_dir().join(format!("bantam-tree-{}", std::process::id()));
+        let root = TestDir::new();
         std::fs::create_dir_all(root.join("dir/deep")).unwrap();
-        let root = root.canonicalize().unwrap();
         let at = |path: &str| root.join(path);
         symlink("dir", at("relative")).unwrap();
         symlink(at("relative/deep"), at("absolute")).unwrap();
@@ -169,6 +169,5 @@ mod tests {
         std::fs::rename(at("dir"), at("old")).unwrap();
         symlink("old", at("dir")).unwrap();
         assert!(grant.open().unwrap_err().message.contains("a link"));
-        std::fs::remove_dir_all(root).unwrap();
     }
 }

@@ -359,17 +359,17 @@ fn apart(places: &[Place]) -> Result<Vec<Grant>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
     use std::os::unix::fs::symlink;
 
     #[test]
     fn no_grant_holds_the_home_or_another_grant_or_leads_through_a_link_that_tools_can_change() {
         use Access::{Read, Write};
-        let root = std::env::temp_dir().join(format!("bantam-grants-of-{}", std::process::id()));
+        let root = TestDir::new();
         let dirs = ["home/workspace", "home/agent", "data/inner", "other/ws"];
         for dir in dirs {
             std::fs::create_dir_all(root.join(dir)).unwrap();
         }
-        let root = root.canonicalize().unwrap();
         let at = |path: &str| root.join(path);
         symlink(at("data"), at("other/link")).unwrap();
         symlink(at("data"), at("home/link")).unwrap();
@@ -455,6 +455,5 @@ mod tests {
             let is_apart = matches!(target, "memory" | "../notes");
             assert_eq!(is_refused, !is_apart, "{target}");
         }
-        std::fs::remove_dir_all(root).unwrap();
     }
 }

@@ -306,11 +306,11 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn each_form_leads_to_the_key() {
-        let dir = std::env::temp_dir().join(format!("bantam-keys-{}", std::process::id()));
-        fs_err::create_dir_all(&dir).unwrap();
+        let dir = TestDir::new();
         fs_err::write(dir.join("key"), "from-file\n").unwrap();
         fs_err::write(dir.join("two"), "one\ntwo\n").unwrap();
         let config = dir.join("config.json");
@@ -365,6 +365,5 @@ mod tests {
                 .message
                 .contains("others can write")
         );
-        fs_err::remove_dir_all(dir).unwrap();
     }
 }

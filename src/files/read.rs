@@ -213,6 +213,7 @@ fn whole(file: impl Read, header: Header, most: usize, len: u64, target: &Target
 mod tests {
     use super::*;
     use crate::access::Dir;
+    use crate::test_dir::TestDir;
     use std::path::Path;
 
     /// A writer that changes the file while it is sent.
@@ -231,8 +232,7 @@ mod tests {
 
     #[test]
     fn a_file_is_sent_whole_or_not_at_all() {
-        let root = std::env::temp_dir().join(format!("bantam-send-{}", std::process::id()));
-        std::fs::create_dir_all(&root).unwrap();
+        let root = TestDir::new();
         let whole: Vec<u8> = (0..=250).cycle().take(1_000_000).collect();
         std::fs::write(root.join("file"), &whole).unwrap();
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
@@ -249,6 +249,5 @@ mod tests {
         assert!(error.message.contains("too large"), "{error}");
         let error = send_file(target, len, &mut Changing(root.join("file"))).unwrap_err();
         assert!(error.message.contains("changed"), "{error}");
-        std::fs::remove_dir_all(root).unwrap();
     }
 }

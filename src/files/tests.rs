@@ -1,9 +1,8 @@
 //! Tests of the choice of a grant, and of the race against swapped links.
 
-use std::fs;
-
 use super::*;
 use crate::child::Network;
+use crate::test_dir::TestDir;
 use crate::worker::protocol::{Confinement, Job, Policy};
 use race::{INSIDE, OUTSIDE, RacyWorkspace};
 
@@ -20,7 +19,7 @@ fn unconfined(policy: &Policy) -> Setup {
 
 #[test]
 fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
-    let root = std::env::temp_dir().join(format!("bantam-grants-{}", std::process::id()));
+    let root = TestDir::new();
     for dir in ["work", "open", "closed"] {
         std::fs::create_dir_all(root.join(dir)).unwrap();
     }
@@ -73,14 +72,12 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
             "{path} for {access:?}"
         );
     }
-    std::fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn who_keeps_a_directory_locked_does_not_hold_up_changes_in_it() {
-    let root = std::env::temp_dir().join(format!("bantam-locked-{}", std::process::id()));
-    std::fs::create_dir_all(&root).unwrap();
-    let keeper = std::fs::File::open(&root).unwrap();
+    let root = TestDir::new();
+    let keeper = std::fs::File::open(&*root).unwrap();
     rustix::fs::flock(&keeper, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let dir = Dir::open(&root).unwrap();
     let path = Path::new("new");
@@ -91,7 +88,6 @@ fn who_keeps_a_directory_locked_does_not_hold_up_changes_in_it() {
     };
     edit::write_file(target, "content", None).unwrap();
     assert_eq!(std::fs::read(root.join("new")).unwrap(), b"content");
-    std::fs::remove_dir_all(root).unwrap();
 }
 
 /// Number of calls.
@@ -198,9 +194,8 @@ fn nothing_escapes(racy: &RacyWorkspace) {
 
 #[test]
 fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
-    let root = std::env::temp_dir().join(format!("bantam-race-{}", std::process::id()));
+    let root = TestDir::new();
     let racy = RacyWorkspace::new(&root);
     racy.while_swapping(|| nothing_escapes(&racy));
     racy.is_unchanged();
-    fs::remove_dir_all(root).unwrap();
 }

@@ -417,10 +417,11 @@ pub(crate) fn missing_prefix(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     fn store(path: &std::path::Path) -> ListStore {
         let (name, entry) = ("fake".to_owned(), "1".to_owned());
-        ListStore::new(name, path.join("fake.json"), entry, Arc::default())
+        ListStore::new(name, path.join("mcp/fake.json"), entry, Arc::default())
     }
 
     fn listing(tools: &[Value]) -> Listing {
@@ -431,7 +432,7 @@ mod tests {
 
     #[test]
     fn new_and_changed_tools_are_named_without_a_message_of_the_server() {
-        let dir = std::env::temp_dir().join(format!("bantam-mcp-changes-{}", std::process::id()));
+        let dir = TestDir::new();
         let lists = store(&dir);
         let tool = |name: &str, about: &str| json!({"name": name, "description": about});
         let warned = |found: Result<Listing>| lists.replace(&found, SystemTime::now()).unwrap();
@@ -451,12 +452,11 @@ mod tests {
             assert!(changes[0].contains(part), "{changes:?}");
         }
         assert_eq!(changes.len(), 1);
-        fs_err::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn processes_that_list_the_same_server_at_once_leave_a_whole_list() {
-        let dir = std::env::temp_dir().join(format!("bantam-mcp-list-{}", std::process::id()));
+        let dir = TestDir::new();
         let list = || {
             let lists = store(&dir);
             for _ in 0..200 {
@@ -467,7 +467,6 @@ mod tests {
         };
         std::thread::scope(|scope| (0..4).map(|_| scope.spawn(list)).for_each(drop));
         assert!(store(&dir).read(SystemTime::now()).is_some());
-        fs_err::remove_dir_all(dir).unwrap();
     }
 
     #[test]
@@ -518,7 +517,7 @@ mod tests {
             assert_eq!(listing.tools.len(), 1, "{tool}");
             assert_eq!(listing.left_out.len(), 1, "{tool}");
         }
-        let dir = std::env::temp_dir().join(format!("bantam-mcp-left-{}", std::process::id()));
+        let dir = TestDir::new();
         let lists = store(&dir);
         let found = Ok(listing(&[
             json!({"name": "odd", "execution": {"taskSupport": "required"}}),
@@ -526,6 +525,5 @@ mod tests {
         let warned = || lists.replace(&found, SystemTime::now()).unwrap().concat();
         assert!(warned().contains("left out odd (it runs only as a task)"));
         assert_eq!(warned(), "", "once");
-        fs_err::remove_dir_all(dir).unwrap();
     }
 }

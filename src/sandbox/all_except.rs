@@ -34,10 +34,11 @@ pub(super) fn list(denied_tree: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn everything_but_the_way_to_a_directory_is_listed() {
-        let root = std::env::temp_dir().join(format!("bantam-all-except-{}", std::process::id()));
+        let root = TestDir::new();
         std::fs::create_dir_all(root.join("home/denied/inner")).unwrap();
         std::fs::create_dir_all(root.join("home/denied-not")).unwrap();
         std::fs::write(root.join("file"), "").unwrap();
@@ -67,9 +68,8 @@ mod tests {
         );
         let links: Vec<&PathBuf> = found
             .iter()
-            .filter(|path| path.starts_with(&root) && path.is_symlink())
+            .filter(|path| path.starts_with(&*root) && path.is_symlink())
             .collect();
         assert_eq!(links, [&root.join("to-file")]);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

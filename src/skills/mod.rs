@@ -322,53 +322,40 @@ fn first_line(body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
-    /// An agent folder with these skills, removed at the end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(test: &str, skills: &[(&str, &str)]) -> Self {
-            let dir =
-                std::env::temp_dir().join(format!("bantam-skills-{test}-{}", std::process::id()));
-            for (name, text) in skills {
-                fs_err::create_dir_all(dir.join("skills").join(name)).unwrap();
-                fs_err::write(dir.join("skills").join(name).join("SKILL.md"), text).unwrap();
-            }
-            Self(dir)
+    /// Creates an agent folder with these skills.
+    fn agent_dir(skills: &[(&str, &str)]) -> TestDir {
+        let dir = TestDir::new();
+        for (name, text) in skills {
+            fs_err::create_dir_all(dir.join("skills").join(name)).unwrap();
+            fs_err::write(dir.join("skills").join(name).join("SKILL.md"), text).unwrap();
         }
-
-        fn all(&self) -> Found {
-            Skills::new(self.0.clone(), vec!["GIVEN".into()]).all()
-        }
+        dir
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs_err::remove_dir_all(&self.0).unwrap();
-        }
+    fn all(agent_dir: &Path) -> Found {
+        Skills::new(agent_dir.to_owned(), vec!["GIVEN".into()]).all()
     }
 
     #[test]
     fn skills_are_read_in_order_and_what_is_wrong_with_them_is_told() {
-        let folder = Folder::new(
-            "read",
-            &[
-                (
-                    "b-2",
-                    "---\nname: b-2\ndescription: Second.\nalways: true\n---\nText.\n",
-                ),
-                ("a", "---\nname: other\ndescription: First.\n---\n"),
-                ("Wrong_Name", "---\ndescription: x\n---\n"),
-                ("plain", "# Only a title\ntext"),
-                (
-                    "hidden",
-                    "---\ndescription: Quiet.\ndisable-model-invocation: true\n---\nx",
-                ),
-            ],
-        );
-        fs_err::write(folder.0.join("skills/README.md"), "no skill").unwrap();
-        fs_err::create_dir(folder.0.join("skills/empty")).unwrap();
-        let found = folder.all();
+        let folder = agent_dir(&[
+            (
+                "b-2",
+                "---\nname: b-2\ndescription: Second.\nalways: true\n---\nText.\n",
+            ),
+            ("a", "---\nname: other\ndescription: First.\n---\n"),
+            ("Wrong_Name", "---\ndescription: x\n---\n"),
+            ("plain", "# Only a title\ntext"),
+            (
+                "hidden",
+                "---\ndescription: Quiet.\ndisable-model-invocation: true\n---\nx",
+            ),
+        ]);
+        fs_err::write(folder.join("skills/README.md"), "no skill").unwrap();
+        fs_err::create_dir(folder.join("skills/empty")).unwrap();
+        let found = all(&folder);
         let names: Vec<&str> = found.skills.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["a", "b-2", "hidden", "plain"]);
         assert!(found.named("b-2").unwrap().always && found.named("hidden").unwrap().hidden);
@@ -384,7 +371,7 @@ mod tests {
         let prompt_text = found.named("b-2").unwrap().prompt_text();
         assert!(prompt_text.contains("skills/b-2:"), "{prompt_text}");
 
-        let skills = Skills::new(folder.0.clone(), Vec::new());
+        let skills = Skills::new(folder.to_path_buf(), Vec::new());
         assert_eq!(
             skills.expand(" /b-2  do it\n").unwrap(),
             format!("{prompt_text}\n\n[The user invokes this skill]\n\ndo it")
@@ -404,33 +391,30 @@ mod tests {
 
     #[test]
     fn requirements_are_found_wherever_they_are_written() {
-        let folder = Folder::new(
-            "requires",
-            &[
-                (
-                    "a",
-                    "---\ndescription: x\nrequires:\n  bins: [sh, no-such-program]\n  env:\n    - GIVEN\n---\n",
-                ),
-                (
-                    "b",
-                    "---\ndescription: x\nmetadata: {\"nanobot\":{\"emoji\":\"x\",\"requires\":{\"env\":[\"NOT_GIVEN\"]}}}\n---\n",
-                ),
-                (
-                    "c",
-                    "---\ndescription: x\nmetadata:\n  openclaw:\n    os: [darwin]\n---\n",
-                ),
-                (
-                    "d",
-                    "---\ndescription: x\nmetadata:\n  openclaw:\n    requires:\n      anyBins: [no-such, sh]\n---\n",
-                ),
-                ("e", "---\ndescription: x\nrequires: sh, no-such\n---\n"),
-                (
-                    "f",
-                    "---\ndescription: x\nmetadata:\n  {\n    \"openclaw\":\n      {\n        \"requires\": { \"bins\": [\"no-such\"] },\n      },\n  }\n---\n",
-                ),
-            ],
-        );
-        let found = folder.all();
+        let folder = agent_dir(&[
+            (
+                "a",
+                "---\ndescription: x\nrequires:\n  bins: [sh, no-such-program]\n  env:\n    - GIVEN\n---\n",
+            ),
+            (
+                "b",
+                "---\ndescription: x\nmetadata: {\"nanobot\":{\"emoji\":\"x\",\"requires\":{\"env\":[\"NOT_GIVEN\"]}}}\n---\n",
+            ),
+            (
+                "c",
+                "---\ndescription: x\nmetadata:\n  openclaw:\n    os: [darwin]\n---\n",
+            ),
+            (
+                "d",
+                "---\ndescription: x\nmetadata:\n  openclaw:\n    requires:\n      anyBins: [no-such, sh]\n---\n",
+            ),
+            ("e", "---\ndescription: x\nrequires: sh, no-such\n---\n"),
+            (
+                "f",
+                "---\ndescription: x\nmetadata:\n  {\n    \"openclaw\":\n      {\n        \"requires\": { \"bins\": [\"no-such\"] },\n      },\n  }\n---\n",
+            ),
+        ]);
+        let found = all(&folder);
         assert!(found.problems.is_empty(), "{:?}", found.problems);
         let missing = |name: &str| found.named(name).unwrap().missing.join("; ");
         assert_eq!(missing("a"), "the program no-such-program");
@@ -456,9 +440,9 @@ mod tests {
                 .all(|skill| skill.dir.is_none() && skill.is_offered())
         );
         // The built-in skills equal the skills of a new home's files.
-        let folder = Folder::new("compiled-in", &[]);
-        template::write("agent", &folder.0).unwrap();
-        let mut written = folder.all();
+        let folder = agent_dir(&[]);
+        template::write("agent", &folder).unwrap();
+        let mut written = all(&folder);
         assert!(written.problems.is_empty(), "{:?}", written.problems);
         for skill in &mut written.skills {
             skill.dir = None;

@@ -196,10 +196,11 @@ fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()
 mod tests {
     use super::*;
     use crate::access::Access;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn notes_are_copied_once_a_day() {
-        let dir = std::env::temp_dir().join(format!("bantam-notes-copy-{}", std::process::id()));
+        let dir = TestDir::new();
         let (notes, kept) = (dir.join("memory"), dir.join("state/notes"));
         fs_err::create_dir_all(&notes).unwrap();
         let grant = |path: &Path| Grant::at(path.to_owned(), Access::Write);
@@ -235,12 +236,11 @@ mod tests {
         for name in ["link.md", "1-huge.md"] {
             assert!(!copy.kept.join(name).exists(), "{name}");
         }
-        fs_err::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn copies_made_at_the_same_time_are_complete() {
-        let dir = std::env::temp_dir().join(format!("bantam-notes-at-once-{}", std::process::id()));
+        let dir = TestDir::new();
         let (notes, kept) = (dir.join("memory"), dir.join("state/notes"));
         fs_err::create_dir_all(&notes).unwrap();
         for n in 0..100 {
@@ -261,7 +261,6 @@ mod tests {
                 });
             }
         });
-        fs_err::remove_dir_all(dir).unwrap();
     }
 
     #[test]
