@@ -297,6 +297,7 @@ pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
     use crate::text;
     use std::io::Write;
     use std::sync::Arc;
@@ -323,43 +324,28 @@ mod tests {
         }
     }
 
-    /// A private directory, removed at the end.
-    struct Dir(PathBuf);
-
-    impl Dir {
-        fn new(name: &str) -> Self {
-            Self(std::env::temp_dir().join(format!("bantam-usage-{name}-{}", std::process::id())))
-        }
-
-        fn files(&self, budget: DailyBudget) -> Ledger {
-            Ledger::new(self.0.clone(), budget, Arc::new(text::utc))
-        }
-
-        fn add(&self, text: &str) {
-            let mut options = std::fs::OpenOptions::new();
-            options
-                .append(true)
-                .open(self.0.join("2026-11.jsonl"))
-                .unwrap()
-                .write_all(text.as_bytes())
-                .unwrap();
-        }
+    fn ledger(dir: &TestDir, daily_tokens: u64, daily_cost: f64) -> Ledger {
+        let budget = DailyBudget {
+            daily_tokens,
+            daily_cost,
+        };
+        Ledger::new(dir.to_path_buf(), budget, Arc::new(text::utc))
     }
 
-    impl Drop for Dir {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).unwrap();
-        }
+    fn add(dir: &TestDir, text: &str) {
+        let mut options = std::fs::OpenOptions::new();
+        options
+            .append(true)
+            .open(dir.join("2026-11.jsonl"))
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     #[test]
     fn a_budget_is_of_a_day_and_of_all_who_spend() {
-        let dir = Dir::new("day");
-        let budget = DailyBudget {
-            daily_tokens: 100,
-            daily_cost: 0.0,
-        };
-        let (one, other) = (dir.files(budget), dir.files(budget));
+        let dir = TestDir::new();
+        let (one, other) = (ledger(&dir, 100, 0.0), ledger(&dir, 100, 0.0));
         one.record(&call(59, None), at(0));
         assert!(one.check(at(0), || 0).is_ok() && other.check(at(0), || 0).is_ok());
         other.record(&call(39, None), at(1));
@@ -377,16 +363,13 @@ mod tests {
             "the next day is another"
         );
         assert!(one.check(at(1), || 0).is_err(), "and the clock may go back");
-        assert!(dir.files(DailyBudget::default()).check(at(1), || 0).is_ok());
+        assert!(ledger(&dir, 0, 0.0).check(at(1), || 0).is_ok());
     }
 
     #[test]
     fn only_what_is_new_is_read_and_a_file_that_was_begun_anew_from_its_start() {
-        let dir = Dir::new("new");
-        let files = dir.files(DailyBudget {
-            daily_tokens: 1000,
-            daily_cost: 0.0,
-        });
+        let dir = TestDir::new();
+        let files = ledger(&dir, 1000, 0.0);
         files.record(&call(10, None), at(0));
         files.check(at(0), || 0).unwrap();
         let seen = |files: &Ledger| {
@@ -397,31 +380,26 @@ mod tests {
         assert_eq!(
             (offset, tokens),
             (
-                std::fs::metadata(dir.0.join("2026-11.jsonl"))
-                    .unwrap()
-                    .len(),
+                std::fs::metadata(dir.join("2026-11.jsonl")).unwrap().len(),
                 11
             )
         );
         // A partly written line is read again when it is whole, or has become a damaged one.
-        dir.add("{\"date\":\"2026-11-21\",\"mod");
+        add(&dir, "{\"date\":\"2026-11-21\",\"mod");
         files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files), (offset, 11));
         files.record(&call(20, None), at(0));
         files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files).1, 32);
-        std::fs::write(dir.0.join("2026-11.jsonl"), "").unwrap();
+        std::fs::write(dir.join("2026-11.jsonl"), "").unwrap();
         files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files), (0, 0));
     }
 
     #[test]
     fn cost_has_a_budget_too_and_calls_without_a_price_cost_nothing() {
-        let dir = Dir::new("cost");
-        let files = dir.files(DailyBudget {
-            daily_tokens: 0,
-            daily_cost: 0.3,
-        });
+        let dir = TestDir::new();
+        let files = ledger(&dir, 0, 0.3);
         for cost in [Some(0.1), None, Some(0.1)] {
             files.record(&call(1_000_000, cost), at(0));
             files.check(at(0), || 0).unwrap();
@@ -436,13 +414,13 @@ mod tests {
 
     #[test]
     fn what_is_no_line_is_counted_and_passed_over() {
-        let dir = Dir::new("bad");
-        let files = dir.files(DailyBudget::default());
+        let dir = TestDir::new();
+        let files = ledger(&dir, 0, 0.0);
         files.record(&call(10, Some(0.5)), at(0));
-        dir.add(&format!(
-            "not json\n[]\n{}\n{{\"torn\":",
-            "x".repeat(100_000)
-        ));
+        add(
+            &dir,
+            &format!("not json\n[]\n{}\n{{\"torn\":", "x".repeat(100_000)),
+        );
         files.record(
             &Call {
                 model: &"é".repeat(3000),
@@ -450,9 +428,9 @@ mod tests {
             },
             at(2),
         );
-        std::fs::write(dir.0.join("notes.txt"), "not ours").unwrap();
-        std::fs::write(dir.0.join("2026-10.jsonl"), "old\n").unwrap();
-        let report = report(&dir.0, "2026-11-21").unwrap();
+        std::fs::write(dir.join("notes.txt"), "not ours").unwrap();
+        std::fs::write(dir.join("2026-10.jsonl"), "old\n").unwrap();
+        let report = report(&dir, "2026-11-21").unwrap();
         assert_eq!(report.damaged, [("2026-11.jsonl".to_owned(), 4)]);
         let rows: Vec<_> = report
             .rows
@@ -464,9 +442,9 @@ mod tests {
             [("2026-11-21", 11, Some(0.5)), ("2026-11-22", 21, None)]
         );
         assert_eq!((report.total.calls, report.total.cost), (2, Some(0.5)));
-        assert_eq!(super::report(&dir.0, "2026-11-22").unwrap().total.calls, 1);
+        assert_eq!(super::report(&dir, "2026-11-22").unwrap().total.calls, 1);
         assert_eq!(
-            super::report(&dir.0.join("none"), "2026-11-22")
+            super::report(&dir.join("none"), "2026-11-22")
                 .unwrap()
                 .total,
             Totals::default()
@@ -475,18 +453,15 @@ mod tests {
 
     #[test]
     fn a_call_that_cannot_be_written_down_is_told_once_and_counts_all_the_same() {
-        let dir = Dir::new("shut");
-        std::fs::create_dir_all(dir.0.join("2026-11.jsonl")).unwrap();
-        let files = dir.files(DailyBudget {
-            daily_tokens: 30,
-            daily_cost: 0.0,
-        });
+        let dir = TestDir::new();
+        std::fs::create_dir_all(dir.join("2026-11.jsonl")).unwrap();
+        let files = ledger(&dir, 30, 0.0);
         files.record(&call(20, None), at(0));
         let warning = files.take_warning().unwrap();
         assert!(warning.starts_with("recording usage: "), "{warning}");
         files.record(&call(20, None), at(0));
         assert_eq!(files.take_warning(), None);
-        std::fs::remove_dir(dir.0.join("2026-11.jsonl")).unwrap();
+        std::fs::remove_dir(dir.join("2026-11.jsonl")).unwrap();
         assert_eq!(files.check(at(0), || 0).unwrap_err().kind, Kind::Limit);
         files.record(&call(20, None), at(24));
         assert!(files.check(at(24), || 0).is_ok());

@@ -404,6 +404,7 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
 mod tests {
     use super::*;
     use crate::access::Access;
+    use crate::test_dir::TestDir;
     use std::sync::Arc;
 
     fn of_files(workspace: &Path) -> Prompt {
@@ -441,7 +442,7 @@ mod tests {
 
     #[test]
     fn the_end_of_two_days_of_notes_goes_with_what_is_said() {
-        let workspace = std::env::temp_dir().join(format!("bantam-notes-{}", std::process::id()));
+        let workspace = TestDir::new();
         let day = |day: &str, text: &str| {
             fs_err::create_dir_all(workspace.join("memory")).unwrap();
             fs_err::write(workspace.join(format!("memory/{day}.md")), text).unwrap();
@@ -457,7 +458,6 @@ mod tests {
         // 2026-03-01 00:30 and two days later.
         let (notes, notices) = at(1_772_325_000);
         let none = at(1_772_325_000 + 2 * 86_400);
-        fs_err::remove_dir_all(workspace).unwrap();
         assert!(
             notices.is_empty() && none == (String::new(), Vec::new()),
             "{notices:?} {none:?}"
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn what_the_model_writes_comes_after_the_mark() {
-        let workspace = std::env::temp_dir().join(format!("bantam-context-{}", std::process::id()));
+        let workspace = TestDir::new();
         fs_err::create_dir_all(workspace.join("memory")).unwrap();
         fs_err::write(workspace.join("memory/USER.md"), "likes tea").unwrap();
         let prompt = of_files(&workspace);
@@ -548,7 +548,6 @@ mod tests {
         let built = prompt
             .build(&tools, &session, &request, &prompt.hold_workspace())
             .unwrap();
-        fs_err::remove_dir_all(workspace).unwrap();
         let (stable, changing) = built.text.split_at(built.mark);
         assert!(!stable.contains("tea"), "{stable}");
         let (same, runtime) = changing.split_once("\n\n[RUNTIME]").unwrap();

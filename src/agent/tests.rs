@@ -12,6 +12,7 @@ use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, Provider, ProviderError};
 use crate::session::{MemoryStore, Session, Store};
+use crate::test_dir::TestDir;
 use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
 use crate::usage::{Call, Spend};
 
@@ -470,7 +471,8 @@ fn only_the_chosen_tools_are_offered() {
 #[test]
 fn the_ledger_is_asked_before_each_request_and_told_after_it() {
     let log = Log::default();
-    let dir = std::env::temp_dir().join(format!("bantam-ledger-{}", std::process::id()));
+    let root = TestDir::new();
+    let dir = root.join("usage");
     let ledger = |daily_tokens| {
         drop(fs_err::remove_dir_all(&dir));
         let ledger = Ledger::new(
@@ -535,7 +537,6 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
         (0, 0, 0),
         "a turn that never began leaves no trace"
     );
-    fs_err::remove_dir_all(dir).unwrap();
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::provider::reply::{Read, ReplyBuilder};
 use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
+use crate::test_dir::TestDir;
 use crate::tool::{Audience, ToolSpec};
 use crate::worker::protocol::FileJob;
 
@@ -212,7 +213,7 @@ fn no_message_of_a_server_makes_reading_it_panic() {
 /// Lines with valid checksums, because the author of a log may have written anything.
 #[test]
 fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
-    let dir = std::env::temp_dir().join(format!("bantam-lines-{}", std::process::id()));
+    let dir = TestDir::new();
     let lines = [
         r#"{"v":1,"session":"cli_a","created":"2026-02-01T10:00:00Z","summary":"s","base":3,"state":{"model":"m","values":{"a":1}}}"#,
         r#"{"role":"user","content":"hi","time":"2026-02-01T10:00:00Z","media":[{"file":"a","crc":1}]}"#,
@@ -242,20 +243,19 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
             drop(fs_err::remove_file(path));
             drop(crate::storage::Journal::create(path, &lines).unwrap());
         }
-        let store = crate::session::FileStore::at(&dir);
+        let store = crate::session::FileStore::at(&*dir);
         if let Ok(found) = crate::session::Session::peek(&store, "cli_a") {
             assert!(found.messages.len() <= 100);
         }
         let queue = crate::storage::Queue::new(queue, dir.join("q.lock"), 100);
         drop(queue.entries("k"));
     });
-    fs_err::remove_dir_all(dir).unwrap();
 }
 
 #[test]
 fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
-    let dir = std::env::temp_dir().join(format!("bantam-home-{}", std::process::id()));
-    let (home, env) = (crate::paths::Home::new(dir.clone()), Env::new());
+    let dir = TestDir::new();
+    let (home, env) = (dir.home(), Env::new());
     fs_err::create_dir_all(home.notes()).unwrap();
     fs_err::write(
         home.config(),
@@ -280,15 +280,14 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
         preview.contains("likes tea") && home.session("library_default").exists(),
         "{preview}"
     );
-    fs_err::remove_dir_all(dir).unwrap();
 }
 
 /// A program that answers people must not fall back to the demo because of a missing key.
 #[test]
 fn an_agent_from_a_home_without_a_model_is_an_error() {
-    let dir = std::env::temp_dir().join(format!("bantam-bare-{}", std::process::id()));
+    let dir = TestDir::new();
     let nobody = ("OLLAMA_HOST".to_owned(), "127.0.0.1:1".to_owned());
-    let (home, env) = (crate::paths::Home::new(dir.clone()), Env::from([nobody]));
+    let (home, env) = (dir.home(), Env::from([nobody]));
     let e = super::Home::of_user(&home, &env)
         .unwrap()
         .agent()
@@ -297,7 +296,6 @@ fn an_agent_from_a_home_without_a_model_is_an_error() {
     assert_eq!(e.kind, crate::error::Kind::Config);
     assert!(e.message.contains("no model"), "{e}");
     assert!(e.hint.unwrap().contains("bantam onboard"));
-    fs_err::remove_dir_all(dir).unwrap();
 }
 
 #[test]

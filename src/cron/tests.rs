@@ -11,8 +11,8 @@ use super::runs::{Run, Runs};
 use super::schedule::{Millis, Schedule};
 use super::*;
 use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
-use crate::paths::Home;
-use crate::storage::{self, Queue};
+use crate::storage::Queue;
+use crate::test_dir::TestDir;
 use crate::timezone::Zone;
 
 const MINUTE: Millis = 60_000;
@@ -185,21 +185,19 @@ fn last_error(job: &Job) -> &str {
         .unwrap_or_default()
 }
 
-/// A private home for a test, removed at the end.
+/// The jobs of a private home.
 struct Scratch {
-    home: Home,
+    dir: TestDir,
     jobs: Jobs,
 }
 
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("bantam-cron-{name}-{}", std::process::id()));
-        storage::remove(&root).unwrap();
-        let home = Home::new(root);
+    fn new() -> Self {
+        let dir = TestDir::new();
         let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
         Self {
-            jobs: Jobs::new(home.clone(), &env),
-            home,
+            jobs: Jobs::new(dir.home(), &env),
+            dir,
         }
     }
 
@@ -225,7 +223,7 @@ impl Scratch {
 
     /// Returns the unanswered messages like another program.
     fn messages(&self) -> MessageStore {
-        MessageStore::new(Arc::new(Queue::of_home(&self.home)))
+        MessageStore::new(Arc::new(Queue::of_home(&self.dir.home())))
     }
 
     /// Adds the message of a run, and returns its id.
@@ -260,17 +258,11 @@ impl Scratch {
     }
 
     fn stored(&self) -> Vec<u8> {
-        fs_err::read(self.home.cron_jobs()).unwrap()
+        fs_err::read(self.dir.home().cron_jobs()).unwrap()
     }
 
     fn new_file(&self) -> PathBuf {
-        self.home.cron_jobs().with_extension("json.new")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        storage::remove(self.home.root()).unwrap();
+        self.dir.home().cron_jobs().with_extension("json.new")
     }
 }
 
@@ -287,7 +279,7 @@ const START: Millis = 1_800_000_000_000;
 
 #[test]
 fn a_due_run_begins_once_whatever_the_crash() {
-    let scratch = Scratch::new("once");
+    let scratch = Scratch::new();
     let id = scratch.add(When::Every(600));
     let first = START + 10 * MINUTE;
     let before = scratch.stored();
@@ -340,7 +332,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
 
 #[test]
 fn a_run_that_was_cut_short_long_ago_is_interrupted_once() {
-    let scratch = Scratch::new("interrupted");
+    let scratch = Scratch::new();
     scratch.add(When::Every(600));
     let first = START + 10 * MINUTE;
     // Interrupted before its message was in the inbox, and after that.
@@ -360,14 +352,14 @@ fn a_run_that_was_cut_short_long_ago_is_interrupted_once() {
 
 #[test]
 fn a_run_that_ended_before_its_job_knew_is_not_repeated() {
-    let scratch = Scratch::new("ended");
+    let scratch = Scratch::new();
     scratch.add(When::Every(600));
     let due = scratch.tick(START + 10 * MINUTE).started.remove(0);
     let running = scratch.stored();
     let end = RunEnd::Failed("no answer".to_owned());
     scratch.jobs.finish(&run_of(&due), &end).unwrap();
     // A crash between writing the record and the file.
-    fs_err::write(scratch.home.cron_jobs(), running).unwrap();
+    fs_err::write(scratch.dir.home().cron_jobs(), running).unwrap();
     assert!(scratch.tick(START + 10 * MINUTE + 6).started.is_empty());
     assert_eq!(
         (
@@ -380,7 +372,7 @@ fn a_run_that_ended_before_its_job_knew_is_not_repeated() {
 
 #[test]
 fn the_runs_of_a_removed_job_stay_on_record() {
-    let scratch = Scratch::new("removed");
+    let scratch = Scratch::new();
     let id = scratch.add(When::Every(600));
     let due = scratch.tick(START + 10 * MINUTE).started.remove(0);
     scratch.jobs.remove(&id).unwrap();
@@ -392,7 +384,7 @@ fn the_runs_of_a_removed_job_stay_on_record() {
 
 #[test]
 fn what_was_missed_for_too_long_is_recorded_once() {
-    let scratch = Scratch::new("missed");
+    let scratch = Scratch::new();
     let daily = scratch.add(When::Cron("0 9 * * *".into()));
     let single = scratch.add(When::At("2027-01-15T08:30".into()));
     let noon = START + 4 * HOUR;
@@ -423,7 +415,7 @@ fn what_was_missed_for_too_long_is_recorded_once() {
 
 #[test]
 fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
-    let scratch = Scratch::new("single");
+    let scratch = Scratch::new();
     let [good, bad] = [(); 2].map(|()| scratch.add(When::At("+5m".into())));
     let now = START + 6 * MINUTE;
     let started = scratch.tick(now).started;
@@ -452,7 +444,7 @@ fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
 
 #[test]
 fn a_jump_forwards_runs_each_job_at_most_once() {
-    let scratch = Scratch::new("forwards");
+    let scratch = Scratch::new();
     let every = scratch.add(When::Every(60));
     let daily = scratch.add(When::Cron("0 9 * * *".into()));
     let stars = scratch.add(When::Cron("*/5 * * * *".into()));
@@ -467,7 +459,7 @@ fn a_jump_forwards_runs_each_job_at_most_once() {
 
 #[test]
 fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
-    let scratch = Scratch::new("backwards");
+    let scratch = Scratch::new();
     let every = scratch.add(When::Every(600));
     let daily = scratch.add(When::Cron("0 9 * * *".into()));
     let now = START + HOUR;
@@ -493,8 +485,8 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
 
 #[test]
 fn a_run_and_its_end_are_one_and_the_record_stays_short() {
-    let scratch = Scratch::new("record");
-    let runs = Runs::new(&scratch.home);
+    let scratch = Scratch::new();
+    let runs = Runs::new(&scratch.dir.home());
     let run = |at, status, ended| Run {
         job: "a".into(),
         name: String::new(),
@@ -522,12 +514,15 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
             run(1201, RunStatus::Ok, Some(1205))
         ]
     );
-    assert_eq!(fs_err::read_dir(scratch.home.cron()).unwrap().count(), 1);
+    assert_eq!(
+        fs_err::read_dir(scratch.dir.home().cron()).unwrap().count(),
+        1
+    );
 }
 
 #[test]
 fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
-    let scratch = Scratch::new("cut");
+    let scratch = Scratch::new();
     let first = scratch.add(When::Every(60));
     let before = scratch.stored();
     let second = scratch.add(When::Every(70));
@@ -543,7 +538,7 @@ fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
     };
     assert_eq!(ids(), [first.clone(), second]);
     for cut in 0..=new.len() {
-        fs_err::write(scratch.home.cron_jobs(), &before).unwrap();
+        fs_err::write(scratch.dir.home().cron_jobs(), &before).unwrap();
         fs_err::write(scratch.new_file(), &new[..cut]).unwrap();
         assert_eq!(ids(), [first.as_str()], "cut at {cut}");
         let third = scratch.add(When::Every(80));
@@ -554,7 +549,7 @@ fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
 
 #[test]
 fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
-    let scratch = Scratch::new("runs");
+    let scratch = Scratch::new();
     let id = scratch.add(When::Every(60));
     let run = |at: Millis| {
         let run = JobRun {
@@ -567,9 +562,9 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     };
     run(1000);
     run(2000);
-    let bytes = fs_err::read(scratch.home.cron_history()).unwrap();
+    let bytes = fs_err::read(scratch.dir.home().cron_history()).unwrap();
     for cut in 0..=bytes.len() {
-        fs_err::write(scratch.home.cron_history(), &bytes[..cut]).unwrap();
+        fs_err::write(scratch.dir.home().cron_history(), &bytes[..cut]).unwrap();
         // One header line, and one line per run.
         let whole = bytes[..cut]
             .iter()
@@ -594,7 +589,7 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
 
 #[test]
 fn a_new_job_needs_a_clock_that_is_set() {
-    let scratch = Scratch::new("unset-add");
+    let scratch = Scratch::new();
     let add = |when: &str, now: Millis| {
         let [name, tz, to, session] = [(); 4].map(|()| String::new());
         let when = When::At(when.into());
@@ -623,8 +618,8 @@ fn a_new_job_needs_a_clock_that_is_set() {
 }
 
 /// Runs due jobs every five minutes for three days in Berlin, and returns the number of runs.
-fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
-    let scratch = Scratch::new(name);
+fn runs_in_berlin(expr: &str, from: &str) -> usize {
+    let scratch = Scratch::new();
     let [name, to, session] = [(); 3].map(|()| String::new());
     let (when, tz) = (When::Cron(expr.into()), "Europe/Berlin".to_owned());
     let start = 1000 * crate::timezone::parse_time(from).unwrap().0;
@@ -652,19 +647,8 @@ fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
 
 #[test]
 fn where_clocks_change_a_job_runs_once_a_day_and_every_hour() {
-    for (n, night) in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"]
-        .into_iter()
-        .enumerate()
-    {
-        assert_eq!(
-            runs_in_berlin(&format!("daily-{n}"), "30 2 * * *", night),
-            3,
-            "{night}"
-        );
-        assert_eq!(
-            runs_in_berlin(&format!("hourly-{n}"), "0 * * * *", night),
-            72,
-            "{night}"
-        );
+    for night in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"] {
+        assert_eq!(runs_in_berlin("30 2 * * *", night), 3, "{night}");
+        assert_eq!(runs_in_berlin("0 * * * *", night), 72, "{night}");
     }
 }

@@ -99,12 +99,13 @@ pub(crate) fn read(home: &Home) -> Option<Value> {
 mod tests {
     use super::*;
     use crate::notify::is_running;
+    use crate::test_dir::TestDir;
     use std::time::Duration;
 
     #[test]
     fn it_is_written_when_something_has_changed_and_only_then() {
-        let home =
-            Home::new(std::env::temp_dir().join(format!("bantam-status-{}", std::process::id())));
+        let dir = TestDir::new();
+        let home = Home::new(dir.join("home"));
         let at =
             |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
         assert!(read(&home).is_none() && !is_running(&home) && !home.root().exists());
@@ -139,6 +140,5 @@ mod tests {
         );
         storage::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());
-        fs_err::remove_dir_all(home.root()).unwrap();
     }
 }

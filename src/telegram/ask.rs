@@ -371,11 +371,11 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn a_press_while_a_question_ends_is_not_said_to_count_and_does_not_bring_it_back() {
-        let dir = std::env::temp_dir().join(format!("bantam-ask-{}", std::process::id()));
-        drop(fs_err::remove_dir_all(&dir));
+        let dir = TestDir::new();
         let (path, lock) = (dir.join("state/q.jsonl"), dir.join("q.lock"));
         let queue = Arc::new(Queue::new(path, lock, 100));
         let questions = Arc::new(Questions::new(queue.clone()));
@@ -409,6 +409,5 @@ mod tests {
             (Answer::None, "This question is closed.")
         );
         assert!(questions.find("ask-1").unwrap().is_none());
-        fs_err::remove_dir_all(&dir).unwrap();
     }
 }

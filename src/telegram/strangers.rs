@@ -63,14 +63,13 @@ pub(crate) fn all(queue: &Queue) -> Result<Vec<i64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::Home;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn the_owner_is_told_of_each_stranger_once_and_not_without_end() {
-        let root = std::env::temp_dir().join(format!("bantam-strangers-{}", std::process::id()));
-        drop(fs_err::remove_dir_all(&root));
+        let dir = TestDir::new();
         // Opens the queue as a restarted program would.
-        let open = |bot| Strangers::new(Arc::new(Queue::of_home(&Home::new(root.clone()))), bot);
+        let open = |bot| Strangers::new(Arc::new(Queue::of_home(&dir.home())), bot);
         let strangers = open(7);
         let told: Vec<usize> = (0..50)
             .map(|poll| {
@@ -84,6 +83,5 @@ mod tests {
         assert!(open(7).keep(vec![-1]).unwrap().is_empty(), "a new count");
         assert_eq!(open(8).keep(vec![3]).unwrap(), [3]);
         assert_eq!(all(&strangers.queue).unwrap().len(), MAX_STRANGERS + 1);
-        fs_err::remove_dir_all(root).unwrap();
     }
 }

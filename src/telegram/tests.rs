@@ -2,10 +2,7 @@
 
 use std::io::{Read, Write, copy, sink};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,8 +12,8 @@ use crate::cancel::Cancel;
 use crate::http;
 use crate::log::Sink;
 use crate::outbox::{DeliveryState, Item, Outbox};
-use crate::paths::Home;
 use crate::secret::Secret;
+use crate::test_dir::TestDir;
 
 /// Reaction of the server to a call.
 #[derive(Clone, Copy)]
@@ -89,36 +86,6 @@ fn serve(
     stream.write_all(answer.as_bytes())
 }
 
-/// An outbox in a temporary directory, which is removed at the end.
-struct Scratch(Outbox, PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "bantam-deliver-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let root = std::env::temp_dir().join(name);
-        Self(Outbox::new(Home::new(root.clone())), root)
-    }
-}
-
-impl Deref for Scratch {
-    type Target = Outbox;
-
-    fn deref(&self) -> &Outbox {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs_err::remove_dir_all(&self.1).unwrap();
-    }
-}
-
 fn text(to: &str) -> Item {
     Item {
         to: to.to_owned(),
@@ -168,7 +135,8 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
         |_| Does::Says(404, "<html>Not found</html>"),
         |_| Does::Says(401, r#"{"error":"unauthorized"}"#),
     ] {
-        let outbox = Scratch::new();
+        let dir = TestDir::new();
+        let outbox = Outbox::new(dir.home());
         let id = outbox.post(&text("telegram:1"), &[]).unwrap();
         let (url, _) = server(does);
         assert_eq!(send(&outbox, &url, 1), 1);
@@ -188,7 +156,8 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
         ),
         _ => Does::Takes,
     });
-    let outbox = Scratch::new();
+    let dir = TestDir::new();
+    let outbox = Outbox::new(dir.home());
     let id = post_file(&outbox, "telegram:1", 20 << 20);
     outbox.post(&text("telegram:1"), &[]).unwrap();
     assert_eq!(send(&outbox, &url, 20), 0);
@@ -212,7 +181,8 @@ fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
             Does::Takes
         }
     });
-    let outbox = Scratch::new();
+    let dir = TestDir::new();
+    let outbox = Outbox::new(dir.home());
     let id = post_file(&outbox, "telegram:1", 8 << 20);
     outbox.post(&text("telegram:1"), &[]).unwrap();
     assert_eq!(send(&outbox, &url, 30), 0);
