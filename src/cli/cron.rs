@@ -136,51 +136,7 @@ fn jobs(env: &Env) -> Result<(Home, Jobs)> {
 }
 
 fn add(given: &Args, env: &Env) -> Result<u8> {
-    let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
-    let every = given.value("every").map(interval).transpose()?;
-    let when = match (every, given.value("cron"), given.value("at")) {
-        (Some(_), None, None) if given.has("tz") => {
-            return Err(Error::usage("--tz without a time of day")
-                .hint("an interval is the same in every zone"));
-        }
-        (Some(seconds), None, None) => When::Every(seconds),
-        (None, Some(expr), None) => When::Cron(expr.to_owned()),
-        (None, None, Some(at)) => When::At(at.to_owned()),
-        _ => {
-            return Err(Error::usage("a job needs exactly one time")
-                .hint("use one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`"));
-        }
-    };
-    if given.has("message") && !given.words.is_empty() {
-        return Err(Error::usage("the message is given twice")
-            .hint("leave out -m, or quote the text behind it"));
-    }
-    let message = if given.words.is_empty() {
-        text("message")
-    } else {
-        given.words.join(" ")
-    };
-    let owner = match given.value("to") {
-        None => load(env).ok().and_then(|(_, loaded)| bot::owner(&loaded)),
-        Some(_) => None,
-    };
-    let to = match given.value("to") {
-        None => owner.clone().unwrap_or_default(),
-        Some("none") => String::new(),
-        Some(to) => to.to_owned(),
-    };
-    let new = NewJob {
-        name: text("name"),
-        message,
-        when,
-        tz: text("tz"),
-        to,
-        session: text("session"),
-        model: text("model"),
-        check: given
-            .value("if")
-            .map(|command| JobCheck::OfUser(command.to_owned())),
-    };
+    let (new, owner) = new_job(given, env)?;
     let (home, jobs) = jobs(env)?;
     if !new.model.is_empty() {
         load(env)?.1.config.named(&new.model, env)?;
@@ -212,6 +168,55 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         ));
     }
     Ok(0)
+}
+
+/// Returns the job that the command line describes, and the bot's owner if its answers go there without being asked to.
+fn new_job(given: &Args, env: &Env) -> Result<(NewJob, Option<String>)> {
+    let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
+    let when = when(given)?;
+    if given.has("message") && !given.words.is_empty() {
+        return Err(Error::usage("the message is given twice")
+            .hint("leave out -m, or quote the text behind it"));
+    }
+    let message = if given.words.is_empty() {
+        text("message")
+    } else {
+        given.words.join(" ")
+    };
+    let (to, owner) = match given.value("to") {
+        None => {
+            let owner = load(env).ok().and_then(|(_, loaded)| bot::owner(&loaded));
+            (owner.clone().unwrap_or_default(), owner)
+        }
+        Some("none") => (String::new(), None),
+        Some(to) => (to.to_owned(), None),
+    };
+    let check = given.value("if");
+    let new = NewJob {
+        name: text("name"),
+        message,
+        when,
+        tz: text("tz"),
+        to,
+        session: text("session"),
+        model: text("model"),
+        check: check.map(|command| JobCheck::OfUser(command.to_owned())),
+    };
+    Ok((new, owner))
+}
+
+/// Returns the one time that the command line gives.
+fn when(given: &Args) -> Result<When> {
+    let every = given.value("every").map(interval).transpose()?;
+    match (every, given.value("cron"), given.value("at")) {
+        (Some(_), None, None) if given.has("tz") => Err(Error::usage("--tz without a time of day")
+            .hint("an interval is the same in every zone")),
+        (Some(seconds), None, None) => Ok(When::Every(seconds)),
+        (None, Some(expr), None) => Ok(When::Cron(expr.to_owned())),
+        (None, None, Some(at)) => Ok(When::At(at.to_owned())),
+        _ => Err(Error::usage("a job needs exactly one time")
+            .hint("use one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`")),
+    }
 }
 
 /// Shows that calls which need confirmation are refused in jobs.
