@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::access::{Dir, Grant, Links};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::storage::{self, Durability, Lock};
+use crate::storage::{self, Lock};
 use crate::template;
 use crate::worker::protocol::{FileJob, Job};
 
@@ -172,6 +172,7 @@ fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()
         if name.to_bytes().starts_with(b".") || left.files == 0 {
             continue;
         }
+        left.files -= 1;
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         if let Some(inner) = from.subdir(&name) {
             if depth > 0 {
@@ -179,14 +180,13 @@ fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()
             }
         } else if let Ok(file) = from.read(path, path, Links::Refuse) {
             let most = left.bytes.min(MAX_BYTES_OF_FILE);
-            let mut content = Vec::new();
-            file.take(most + 1).read_to_end(&mut content)?;
-            let len = content.len() as u64;
-            if len <= most {
-                left.bytes -= len;
-                left.files -= 1;
-                storage::replace(&to.join(path), &content, Durability::Later)?;
+            if file.metadata()?.len() > most {
+                continue;
             }
+            let mut content = Vec::new();
+            left.bytes -= file.take(most).read_to_end(&mut content)? as u64;
+            // The directory is new, so the file needs no other name until it is complete.
+            fs_err::write(to.join(path), content)?;
         }
     }
     Ok(())
@@ -229,6 +229,7 @@ mod tests {
         fs_err::create_dir_all(notes.join(deep)).unwrap();
         let huge = fs_err::File::create(notes.join("1-huge.md")).unwrap();
         huge.set_len(MAX_BYTES).unwrap();
+        fs_err::write(notes.join("n".repeat(255)), "").unwrap();
         copy.keep_copy(now + DAY * 4).unwrap();
         let long = copy.kept.join("garden/long.md");
         assert_eq!(fs_err::metadata(long).unwrap().len(), 1 << 20);
