@@ -86,35 +86,42 @@ impl Versions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a tool has changed a file, with its content before. Only the first content of a file is stored, for all
-    /// paths that lead to it.
-    pub(crate) fn changed(&self, path: &str, before: Old, state: FileState) -> Result<()> {
+    /// Records that a tool has changed a file from the state `before` to `after`, and its content before. The first content of a
+    /// file counts, whichever path leads to it, unless the file was changed in between by other means.
+    pub(crate) fn changed(
+        &self,
+        path: &str,
+        old: Old,
+        before: &FileState,
+        after: FileState,
+    ) -> Result<()> {
         let mut known = self.lock();
         if known.is_empty() {
             // Removes the versions of an earlier turn.
             storage::remove(&self.dir)?;
         }
-        let mut versions = known.iter_mut();
-        if let Some(version) = versions.find(|version| version.state.place == state.place) {
-            // The first path may lead nowhere by now.
-            path.clone_into(&mut version.path);
-            version.state = state;
-        } else {
-            let number = known.len();
-            let before = match before {
-                Old::Absent => Before::Absent,
-                Old::Content(content) if bytes(&self.dir)? + content.len() as u64 <= MOST_KEPT => {
-                    let file = self.dir.join(number.to_string());
-                    storage::replace(&file, content, Durability::Later)?;
-                    Before::Kept(number)
+        let place = known
+            .iter()
+            .position(|version| version.state.place == after.place);
+        match place {
+            Some(n) if known[n].state == *before => {
+                // The first path may lead nowhere by now.
+                path.clone_into(&mut known[n].path);
+                known[n].state = after;
+            }
+            _ => {
+                let n = place.unwrap_or(known.len());
+                let version = Version {
+                    path: path.to_owned(),
+                    before: self.store(n, old)?,
+                    state: after,
+                };
+                if n == known.len() {
+                    known.push(version);
+                } else {
+                    known[n] = version;
                 }
-                Old::Content(_) | Old::Unknown => Before::Lost,
-            };
-            known.push(Version {
-                path: path.to_owned(),
-                before,
-                state,
-            });
+            }
         }
         let index = Index {
             place: self.place,
@@ -122,6 +129,19 @@ impl Versions {
         };
         let index = serde_json::to_vec(&index)?;
         storage::replace(&self.dir.join(INDEX), &index, Durability::Later)
+    }
+
+    /// Stores an earlier state as number `n`.
+    fn store(&self, n: usize, old: Old) -> Result<Before> {
+        Ok(match old {
+            Old::Absent => Before::Absent,
+            Old::Content(content) if bytes(&self.dir)? + content.len() as u64 <= MOST_KEPT => {
+                let file = self.dir.join(n.to_string());
+                storage::replace(&file, content, Durability::Later)?;
+                Before::Kept(n)
+            }
+            Old::Content(_) | Old::Unknown => Before::Lost,
+        })
     }
 
     /// Returns the changed files of the turn, in order of the first change.
@@ -171,13 +191,14 @@ mod tests {
             place: place.into(),
             stamp: stamp.into(),
         };
-        for (path, before, state) in [
-            ("a", Old::Content(b"one"), state("1/a", "s1")),
-            ("sub/../a", Old::Content(b"two"), state("1/a", "s2")),
-            ("b", Old::Absent, state("1/b", "s3")),
-            ("c", Old::Unknown, state("1/c", "s4")),
+        for (path, old, before, after) in [
+            ("a", Old::Content(b"one"), "s0", state("1/a", "s1")),
+            ("sub/../a", Old::Content(b"two"), "s1", state("1/a", "s2")),
+            ("b", Old::Absent, "", state("1/b", "s3")),
+            ("c", Old::Unknown, "s0", state("1/c", "s4")),
         ] {
-            first.changed(path, before, state).unwrap();
+            let before = state(&after.place, before);
+            first.changed(path, old, &before, after).unwrap();
         }
         let read = turn(3).read().unwrap();
         let before: Vec<_> = read
@@ -196,11 +217,19 @@ mod tests {
         assert_eq!(read[0].path, "sub/../a");
         assert_eq!(Versions::resumed(dir.join("undo"), 3).lock().len(), 3);
 
+        // A change by other means is not undone.
+        let (before, after) = (state("1/a", "user"), state("1/a", "s5"));
+        let old = Old::Content(b"of the user");
+        first.changed("a", old, &before, after).unwrap();
+        assert_eq!(turn(3).content(0).unwrap(), b"of the user");
+        assert_eq!(turn(3).read().unwrap().len(), 3);
+
         let large = vec![0; 15_000_000];
         let next = turn(9);
         assert!(next.read().unwrap().is_empty());
         for name in ["d", "e"] {
-            next.changed(name, Old::Content(&large), state(name, "s"))
+            let old = Old::Content(&large);
+            next.changed(name, old, &state(name, ""), state(name, "s"))
                 .unwrap();
         }
         assert!(turn(3).read().unwrap().is_empty());

@@ -181,7 +181,7 @@ pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -
             // Another file was read than was changed, or none could be read.
             _ => Old::Unknown,
         };
-        if let Err(e) = versions.changed(&path, old, after.clone()) {
+        if let Err(e) = versions.changed(&path, old, before, after.clone()) {
             let what = format!("/undo will not take {path} back: {}", e.message);
             (turn.events)(Event::Notice(what));
         }
