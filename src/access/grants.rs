@@ -101,6 +101,7 @@ impl Grants {
             home: root,
             open_beside,
         };
+        grants.check_notes(&home.notes())?;
         for place in &grants.writable {
             grants.check(place)?;
         }
@@ -135,7 +136,6 @@ impl Grants {
             ))
             .hint("open single directories with tools.read_paths and tools.write_paths instead"));
         }
-        grants.check_notes(&home.notes())?;
         Ok(grants)
     }
 
@@ -206,10 +206,10 @@ impl Grants {
             .map(|place| place.grant(Access::Read))
     }
 
-    /// Returns the setting and path of a directory that contains this entry and is writable for tools. The entry is a path
-    /// without links.
+    /// Returns the setting and path of a directory that contains this entry and is writable for tools, such as the notes. The
+    /// entry is a path without links.
     pub(crate) fn writable_at(&self, entry: &Path) -> Option<String> {
-        let mut writable = self.writable.iter();
+        let mut writable = self.writable.iter().chain([&self.notes]);
         let holding = writable.find(|place| entry.starts_with(place.real()));
         holding.map(Place::to_string)
     }
@@ -220,16 +220,14 @@ impl Grants {
     /// Returns an error for a link that a tool may have made.
     pub(crate) fn open_named(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
         let file = Resolved::follow(&std::path::absolute(path)?);
+        // Such a link may lead to a file that only other tools, or only root, can read.
+        if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
+            return Err(Error::failed(format!(
+                "{link} is a link that tools can change, so it is not followed"
+            )));
+        }
         let mut writable = self.writable.iter();
         let holding = writable.find(|place| file.real.starts_with(place.real()));
-        // Where root runs the tools as another user, that user can link to files that only root can read.
-        if holding.is_none() || rustix::process::geteuid().is_root() {
-            if let Some((link, _)) = file.links.iter().find_map(|link| self.changing(link)) {
-                return Err(Error::failed(format!(
-                    "{link} is a link that tools can change, so it is not followed"
-                )));
-            }
-        }
         let is_named_by_kernel = path.starts_with("/dev") || path.starts_with("/proc");
         let dir = match (holding, file.real.parent()) {
             (Some(place), _) => place.real(),
@@ -259,7 +257,8 @@ impl Grants {
         let within = real
             .strip_prefix(root)
             .is_ok_and(|below| !below.starts_with("workspace"));
-        if within || root.starts_with(real) || self.is_own_by_another_name(real) {
+        let is_note = real.starts_with(self.notes.real());
+        if within || is_note || root.starts_with(real) || self.is_own_by_another_name(real) {
             let root = root.display();
             return Err(Error::config(format!(
                 "{}: {} would give the tools access to bantam's own files in {root}",
@@ -318,8 +317,9 @@ impl Grants {
 
     /// Returns the entry and the setting that lets tools change it; `None` if they cannot.
     fn changing<'p>(&self, entry: &'p Path) -> Option<(std::path::Display<'p>, String)> {
-        if let Some(by) = self.writable_at(entry) {
-            return Some((entry.display(), by));
+        let mut writable = self.writable.iter();
+        if let Some(by) = writable.find(|place| entry.starts_with(place.real())) {
+            return Some((entry.display(), by.to_string()));
         }
         // The parents of the home are closed, and so are the names in them.
         let leads_down = entry
@@ -443,6 +443,10 @@ mod tests {
             };
             assert!(is_right, "{workspace}, {tools:?}, {open_beside}: {got:?}");
         }
+        std::fs::create_dir_all(at("notes/inner")).unwrap();
+        symlink("../notes", at("home/memory")).unwrap();
+        let inner = refusal(own, &[("notes/inner", Read)], false);
+        assert!(inner.is_some(), "a note is readable, and so writable");
         for target in ["state", "agent", ".", "..", "memory", "../notes"] {
             for dir in ["home/state", "notes"] {
                 std::fs::create_dir_all(at(dir)).unwrap();
