@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_more_values_than_any_answer_has_is_not_read() {
+    fn json_with_too_many_values_is_refused() {
         let list = |n: usize| format!("[{}0]", "0,".repeat(n));
         assert!(parse_json(list(MAX_VALUES - 2)).is_ok());
         let e = parse_json(list(MAX_VALUES + 1)).err();

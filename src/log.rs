@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::Result;
-use crate::text::{one_line, rfc3339};
+use crate::text::{rfc3339, to_single_line};
 
 /// Severity of a line, with the names of `log.level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -84,7 +84,7 @@ impl Log {
         if level as usize > self.least {
             return None;
         }
-        let text = one_line(text, LONGEST);
+        let text = to_single_line(text, LONGEST);
         if self.json {
             let line = json!({"time": rfc3339(now), "level": NAMES[level as usize], "about": self.about, "text": text});
             return Some(format!("{line}\n"));

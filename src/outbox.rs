@@ -19,7 +19,7 @@ use crate::notify;
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::session::{deferred, displaced_by};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// A message to a chat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -206,7 +206,7 @@ impl Outbox {
 
     /// Records that a message is rejected permanently.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.queue.give_up(id, &one_line(why, MAX_REASON))?;
+        self.queue.give_up(id, &to_single_line(why, MAX_REASON))?;
         drop(self.remove_orphans());
         Ok(())
     }

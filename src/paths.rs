@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::error::{Error, Kind, Result};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Path of `$BANTAM_HOME`.
 #[derive(Clone, Debug)]
@@ -201,7 +201,7 @@ pub(crate) fn check_session(name: &str) -> Result<()> {
         return Err(too_long(name));
     }
     if name.is_empty() || name.contains(has_meaning) {
-        let shown = one_line(name, 80);
+        let shown = to_single_line(name, 80);
         return Err(Error::usage(format!("invalid session key \"{shown}\""))
             .hint("leave out /, \\, dots and control characters, or let session_key make a key of a text"));
     }
@@ -240,8 +240,11 @@ pub(crate) fn telegram_chat(to: &str) -> Result<&str> {
         .and_then(|chat| chat.strip_prefix(':'))
         .filter(is_chat)
         .ok_or_else(|| {
-            Error::usage(format!("invalid destination \"{}\"", one_line(to, 40)))
-                .hint("write a chat, such as `telegram:123456789`")
+            Error::usage(format!(
+                "invalid destination \"{}\"",
+                to_single_line(to, 40)
+            ))
+            .hint("write a chat, such as `telegram:123456789`")
         })
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Replacement of a secret.
 pub(crate) const REMOVED: &str = "[secret removed]";
@@ -130,7 +130,7 @@ impl Redactor {
     /// Sanitizes untrusted text, such as a host's error or a server's description, to one line of up to `max` characters.
     /// Secrets are removed before truncating, because a truncated key would not be recognized.
     pub(crate) fn foreign(&self, text: &str, max: usize) -> String {
-        one_line(&self.redact(text.to_owned()), max)
+        to_single_line(&self.redact(text.to_owned()), max)
     }
 
     fn removed(&self, text: String, level: Redact, user_text: &str) -> String {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_really_send_is_understood() {
+    fn real_world_event_streams_are_parsed() {
         let cases: [(&str, &[&str]); 10] = [
             ("data: a\n\ndata: b\n\n", &["a", "b"]),
             ("data:a\r\n\r\ndata: b\n\ndata: c\n\n", &["a", "b", "c"]),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_split_over_pieces_stays_whole_and_bad_bytes_are_replaced() {
+    fn split_characters_are_rejoined() {
         let euro = "data: €\n\n".as_bytes();
         assert_eq!(decode(&[&euro[..7], &euro[7..]]), ["€"]);
         assert_eq!(decode(&[b"data: \xff\n\n"]), ["\u{fffd}"]);

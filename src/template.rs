@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_every_call_pays_for_is_short() {
+    fn template_prompt_files_are_short() {
         let paid = [
             "agent/IDENTITY.md",
             "agent/AGENT.md",

@@ -17,7 +17,7 @@ pub(crate) fn clip(text: &str, max: usize) -> &str {
 
 /// Formats text as one line for display, up to `max` characters: white space, control characters and bidirectional overrides
 /// become single spaces; `…` marks a cut.
-pub(crate) fn one_line(text: &str, max: usize) -> String {
+pub(crate) fn to_single_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
     for word in text
         .split(|c: char| c.is_whitespace() || c.is_control() || is_reordering(c))
@@ -56,7 +56,7 @@ pub(crate) fn whole_words(text: &str, max: usize) -> &str {
 /// Formats foreign text as one line, up to `max` characters, without cutting a word; for callers without the keys.
 pub(crate) fn foreign_line(text: &str, max: usize) -> String {
     let end = text.char_indices().nth(max).map(|(at, _)| at);
-    one_line(whole_words(text, end.unwrap_or(text.len())), max)
+    to_single_line(whole_words(text, end.unwrap_or(text.len())), max)
 }
 
 /// Formats a foreign name (a file, a sender or a button) as one line, up to `max` characters, that cannot close the brackets
@@ -68,7 +68,7 @@ pub(crate) fn foreign_name(name: &str, max: usize) -> String {
         '`' => '\'',
         c => c,
     };
-    one_line(name, max).chars().map(brackets).collect()
+    to_single_line(name, max).chars().map(brackets).collect()
 }
 
 /// Returns a Markdown fence longer than any run of backticks in `text`.
@@ -277,10 +277,10 @@ pub(crate) fn not_found<'a>(
 /// Like [`not_found`], with the name that was probably meant.
 pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &str) -> Error {
     let hint = match near {
-        Some(near) => format!("did you mean `{}`?", one_line(near, 80)),
+        Some(near) => format!("did you mean `{}`?", to_single_line(near, 80)),
         None => format!("run `{list}`"),
     };
-    Error::usage(format!("no {kind} named \"{}\"", one_line(name, 80))).hint(hint)
+    Error::usage(format!("no {kind} named \"{}\"", to_single_line(name, 80))).hint(hint)
 }
 
 /// Edit distance (optimal string alignment, where swapped neighbours count once), ignoring ASCII case.
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_others_stand_in_a_fence_and_a_media_type_is_two_tokens() {
+    fn foreign_text_is_fenced() {
         assert_eq!(
             foreign("[ours]", "theirs\x1b```"),
             "[ours]\n````\ntheirs```\n````"
@@ -442,18 +442,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_cut_at_the_end_of_a_line() {
+    fn first_lines_cuts_at_line_end() {
         assert_eq!(first_lines("one\ntwo\n", 8), "one\ntwo\n");
         assert_eq!(first_lines("one\ntwo\n", 7), "one\n");
         assert_eq!(first_lines("añb", 2), "a");
     }
 
     #[test]
-    fn one_line_folds_space_and_marks_a_cut() {
-        assert_eq!(one_line(" a\n\tb\x1b[0m  c ", 20), "a b [0m c");
-        assert_eq!(one_line("שלום עולם", 5), "שלום…");
-        assert_eq!(one_line("12345", 5), "12345");
-        assert_eq!(one_line("rm \u{202e}txt.a\u{2069}", 20), "rm txt.a");
+    fn single_line_folds_space_and_marks_cuts() {
+        assert_eq!(to_single_line(" a\n\tb\x1b[0m  c ", 20), "a b [0m c");
+        assert_eq!(to_single_line("שלום עולם", 5), "שלום…");
+        assert_eq!(to_single_line("12345", 5), "12345");
+        assert_eq!(to_single_line("rm \u{202e}txt.a\u{2069}", 20), "rm txt.a");
     }
 
     #[test]

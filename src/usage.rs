@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_read_and_a_file_that_was_begun_anew_from_its_start() {
+    fn ledger_reads_only_new_lines() {
         let dir = TestDir::new();
         let files = ledger(&dir, 1000, 0.0);
         files.record(&call(10, None), at(0));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn cost_has_a_budget_too_and_calls_without_a_price_cost_nothing() {
+    fn cost_budget_ignores_unpriced_calls() {
         let dir = TestDir::new();
         let files = ledger(&dir, 0, 0.3);
         for cost in [Some(0.1), None, Some(0.1)] {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_counted_and_passed_over() {
+    fn malformed_ledger_line_is_counted_and_skipped() {
         let dir = TestDir::new();
         let files = ledger(&dir, 0, 0.0);
         files.record(&call(10, Some(0.5)), at(0));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_cannot_be_written_down_is_told_once_and_counts_all_the_same() {
+    fn unrecorded_call_is_counted_and_reported_once() {
         let dir = TestDir::new();
         std::fs::create_dir_all(dir.join("2026-11.jsonl")).unwrap();
         let files = ledger(&dir, 30, 0.0);

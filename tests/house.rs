@@ -249,7 +249,7 @@ fn modules_do_not_use_each_other_in_a_circle() {
 }
 
 #[test]
-fn what_has_an_owner_is_done_by_its_owner_alone() {
+fn owned_calls_appear_only_in_owners() {
     let mut complaints = Vec::new();
     for source in sources() {
         for (signs, owners, why) in OWNED {
@@ -334,7 +334,7 @@ fn words_of_others_are_redacted_before_they_are_cut() {
         is_reader
             && code
                 .into_iter()
-                .any(|word| word == "clip" || word == "one_line")
+                .any(|word| word == "clip" || word == "to_single_line")
     };
     let cutting: Vec<String> = sources().into_iter().filter(cuts).map(|s| s.path).collect();
     let instead = "Redactor::foreign, or text::whole_words and foreign_line";
@@ -343,7 +343,7 @@ fn words_of_others_are_redacted_before_they_are_cut() {
 
 /// Checks paths, and items said to be in a file: "`configured` of `app/tools.rs`".
 #[test]
-fn what_the_code_map_names_exists() {
+fn code_map_names_exist() {
     let text = include_str!("../src/lib.rs");
     let map = text.split_once("// # Code map\n").unwrap().1;
     let lines = map.lines().take_while(|line| line.starts_with("//"));
@@ -443,7 +443,7 @@ fn the_threat_model_names_tests_that_exist() {
 }
 
 #[test]
-fn the_size_in_the_readme_was_measured_and_is_within_the_limit() {
+fn readme_size_is_measured_and_within_limit() {
     fn number(text: &str, before: &str, end: char) -> f64 {
         let digits = text
             .split_once(before)
@@ -560,7 +560,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
 
 /// A new item needs a sentence in docs/embedding.md. The command line's items belong only to the binary.
 #[test]
-fn what_a_process_shares_is_known() {
+fn process_wide_state_is_listed() {
     let kinds = [
         "Mutex", "OnceLock", "Atomic", "RefCell", ": Cell", "LazyLock",
     ];
@@ -633,7 +633,7 @@ fn downloads(manifest: &str) -> String {
 }
 
 #[test]
-fn the_readme_says_where_to_download_as_soon_as_there_is_a_place() {
+fn readme_has_download_link_when_published() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
     let (readme, manifest) = (read("README.md"), read("Cargo.toml"));

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_file_is_behind_its_links_and_never_outside() {
+    fn resolved_path_stays_inside() {
         let (_root, dir) = tree();
         for (path, comes_to) in [
             ("file", Ok("file")),
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_at_once() {
+    fn non_regular_file_is_refused() {
         let (_root, dir) = tree();
         rustix::fs::mkfifoat(&dir, "pipe", Mode::RUSR | Mode::WUSR).unwrap();
         for (path, says) in [

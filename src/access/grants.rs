@@ -363,7 +363,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn no_grant_holds_the_home_or_another_grant_or_leads_through_a_link_that_tools_can_change() {
+    fn overlapping_or_linked_grant_is_refused() {
         use Access::{Read, Write};
         let root = TestDir::new();
         let dirs = ["home/workspace", "home/agent", "data/inner", "other/ws"];

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bind_mount_shows_a_directory_or_a_part_of_it_elsewhere() {
+    fn bind_mounts_are_found() {
         let table = "\
 22 1 8:1 / / rw - ext4 /dev/sda1 rw
 23 22 8:2 / /data rw shared:1 - ext4 /dev/sda2 rw

@@ -20,7 +20,7 @@ use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
-use crate::text::{millis, one_line};
+use crate::text::{millis, to_single_line};
 use crate::tool::pages::{FirstPage, Pages};
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
 
@@ -320,7 +320,7 @@ impl<'a> CallRunner<'a> {
                 // Redacts the whole line, because the start of a key is not recognised as a key.
                 Event::ToolOutput(line) => {
                     let line = agent.redactor.redact_output(line, "");
-                    Event::ToolOutput(one_line(&line, SHOWN_OF_A_LINE))
+                    Event::ToolOutput(to_single_line(&line, SHOWN_OF_A_LINE))
                 }
                 event => event,
             });
@@ -357,7 +357,7 @@ impl<'a> CallRunner<'a> {
             ok: report.ok,
             ms: report.ms,
         });
-        let shown = one_line(&result.content, SHOWN_OF_A_RESULT);
+        let shown = to_single_line(&result.content, SHOWN_OF_A_RESULT);
         (turn.events)(Event::Trace(format!("{}: {shown}", report.name)));
         (result, report)
     }

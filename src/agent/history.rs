@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_before_a_users_message_and_never_parts_a_call_from_its_result() {
+    fn history_cut_keeps_calls_with_results() {
         let turn = |n: usize| {
             vec![
                 Message::user(format!("{n}")),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stub_says_whose_result_it_was_and_is_not_stubbed_again() {
+    fn result_stub_names_its_call() {
         let long = "x".repeat(1000);
         let mut messages = vec![
             calls("grep"),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_the_same_is_refused_and_the_third_ends_it() {
+    fn repeated_call_is_refused_then_stopped() {
         assert_eq!(refused("look look look"), ".RS");
         assert_eq!(refused("look1 look2 look1 look2 look3"), "..RS.");
         assert_eq!(refused("test test edit test"), ".R..");

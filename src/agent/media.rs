@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_is_named_and_left_out() {
+    fn oversized_media_is_replaced_by_its_name() {
         for (mime, bytes, stays) in [
             ("image/png", MAX_IMAGE, 1),
             ("image/png", MAX_IMAGE + 3, 0),

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_at_a_line_and_the_rest_is_counted() {
+    fn long_text_is_cut_at_line_end() {
         let text = "äpfel\n".repeat(100);
         let shown = bounded(&text, 20, "ask");
         assert_eq!(
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_two_days_of_notes_goes_with_what_is_said() {
+    fn recent_day_notes_join_the_message() {
         let workspace = TestDir::new();
         let day = |day: &str, text: &str| {
             fs_err::create_dir_all(workspace.join("memory")).unwrap();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn skills_are_listed_by_name_and_those_that_are_always_there_whole() {
+    fn always_loaded_skills_are_included_whole() {
         let skill = |name: &str, always, hidden| Skill {
             name: name.into(),
             description: format!("For {name}."),
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_writes_comes_after_the_mark() {
+    fn model_notes_follow_the_cache_mark() {
         let workspace = TestDir::new();
         fs_err::create_dir_all(workspace.join("memory")).unwrap();
         fs_err::write(workspace.join("memory/USER.md"), "likes tea").unwrap();

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::message::{Media, Message, User, UserKind};
 use crate::provider::Sampling;
 use crate::session::{LIBRARY, MAX_TITLE, fresh_key};
-use crate::text::{one_line, rfc3339};
+use crate::text::{rfc3339, to_single_line};
 
 /// One turn to run.
 #[derive(Clone)]
@@ -113,9 +113,9 @@ impl Request {
         let (content, media) = (prompt.expand_skill(&self.input), self.media.clone());
         let (time, local_time) = (rfc3339(now), prompt.local_time(now));
         let title = if self.title.is_empty() && content != self.input {
-            one_line(&self.input, MAX_TITLE)
+            to_single_line(&self.input, MAX_TITLE)
         } else {
-            one_line(&self.title, MAX_TITLE)
+            to_single_line(&self.title, MAX_TITLE)
         };
         User {
             title,

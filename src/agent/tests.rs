@@ -175,7 +175,7 @@ fn results(kept: &[Message]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn calls_that_only_look_are_run_together_and_their_results_stand_in_order() {
+fn read_only_calls_run_in_parallel() {
     let log = Log::default();
     let tool = Watched::new("look", Risk::Safe, 8, &log);
     let (response, kept, _) = run(vec![calls(&["look"; 8]), says("done")], |b| b.tool(tool));
@@ -239,7 +239,7 @@ fn a_call_that_does_more_keeps_its_place() {
 }
 
 #[test]
-fn calls_after_a_stop_are_not_run_and_have_results_all_the_same() {
+fn calls_after_stop_get_results_unrun() {
     let log = Log::default();
     let (stop, look) = (
         Watched::new("stop", Risk::Writes, 1, &log),
@@ -384,7 +384,7 @@ impl Tool for Who {
 }
 
 #[test]
-fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
+fn response_returns_the_request_key() {
     let spec = ToolSpec::built_in("who", Risk::Safe, "", r#"{"type":"object"}"#);
     let script = ScriptedProvider::new([calls(&["who"]), says("done")]);
     let (store, mut request) = (MemoryStore::default(), Request::new("go", "a-key"));

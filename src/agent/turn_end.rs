@@ -4,7 +4,7 @@ use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Reply, Stop};
 use crate::provider::ProviderError;
-use crate::text::{clip, has_text, one_line};
+use crate::text::{clip, has_text, to_single_line};
 
 /// Maximum size of the stored part of a broken reply, in bytes; an endless reply would fill the context window forever.
 const MOST_PARTIAL: usize = 64 << 10;
@@ -78,7 +78,7 @@ impl TurnEnd {
 
     /// The host cut the reply off, or gave none, because of its content.
     fn of_refusal(reply: Reply) -> Self {
-        let why = one_line(&reply.refused, 300);
+        let why = to_single_line(&reply.refused, 300);
         let error = Error::failed(format!("the model's host refused this answer ({why})"))
             .hint("rephrase the request, or use another model (--model, /model)");
         let begun = has_text(&reply.text).then_some(Reply {
@@ -178,7 +178,7 @@ fn done_in_turn(messages: &[Message]) -> Vec<String> {
                 let call = calls.iter().find(|call| call.id == result.call_id);
                 let name = call.map_or("a tool", |call| &call.name);
                 let first = result.content.trim().lines().next().unwrap_or_default();
-                done.push(format!("{name}: {}", one_line(first, 100)));
+                done.push(format!("{name}: {}", to_single_line(first, 100)));
             }
             _ => {}
         }

@@ -13,7 +13,7 @@ use crate::paths::Home;
 use crate::telegram::api::{Api, BASE, Failure};
 use crate::telegram::deliver::Delivery;
 use crate::telegram::{CHANNEL, REFUSED_TOKEN, Settings};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// The configured bot.
 pub(crate) struct Bot {
@@ -109,7 +109,7 @@ impl Bot {
             .iter()
             .partition(|written| config::user_id(written).is_some());
         let ignored = |written: &String| {
-            let written = one_line(written, 40);
+            let written = to_single_line(written, 40);
             format!(
                 "channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored"
             )

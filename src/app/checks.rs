@@ -10,7 +10,7 @@ use crate::cron::JobCheck;
 use crate::error::{Error, Result};
 use crate::gateway::run::CheckCommand;
 use crate::redact::Redactor;
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::tool::exec::{EXEC, ending, passed};
 use crate::worker::protocol::ExecJob;
 
@@ -60,7 +60,7 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
         let output = redactor.redact_output(printed.into_owned(), "");
         let last = output.trim().lines().last().unwrap_or_default();
         match ending(done.end, timeout_secs) {
-            Some(ending) => Err(format!("{ending} {}", one_line(last, 200))
+            Some(ending) => Err(format!("{ending} {}", to_single_line(last, 200))
                 .trim_end()
                 .to_owned()),
             None if last.is_empty() => Err("it printed nothing".to_owned()),

@@ -15,7 +15,7 @@ use crate::paths::{Home, of_user};
 use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{FileStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::tool::was_not_run;
 use crate::worker::protocol::{FileJob, OldFile};
 
@@ -232,14 +232,14 @@ pub(crate) struct Undone {
 impl Undone {
     /// Describes the undo, one line for the question and for each file.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let question = one_line(&self.question.content, 60);
+        let question = to_single_line(&self.question.content, 60);
         let mut lines = vec![format!("took back: {question}")];
         for (path, done) in &self.files {
-            let path = one_line(path, 200);
+            let path = to_single_line(path, 200);
             lines.push(match done {
                 Ok(PutBack::Restored) => format!("restored {path}"),
                 Ok(PutBack::Removed) => format!("removed {path}, which was new"),
-                Err(why) => format!("{path} stays as it is: {}", one_line(why, 200)),
+                Err(why) => format!("{path} stays as it is: {}", to_single_line(why, 200)),
             });
         }
         if self.ran {

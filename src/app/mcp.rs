@@ -21,7 +21,7 @@ use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
 use crate::storage;
-use crate::text::{one_line, size as human_size};
+use crate::text::{size as human_size, to_single_line};
 use crate::tool::Registry;
 use crate::tool::mcp::mcp_tools;
 use crate::worker::Workers;
@@ -88,7 +88,7 @@ fn choose(
     }
     for tool in wanted {
         if found.iter().all(|offered| offered.name != *tool) {
-            let tool = one_line(tool, 80);
+            let tool = to_single_line(tool, 80);
             notices.push(format!(
                 "mcpServers.{name}.tools names {tool}, which the server does not offer: bantam mcp test {name}"
             ));
@@ -132,7 +132,7 @@ fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], limit: u64) -> Vec<Str
 /// Returns an error if a server's name cannot be the prefix of tool names and a file name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let shown = one_line(name, 80);
+    let shown = to_single_line(name, 80);
     if name.contains("__") || name.ends_with('_') {
         // Otherwise a__b__x could be a tool of server a or of server a__b.
         return Err(Error::usage(format!(

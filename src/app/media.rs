@@ -17,7 +17,7 @@ use crate::provider::endpoint::Endpoint;
 use crate::provider::host::Host;
 use crate::provider::host_facts::HostFacts;
 use crate::redact::Redactor;
-use crate::text::{clip, fenced, one_line};
+use crate::text::{clip, fenced, to_single_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Budget;
 use crate::worker::protocol::{FileJob, IncomingFile, Reply};
@@ -81,7 +81,7 @@ fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cance
     let today = super::local_time(parts.env)(SystemTime::now());
     let file = IncomingFile {
         dir: format!("inbox/{}", clip(&today, 10)),
-        name: one_line(&name.to_string_lossy(), 180),
+        name: to_single_line(&name.to_string_lossy(), 180),
         content: STANDARD.decode(&pdf.base64).unwrap_or_default(),
     };
     let kept = workers.call(FileJob::TakeFile(file), cancel);
@@ -93,7 +93,7 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
     let Attachment::Media(mut media) = attachment else {
         return Ok(attachment);
     };
-    let (cancel, name) = (Cancel::new(None), one_line(path, 200));
+    let (cancel, name) = (Cancel::new(None), to_single_line(path, 200));
     match media.kind() {
         MediaKind::Image => {}
         MediaKind::Pdf => {

@@ -36,7 +36,7 @@ use crate::skills::Skills;
 use crate::ssrf::AddressGuard;
 use crate::storage::Queue;
 use crate::template;
-use crate::text::{LocalTime, nearest, one_line};
+use crate::text::{LocalTime, nearest, to_single_line};
 use crate::timezone::Zone;
 use crate::tool::names;
 use crate::usage::Ledger;
@@ -142,7 +142,7 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
                 .to_owned(),
             |near| format!("did you mean {near}?"),
         );
-        let shown = one_line(name, 40);
+        let shown = to_single_line(name, 40);
         Error::config(format!("tools.confirm: nothing is called \"{shown}\"")).hint(hint)
     };
     let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));

@@ -16,7 +16,7 @@ use crate::provider::host::Host;
 use crate::provider::host_facts::{self, Row};
 use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Models of a configuration, with a chain for each chosen model. Turns share the chains, and thus the state of their keys.
 pub(super) struct ConfiguredModels {
@@ -84,7 +84,7 @@ impl Models for ConfiguredModels {
             let mut models = self.beginning_with("")?;
             models.warnings.push(format!(
                 "cannot use {}, the model of this conversation: {}",
-                one_line(chosen, 80),
+                to_single_line(chosen, 80),
                 e.message
             ));
             Ok(models)
@@ -124,7 +124,7 @@ pub(crate) fn chain(
             Ok(model) => models.push(model),
             Err(e) => notices.push(format!(
                 "model_fallbacks: {} is left out: {e}",
-                one_line(name, 80)
+                to_single_line(name, 80)
             )),
         }
     }

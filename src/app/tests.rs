@@ -212,7 +212,7 @@ fn no_message_of_a_server_makes_reading_it_panic() {
 
 /// Lines with valid checksums, because the author of a log may have written anything.
 #[test]
-fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
+fn hostile_log_lines_do_not_panic() {
     let dir = TestDir::new();
     let lines = [
         r#"{"v":1,"session":"cli_a","created":"2026-02-01T10:00:00Z","summary":"s","base":3,"state":{"model":"m","values":{"a":1}}}"#,
@@ -253,7 +253,7 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
 }
 
 #[test]
-fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
+fn agent_from_home_has_no_tools() {
     let dir = TestDir::new();
     let (home, env) = (dir.home(), Env::new());
     fs_err::create_dir_all(home.notes()).unwrap();

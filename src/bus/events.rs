@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stream_has_its_numbers_and_whoever_comes_late_gets_its_end() {
+    fn late_subscriber_gets_the_stream_end() {
         let log = EventLog::new(LONG);
         for n in 1..=3 {
             assert_eq!(log.add("a", Event::Delta(n.to_string())), n);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn several_readers_follow_a_stream_that_runs_and_a_long_one_loses_its_beginning() {
+    fn long_stream_drops_its_oldest_events() {
         let log = EventLog::new(LONG);
         let last = MOST as u64 + 6;
         thread::scope(|scope| {

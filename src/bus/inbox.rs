@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_there_after_a_crash_until_it_is_finished() {
+    fn inbox_message_survives_crash_until_done() {
         let dir = TestDir::new();
         let (inbox, arrivals) = inbox_in(&dir);
         assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_end_of_serving_is_refused() {
+    fn message_after_shutdown_is_refused() {
         let dir = TestDir::new();
         let (inbox, arrivals) = inbox_in(&dir);
         let cancel = Cancel::new(None);

@@ -7,7 +7,7 @@ use lexopt::Arg;
 
 use crate::config::Env;
 use crate::error::{Error, Result};
-use crate::text::{nearest, not_found_near, one_line};
+use crate::text::{nearest, not_found_near, to_single_line};
 
 pub(super) struct Command {
     /// Command name, such as `agent`, or a group and its subcommand, such as `sessions list`.
@@ -109,7 +109,7 @@ impl Args {
         };
         let number = text.parse().ok().filter(|n| *n > 0);
         number.map(Some).ok_or_else(|| {
-            let shown = one_line(text, 40);
+            let shown = to_single_line(text, 40);
             Error::usage(format!(
                 "--{flag} {shown}: must be a whole number of at least 1"
             ))
@@ -209,7 +209,7 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
                 .hint(format!("write `bantam {name} {words}`")))
         }
         (_, Some(extra)) if !words.contains("...") => {
-            let extra = one_line(extra, 40);
+            let extra = to_single_line(extra, 40);
             Err(
                 Error::usage(format!("bantam {name} does not take \"{extra}\""))
                     .hint(format!("run `bantam help {name}`")),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_is_right() {
+    fn wrong_arguments_get_a_fitting_hint() {
         for (args, message, hint) in [
             (
                 &["--mesage", "x"][..],

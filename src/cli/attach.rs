@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::paths::of_user;
-use crate::text::{fence, not_found_near, one_line, size};
+use crate::text::{fence, not_found_near, size, to_single_line};
 
 /// Maximum size of a text file, in bytes; more than models read well.
 const MAX_TEXT: usize = 1 << 20;
@@ -37,7 +37,7 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
 pub(super) fn question(files: &[(&str, u64)]) -> String {
     let files: Vec<String> = files
         .iter()
-        .map(|(path, bytes)| format!("{}, {}", one_line(path, 200), size(*bytes)))
+        .map(|(path, bytes)| format!("{}, {}", to_single_line(path, 200), size(*bytes)))
         .collect();
     format!("Attach {}?", files.join("; "))
 }
@@ -63,7 +63,7 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
 
 /// Reads a file. Text is fenced, with the file's name.
 pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Result<Attachment> {
-    let shown = one_line(path, 200);
+    let shown = to_single_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, parts.env);
     // The user named the path, so it may be a pipe or a link, but not a link that a model made.

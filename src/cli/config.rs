@@ -19,7 +19,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, of_user};
 use crate::redact::Redactor;
 use crate::storage;
-use crate::text::{not_found, one_line};
+use crate::text::{not_found, to_single_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -59,7 +59,7 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     let Some(path) = given.words.first() else {
         let rows: Vec<[String; 3]> = set_values(&loaded, env)
             .into_iter()
-            .map(|set| [set.path, one_line(&plain(&set.value), 400), set.from])
+            .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
             .collect();
         return print(&table(&[], &rows)).map(|()| 0);
     };
@@ -147,7 +147,10 @@ fn whole_path(value: Value) -> Value {
     let Some(whole) = whole.as_deref().and_then(Path::to_str) else {
         return value;
     };
-    notice(&format!("{} is taken as {whole}", one_line(typed, 200)));
+    notice(&format!(
+        "{} is taken as {whole}",
+        to_single_line(typed, 200)
+    ));
     whole.into()
 }
 

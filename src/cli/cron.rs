@@ -28,7 +28,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{FileStore, Session};
 use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
-use crate::text::{not_found, one_line, printable};
+use crate::text::{not_found, printable, to_single_line};
 use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -304,7 +304,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             .and_then(|meant| job.due(now, 0, &meant))
         {
             Err(e) => {
-                notice(&one_line(&e.message, 300));
+                notice(&to_single_line(&e.message, 300));
                 "cannot run".to_owned()
             }
             Ok(_) if !job.is_enabled() => match job.ran_once() {
@@ -383,7 +383,10 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (run, mut message) = run_message(&home, &due, job.question())?;
     let is_waiting = is_running(&home) && jobs.is_waiting(job)?;
     if is_waiting || run.is_fresh && is_held(&home.lock(&message.session))? {
-        let text = format!("the job {} is already running", one_line(job.id(), 40));
+        let text = format!(
+            "the job {} is already running",
+            to_single_line(job.id(), 40)
+        );
         let hint = "wait until it ends; `bantam cron history` shows when it began";
         return Err(Error::new(Kind::Busy, text).hint(hint));
     }

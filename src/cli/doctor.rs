@@ -15,7 +15,7 @@ use crate::paths::Home;
 use crate::provider::catalog::with_default;
 use crate::provider::host_facts;
 use crate::redact::Redactor;
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::tool::exec::passed;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -60,7 +60,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         [] => None,
         [name] if ask => Some(name.as_str()),
         [name, ..] => {
-            let name = one_line(name, 40);
+            let name = to_single_line(name, 40);
             return Err(Error::usage(format!(
                 "bantam doctor takes \"{name}\" only with --provider"
             ))

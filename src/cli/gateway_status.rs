@@ -12,7 +12,7 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::session::archive;
 use crate::telegram::strangers;
-use crate::text::{one_line, rfc3339};
+use crate::text::{rfc3339, to_single_line};
 
 /// Maximum number of jobs on the page.
 const MAX_JOBS: usize = 5;
@@ -133,11 +133,12 @@ fn jobs(to: &mut Status) -> Vec<Value> {
     let mut shown = Vec::new();
     for (next, job) in &jobs {
         let (name, next, last) = (
-            one_line(job.name(), 60),
+            to_single_line(job.name(), 60),
             time(*next),
             job.last_run().map(time),
         );
-        let status = Some(one_line(job.last_status(), 20)).filter(|status| !status.is_empty());
+        let status =
+            Some(to_single_line(job.last_status(), 20)).filter(|status| !status.is_empty());
         if shown.len() < MAX_JOBS {
             let at = last
                 .as_ref()

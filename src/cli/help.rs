@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_and_flag_has_a_name_of_its_own_and_a_line_of_help() {
+    fn commands_and_flags_are_unique_and_documented() {
         let mut names = BTreeSet::new();
         for command in commands() {
             assert!(

@@ -3,7 +3,7 @@
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Keywords that describe a value without restricting it.
 const REMARKS: [&str; 12] = [
@@ -62,7 +62,12 @@ fn refuse_unknown(root: &Value, schema: &Value) -> Result<(), String> {
     let rules = match schema {
         Value::Bool(_) => return Ok(()),
         Value::Object(rules) => rules,
-        other => return Err(format!("{} is no schema", one_line(&other.to_string(), 80))),
+        other => {
+            return Err(format!(
+                "{} is no schema",
+                to_single_line(&other.to_string(), 80)
+            ));
+        }
     };
     for (keyword, rule) in rules {
         let is_understood = match keyword.as_str() {
@@ -93,8 +98,8 @@ fn refuse_unknown(root: &Value, schema: &Value) -> Result<(), String> {
         if !is_understood {
             return Err(format!(
                 "\"{}\": {} cannot be checked",
-                one_line(keyword, 40),
-                one_line(&rule.to_string(), 80)
+                to_single_line(keyword, 40),
+                to_single_line(&rule.to_string(), 80)
             ));
         }
     }
@@ -203,7 +208,7 @@ impl Place<'_> {
     /// Returns the place of a field of this object.
     fn field(&self, name: &str) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
-        self.at(&format!("{dot}{}", one_line(name, 40)))
+        self.at(&format!("{dot}{}", to_single_line(name, 40)))
     }
 
     fn at(&self, below: &str) -> Self {
@@ -219,7 +224,7 @@ impl Place<'_> {
             "" => "the answer".to_owned(),
             path => format!("\"{path}\""),
         };
-        let value = one_line(&value.to_string(), 80);
+        let value = to_single_line(&value.to_string(), 80);
         format!("{what} must be {expected}, not {value}")
     }
 }
@@ -240,9 +245,9 @@ fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
             format!("of the type {}", type_names(rule)?.join(" or "))
         }
         "enum" if !rule.as_array()?.contains(value) => {
-            format!("one of {}", one_line(&rule.to_string(), 400))
+            format!("one of {}", to_single_line(&rule.to_string(), 400))
         }
-        "const" if rule != value => one_line(&rule.to_string(), 400),
+        "const" if rule != value => to_single_line(&rule.to_string(), 400),
         "minimum" if is_number(f64::lt) => format!("at least {rule}"),
         "maximum" if is_number(f64::gt) => format!("at most {rule}"),
         "exclusiveMinimum" if is_number(f64::le) => format!("more than {rule}"),
@@ -255,7 +260,7 @@ fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
             "without an item that comes twice".to_owned()
         }
         "pattern" if !Regex::new(rule.as_str()?).ok()?.is_match(value.as_str()?) => {
-            format!("of the pattern {}", one_line(rule.as_str()?, 200))
+            format!("of the pattern {}", to_single_line(rule.as_str()?, 200))
         }
         _ => return None,
     };

@@ -19,7 +19,7 @@ use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::storage;
-use crate::text::{counted, not_found, not_found_near, one_line};
+use crate::text::{counted, not_found, not_found_near, to_single_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -108,7 +108,7 @@ fn show_last_words(e: Error) -> Error {
         return e;
     };
     for line in said.lines() {
-        notice(&format!("  | {}", one_line(line, 300)));
+        notice(&format!("  | {}", to_single_line(line, 300)));
     }
     let message = first.trim_end_matches(" and said:").to_owned();
     Error { message, ..e }
@@ -151,8 +151,8 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
         };
         rows.push([
             name.clone(),
-            one_line(&outcome, 200),
-            one_line(&redactor.redact_output(place, ""), 80),
+            to_single_line(&outcome, 200),
+            to_single_line(&redactor.redact_output(place, ""), 80),
             network(entry).0.to_owned(),
         ]);
     }
@@ -199,7 +199,7 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     let tools = list_server(parts, name, entry).map_err(show_last_words)?;
     let rows = tools
         .iter()
-        .map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
+        .map(|tool| [tool.name.clone(), to_single_line(&tool.description, 120)]);
     print(&table(&["tool", "purpose"], &rows.collect::<Vec<_>>())).map(|()| 0)
 }
 
@@ -266,7 +266,7 @@ fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
             fields.remove("type");
             let is_known = |field: &String| path::resolve(&format!("mcpServers.x.{field}")).is_ok();
             for field in fields.keys().filter(|field| !is_known(field)) {
-                let field = one_line(field, 40);
+                let field = to_single_line(field, 40);
                 notice(&format!(
                     "{name}: bantam has no \"{field}\", which is left out"
                 ));

@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::sys;
-use crate::text::{nearest, not_found_near, one_line};
+use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
 use args::{Args, Command};
@@ -239,7 +239,7 @@ fn unknown_command(name: &str, rest: &[String]) -> Error {
     }
     let near = nearest_command(name).map(|near| format!("bantam {near}"));
     let group = name.split_once(' ').map(|(group, _)| group);
-    let question = one_line(&format!("{name} {}", rest.join(" ")), 60);
+    let question = to_single_line(&format!("{name} {}", rest.join(" ")), 60);
     let list = match group {
         Some(group) if find(group).is_ok() => format!("bantam help {group}"),
         None if !rest.is_empty() => format!("bantam {}", shell_words::quote(question.trim())),
@@ -316,6 +316,6 @@ fn zone(env: &Env) -> Zone {
 fn local_time(rfc3339: &str, zone: &Zone) -> String {
     match timezone::parse_time(rfc3339) {
         Some((seconds, offset)) => zone.stamp(seconds - i64::from(offset.unwrap_or(0))),
-        None => one_line(rfc3339, 19),
+        None => to_single_line(rfc3339, 19),
     }
 }

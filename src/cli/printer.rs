@@ -18,7 +18,7 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::markdown::{Look, Terminal};
 use crate::paths::shown_key;
-use crate::text::{one_line, printable};
+use crate::text::{printable, to_single_line};
 
 /// Format of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Printer {
             Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
             Event::Warning(text) if self.output.verbosity != Verbosity::Quiet => {
                 self.screen
-                    .note(&format!("bantam: {}", one_line(&text, 500)));
+                    .note(&format!("bantam: {}", to_single_line(&text, 500)));
             }
             Event::Trace(text) if verbose => self.screen.detail(&text),
             _ => {}

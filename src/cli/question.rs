@@ -19,7 +19,7 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
-use crate::text::{nearest, not_found, not_found_near, one_line};
+use crate::text::{nearest, not_found, not_found_near, to_single_line};
 
 /// Time without standard input after which a notice is shown.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -44,7 +44,7 @@ pub(super) fn read(
     let words = args.words.join(" ");
     let asked = match args.value("message") {
         Some(_) if !words.is_empty() => {
-            let shown = one_line(&words, 40);
+            let shown = to_single_line(&words, 40);
             return Err(Error::usage(format!(
                 "the question is given twice: with -m, and as \"{shown}\""
             ))
@@ -73,7 +73,7 @@ pub(super) fn read(
         (false, false) => format!("{asked}\n\n{piped}"),
     };
     let title = match args.value("template") {
-        Some(_) => one_line(&input, MAX_TITLE),
+        Some(_) => to_single_line(&input, MAX_TITLE),
         None => String::new(),
     };
     let text = match args.value("template") {
@@ -119,7 +119,7 @@ fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
     let mut params = BTreeMap::new();
     for pair in args.values("param") {
         let (key, value) = pair.split_once('=').ok_or_else(|| {
-            Error::usage(format!("--param {}: no = in it", one_line(pair, 40)))
+            Error::usage(format!("--param {}: no = in it", to_single_line(pair, 40)))
                 .hint("write `-p KEY=VALUE`")
         })?;
         params.insert(key, value);
@@ -195,7 +195,7 @@ fn fill<'a>(
     if let Some(unused) = params.keys().find(|key| !used.contains(key)) {
         return Err(Error::usage(format!(
             "the template {name} has no {{{{{}}}}}",
-            one_line(unused, 40)
+            to_single_line(unused, 40)
         ))
         .hint(format!("its placeholders: {}", used.join(", "))));
     }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_too_much_is_named() {
+    fn template_parameter_mismatch_is_reported() {
         let error = |template, params: &[(&'static str, &'static str)]| {
             fill("t", template, &params.iter().copied().collect(), "").unwrap_err()
         };

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
 use crate::session::{FileStore, Session};
-use crate::text::{one_line, rfc3339, without_controls};
+use crate::text::{rfc3339, to_single_line, without_controls};
 use crate::usage::Totals;
 
 pub(super) struct Repl {
@@ -168,7 +168,7 @@ impl Conversation {
                 Input::Unknown(e) => Err(e),
                 Input::Lines(name) => Ok(format!(
                     "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
-                    one_line(&name, 40)
+                    to_single_line(&name, 40)
                 )),
                 // Hints name variables, and a key typed here would be sent to the model.
                 Input::Message(text) if is_for_a_shell(&text) => {
@@ -202,7 +202,7 @@ impl Conversation {
     /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<String> {
         if let Some(path) = attach::missing_in(text, &self.repl.factory.env) {
-            let shown = one_line(path, 200);
+            let shown = to_single_line(path, 200);
             return Err(
                 Error::usage(format!("nothing was sent: there is no file {shown}"))
                     .hint("correct its path, or leave out the @ to send the text as it is"),
@@ -233,7 +233,7 @@ impl Conversation {
         let parts = factory.parts(&config);
         let file = media::convert(parts, path, attach::read(path, parts, None)?)?;
         question.attach(file, self.agent.redactor());
-        let shown = one_line(path, 200);
+        let shown = to_single_line(path, 200);
         self.screen.note(&format!("bantam: attached {shown}"));
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::json_schema::JsonSchema;
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
-use crate::text::{not_found_near, one_line};
+use crate::text::{not_found_near, to_single_line};
 
 /// Maximum size of a schema, in bytes; each request contains it twice.
 const MAX_SCHEMA: usize = 64 << 10;
@@ -29,7 +29,7 @@ impl AnswerSchema {
             return Ok(None);
         };
         let wrong = |what: String| {
-            Error::usage(format!("--schema {}: {what}", one_line(path, 200)))
+            Error::usage(format!("--schema {}: {what}", to_single_line(path, 200)))
                 .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
         };
         let mut file = match input::open(Path::new(path), deadline) {

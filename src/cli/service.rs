@@ -17,7 +17,7 @@ use crate::child;
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 pub(super) const COMMAND: Command = Command::row(
     "service",
@@ -184,8 +184,10 @@ fn systemctl(program: &str, args: &[&str]) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.trim().lines().last().unwrap_or("no reason given");
-    Err(Error::failed(format!("{command}: {}", one_line(last, 200)))
-        .hint("correct that, then run `bantam service --install`"))
+    Err(
+        Error::failed(format!("{command}: {}", to_single_line(last, 200)))
+            .hint("correct that, then run `bantam service --install`"),
+    )
 }
 
 /// Returns the lines for the system's manager: the user and the writable directories.

@@ -15,7 +15,7 @@ use crate::paths::shown_key;
 use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::session::is_unnamed;
 use crate::session::search;
-use crate::text::{counted, one_line, printable, size};
+use crate::text::{counted, printable, size, to_single_line};
 use crate::timezone::Zone;
 
 /// Maximum number of unnamed conversations in a list; each question creates one.
@@ -194,7 +194,7 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
     }
     let zone = zone(env);
     let row = |f: &search::Found| {
-        let line = one_line(&f.line, MAX_LINE);
+        let line = to_single_line(&f.line, MAX_LINE);
         [
             shown_key(&f.key).to_owned(),
             local_time(&f.last, &zone),
@@ -294,12 +294,12 @@ fn format_entry(entry: &TranscriptEntry, zone: &Zone) -> String {
             let calls = reply
                 .calls
                 .iter()
-                .map(|call| one_line(&format!("{} {}", call.name, call.arguments), 144));
+                .map(|call| to_single_line(&format!("{} {}", call.name, call.arguments), 144));
             message(role, &reply.text) + &lines(calls.map(|call| format!("  {call}")))
         }
         Item::Message(Message::ToolResult(result)) => {
             let arrow = if result.is_error { "-> failed:" } else { "->" };
-            format!("  {arrow} {}\n", one_line(&result.content, 100))
+            format!("  {arrow} {}\n", to_single_line(&result.content, 100))
         }
         Item::End(end) => format!("-- {}\n\n", end.name()),
     }
@@ -308,7 +308,7 @@ fn format_entry(entry: &TranscriptEntry, zone: &Zone) -> String {
 fn reset(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let key = archive::find(&home, &args.words[0])?;
-    let (now, typed) = (SystemTime::now(), one_line(&args.words[0], 80));
+    let (now, typed) = (SystemTime::now(), to_single_line(&args.words[0], 80));
     print(
         &match archive::reset(&home, &key, &Cancel::new(None), now)? {
             Some(old) => format!(
@@ -328,7 +328,7 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 fn erase(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let key = archive::find(&home, &args.words[0])?;
-    let typed = one_line(&args.words[0], 80);
+    let typed = to_single_line(&args.words[0], 80);
     if !confirm(
         args,
         env,

@@ -12,7 +12,7 @@ use crate::error::{Context, Error, Result};
 use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
 use crate::storage::{self, Lock};
-use crate::text::{one_line, printable};
+use crate::text::{printable, to_single_line};
 use crate::{app, template};
 
 /// Time to wait for the lock, which is taken only for a few file writes.
@@ -126,7 +126,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     print(&format!("{}\n", skill.describe()))?;
     if !skill.has_description {
         let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
-        notice(&format!("{}: {what}", one_line(&skill.name, 64)));
+        notice(&format!("{}: {what}", to_single_line(&skill.name, 64)));
     }
     if !confirm(args, env, "Install it? The agent will obey it.")? {
         return print("Nothing installed\n").map(|()| 0);
@@ -145,9 +145,9 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
 
 /// Returns the requested skill.
 fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Result<&'a Candidate> {
-    let shown = one_line(source, 200);
+    let shown = to_single_line(source, 200);
     let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
-    let names = one_line(&names.join(", "), 500);
+    let names = to_single_line(&names.join(", "), 500);
     match (found, wanted) {
         ([], _) => Err(Error::failed(format!("{shown} has no SKILL.md"))
             .hint("name the folder of a skill, or one with skills below it")),
@@ -155,7 +155,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
             .iter()
             .find(|skill| skill.name == wanted)
             .ok_or_else(|| {
-                let wanted = one_line(wanted, 64);
+                let wanted = to_single_line(wanted, 64);
                 Error::failed(format!("{shown} has no skill {wanted}"))
                     .hint(format!("it has: {names}"))
             }),
@@ -166,14 +166,14 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
         ))
         .hint(format!(
             "bantam skills install {shown}#{}",
-            one_line(&several[0].name, 64)
+            to_single_line(&several[0].name, 64)
         ))),
     }
 }
 
 fn remove(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
-    let shown = one_line(name, 64);
+    let shown = to_single_line(name, 64);
     let skills = load_skills(env)?;
     if skills.all().named(name).is_none() && !skills.dir().join(name).is_dir() {
         return Err(skills::unknown(&skills, name));

@@ -10,7 +10,7 @@ use crate::message::Usage;
 use crate::paths::session_name;
 use crate::provider::catalog::{self, HostOffers, Offer};
 use crate::session::fresh_key;
-use crate::text::{counted, not_found, one_line};
+use crate::text::{counted, not_found, to_single_line};
 use crate::usage::Totals;
 
 /// A command of a conversation.
@@ -243,8 +243,10 @@ impl Conversation {
                 None => return Ok("bantam: nothing was asked yet".to_owned()),
             },
         };
-        self.screen
-            .detail(&format!("asking again: {}", one_line(&question.text, 60)));
+        self.screen.detail(&format!(
+            "asking again: {}",
+            to_single_line(&question.text, 60)
+        ));
         self.turn(question)
     }
 
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_command_a_skill_a_message_or_a_mistake() {
+    fn input_line_is_classified() {
         let skills = ["weather".to_owned(), "write-news".to_owned()];
         let is = |line, name, rest: &str| {
             assert_eq!(kind(line, &skills), format!("{name} {rest}"));

@@ -17,7 +17,7 @@ use crate::provider::host_facts;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::session::archive;
-use crate::text::{counted, one_line, rfc3339};
+use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -206,7 +206,10 @@ impl Status<'_> {
     fn page(&self, with_values: bool) -> String {
         let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
         for (name, text) in &self.lines {
-            page.push_str(&hung(&format!("{name:<10} {}", one_line(text, 500)), 11));
+            page.push_str(&hung(
+                &format!("{name:<10} {}", to_single_line(text, 500)),
+                11,
+            ));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let rows = if with_values {
@@ -219,7 +222,7 @@ impl Status<'_> {
                 Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
                 value => value.to_string(),
             };
-            one_line(
+            to_single_line(
                 &format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])),
                 300,
             )
@@ -227,7 +230,7 @@ impl Status<'_> {
         let warnings = self
             .warnings
             .iter()
-            .map(|warning| format!("warning: {}", one_line(warning, 500)));
+            .map(|warning| format!("warning: {}", to_single_line(warning, 500)));
         for block in [values.collect::<Vec<_>>(), warnings.collect()]
             .iter()
             .filter(|block| !block.is_empty())

@@ -12,7 +12,7 @@ use super::{notice, print, print_json, table, tty};
 use crate::app;
 use crate::config::{self, Env};
 use crate::error::Result;
-use crate::text::{clip, one_line};
+use crate::text::{clip, to_single_line};
 use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
@@ -38,7 +38,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     for (file, lines) in &report.damaged {
         notice(&format!(
             "skipped {lines} damaged lines of usage/{}",
-            one_line(file, 40)
+            to_single_line(file, 40)
         ));
     }
     if given.has("json") {

@@ -9,7 +9,7 @@ use super::{Config, keys, user_id};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::telegram_chat;
 use crate::secret::Secret;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// A value that is out of range or unknown.
 pub(super) struct BadValue {
@@ -192,7 +192,7 @@ pub(super) fn check_headers(setting: &str, headers: &BTreeMap<String, Secret>) -
         !name.is_empty() && name.bytes().all(is_token_char)
     };
     for (name, value) in headers {
-        let shown = one_line(name, 60);
+        let shown = to_single_line(name, 60);
         if !is_name(name) {
             let what = format!("{setting}: \"{shown}\" is no name of a header");
             return Err(Error::config(what).hint("write letters, digits and dashes"));
@@ -225,7 +225,7 @@ fn check_proxy(setting: &str, address: &str) -> Result<()> {
 pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
     let address = written.replace("localhost:", "127.0.0.1:").parse();
     address.map_err(|_| {
-        let written = one_line(written, 40);
+        let written = to_single_line(written, 40);
         Error::config(format!(
             "channels.http.listen: \"{written}\" is not ADDRESS:PORT"
         ))
@@ -237,7 +237,7 @@ fn check_user(written: &str) -> Result<()> {
     if user_id(written).is_some() {
         return Ok(());
     }
-    let written = one_line(written, 40);
+    let written = to_single_line(written, 40);
     Err(Error::config(format!(
         "channels.telegram.allow_from: \"{written}\" is not a numeric id"
     ))

@@ -8,7 +8,7 @@ use super::path::{self, correct_names, parse_at, shape, suggest};
 use super::{Config, Env, check};
 use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, to_single_line};
 
 /// Source of a value that is not from config.json.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,7 +213,7 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
         if let Some(path) = known.get(&name.to_ascii_uppercase()) {
             add(name, path.clone(), parse_at(shape, path, text));
         } else if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
-            let name = one_line(name, 80);
+            let name = to_single_line(name, 80);
             warnings.push(format!(
                 "the variable {name} sets nothing; did you mean {near}?"
             ));

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_the_list_is_found_by_either_name_and_an_unknown_vendor_needs_an_address() {
+    fn entry_is_found_by_either_name() {
         let list = r#"{"model_list":[{"model_name":"mine","model":"acme/x/y","api_base":"http://h/v1","api_key":"k"}]}"#;
         let model = config(list).named("mine", &env(&[])).unwrap();
         assert_eq!(
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_names_the_variable_and_a_server_of_ones_own_needs_none() {
+    fn missing_key_error_names_the_variable() {
         let error = config("{}").named("openai/gpt", &env(&[])).err().unwrap();
         assert!(error.hint.unwrap().contains("export OPENAI_API_KEY="));
         let own =
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn another_model_of_a_vendor_is_asked_where_the_first_one_of_the_list_is() {
+    fn unlisted_model_uses_its_vendors_first_address() {
         let list = r#"{"model_list":[
             {"model":"openai/x","api_base":"http://gateway","api_key":"k","context_window":9},
             {"model":"acme/y","api_base":"http://h"}]}"#;
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_used_in_turn_each_once_and_a_variable_only_without_them() {
+    fn configured_keys_rotate_before_the_variable() {
         let list = r#"{"model_list":[{"model":"openai/x","api_key":"a","api_keys":["a","b",""]}]}"#;
         let model = chosen(&config(list), &env(&[("OPENAI_API_KEY", "v")]));
         assert_eq!(

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_takes_empty_objects_along() {
+    fn removed_key_takes_its_empty_parents_along() {
         let mut file = json!({"session": {"keep_days": 3}, "tools": {"redact": "off", "mcp_kb": 1}, "empty": {}});
         assert_eq!(remove(&mut file, &split("session.keep_days")), Some(()));
         assert_eq!(remove(&mut file, &split("tools.redact")), Some(()));

@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Result};
 use crate::json::{explain, parse_json};
 use crate::paths::Home;
 use crate::storage::{self, Durability};
-use crate::text::{not_found, one_line, size};
+use crate::text::{not_found, size, to_single_line};
 
 /// Maximum size of the file, in bytes; JSON may take many times its size in memory.
 const MAX_FILE: u64 = 8 << 20;
@@ -87,7 +87,7 @@ impl JobsFile {
         let named: Vec<usize> = (0..self.jobs.len())
             .filter(|at| self.jobs[*at].name() == id)
             .collect();
-        let shown = one_line(id, 40);
+        let shown = to_single_line(id, 40);
         match (by_id, &named[..]) {
             (Some(at), _) | (None, &[at]) => Ok(&mut self.jobs[at]),
             (None, []) => {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::runs::{Run, RunStatus};
 use super::schedule::{Cron, Millis, Schedule};
 use crate::error::{Error, Result};
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::timezone::Zone;
 
 /// Answer of a job without anything to send.
@@ -177,10 +177,12 @@ impl Job {
                 .map_err(|e| e.message),
             kind => Err(format!(
                 "unknown kind of schedule \"{}\": at, every or cron",
-                one_line(kind, 20)
+                to_single_line(kind, 20)
             )),
         };
-        read.map_err(|what| Error::config(format!("the job {}: {what}", one_line(self.id(), 40))))
+        read.map_err(|what| {
+            Error::config(format!("the job {}: {what}", to_single_line(self.id(), 40)))
+        })
     }
 
     /// Formats the schedule for people: `every 5 minutes`, `30 7 * * * (Europe/Berlin)`.

@@ -17,7 +17,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::Home;
 use crate::storage::{Lock, Queue};
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::timezone::Zone;
 
 #[derive(Clone)]
@@ -171,7 +171,7 @@ impl Jobs {
             // A named job is removed and run by its name, so the name must be unique.
             let is_taken = |job: &Job| !new.name.trim().is_empty() && fields["name"] == job.name();
             if file.jobs.iter().any(is_taken) {
-                let name = one_line(&new.name, 60);
+                let name = to_single_line(&new.name, 60);
                 return Err(
                     Error::usage(format!("there is a job {name} already")).hint(format!(
                         "choose another name, or run `bantam cron remove {name}`"
@@ -317,7 +317,7 @@ impl Jobs {
     ) -> Result<Option<Millis>> {
         let zone = self
             .zone(job.tz())
-            .doing(format_args!("the job {}", one_line(job.id(), 40)))?;
+            .doing(format_args!("the job {}", to_single_line(job.id(), 40)))?;
         match job.due(now, grace, &zone)? {
             Due::Later(next) => job.set_next(next),
             Due::Missed(_) | Due::Now if job.is(RunStatus::Running) => {
@@ -354,7 +354,7 @@ impl Jobs {
         let jobs = file.as_ref().map_or(&[][..], |file| &file.jobs);
         // The job may have been removed meanwhile.
         let job = jobs.iter().find(|job| job.id() == run.job);
-        let name = job.map_or(run.name.clone(), |job| one_line(job.name(), 80));
+        let name = job.map_or(run.name.clone(), |job| to_single_line(job.name(), 80));
         let ended = end.run(run, &name);
         if ended.status != RunStatus::Quiet {
             self.record(&ended)?;
@@ -390,7 +390,7 @@ impl Jobs {
         let checks = job.0["state"]["checks"].as_u64().unwrap_or_default() + 1;
         job.set_state("checks", checks.into());
         job.set_state("lastStatus", RunStatus::Skipped.name().into());
-        job.set_state("lastError", one_line(why, 300).into());
+        job.set_state("lastError", to_single_line(why, 300).into());
         file.write(&self.home)
     }
 

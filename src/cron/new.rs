@@ -6,7 +6,7 @@ use super::job::JobCheck;
 use super::schedule::{self, Cron, EARLIEST, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
-use crate::text::{one_line, size};
+use crate::text::{size, to_single_line};
 use crate::timezone::Zone;
 
 /// Maximum size of a message, in bytes; it is sent whole with each run.
@@ -62,7 +62,7 @@ impl NewJob {
             });
         };
         let name = self.name.trim();
-        let name = one_line(if name.is_empty() { message } else { name }, 60);
+        let name = to_single_line(if name.is_empty() { message } else { name }, 60);
         let is_one_shot = matches!(schedule, Schedule::At(_));
         Ok(json!({
             "name": name, "enabled": true, "schedule": stored, "payload": self.payload(message)?,

@@ -11,7 +11,7 @@ use crate::bus::JobRun;
 use crate::error::{Context, Result};
 use crate::paths::Home;
 use crate::storage::{Entry, Queue};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -73,8 +73,8 @@ impl RunEnd {
             at: run.at,
             status,
             ended,
-            error: one_line(error, 300),
-            answer: one_line(answer, 300),
+            error: to_single_line(error, 300),
+            answer: to_single_line(answer, 300),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Run {
         };
         Self {
             job: job.id().to_owned(),
-            name: one_line(job.name(), 80),
+            name: to_single_line(job.name(), 80),
             at,
             ended: None,
             status,

@@ -207,7 +207,7 @@ fn has(set: u64, bit: u8) -> bool {
 }
 
 fn shorten(text: &str) -> String {
-    crate::text::one_line(text, 40)
+    crate::text::to_single_line(text, 40)
 }
 
 /// Parses one field: a list of `*`, `n`, `n-m`, each with an optional `/step`. Names are numbered from `low` on.

@@ -40,7 +40,7 @@ fn due(job: &Job, now: Millis, last_run: Option<Millis>) -> Due {
 }
 
 #[test]
-fn a_run_that_was_missed_is_made_up_for_once_or_recorded() {
+fn missed_run_is_made_up_or_recorded() {
     let eight = 100 * DAY + 8 * HOUR;
     let job = daily(&json!(eight));
     assert_eq!(due(&job, eight - 1, None), Due::Later(Some(eight)));
@@ -83,7 +83,7 @@ fn a_clock_that_jumps_runs_a_job_at_most_once() {
 }
 
 #[test]
-fn what_goes_by_what_elapses_does_not_sleep_until_an_old_time_comes_again() {
+fn interval_job_is_due_after_clock_rollback() {
     let ran = 100 * DAY;
     for schedule in [
         json!({"kind": "every", "everyMs": 10 * MINUTE}),
@@ -383,7 +383,7 @@ fn the_runs_of_a_removed_job_stay_on_record() {
 }
 
 #[test]
-fn what_was_missed_for_too_long_is_recorded_once() {
+fn run_missed_beyond_grace_is_recorded_once() {
     let scratch = Scratch::new();
     let daily = scratch.add(When::Cron("0 9 * * *".into()));
     let single = scratch.add(When::At("2027-01-15T08:30".into()));
@@ -414,7 +414,7 @@ fn what_was_missed_for_too_long_is_recorded_once() {
 }
 
 #[test]
-fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
+fn single_job_is_removed_on_success_only() {
     let scratch = Scratch::new();
     let [good, bad] = [(); 2].map(|()| scratch.add(When::At("+5m".into())));
     let now = START + 6 * MINUTE;
@@ -458,7 +458,7 @@ fn a_jump_forwards_runs_each_job_at_most_once() {
 }
 
 #[test]
-fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
+fn clock_rollback_repeats_and_delays_no_job() {
     let scratch = Scratch::new();
     let every = scratch.add(When::Every(600));
     let daily = scratch.add(When::Cron("0 9 * * *".into()));
@@ -484,7 +484,7 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
 }
 
 #[test]
-fn a_run_and_its_end_are_one_and_the_record_stays_short() {
+fn run_record_merges_ends_and_stays_short() {
     let scratch = Scratch::new();
     let runs = Runs::new(&scratch.dir.home());
     let run = |at, status, ended| Run {
@@ -521,7 +521,7 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
 }
 
 #[test]
-fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
+fn cut_temporary_file_keeps_the_jobs() {
     let scratch = Scratch::new();
     let first = scratch.add(When::Every(60));
     let before = scratch.stored();
@@ -646,7 +646,7 @@ fn runs_in_berlin(expr: &str, from: &str) -> usize {
 }
 
 #[test]
-fn where_clocks_change_a_job_runs_once_a_day_and_every_hour() {
+fn daylight_saving_change_keeps_the_run_count() {
     for night in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"] {
         assert_eq!(runs_in_berlin("30 2 * * *", night), 3, "{night}");
         assert_eq!(runs_in_berlin("0 * * * *", night), 72, "{night}");

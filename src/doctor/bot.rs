@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Check;
 use crate::cancel::Cancel;
 use crate::telegram::api::{Api, Failure};
-use crate::text::{counted, one_line};
+use crate::text::{counted, to_single_line};
 
 const NAME: &str = "telegram";
 /// Time limit of all requests together.
@@ -21,7 +21,7 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
         Ok(me) => me,
         Err(e) => return vec![failed(&e)],
     };
-    let name = one_line(me["username"].as_str().unwrap_or_default(), 64);
+    let name = to_single_line(me["username"].as_str().unwrap_or_default(), 64);
     // Bot API, `User.can_read_all_group_messages`: true if the privacy mode is off.
     let groups = if me["can_read_all_group_messages"] == true {
         "all messages"
@@ -65,7 +65,7 @@ fn failed(failure: &Failure) -> Check {
     match failure {
         Failure::Unauthorized(why) => Check::fail(
             NAME,
-            format!("Telegram refused the token ({})", one_line(why, 200)),
+            format!("Telegram refused the token ({})", to_single_line(why, 200)),
         )
         .fix("copy it again from @BotFather (/token) into channels.telegram.token"),
         Failure::Stopped => Check::fail(
@@ -75,7 +75,7 @@ fn failed(failure: &Failure) -> Check {
         .fix("check the network, or set channels.telegram.proxy"),
         e => Check::fail(
             NAME,
-            format!("cannot ask Telegram: {}", one_line(&e.text(), 200)),
+            format!("cannot ask Telegram: {}", to_single_line(&e.text(), 200)),
         )
         .fix("check the network, or set channels.telegram.proxy"),
     }

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_command_that_hangs_is_killed_and_keeps_what_it_printed() {
+    fn hanging_command_is_killed_keeping_output() {
         let bare =
             |command: &str, limit| run_bare(Path::new("/"), command, Vec::new(), limit).unwrap();
         let (printed, ended) = bare("echo first; sleep 1000 | cat", Duration::from_secs(1));

@@ -11,7 +11,7 @@ pub(crate) mod sandbox;
 use std::path::Path;
 
 use crate::error::{Error, Kind};
-use crate::text::{one_line, printable};
+use crate::text::{printable, to_single_line};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -78,7 +78,11 @@ impl Check {
             Outcome::Fail => "FAIL",
             Outcome::Info => "--",
         };
-        format!("{word:<4}  {}: {}", self.name, one_line(&self.found, 600))
+        format!(
+            "{word:<4}  {}: {}",
+            self.name,
+            to_single_line(&self.found, 600)
+        )
     }
 
     /// Returns the line with the fix.

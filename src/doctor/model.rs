@@ -13,7 +13,7 @@ use crate::paths::Home;
 use crate::provider::ollama;
 use crate::provider::{Provider, ProviderError, Request, Sampling, System, ToolOffer};
 use crate::redact::Redactor;
-use crate::text::{millis, one_line};
+use crate::text::{millis, to_single_line};
 
 const NAME: &str = "model";
 const ANSWER: &str = "answer";
@@ -129,7 +129,7 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
         }),
         &[],
     )?;
-    let text = one_line(&redactor.redact(seen.reply.text.clone()), 60);
+    let text = to_single_line(&redactor.redact(seen.reply.text.clone()), 60);
     Ok(vec![
         Check::ok(
             ANSWER,

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_control_that_fails_says_how_and_names_the_build_for_a_32_bit_system() {
+    fn failed_control_explains_the_cause() {
         const SYS: Termination = Termination::Signal(libc::SIGSYS);
         const ELF_32: &[u8] = b"\x7fELF\x01\x01";
         const ELF_64: &[u8] = b"\x7fELF\x02\x01";

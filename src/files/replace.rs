@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_right_is_named_with_its_line() {
+    fn near_match_error_names_its_line() {
         for (content, old, says) in [
             (
                 "x\n\tif a {\n\t\tb\n",

@@ -18,7 +18,7 @@ fn unconfined(policy: &Policy) -> Setup {
 }
 
 #[test]
-fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
+fn path_belongs_only_to_its_own_grant() {
     let root = TestDir::new();
     for dir in ["work", "open", "closed"] {
         std::fs::create_dir_all(root.join(dir)).unwrap();
@@ -75,7 +75,7 @@ fn a_path_is_in_the_grant_that_allows_it_and_in_none_that_only_sounds_alike() {
 }
 
 #[test]
-fn who_keeps_a_directory_locked_does_not_hold_up_changes_in_it() {
+fn locked_directory_does_not_block_writes() {
     let root = TestDir::new();
     let keeper = std::fs::File::open(&*root).unwrap();
     rustix::fs::flock(&keeper, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -140,7 +140,7 @@ fn job(n: usize) -> FileJob {
 
 /// Calls the code of the tools `TRIES` times.
 #[track_caller]
-fn nothing_escapes(racy: &RacyWorkspace) {
+fn assert_no_escape(racy: &RacyWorkspace) {
     let workspace = racy.workspace.clone();
     let policy = Policy {
         network: Network::None,
@@ -193,9 +193,9 @@ fn nothing_escapes(racy: &RacyWorkspace) {
 }
 
 #[test]
-fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
+fn file_tools_resist_swapped_links() {
     let root = TestDir::new();
     let racy = RacyWorkspace::new(&root);
-    racy.while_swapping(|| nothing_escapes(&racy));
+    racy.while_swapping(|| assert_no_escape(&racy));
     racy.is_unchanged();
 }

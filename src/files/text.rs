@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_counted() {
+    fn undecodable_bytes_are_counted() {
         for (content, text, bad) in [
             (&b"caf\xe9"[..], "caf\u{fffd}", 1),
             (b"\xef\xbb\xbfplain", "plain", 0),

@@ -18,7 +18,7 @@ use crate::error::{Context, Result};
 use crate::log::{Level, log_error};
 use crate::outbox::Item;
 use crate::session::archive;
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::timezone::Zone;
 
 /// Maximum time between two checks of the jobs, because a signal may be lost.
@@ -176,7 +176,7 @@ impl Clock {
 
     /// Logs an event of a job, and posts it to the job's chat.
     fn report(&self, to: Option<String>, name: &str, what: &str) {
-        let text = format!("The job “{}” {what}", one_line(name, 80));
+        let text = format!("The job “{}” {what}", to_single_line(name, 80));
         (self.starter.log)(Level::Warn, &text);
         if let Some(to) = to {
             self.poster.post(Item::text(&to, &text), &[], None);

@@ -19,7 +19,7 @@ use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::sys;
 use crate::telegram::{PollEvent, Watch};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
 const GRACE: Duration = Duration::from_secs(3);
@@ -66,7 +66,7 @@ impl Shutdown {
     }
 
     /// Calls `report` when a signal arrives, or immediately if one has arrived.
-    fn when_signalled(&self, report: impl FnOnce() + Send + 'static) {
+    fn set_signal_report(&self, report: impl FnOnce() + Send + 'static) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
         if self.signalled.load(Ordering::SeqCst) {
             self.report_signal();
@@ -135,7 +135,7 @@ impl Monitor {
         self.logged(self.status.write());
         let monitor = Arc::new(Mutex::new(self));
         let ending = monitor.clone();
-        shutdown.when_signalled(move || {
+        shutdown.set_signal_report(move || {
             let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
             let written = monitor.status.ends(SystemTime::now());
             monitor.logged(written);
@@ -160,7 +160,7 @@ impl Monitor {
         let written = match event {
             PollEvent::Serving(name) => self.status.serves_as(name),
             PollEvent::Polled => self.status.polls(None, now),
-            PollEvent::Failing(why) => self.status.polls(Some(&one_line(why, 300)), now),
+            PollEvent::Failing(why) => self.status.polls(Some(&to_single_line(why, 300)), now),
             PollEvent::Arrived | PollEvent::Waiting => Ok(()),
         };
         self.logged(written);

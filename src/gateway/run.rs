@@ -14,7 +14,7 @@ use crate::log::{Sink, log_error};
 use crate::message::Message;
 use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
-use crate::text::{clip, fenced, one_line};
+use crate::text::{clip, fenced, to_single_line};
 
 /// Number of earlier runs of a job whose conversations are retained.
 const KEPT_RUNS: usize = 10;
@@ -52,7 +52,7 @@ pub(crate) fn run_message(
     };
     let run = JobRun {
         job: job.id().to_owned(),
-        name: one_line(job.name(), 80),
+        name: to_single_line(job.name(), 80),
         at: due.at,
         is_fresh,
     };
@@ -118,7 +118,7 @@ pub(crate) type CheckCommand = dyn Fn(&JobCheck, &Cancel) -> Result<String, Stri
 pub(crate) fn question_with(job: &Job, output: &str) -> String {
     let output = fenced(clip(output, MAX_OUTPUT));
     let check = job.check();
-    let command = one_line(check.as_ref().map_or("", JobCheck::command), 200);
+    let command = to_single_line(check.as_ref().map_or("", JobCheck::command), 200);
     format!("{}\n\nOutput of {command}:\n{output}", job.question())
 }
 

@@ -8,7 +8,7 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
 use super::{Fault, authority};
 use crate::error::Error;
-use crate::text::{one_line, rfc3339};
+use crate::text::{rfc3339, to_single_line};
 
 /// 2026-01-01, in seconds since 1970; an earlier time means a wrong clock.
 const FIRST_RELEASE: u64 = 1_767_225_600;
@@ -125,7 +125,7 @@ fn tls(e: &rustls::Error) -> Fault {
         }) => (
             format!(
                 "the certificate is for {}, not for {}",
-                one_line(&names(presented), 200),
+                to_single_line(&names(presented), 200),
                 expected.to_str()
             ),
             "correct the address, or the server's certificate",

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_web_origin_may_be_allowed() {
+    fn configured_web_origin_is_allowed() {
         let status = |allowed, origin| {
             let access = Access::new(Secret::default(), allowed);
             let head = head(&[("host", "localhost"), ("origin", origin)]);

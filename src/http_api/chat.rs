@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_names_its_field() {
+    fn invalid_chat_request_error_names_its_field() {
         let user = json!([{"role": "user", "content": "hi"}]);
         assert_eq!(param(&json!({"messages": []})), "messages");
         assert_eq!(
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_mean_is_understood() {
+    fn client_request_variants_are_read() {
         let asked = |body: &Value| {
             let ask = read(body).map_err(|refusal| refusal.why).unwrap().ask;
             let user = ask.user.map(|user| user.content);

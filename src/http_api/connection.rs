@@ -49,7 +49,7 @@ fn plain_path(path: &str) -> String {
 }
 
 /// Returns the error message for an unknown path.
-fn nothing_at(path: &str) -> String {
+fn describe_unknown_path(path: &str) -> String {
     if plain_path(path) == "/responses" {
         return "the Responses API is not served: use /v1/chat/completions".to_owned();
     }
@@ -120,7 +120,7 @@ impl Connection {
             )),
             _ => match path.strip_prefix("/models/") {
                 Some(name) if is_read => self.show_model(&percent_decoded(name), responder),
-                _ => Err(Refusal::new(404, nothing_at(&head.path)).code("not_found")),
+                _ => Err(Refusal::new(404, describe_unknown_path(&head.path)).code("not_found")),
             },
         }
     }
@@ -311,7 +311,7 @@ mod tests {
         ] {
             assert_eq!(plain_path(path), plain, "{path}");
         }
-        assert!(nothing_at("/v1/responses").contains("/v1/chat/completions"));
-        assert!(nothing_at("/v2").contains("/v1/models"));
+        assert!(describe_unknown_path("/v1/responses").contains("/v1/chat/completions"));
+        assert!(describe_unknown_path("/v2").contains("/v1/models"));
     }
 }

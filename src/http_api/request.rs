@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_take_for_different_requests_is_refused() {
+    fn ambiguous_request_framing_is_refused() {
         for (bad, expected) in [
             (
                 "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",

@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_markdown_is_shown_as_it_came() {
+    fn plain_text_is_shown_unchanged() {
         for text in [
             "snake_case_name and __init__",
             "2*3*4 = 24, 2 * 3 * 4, 2**3",
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_shown_when_they_are_complete_and_links_at_their_end() {
+    fn streamed_words_appear_when_complete() {
         let mut terminal = Terminal::new(LOOK);
         for (piece, shown) in [
             ("First wo", "First"),

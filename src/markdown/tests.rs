@@ -174,7 +174,7 @@ fn markdown_becomes_html() {
 }
 
 #[test]
-fn what_is_no_markdown_is_text() {
+fn plain_text_is_not_formatted() {
     for text in [
         "snake_case_name and __init__ and _private_name",
         "2*3*4 = 24, 2 * 3 * 4, 2**3, 2**3**4",
@@ -347,7 +347,7 @@ fn every_open_style_goes_on_in_the_next_piece() {
 }
 
 #[test]
-fn what_fits_is_not_cut() {
+fn fitting_span_is_not_split() {
     let filler = "語".repeat(4000);
     for whole in [
         format!("[{}](http://h)", "l".repeat(200)),
@@ -410,7 +410,7 @@ fn characters_stay_whole_wherever_a_piece_ends() {
 }
 
 #[test]
-fn more_styles_or_longer_addresses_than_a_message_holds_go_into_the_next() {
+fn excess_styles_continue_in_next_message() {
     assert!(checked(&"**a** b ".repeat(150)).len() == 2);
     assert!(checked(&format!("[x](http://h/{}) ", "&".repeat(2000)).repeat(30)).len() > 5);
     assert!(html(&format!("[x](http://h/{})", "y".repeat(3000))).starts_with("[x](http://h/"));

@@ -9,7 +9,7 @@ use super::list::{ListStore, Listing, RemoteTool};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
 use crate::redact::Redactor;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Revisions that start with `initialize`, newest first.
 const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -205,7 +205,7 @@ fn progress(params: &Value) -> String {
     match (params["message"].as_str(), &params["total"]) {
         (Some(message), _) => message.to_owned(),
         (None, total) if total.is_number() => format!("{} of {total}", params["progress"]),
-        (None, _) => one_line(&params["progress"].to_string(), 40),
+        (None, _) => to_single_line(&params["progress"].to_string(), 40),
     }
 }
 
@@ -226,7 +226,7 @@ pub(super) fn reply_to(message: &Value, list: &ListStore) -> Option<Value> {
     if method == "ping" {
         return Some(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
     }
-    let text = format!("{} is not offered here", one_line(method, 80));
+    let text = format!("{} is not offered here", to_single_line(method, 80));
     let error = json!({"code": METHOD_NOT_FOUND, "message": text});
     Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
@@ -401,7 +401,7 @@ fn client_info() -> Value {
 }
 
 fn unknown_revision(revision: &Value) -> Failure {
-    let shown = one_line(&revision.to_string(), 80);
+    let shown = to_single_line(&revision.to_string(), 80);
     Failure::failed(format!(
         "it speaks revision {shown} of the protocol, which is not known here"
     ))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::access::{Grants, Resolved};
 use crate::child::PATH;
 use crate::error::{Error, Result};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// The program and arguments of an entry.
 pub(crate) struct Launch<'a> {
@@ -43,7 +43,7 @@ pub(crate) fn refuse_writable_parts(launch: &Launch, grants: &Grants) -> Result<
         for entry in found.links.iter().chain([&found.real]) {
             if let Some(setting) = grants.writable_at(entry) {
                 let name = launch.name;
-                let shown = one_line(&path.to_string_lossy(), 200);
+                let shown = to_single_line(&path.to_string_lossy(), 200);
                 return Err(Error::config(format!(
                     "mcpServers.{name}.{part}: {shown} lies in {setting}, which tools can change: what they write there \
                      would run with this server's keys and network"

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn new_and_changed_tools_are_named_without_a_message_of_the_server() {
+    fn tool_changes_are_named_without_server_text() {
         let dir = TestDir::new();
         let lists = store(&dir);
         let tool = |name: &str, about: &str| json!({"name": name, "description": about});
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_list_the_same_server_at_once_leave_a_whole_list() {
+    fn concurrent_listings_leave_a_complete_file() {
         let dir = TestDir::new();
         let list = || {
             let lists = store(&dir);

@@ -26,7 +26,7 @@ use crate::json::{count_values, parse_json};
 use crate::log::{Level, Log};
 use crate::redact::Redactor;
 use crate::test_speed::paced;
-use crate::text::one_line;
+use crate::text::to_single_line;
 pub(crate) use client::Transport;
 use client::{Client, Failure, Limits};
 pub(crate) use http::Http;
@@ -482,9 +482,9 @@ pub(crate) fn brief(message: &str) -> String {
     match lines.as_slice() {
         [first, said @ ..] if !said.is_empty() => {
             let last = said[said.len().saturating_sub(2)..].join(" / ");
-            one_line(&format!("{first} {last}"), 500)
+            to_single_line(&format!("{first} {last}"), 500)
         }
-        _ => one_line(message, 500),
+        _ => to_single_line(message, 500),
     }
 }
 

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_an_image_is_none() {
+    fn truncated_image_header_is_not_an_image() {
         let zeros = |start: &[u8]| [start, vec![0; 1000].as_slice()].concat();
         let huge = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\xff\xff\0\0\xff\xff";
         for start in [

@@ -5,7 +5,7 @@ use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 use crate::test_dir::TestDir;
 
 #[test]
-fn what_was_posted_stays_until_it_is_over_through_renewals() {
+fn outbox_item_survives_renewals_until_done() {
     let root = TestDir::new();
     let outbox = Outbox::new(root.home());
     assert!(outbox.pending().unwrap().is_empty());
@@ -47,7 +47,7 @@ fn what_was_posted_stays_until_it_is_over_through_renewals() {
 }
 
 #[test]
-fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() {
+fn outbox_file_is_removed_with_its_item() {
     let root = TestDir::new();
     let outbox = Outbox::new(root.home());
     let post = || {
@@ -98,7 +98,7 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
 }
 
 #[test]
-fn what_became_of_something_is_known_through_renewals() {
+fn outbox_outcome_survives_renewals() {
     let root = TestDir::new();
     let outbox = Outbox::new(root.home());
     let item = |to: &str, text: &str| Item {
@@ -148,7 +148,7 @@ fn what_became_of_something_is_known_through_renewals() {
 }
 
 #[test]
-fn what_nobody_could_deliver_is_not_taken() {
+fn undeliverable_destination_is_refused() {
     let dir = TestDir::new();
     let root = dir.join("home");
     let outbox = Outbox::new(Home::new(root.clone()));

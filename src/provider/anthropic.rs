@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_take_turns_and_the_results_of_a_step_are_one_message() {
+    fn roles_alternate_with_merged_results() {
         let messages = [
             Message::Assistant(Reply {
                 text: "cut off\n".into(),

@@ -529,7 +529,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn a_host_on_this_machine_or_network_may_take_the_turns_time_before_its_first_word() {
+    fn local_host_gets_the_full_turn_timeout() {
         let patience = |base: &str, seconds: u64| {
             let list = format!(
                 r#"{{"model_list":[{{"model":"x/y","api_base":"{base}","request_timeout":{seconds}}}]}}"#

@@ -12,7 +12,7 @@ use super::{ProviderError, ToolOffer, says};
 use crate::config::proxy::redact_url;
 use crate::http::Head;
 use crate::json::{from_json, parse_json};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// An error response, or an error inside a successful response.
 #[derive(Debug, Default)]
@@ -205,7 +205,7 @@ impl Refusal {
 
     /// Returns the message for the user.
     fn message(&self) -> String {
-        let (status, said) = (self.status, one_line(&self.texts.join("; "), 300));
+        let (status, said) = (self.status, to_single_line(&self.texts.join("; "), 300));
         match status {
             300..400 => format!("the server answered {status}, a redirect: {said}"),
             _ if self.is_page => {

@@ -122,7 +122,7 @@ impl Untouched {
 }
 
 #[test]
-fn a_tunnel_carries_both_ways_and_passes_on_the_end_of_each_half() {
+fn tunnel_forwards_data_and_half_closes() {
     let (_proxy, address) = open();
     let (port, server) = server(|mut stream| {
         let heard = rest(&stream);
@@ -166,7 +166,7 @@ fn a_tunnel_keeps_every_byte_when_both_sides_talk_at_once() {
 }
 
 #[test]
-fn what_the_guard_refuses_is_never_knocked_at_and_the_answer_names_the_setting() {
+fn blocked_address_gets_no_connection() {
     let (untouched, port) = Untouched::new();
     let lookup = |name: &str, port| match name {
         "mixed.test" => Ok(vec![
@@ -316,7 +316,7 @@ fn dropping_the_proxy_ends_everything_it_has() {
 }
 
 #[test]
-fn plain_http_is_refused_with_a_sentence_and_malformed_requests_go_nowhere() {
+fn plain_http_and_malformed_requests_are_refused() {
     let (untouched, port) = Untouched::new();
     let (_proxy, address) = open();
     let host = format!("127.0.0.1:{port}");
@@ -364,7 +364,7 @@ fn plain_http_is_refused_with_a_sentence_and_malformed_requests_go_nowhere() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_a_bad_gateway() {
+fn unreachable_host_is_a_bad_gateway() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .unwrap()
         .local_addr()
@@ -386,7 +386,7 @@ fn what_cannot_be_reached_is_a_bad_gateway() {
 }
 
 #[test]
-fn one_connection_too_many_waits_until_another_ends() {
+fn excess_connection_waits_for_a_free_slot() {
     let (_proxy, address) = open();
     let (port, _server) = server(|stream| rest(&stream));
     let first = tunnel(address, port);

@@ -275,7 +275,7 @@ fn configured_secrets_and_key_shapes_are_removed_and_prose_is_not() {
 }
 
 #[test]
-fn keys_of_well_known_shapes_headers_and_private_key_blocks_are_removed_whole() {
+fn known_key_formats_are_redacted() {
     let long = "a1".repeat(32);
     for key in [
         format!("npm_{}", &long[..36]),

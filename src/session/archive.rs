@@ -305,7 +305,7 @@ fn entry(seq: u64, line: Line) -> Option<TranscriptEntry> {
 /// Returns an error of the kind `Usage` if the conversation belongs to another channel, or a new name looks like a name of
 /// another channel or of an unnamed conversation.
 pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
-    let shown = crate::text::one_line(typed, 80);
+    let shown = crate::text::to_single_line(typed, 80);
     let name = shown_key(typed);
     if ["telegram_", "cron_", "http_", "library_"]
         .iter()

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_seen_at_once_and_in_the_conversation_from_its_next_turn_on() {
+    fn deferred_message_joins_the_next_turn() {
         let dir = TestDir::new();
         let home = &dir.home();
         let held = open(home);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_while_messages_are_taken_over_neither_doubles_nor_loses_one() {
+    fn deferred_messages_survive_crash_without_duplicates() {
         let dir = TestDir::new();
         let home = &dir.home();
         for id in ["a", "b"] {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_new_conversation_stays_in_the_old_one_and_is_erased_with_it() {
+    fn deferred_message_stays_with_its_old_conversation() {
         let dir = TestDir::new();
         let (home, cancel, now) = (&dir.home(), Cancel::new(None), SystemTime::now());
         let mut held = open(home);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_for_a_lock_is_ended_by_a_stop_and_by_a_deadline() {
+    fn lock_wait_ends_on_stop_or_deadline() {
         let locks = Locks::default();
         let _held = locks.lock("s").unwrap();
         let wait = |cancel: &Cancel| {

@@ -33,7 +33,7 @@ pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
 pub use crate::storage::Durability;
-use crate::text::{counted, one_line};
+use crate::text::{counted, to_single_line};
 pub use archive::SessionInfo;
 use archive::newest_first;
 pub(crate) use deferred::{deferred, displaced_by};
@@ -142,7 +142,7 @@ impl Session {
             Some(last) => format!(
                 "{name}: {}; you asked last: {}",
                 counted(self.messages.len(), "message"),
-                one_line(last, 60)
+                to_single_line(last, 60)
             ),
         }
     }
@@ -199,7 +199,7 @@ impl Session {
                 } else {
                     &user.title
                 };
-                self.title = one_line(title, MAX_TITLE);
+                self.title = to_single_line(title, MAX_TITLE);
             }
         }
     }

@@ -124,7 +124,7 @@ fn an_undone_turn_is_not_history() {
 }
 
 #[test]
-fn what_is_taken_back_has_set_nothing() {
+fn undone_turn_restores_state_values() {
     let value = |name: &str, value: u64| json!({"state": {"value": {name: value}}});
     let question = json!({"role": "user", "content": "Hi!"});
     let session = replayed(vec![
@@ -140,7 +140,7 @@ fn what_is_taken_back_has_set_nothing() {
 }
 
 #[test]
-fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
+fn unanswered_question_is_followed_by_its_outcome() {
     let (user, call) = (
         json!({"role": "user", "content": "q"}),
         json!({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}),
@@ -300,7 +300,7 @@ fn a_renewal_keeps_what_it_is_given_and_the_state() {
 }
 
 #[test]
-fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() {
+fn renewal_keeps_every_line_and_count() {
     let dir = TestDir::new();
     let store = files(&dir);
     let mut open = load(&store);
@@ -324,7 +324,7 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
 }
 
 #[test]
-fn nothing_is_renewed_before_something_was_said() {
+fn empty_session_renewal_creates_no_file() {
     let dir = TestDir::new();
     let store = files(&dir);
     let mut open = load(&store);
@@ -336,7 +336,7 @@ fn nothing_is_renewed_before_something_was_said() {
 }
 
 #[test]
-fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
+fn turn_undone_after_renewal_is_not_shown() {
     let dir = TestDir::new();
     let mut open = load(&files(&dir));
     let said = ["one", "two", "three"].map(Message::user);
@@ -374,7 +374,7 @@ fn real(dir: &TestDir) -> Vec<u8> {
 }
 
 #[test]
-fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
+fn session_cut_anywhere_loads_and_appends() {
     let dir = TestDir::new();
     let (bytes, store) = (real(&dir), files(&dir));
     let segment = fs_err::read(live(&dir).with_extension("1.jsonl")).unwrap();
@@ -444,7 +444,7 @@ fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
 }
 
 #[test]
-fn no_two_keys_of_a_process_are_the_same_and_all_are_tidied() {
+fn session_keys_are_unique_and_expire() {
     let keys: Vec<String> = (0..3).map(|_| fresh_key(at(0))).collect();
     assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
     for key in keys {

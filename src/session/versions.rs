@@ -183,7 +183,7 @@ mod tests {
     use crate::test_dir::TestDir;
 
     #[test]
-    fn first_version_of_a_file_is_kept_until_the_next_turn_changes_one() {
+    fn first_version_is_kept_until_next_change() {
         let dir = TestDir::new();
         let turn = |place| Versions::new(dir.join("undo"), place);
         let first = turn(3);

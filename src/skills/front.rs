@@ -186,7 +186,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_people_write_is_read() {
+    fn common_front_matter_is_parsed() {
         let (fields, body) = split(
             "---\nname: gh-issues\ndescription: >-\n  Lists issues,\n  and more: a lot.\nalways: true # a note\n\
              # a comment\nlicense: \"MIT: really\"\nempty:\nlist:\n- one\n- 'two'\ntags: [a, \"b\", c d]\n\
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_makes_it_fail() {
+    fn malformed_front_matter_still_yields_the_body() {
         let deep: Vec<String> = (0..200).map(|n| format!("{}k:", " ".repeat(n))).collect();
         let deep = deep.join("\n");
         for inner in [

@@ -12,7 +12,7 @@ use super::{FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name}
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
 use crate::storage::{self, copy_new};
-use crate::text::{counted, not_found, one_line, size};
+use crate::text::{counted, not_found, size, to_single_line};
 
 /// Limits of a skill, which is untrusted.
 const MAX_FILES: usize = 500;
@@ -95,7 +95,7 @@ impl Candidate {
             name,
             folder: folder.to_owned(),
             has_description: !field("description").trim().is_empty(),
-            description: match one_line(field("description"), 300) {
+            description: match to_single_line(field("description"), 300) {
                 description if description.is_empty() => first_line(body),
                 description => description,
             },
@@ -125,7 +125,8 @@ impl Candidate {
                     .and_then(|end| end.to_str())
                     .is_some_and(|end| SCRIPTS.contains(&end));
                 if is_script || meta.permissions().mode() & 0o100 != 0 {
-                    self.scripts.push(one_line(&path.to_string_lossy(), 100));
+                    self.scripts
+                        .push(to_single_line(&path.to_string_lossy(), 100));
                 }
             }
         }
@@ -136,11 +137,11 @@ impl Candidate {
     pub(crate) fn describe(&self) -> String {
         let scripts = match self.scripts.as_slice() {
             [] => "none".to_owned(),
-            scripts => one_line(&scripts.join(", "), 400),
+            scripts => to_single_line(&scripts.join(", "), 400),
         };
         format!(
             "{}: {}\n  scripts: {scripts}\n  size: {} in {}",
-            one_line(&self.name, 64),
+            to_single_line(&self.name, 64),
             self.description,
             size(self.bytes),
             counted(self.files, "file")
@@ -153,9 +154,11 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     let Candidate { name, folder, .. } = skill;
     let from = folder;
     if !is_valid_name(name) {
-        return Err(
-            Error::failed(format!("invalid skill name \"{}\"", one_line(name, 64))).hint(NAME_RULE),
-        );
+        return Err(Error::failed(format!(
+            "invalid skill name \"{}\"",
+            to_single_line(name, 64)
+        ))
+        .hint(NAME_RULE));
     }
     if skill.files > MAX_FILES || skill.bytes > MAX_BYTES {
         return Err(Error::failed(format!(

@@ -16,7 +16,7 @@ use crate::access;
 use crate::child::PATH;
 use crate::error::Error;
 use crate::template;
-use crate::text::one_line;
+use crate::text::to_single_line;
 pub(crate) use install::{Candidate, candidates, install, remove, unknown};
 
 /// Maximum length of a description in the format.
@@ -177,7 +177,7 @@ impl Skills {
 
     fn add(&self, found: &mut Found, name: &str, dir: PathBuf, text: &str) {
         let Some((fields, body)) = front::split(text) else {
-            let name = one_line(name, 64);
+            let name = to_single_line(name, 64);
             found.problems.push(format!(
                 "skill {name}: the front matter of SKILL.md has no end: a line of --- is missing"
             ));
@@ -186,7 +186,7 @@ impl Skills {
         let mut problem = |what: &str| {
             found
                 .problems
-                .push(format!("skill {}: {what}", one_line(name, 64)));
+                .push(format!("skill {}: {what}", to_single_line(name, 64)));
         };
         let field = |key: &str| {
             fields
@@ -201,10 +201,10 @@ impl Skills {
         if !matches!(field("name"), own if own.is_empty() || own == name) {
             problem(&format!(
                 "its SKILL.md says name: {}; the folder's name is used",
-                one_line(field("name"), 64)
+                to_single_line(field("name"), 64)
             ));
         }
-        let mut description = one_line(field("description"), MAX_DESCRIPTION);
+        let mut description = to_single_line(field("description"), MAX_DESCRIPTION);
         if description.is_empty() {
             description = first_line(body);
         }
@@ -259,7 +259,10 @@ impl Skills {
                 unset.map(|name| format!("the variable {name} (add it to tools.exec.pass_env)")),
             );
         }
-        let mut missing: Vec<String> = missing.iter().map(|what| one_line(what, 100)).collect();
+        let mut missing: Vec<String> = missing
+            .iter()
+            .map(|what| to_single_line(what, 100))
+            .collect();
         missing.sort_unstable();
         missing.dedup();
         missing
@@ -316,7 +319,7 @@ fn is_valid_name(name: &str) -> bool {
 fn first_line(body: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
     let first = lines.find(|line| !line.is_empty());
-    one_line(first.unwrap_or("(no description)"), 200)
+    to_single_line(first.unwrap_or("(no description)"), 200)
 }
 
 #[cfg(test)]
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn skills_are_read_in_order_and_what_is_wrong_with_them_is_told() {
+    fn skills_are_ordered_and_errors_reported() {
         let folder = agent_dir(&[
             (
                 "b-2",

@@ -9,7 +9,7 @@ use crate::config::Parts;
 use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 use crate::storage;
-use crate::text::{not_found, one_line};
+use crate::text::{not_found, to_single_line};
 use crate::worker::Workers;
 use crate::worker::protocol::{ExecJob, Policy, Termination};
 
@@ -110,7 +110,7 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
     if output.end == Termination::Code(0) {
         return Ok(());
     }
-    let said = one_line(&String::from_utf8_lossy(&output.printed), 500);
+    let said = to_single_line(&String::from_utf8_lossy(&output.printed), 500);
     Err(Error::failed(format!("cloning the repository: {said}"))
         .hint("git runs in a sandbox that reaches public addresses only, and has no keys"))
 }

@@ -122,7 +122,7 @@ const HOSTS: &[(&str, Verdict)] = &[
 ];
 
 #[test]
-fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
+fn host_spellings_resolve_to_the_same_verdict() {
     // The system resolver parses all of them without a name server.
     let opens = |allow_private: bool, host: &str| {
         AddressGuard::new(allow_private).resolve(host, 80).is_ok()
@@ -145,7 +145,7 @@ fn answers(text: &str) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn one_bad_address_spoils_a_name() {
+fn name_with_a_blocked_address_is_refused() {
     for bad in [
         "127.0.0.1",
         "8.8.8.8 127.0.0.1",
@@ -186,7 +186,7 @@ fn a_refusal_says_what_it_is_and_which_setting_allows_it() {
 }
 
 #[test]
-fn every_address_of_a_name_is_returned_with_the_port_asked_for() {
+fn resolved_addresses_keep_the_port() {
     let guard = AddressGuard::new(false).with_lookup(|name, port| {
         assert_eq!((name, port), ("example.test", 443));
         Ok(answers("8.8.8.8 2606:2800::1"))
@@ -274,7 +274,7 @@ fn this_machines_interfaces_are_known() {
 }
 
 #[test]
-fn what_is_no_host_is_refused_without_a_look_up() {
+fn invalid_host_is_refused_without_lookup() {
     let guard = AddressGuard::new(true).with_lookup(|name, _| panic!("{name} was looked up"));
     for host in [
         "",
@@ -365,7 +365,7 @@ fn a_name_that_changes_its_mind_is_asked_once() {
 }
 
 #[test]
-fn what_is_refused_is_never_knocked_at() {
+fn refused_host_gets_no_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();

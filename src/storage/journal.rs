@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_grown_too_large_is_not_read_and_the_error_says_how_to_go_on() {
+    fn oversized_journal_is_refused_with_a_hint() {
         let dir = TestDir::new();
         let path = dir.join("j.jsonl");
         drop(Journal::create(&path, &[fields(0)]).unwrap());
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_at_any_byte_loads_and_the_next_append_is_kept() {
+    fn journal_cut_anywhere_loads_and_appends() {
         let dir = TestDir::new();
         let path = dir.join("j.jsonl");
         let mut journal = Journal::create(&path, &[fields(0)]).unwrap();

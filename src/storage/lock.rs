@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_file_was_removed_while_it_was_waited_for_is_not_taken_for_one() {
+    fn lock_on_removed_file_is_not_held() {
         let dir = TestDir::new();
         let path = dir.join("lock");
         let cancel = Cancel::new(None);

@@ -374,7 +374,7 @@ mod tests {
     use crate::test_dir::TestDir;
 
     #[test]
-    fn a_press_while_a_question_ends_is_not_said_to_count_and_does_not_bring_it_back() {
+    fn late_press_on_ended_question_is_ignored() {
         let dir = TestDir::new();
         let (path, lock) = (dir.join("state/q.jsonl"), dir.join("q.lock"));
         let queue = Arc::new(Queue::new(path, lock, 100));

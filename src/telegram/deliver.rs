@@ -12,7 +12,7 @@ use crate::notify::is_running;
 use crate::outbox::{DeliveryState, Item, Note, Outbox};
 use crate::paths::Home;
 use crate::test_speed::paced;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Time limit for a delivery; a send in progress is completed.
 const WAIT: Duration = Duration::from_secs(30);
@@ -156,7 +156,7 @@ impl Delivery {
         let last = Arc::new(Mutex::new(String::new()));
         let heard = last.clone();
         let log = move |_, line: &str| {
-            *heard.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
+            *heard.lock().unwrap_or_else(PoisonError::into_inner) = to_single_line(line, 300);
         };
         let (api, outbox) = (self.api.clone(), self.outbox.clone());
         let cancel = Cancel::new(Some(paced(WAIT)));

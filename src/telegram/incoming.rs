@@ -9,7 +9,7 @@ use crate::bus::RemoteFile;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
-use crate::text::{clip, fenced, foreign_name, one_line, size};
+use crate::text::{clip, fenced, foreign_name, size, to_single_line};
 use crate::usage::Budget;
 use crate::worker::more_pages;
 use crate::worker::protocol::{FileJob, IncomingFile};
@@ -141,7 +141,7 @@ impl Downloader<'_> {
                     Ok(words) => format!("\n[transcript]\n{}", fenced(&words)),
                     Err(e) => format!(
                         "\n[it could not be transcribed: {}]",
-                        one_line(&e.message, 300)
+                        to_single_line(&e.message, 300)
                     ),
                 });
                 None

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::update::Me;
-use crate::text::{foreign_name, one_line};
+use crate::text::{foreign_name, to_single_line};
 
 /// Maximum size of a shown address, in bytes.
 const MAX_ADDRESS: usize = 500;
@@ -114,7 +114,7 @@ impl<'a> Marked<'a> {
         let entities = self.entities.into_iter().flatten();
         for entity in entities.filter(|entity| entity["type"] == "text_link") {
             if let (Some(url), Some(place)) = (entity["url"].as_str(), self.place(entity)) {
-                let address = format!(" ({})", one_line(url, MAX_ADDRESS));
+                let address = format!(" ({})", to_single_line(url, MAX_ADDRESS));
                 changes.push((place.end..place.end, address));
             }
         }
@@ -133,7 +133,7 @@ impl<'a> Marked<'a> {
             for button in button.as_array().into_iter().flatten() {
                 if let Some(url) = button["url"].as_str() {
                     let shown = foreign_name(button["text"].as_str().unwrap_or_default(), 60);
-                    let url = one_line(url, MAX_ADDRESS);
+                    let url = to_single_line(url, MAX_ADDRESS);
                     text.push_str(&format!("\n[button \"{shown}\": {url}]"));
                 }
             }

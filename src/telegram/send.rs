@@ -21,7 +21,7 @@ use crate::outbox::{Button, Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::storage::Lock;
 use crate::storage::queue::{CALM, MAX_STARTS};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
@@ -440,9 +440,9 @@ impl MessageSender {
         } else if !item.text.starts_with(NOTICE) {
             let what = match item.name.as_str() {
                 "" => "a message".to_owned(),
-                name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
+                name => format!("the file `{}`", to_single_line(name, 80).replace('`', "")),
             };
-            let text = format!("{NOTICE}{what} {}", one_line(&why, 200));
+            let text = format!("{NOTICE}{what} {}", to_single_line(&why, 200));
             self.post(Item::text(&item.to, &text), &[], None);
         }
         if self.state().held.end(id) {
@@ -457,7 +457,7 @@ impl MessageSender {
             return;
         };
         if chat != owner && self.state().refusing.insert(chat.to_owned()) {
-            let text = format!("{NOTICE}a message to {chat} {}", one_line(why, 200));
+            let text = format!("{NOTICE}a message to {chat} {}", to_single_line(why, 200));
             self.post(Item::text(&format!("{CHANNEL}:{owner}"), &text), &[], None);
         }
     }

@@ -66,7 +66,7 @@ mod tests {
     use crate::test_dir::TestDir;
 
     #[test]
-    fn the_owner_is_told_of_each_stranger_once_and_not_without_end() {
+    fn strangers_are_reported_once_each() {
         let dir = TestDir::new();
         // Opens the queue as a restarted program would.
         let open = |bot| Strangers::new(Arc::new(Queue::of_home(&dir.home())), bot);

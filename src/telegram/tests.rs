@@ -148,7 +148,7 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
 }
 
 #[test]
-fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
+fn early_upload_refusal_is_read() {
     let (url, asked) = server(|method| match method {
         "senddocument" => Does::Says(
             413,
@@ -173,7 +173,7 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
 }
 
 #[test]
-fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
+fn failing_upload_does_not_block_its_chat() {
     let (url, asked) = server(|method| {
         if method == "senddocument" {
             Does::Cuts

@@ -6,7 +6,7 @@ use super::Settings;
 use super::admission::Stranger;
 use super::marked::Marked;
 use crate::bus::RemoteFile;
-use crate::text::{fenced, foreign_name, one_line};
+use crate::text::{fenced, foreign_name, to_single_line};
 
 /// Kinds of updates to poll for.
 pub(super) const KINDS: [&str; 3] = ["message", "edited_message", PRESS];
@@ -231,7 +231,10 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     Some(if text.is_empty() {
         format!("[in reply to {whose}]")
     } else {
-        format!("[in reply to {whose}:]\n{}", fenced(&one_line(&text, 500)))
+        format!(
+            "[in reply to {whose}:]\n{}",
+            fenced(&to_single_line(&text, 500))
+        )
     })
 }
 

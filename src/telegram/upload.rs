@@ -11,7 +11,7 @@ use crate::log::Level;
 use crate::markdown::Piece;
 use crate::message::image_type;
 use crate::outbox::Item;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Maximum size of a photo, in bytes (Bot API, `sendPhoto`).
 const MAX_PHOTO: u64 = 10 << 20;
@@ -43,7 +43,10 @@ impl MessageSender {
                 Err(Failure::Refused(400 | 413, why)) => {
                     (self.log)(
                         Level::Info,
-                        &format!("sending {} as a file: {why}", one_line(&item.name, 80)),
+                        &format!(
+                            "sending {} as a file: {why}",
+                            to_single_line(&item.name, 80)
+                        ),
                     );
                 }
                 result => return result.map(drop),

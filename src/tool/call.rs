@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::redact::Redactor;
-use crate::text::{clip, one_line, spelled_out};
+use crate::text::{clip, spelled_out, to_single_line};
 use crate::worker::protocol::Shown;
 
 /// Maximum size of one argument in a summary, in bytes.
@@ -168,7 +168,7 @@ impl Call<'_> {
             Ok(call) => call.tool.summary(&change_texts(&call.args, &short)),
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
-        one_line(&format!("{} {summary}", self.raw.name), 160)
+        to_single_line(&format!("{} {summary}", self.raw.name), 160)
     }
 
     fn arguments(&self, call: &Checked) -> Vec<String> {

@@ -12,7 +12,7 @@ use crate::bus::Event;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
 use crate::error::Result;
-use crate::text::{clip, one_line, size};
+use crate::text::{clip, size, to_single_line};
 use crate::worker::protocol::{ExecJob, Termination};
 use crate::worker::{CommandOutput, Dropped, MAX_LINE};
 
@@ -86,7 +86,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutp
         input: Vec::new(),
     };
     let mut printed = |line: &[u8]| {
-        let line = one_line(&String::from_utf8_lossy(line), MAX_LINE);
+        let line = to_single_line(&String::from_utf8_lossy(line), MAX_LINE);
         (turn.events)(Event::ToolOutput(line));
     };
     let output = workshop.workers.run(job, turn.cancel, &mut printed)?;

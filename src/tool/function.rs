@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, ToolSpec, arguments};
 use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Replaced + Send + Sync;
 pub(super) type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync;
@@ -133,7 +133,7 @@ impl Tool for Function {
             return if is_bare {
                 String::new()
             } else {
-                one_line(&args.to_string(), 120)
+                to_single_line(&args.to_string(), 120)
             };
         }
         let shown = self.shown.iter().filter_map(|name| args.get(name));
@@ -144,7 +144,7 @@ impl Tool for Function {
                     .map_or_else(|| value.to_string(), str::to_owned)
             })
             .collect();
-        one_line(&words.join(" "), 80)
+        to_single_line(&words.join(" "), 80)
     }
 
     fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Replaced> {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::storage::{self, NewFile};
-use crate::text::one_line;
+use crate::text::to_single_line;
 use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
@@ -69,7 +69,7 @@ impl Sender<'_> {
                 Ok(_) | Err(_) => Err(Error::failed(format!(
                     "unknown chat {}: omit chat_id to write to the user; a chat becomes known when the user writes to \
                      the bot from it",
-                    one_line(chat_id, 40)
+                    to_single_line(chat_id, 40)
                 ))),
             };
         }
@@ -135,7 +135,7 @@ impl Sender<'_> {
         if copied == 0 {
             return Err(Error::failed(format!(
                 "{} is empty, and Telegram takes no empty files",
-                one_line(path, 200)
+                to_single_line(path, 200)
             )));
         }
         file.keep()?;
@@ -188,7 +188,7 @@ impl Sender<'_> {
         let note = Note {
             title: &format!(
                 "You sent this to the chat from another conversation, {}",
-                one_line(&own, 60)
+                to_single_line(&own, 60)
             ),
             from: &session_name(&turn.origin.channel, &turn.origin.chat)?,
             text: noted.trim(),

@@ -39,7 +39,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::session::Values;
-use crate::text::{clip, one_line};
+use crate::text::{clip, to_single_line};
 use crate::usage::Budget;
 pub(crate) use call::{Audience, Call, was_not_run};
 pub use function::Function;
@@ -250,7 +250,7 @@ pub trait Tool: Send + Sync {
 
     /// Summarizes the planned call in one line for a person. `args` is free of secrets. Default: the arguments as JSON.
     fn summary(&self, args: &Value) -> String {
-        one_line(&args.to_string(), 80)
+        to_single_line(&args.to_string(), 80)
     }
 
     /// Returns the file that a call of a built-in tool would replace, to show it to an approver.

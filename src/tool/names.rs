@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Owner, Registry};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Tools, and their names in other programs. docs/coming-from.md has the same table.
 pub(crate) const TOOLS: [(&str, &[&str]); 13] = [
@@ -269,7 +269,7 @@ pub(crate) fn rename(
             (Some(known), None) => drop(named.insert((*known).clone(), value)),
             (None, _) if meant.iter().any(|known| named.get(*known) == Some(&value)) => {}
             (None, _) if !meant.is_empty() => {
-                let (name, known) = (one_line(&name, 40), meant[0]);
+                let (name, known) = (to_single_line(&name, 40), meant[0]);
                 return Err(format!(
                     "\"{name}\" and \"{known}\" are one argument with two values; nothing was run"
                 ));
@@ -279,7 +279,7 @@ pub(crate) fn rename(
                 let takes = properties.iter().map(|name| name.as_str());
                 let takes = takes.collect::<Vec<_>>().join(", ");
                 let takes = if takes.is_empty() { "nothing" } else { &takes };
-                let name = one_line(&name, 40);
+                let name = to_single_line(&name, 40);
                 return Err(format!(
                     "unknown argument \"{name}\": {tool} takes {takes}; nothing was run"
                 ));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_templates_write_around_a_name_is_removed() {
+    fn template_residue_around_tool_name_is_removed() {
         for name in ["exec", "exec()", "exec:0", "exec<|channel|>json", " exec "] {
             assert_eq!(bare_name(name), "exec", "{name}");
         }

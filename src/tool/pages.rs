@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::exec::EXEC;
 use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
-use crate::text::{clip, counted, fence_of, one_line, size};
+use crate::text::{clip, counted, fence_of, size, to_single_line};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
 pub(super) const MAX_RESULT: usize = 30_000;
@@ -97,7 +97,7 @@ impl Pages {
     fn page(&self, id: &str, number: usize) -> Result<String> {
         let results = self.lock();
         let Some(long) = results.iter().find(|long| long.id == id.trim()) else {
-            let id = one_line(id, 40);
+            let id = to_single_line(id, 40);
             return Err(Error::failed(format!(
                 "no pages of \"{id}\" in this turn: call the tool again"
             )));
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_that_another_made_too_long_is_cut_and_says_so() {
+    fn oversized_result_is_cut_and_marked() {
         let short = "a".repeat(MAX_TEXT);
         assert_eq!(bounded(short.clone(), |text| text), short);
         let key = "sk-secret";
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_secret_remains_at_the_cut_however_much_is_removed() {
+    fn secret_at_a_page_cut_is_removed() {
         let key = format!("sk-{}", "k".repeat(500));
         for text in [format!("{key} "), format!("{key},")] {
             let text = "a word ".repeat(10_000) + &text.repeat(3000);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_alone() {
+    fn fitting_result_is_not_paged() {
         let pages = Pages::default();
         let text = "x".repeat(MAX_RESULT);
         assert_eq!(pages.fold("r1", text.clone(), FirstPage::Ends), text);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_page_with_both_ends_leaves_the_middle_to_the_others() {
+    fn two_ended_first_page_omits_the_middle() {
         let lines = |n: usize| {
             (0..n)
                 .map(|n| format!("line {n}\n"))

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
 use crate::redact::{REMOVED, Redactor};
-use crate::text::{clip, foreign, nearest, not_found_near, one_line};
+use crate::text::{clip, foreign, nearest, not_found_near, to_single_line};
 
 /// Maximum length of a name, as limited by providers.
 pub(super) const MAX_NAME: usize = 64;
@@ -157,7 +157,7 @@ impl Registry {
         let near = || nearest(name, self.tools.keys().map(String::as_str));
         let known =
             names::suggest(name, self).or_else(|| Some(format!("did you mean {}?", near()?)));
-        let name = one_line(name, MAX_NAME);
+        let name = to_single_line(name, MAX_NAME);
         match known {
             Some(known) => format!("no tool named \"{name}\"; {known}"),
             None => format!("no tool named \"{name}\"; the tools are: {}", self.names()),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_did_wrong_is_told_to_it() {
+    fn invalid_call_returns_an_explanation() {
         for (name, arguments, says) in [
             ("ecko", "{}", "did you mean echo?"),
             ("echo", "{\"text\":", "not valid JSON"),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_plainly_meant_is_done() {
+    fn recoverable_arguments_are_repaired_and_run() {
         for (arguments, says) in [
             ("{\"text\": 5}", "5"),
             ("\"{\\\"text\\\": \\\"x\\\"}\"", "x"),

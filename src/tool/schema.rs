@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::Owner;
 use crate::json::parse_json;
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, to_single_line};
 
 /// Maximum number of errors in a sentence, because one error often causes others.
 const MAX_ERRORS: usize = 3;
@@ -61,7 +61,7 @@ fn constrained(schema: &Value, value: Value, path: &str, owner: Owner) -> Result
             mismatch(
                 path,
                 &value,
-                &format!("one of {}", one_line(&names.join(", "), 400)),
+                &format!("one of {}", to_single_line(&names.join(", "), 400)),
             )
         };
         return choices.iter().find(same).cloned().ok_or_else(one_of);
@@ -118,7 +118,7 @@ fn sized(schema: &Value, value: &Value, path: &str, owner: Owner) -> Result<(), 
         Ok(regex) if !regex.is_match(text) => Err(mismatch(
             path,
             value,
-            &format!("of the pattern {}", one_line(pattern, 200)),
+            &format!("of the pattern {}", to_single_line(pattern, 200)),
         )),
         _ => Ok(()),
     }
@@ -181,7 +181,7 @@ fn object(
     let is_open = more.is_null() && (properties.is_empty() || owner.checks_arguments());
     if more.is_object() || *more == Value::Bool(true) || is_open {
         for (name, value) in given {
-            let value = checked(more, value, &join(&one_line(&name, 40)), owner)?;
+            let value = checked(more, value, &join(&to_single_line(&name, 40)), owner)?;
             taken.insert(name, value);
         }
     } else {
@@ -192,7 +192,10 @@ fn object(
                 .filter(|name| !taken.contains_key(*name));
             let near = nearest(name, absent)
                 .map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-            wrong.push(format!("unknown argument \"{}\"{near}", one_line(name, 40)));
+            wrong.push(format!(
+                "unknown argument \"{}\"{near}",
+                to_single_line(name, 40)
+            ));
         }
     }
     wrong.truncate(MAX_ERRORS);
@@ -211,7 +214,7 @@ fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     };
     format!(
         "{what} must be {expected}, not {}",
-        one_line(&value.to_string(), 80)
+        to_single_line(&value.to_string(), 80)
     )
 }
 
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_checks_its_arguments_gets_what_is_not_plainly_wrong() {
+    fn self_checking_tool_gets_plausible_arguments() {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plainly_meant_is_taken() {
+    fn lenient_values_are_coerced() {
         for (given, taken) in [
             (json!({"limit": "5"}), json!({"limit": 5})),
             (json!({"limit": 5.0}), json!({"limit": 5})),
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_one_sentence_that_names_it() {
+    fn schema_error_names_the_argument() {
         for (given, says) in [
             (
                 json!({"limit": "many"}),

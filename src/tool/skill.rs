@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Function, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 pub(crate) const READ_SKILL: &str = "skill";
 
@@ -40,7 +40,7 @@ pub(super) fn find_skill(workshop: &Workshop, name: &str) -> Result<Skill> {
         };
         return Err(Error::failed(format!(
             "there is no skill called \"{}\"; the skills are: {names}",
-            one_line(name, 64)
+            to_single_line(name, 64)
         )));
     };
     if !skill.missing.is_empty() {

@@ -8,7 +8,7 @@ use super::skill::find_skill;
 use super::{CallContext, Function, Owner, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::Skill;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Maximum length of a task's label, in characters.
 const MAX_LABEL: usize = 60;
@@ -51,7 +51,7 @@ fn give_task(
     if task.is_empty() {
         return Err(Error::failed("task is empty"));
     }
-    let label = one_line(task, MAX_LABEL);
+    let label = to_single_line(task, MAX_LABEL);
     let text = match text(args, "skill") {
         "" => task.to_owned(),
         name => {

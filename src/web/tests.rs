@@ -439,7 +439,7 @@ fn no_bytes_are_too_odd_for_an_encoding() {
 
 /// Each page took minutes or gigabytes without a limit. A time limit would depend on the load of the machine.
 #[test]
-fn what_a_page_repeats_is_read_once() {
+fn repetitive_page_is_read_in_linear_time() {
     let spans = "<td colspan=20 rowspan=1000>x".repeat(1_000);
     for (page, most) in [
         ("<title>".repeat(300_000), 100),

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_its_job_cannot_say_that_there_is_no_sandbox() {
+    fn worker_with_job_cannot_report_missing_sandbox() {
         let cancel = Cancel::new(Some(Duration::from_secs(60)));
         let unavailable = Message::Unavailable { why: "so".into() };
         let guard = AddressGuard::new(false);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_gives_is_taken_to_its_end_whenever_it_says_how_it_ended() {
+    fn worker_output_is_read_past_its_status() {
         let cancel = Cancel::new(Some(Duration::from_secs(60)));
         let (worker, theirs) = saying(&[Message::Done(Header::Text)]);
         drop(theirs);

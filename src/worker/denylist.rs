@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_spoils_the_machine_is_known_by_its_words() {
+    fn destructive_command_is_denied() {
         for command in [
             "rm -rf /",
             "rm -rf /*",

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_and_the_end_are_kept_and_the_rest_is_counted() {
+    fn output_keeps_both_ends_and_counts_rest() {
         let kept = |pieces: &[&[u8]]| {
             let mut output = OutputBuffer::new(3, 2);
             for piece in pieces {

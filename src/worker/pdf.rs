@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_given_as_long_as_they_fit_and_the_rest_is_named() {
+    fn pdf_pages_beyond_limit_are_named() {
         let read = |text: &str, first, last, most| {
             let read = laid_out(text, Wanted { first, last }, most);
             (read.more, read.text)

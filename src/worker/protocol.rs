@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_that_goes_on_is_sent_stays_in_the_socket() {
+    fn job_reader_leaves_later_input_unread() {
         let job = Job::Serve(ServeJob {
             program: "server".into(),
             args: Vec::new(),

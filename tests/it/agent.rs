@@ -10,7 +10,7 @@ use crate::contract::object;
 use crate::harness::{Home, merged};
 use crate::lease::lease;
 use crate::model::{Model, Reply, USAGE, call};
-use crate::stored::one_result_per_call;
+use crate::stored::assert_single_result_per_call;
 
 #[test]
 fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
@@ -275,7 +275,7 @@ fn tools_run_between_the_question_and_the_answer() {
         );
     }
     let follow_up = model.request(1);
-    one_result_per_call(&follow_up.messages());
+    assert_single_result_per_call(&follow_up.messages());
     let results = follow_up.texts("tool");
     assert!(results[0].contains("notes.txt"), "{results:?}");
     assert!(results[1].contains("water the plants"), "{results:?}");
@@ -296,7 +296,7 @@ fn tools_run_between_the_question_and_the_answer() {
 }
 
 #[test]
-fn a_tool_nobody_knows_and_arguments_that_are_wrong_go_back_to_the_model() {
+fn invalid_calls_are_returned_to_the_model() {
     let model = Model::scripted([
         Reply::calls([
             call("call_a", "launch_rocket", &json!({})),
@@ -320,7 +320,7 @@ fn a_tool_nobody_knows_and_arguments_that_are_wrong_go_back_to_the_model() {
 }
 
 #[test]
-fn the_last_step_is_asked_without_tools_and_its_answer_exits_6() {
+fn step_limit_answer_exits_6() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })),
         Reply::text("As far as I got: nothing."),
@@ -340,7 +340,7 @@ fn the_last_step_is_asked_without_tools_and_its_answer_exits_6() {
 }
 
 #[test]
-fn calls_of_a_last_step_that_was_offered_no_tools_are_ignored() {
+fn calls_in_the_last_step_are_ignored() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })),
         Reply::calls([call("call_2", "list_dir", &json!({}))]).saying("That is all."),
@@ -366,7 +366,7 @@ fn a_turn_that_takes_too_long_exits_6() {
 }
 
 #[test]
-fn a_reply_at_its_length_limit_is_given_as_it_is_and_its_calls_are_neither_run_nor_kept() {
+fn length_limited_reply_drops_its_calls() {
     let model = Model::scripted([Reply::calls([call(
         "call_a",
         "read_file",
@@ -435,7 +435,7 @@ fn json_tells_a_failure_too() {
 }
 
 #[test]
-fn json_at_the_step_limit_has_the_answer_and_is_not_ok() {
+fn json_at_step_limit_is_not_ok() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })),
         Reply::text("As far as I got."),
@@ -625,7 +625,7 @@ fn an_answer_that_could_not_be_written_is_an_error() {
 }
 
 #[test]
-fn a_flag_nobody_knows_is_wrong_usage_and_the_nearest_is_named() {
+fn unknown_flag_suggests_the_nearest() {
     let home = Home::empty();
     home.agent(["--modell", "test", "-m", "hi"])
         .exits(2)
@@ -644,7 +644,7 @@ fn a_flag_nobody_knows_is_wrong_usage_and_the_nearest_is_named() {
 }
 
 #[test]
-fn a_command_nobody_knows_is_wrong_usage_and_the_nearest_is_named() {
+fn misspelt_command_suggests_the_nearest() {
     let home = Home::empty();
     home.bantam()
         .arg("agnet")
@@ -656,7 +656,7 @@ fn a_command_nobody_knows_is_wrong_usage_and_the_nearest_is_named() {
 }
 
 #[test]
-fn a_flag_without_its_value_or_with_a_wrong_one_is_wrong_usage() {
+fn invalid_flag_value_is_wrong_usage() {
     let home = Home::empty();
     home.agent(["-m"]).exits(2).prints("").fails_with_a_hint();
     home.agent(["--max-steps", "many", "-m", "hi"])
@@ -763,7 +763,7 @@ fn without_what_it_obeys_the_agent_does_not_answer() {
 }
 
 #[test]
-fn flags_of_a_question_need_no_name_of_a_command_before_them() {
+fn question_flags_work_without_a_command() {
     let model =
         Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
     let home = Home::with(&model.config());

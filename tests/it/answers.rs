@@ -110,7 +110,7 @@ fn a_failed_question_is_followed_by_a_line_that_says_so() {
 }
 
 #[test]
-fn a_question_that_timed_out_or_was_killed_is_followed_by_a_line_that_says_so() {
+fn timed_out_question_is_noted_in_history() {
     let model = Model::scripted([
         Reply::text("Too late.").held(),
         Reply::text("Too late.").held(),
@@ -136,7 +136,7 @@ fn a_question_that_timed_out_or_was_killed_is_followed_by_a_line_that_says_so() 
 }
 
 #[test]
-fn a_turn_that_was_stopped_after_its_calls_is_followed_by_a_line_that_says_so() {
+fn stopped_turn_is_noted_in_history() {
     let model = Model::scripted([
         Reply::call("think", &json!({ "thought": "hm" })),
         Reply::error(500, "out of order"),
@@ -152,7 +152,7 @@ fn a_turn_that_was_stopped_after_its_calls_is_followed_by_a_line_that_says_so() 
 }
 
 #[test]
-fn a_refused_message_is_left_out_of_what_is_sent_and_kept_in_the_file() {
+fn refused_message_is_stored_but_not_sent() {
     for status in [400, 422] {
         let model = Model::scripted([
             Reply::text("Hello."),
@@ -313,7 +313,7 @@ fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
 }
 
 #[test]
-fn one_step_is_one_request() {
+fn step_limit_counts_requests() {
     let model = Model::answering(|_, _| Reply::call("list_dir", &json!({ "path": "." })));
     let home = hasty(&model);
     home.agent(["--max-steps", "1", "-m", "look"])
@@ -430,7 +430,7 @@ fn a_damaged_session_is_told_by_the_run_that_meets_it() {
 }
 
 #[test]
-fn a_broken_file_of_the_workspace_and_a_cut_one_of_the_agent_are_told() {
+fn unreadable_or_cut_prompt_file_is_reported() {
     let model = Model::scripted([
         Reply::text("One."),
         Reply::text("Two."),
@@ -450,7 +450,7 @@ fn a_broken_file_of_the_workspace_and_a_cut_one_of_the_agent_are_told() {
 }
 
 #[test]
-fn a_file_that_the_agent_obeys_and_cannot_be_read_fails_the_turn() {
+fn unreadable_agent_file_fails_the_turn() {
     for name in ["IDENTITY.md", "AGENT.md", "AGENTS.md", "SOUL.md"] {
         let model = Model::never_asked();
         let home = hasty(&model);
@@ -463,7 +463,7 @@ fn a_file_that_the_agent_obeys_and_cannot_be_read_fails_the_turn() {
 }
 
 #[test]
-fn a_file_that_is_not_in_the_agents_folder_is_not_replaced() {
+fn missing_agent_file_has_no_replacement() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = hasty(&model);
     home.agent(["-m", "hi"]).exits(0);
@@ -499,7 +499,7 @@ fn streamed(home: &Home, args: &[&str], code: i32) -> (String, String) {
 }
 
 #[test]
-fn what_stands_for_an_answer_is_shown_where_text_is_shown_as_it_comes() {
+fn refusal_is_shown_when_streaming() {
     // A refusal in separate pieces.
     let chunk = |delta: &Value, reason: &Value| {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });

@@ -102,7 +102,7 @@ fn a_question_is_asked_and_answered_in_its_dialect() {
 }
 
 #[test]
-fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
+fn effort_maps_to_budget_or_effort() {
     let effort = |model: &Model, effort: &str| {
         let entry = json!({ "model_list": [ { "reasoning_effort": effort, "temperature": 0.5 } ] });
         Home::with(&merged(config(model), &entry))
@@ -149,7 +149,7 @@ fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
 }
 
 #[test]
-fn what_does_not_change_is_marked_for_the_cache_and_what_the_model_writes_comes_after() {
+fn stable_prompt_is_marked_for_the_cache() {
     let model = Model::scripted([said(&["One."]), said(&["Two."])]);
     let home = Home::with(&config(&model));
     home.write("memory/USER.md", "Likes tea.");
@@ -248,7 +248,7 @@ fn calls_results_and_thoughts_come_back_as_blocks() {
 }
 
 #[test]
-fn a_whole_answer_is_read_too_and_a_limit_of_one_reply_is_told() {
+fn unstreamed_answer_is_read() {
     let whole = json!({
         "type": "message", "role": "assistant", "content": [ { "type": "text", "text": "As far as it we" } ],
         "stop_reason": "max_tokens", "usage": { "input_tokens": 3, "output_tokens": 4 }
@@ -281,7 +281,7 @@ fn pings_are_no_content() {
 }
 
 #[test]
-fn an_error_in_mid_stream_is_told_and_the_text_is_kept() {
+fn mid_stream_error_keeps_the_text() {
     let overloaded = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     let block = start(0, &json!({ "type": "text", "text": "" }));
     let model = Model::scripted([streamed(&[
@@ -340,7 +340,7 @@ fn errors_are_told_by_their_kind() {
 }
 
 #[test]
-fn a_refusal_is_told_in_the_hosts_words_and_not_asked_again() {
+fn refusal_is_quoted_and_not_retried() {
     let refusal = include_str!("../corpus/hosts/refusal.sse");
     let model = Model::scripted([Reply::stream([refusal.to_owned()])]);
     let home = Home::with(&config(&model));
@@ -353,7 +353,7 @@ fn a_refusal_is_told_in_the_hosts_words_and_not_asked_again() {
 }
 
 #[test]
-fn a_rate_limit_is_waited_out_and_an_overload_is_asked_again() {
+fn rate_limit_and_overload_are_retried() {
     let error = |kind: &str| json!({ "type": "error", "error": { "type": kind, "message": kind } });
     let model = Model::scripted([
         Reply::json(429, &error("rate_limit_error")).header("retry-after", "1"),
@@ -370,7 +370,7 @@ fn a_rate_limit_is_waited_out_and_an_overload_is_asked_again() {
 }
 
 #[test]
-fn the_last_step_is_asked_without_calling_and_still_declares_its_tools() {
+fn last_step_declares_tools_but_forbids_calls() {
     let block =
         json!({ "type": "tool_use", "id": "t", "name": "list_dir", "input": { "path": "." } });
     let call =

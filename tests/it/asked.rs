@@ -193,7 +193,7 @@ fn the_owner_sees_what_a_call_replaces() {
 }
 
 #[test]
-fn nobody_else_and_nothing_else_answers() {
+fn only_the_asked_user_can_answer() {
     let (model, api) = (writing(), BotApi::start());
     let home = home(&model, &api);
     let gateway = start(&home);
@@ -322,7 +322,7 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
 }
 
 #[test]
-fn a_question_that_is_settled_while_its_message_is_on_the_way_loses_its_buttons() {
+fn settled_question_loses_its_buttons() {
     let (model, api) = (writing(), BotApi::start());
     let home = home(&model, &api);
     let gateway = start(&home);
@@ -337,7 +337,7 @@ fn a_question_that_is_settled_while_its_message_is_on_the_way_loses_its_buttons(
 }
 
 #[test]
-fn while_questions_wait_other_chats_are_answered_and_the_turn_does_not_time_out() {
+fn waiting_question_does_not_block_other_chats() {
     let (model, api) = (writing(), BotApi::start());
     let home = home(&model, &api);
     let mut config = merged(

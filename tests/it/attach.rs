@@ -85,7 +85,7 @@ fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
 }
 
 #[test]
-fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
+fn unusable_attachment_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     for (bytes, says) in [
@@ -134,7 +134,7 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
 }
 
 #[test]
-fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
+fn planted_link_or_pipe_is_not_attached() {
     let model = Model::never_asked();
     let (home, other) = (Home::with(&model.config()), Home::empty());
     home.dir("workspace/pipes");
@@ -176,7 +176,7 @@ fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
 }
 
 #[test]
-fn without_the_restriction_a_link_leads_only_where_tools_could_look_themselves() {
+fn unrestricted_link_attaches_only_readable_files() {
     let model = Model::scripted([Reply::text("A line.")]);
     let home = Home::with(&merged(
         model.config(),
@@ -211,7 +211,7 @@ fn without_the_restriction_a_link_leads_only_where_tools_could_look_themselves()
 }
 
 #[test]
-fn known_secrets_are_redacted_in_what_is_attached_and_in_what_read_paths_gives() {
+fn attached_files_are_redacted() {
     let other = Home::empty();
     let tree = other.dir("tree").display().to_string();
     // The harness searches for the whole key in files.

@@ -145,7 +145,7 @@ fn kinds_of_updates_that_were_not_asked_for_do_not_come() {
 }
 
 #[test]
-fn a_poll_holds_until_there_is_an_update_and_a_second_one_ends_it() {
+fn second_poll_ends_the_first() {
     let api = BotApi::start();
     thread::scope(|scope| {
         let first = scope.spawn(|| ask(&api, "getUpdates", &json!({ "timeout": 30 })));

@@ -60,7 +60,7 @@ fn holding(home: &Home, bytes: &[u8]) -> Agent {
 }
 
 #[test]
-fn a_real_session_cut_at_any_byte_loads_and_keeps_what_comes_next() {
+fn real_session_cut_anywhere_loads_and_appends() {
     let (home, bytes) = real();
     let whole = Session::parse(&bytes);
     for cut in 0..=bytes.len() {

@@ -22,7 +22,7 @@ fn read(home: &Home, path: &str) -> String {
 }
 
 #[test]
-fn a_call_with_an_argument_that_the_tool_does_not_have_changes_nothing() {
+fn call_with_unknown_argument_changes_nothing() {
     let files = [
         ("memory/MEMORY.md", "Likes tea.\n"),
         ("workspace/a.txt", "one\n"),
@@ -113,7 +113,7 @@ fn arguments_by_the_names_of_other_programs_are_understood() {
 }
 
 #[test]
-fn a_tool_by_another_programs_name_is_told_with_its_arguments_and_not_run() {
+fn foreign_tool_name_is_reported_not_run() {
     let page = include_str!("../../docs/coming-from.md");
     let rows: Vec<(String, String)> = page
         .lines()
@@ -145,7 +145,7 @@ fn a_tool_by_another_programs_name_is_told_with_its_arguments_and_not_run() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_named_with_a_command_that_reads_it() {
+fn binary_file_error_suggests_a_command() {
     let archive = "PK\u{3}\u{4}\0\0\0\0word/document.xml\0\0";
     let (_, result) = called(
         "read_file",

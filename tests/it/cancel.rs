@@ -69,7 +69,7 @@ fn threads_that_signals_reach(pid: i32) -> usize {
 }
 
 #[test]
-fn an_interrupt_is_noticed_though_the_tools_of_a_server_were_listed_before() {
+fn interrupt_works_after_listing_server_tools() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
     let entry = json!({ "command": "sh", "args": ["server.sh"], "network": false });
     let home = Home::with(&merged(
@@ -122,7 +122,7 @@ fn has_read_everything(model: &Model) -> bool {
 }
 
 #[test]
-fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
+fn interrupted_text_is_stored_but_not_printed() {
     let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3)]);
     let home = Home::with(&model.config());
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
@@ -143,7 +143,7 @@ fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
 }
 
 #[test]
-fn text_held_back_because_it_could_become_a_call_is_kept_as_well() {
+fn withheld_possible_call_text_is_kept() {
     let said = r#"{"name": "read_file", and so it goes on"#;
     let model = Model::scripted([Reply::text(said).held_after(3)]);
     let home = Home::with(&model.config());
@@ -197,7 +197,7 @@ fn json_tells_of_an_interrupt() {
 }
 
 #[test]
-fn an_interrupt_while_a_command_runs_ends_the_command_and_its_call_gets_a_result() {
+fn interrupted_command_call_gets_a_result() {
     let marker = Marker::new();
     let model = Model::scripted([Reply::call(
         "exec",

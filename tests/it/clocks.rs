@@ -16,7 +16,7 @@ use crate::stored::journal;
 const OWNER: i64 = 42;
 
 #[test]
-fn a_job_that_was_cut_short_longer_ago_than_the_grace_is_told_once() {
+fn job_interrupted_beyond_grace_is_reported_once() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Hello.");
         if request.last("user").contains("water them") {
@@ -66,7 +66,7 @@ fn a_job_that_was_cut_short_longer_ago_than_the_grace_is_told_once() {
 }
 
 #[test]
-fn a_job_that_waits_for_room_when_the_program_ends_runs_in_the_next_one() {
+fn queued_job_runs_after_restart() {
     let model = Model::answering(|request, n| {
         let reply = Reply::text("Done.");
         if n == 0 && request.last("user").contains("long") {
@@ -155,7 +155,7 @@ fn a_job_whose_answer_was_kept_is_not_run_again() {
 }
 
 #[test]
-fn a_gateway_hears_of_a_new_job_after_one_that_was_killed_too() {
+fn gateway_after_kill_sees_new_jobs() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Looked.")),
         BotApi::start(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, Request, call};
-use crate::stored::{one_result_per_call, sealed};
+use crate::stored::{assert_single_result_per_call, sealed};
 
 /// Marks a request for a summary.
 const FOR_A_SUMMARY: &str = "so that the assistant can continue";
@@ -43,7 +43,7 @@ fn sessions_with(home: &Home, part: &str) -> Vec<String> {
 }
 
 #[test]
-fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
+fn old_results_are_dropped_before_summarizing() {
     let model = counting(|request| {
         assert!(!is_for_a_summary(request));
         let asked = request.messages().last().unwrap()["role"] == "user";
@@ -65,7 +65,7 @@ fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
         .prints("Read.\n")
         .says("old tool results were dropped");
     let last = model.requests().pop().unwrap();
-    one_result_per_call(&last.messages());
+    assert_single_result_per_call(&last.messages());
     let results = last.texts("tool");
     assert!(
         results[0].starts_with("[result of read_file, ")
@@ -191,7 +191,7 @@ fn a_conversation_ten_times_the_window_goes_on() {
 }
 
 #[test]
-fn what_the_host_counts_is_believed_and_a_summary_is_part_of_the_usage() {
+fn host_token_counts_trigger_compaction() {
     let completion = |text: &str, prompt: u64| Reply::text(text).counted(prompt, 10);
     let long = "b".repeat(3000);
     let model = Model::scripted([
@@ -218,7 +218,7 @@ fn what_the_host_counts_is_believed_and_a_summary_is_part_of_the_usage() {
 }
 
 #[test]
-fn a_summary_that_fails_leaves_the_session_as_it_is_and_the_turn_goes_on() {
+fn failed_summary_does_not_stop_the_turn() {
     let model = counting(|request| {
         if is_for_a_summary(request) {
             Reply::error(400, "not today")
@@ -245,7 +245,7 @@ fn a_summary_that_fails_leaves_the_session_as_it_is_and_the_turn_goes_on() {
 }
 
 #[test]
-fn a_host_that_refuses_for_length_is_asked_once_more_and_then_it_is_an_error() {
+fn length_refusal_is_retried_once() {
     let model = counting(|request| {
         let too_long = || Reply::error(400, "This model's maximum context length is 4096 tokens.");
         match request.texts("user").last() {
@@ -347,7 +347,7 @@ fn a_conversation_that_was_idle_for_long_begins_anew() {
 }
 
 #[test]
-fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again() {
+fn chosen_model_is_kept_on_resume() {
     let model = Model::answering(|request, _| Reply::text(request.body["model"].as_str().unwrap()));
     let mut config = model.config();
     let mut other = config["model_list"][0].clone();
@@ -394,7 +394,7 @@ fn image(home: &Home) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
+fn crash_during_renewal_loses_nothing() {
     let model = counting(|request| {
         if is_for_a_summary(request) {
             Reply::text("In short.")
@@ -493,7 +493,7 @@ fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
 const KILLS: u32 = 40;
 
 #[test]
-fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
+fn turn_killed_during_renewal_is_resumable() {
     let model = counting(|request| {
         if is_for_a_summary(request) {
             return Reply::text("In short.");
@@ -528,7 +528,7 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         "only {unfinished} of {KILLS} turns were killed in time"
     );
     for request in model.requests() {
-        one_result_per_call(&request.messages());
+        assert_single_result_per_call(&request.messages());
     }
     home.agent(["-m", "and now?"]).exits(0);
     home.session("cli_default").has_one_result_per_call();

@@ -28,7 +28,7 @@ fn names_line(text: &str, line: usize) -> bool {
 }
 
 #[test]
-fn no_key_with_a_configuration_exits_3_and_says_what_to_type() {
+fn missing_key_exits_3_with_a_hint() {
     let error = refused("{}");
     assert!(
         error.contains("API_KEY"),
@@ -59,7 +59,7 @@ fn a_configuration_that_is_not_json_is_located() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_is_not_taken_for_an_absent_one() {
+fn unreadable_config_is_an_error() {
     let home = Home::empty();
     home.dir("config.json");
     home.agent(["-m", "hi"])
@@ -107,7 +107,7 @@ fn a_byte_order_mark_is_read_over() {
 }
 
 #[test]
-fn a_configuration_that_may_not_be_read_is_not_taken_for_an_absent_one() {
+fn config_without_permission_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::empty();
     home.config("{}");
@@ -140,7 +140,7 @@ fn a_value_of_the_wrong_kind_is_located_and_named() {
 }
 
 #[test]
-fn a_value_that_is_not_one_of_its_choices_is_told_the_choices() {
+fn invalid_choice_error_lists_the_choices() {
     let error = refused(r#"{ "tools": { "exec": { "sandbox": "of" } } }"#);
     for word in ["tools.exec.sandbox", "of", "auto", "off"] {
         assert!(error.contains(word), "{word:?} is missing: {error}");
@@ -148,7 +148,7 @@ fn a_value_that_is_not_one_of_its_choices_is_told_the_choices() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_the_nearest_known_one_and_is_not_fatal() {
+fn unknown_key_warns_with_a_suggestion() {
     let model = Model::scripted([
         Reply::text("One."),
         Reply::text("Two."),
@@ -250,7 +250,7 @@ fn a_wrong_value_in_the_environment_is_told_by_its_variable() {
 }
 
 #[test]
-fn a_name_of_no_model_and_an_address_without_a_scheme_are_told_what_to_write() {
+fn invalid_model_or_address_gets_a_hint() {
     let config = config_for("127.0.0.1:1/v1");
     let home = Home::with(&config);
     home.agent(["-m", "hi"])
@@ -263,7 +263,7 @@ fn a_name_of_no_model_and_an_address_without_a_scheme_are_told_what_to_write() {
 }
 
 #[test]
-fn a_key_comes_from_the_vendors_variable_when_the_file_has_none() {
+fn key_falls_back_to_vendor_variable() {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::with(&merged(
         model.config(),
@@ -281,7 +281,7 @@ fn a_key_comes_from_the_vendors_variable_when_the_file_has_none() {
 }
 
 #[test]
-fn headers_and_extra_fields_of_a_model_go_out_with_the_request() {
+fn model_headers_and_extra_fields_are_sent() {
     let model = Model::scripted([Reply::text("One.")]);
     let extra = json!({
         "model_list": [ { "headers": { "X-Test": "yes" }, "extra_body": { "top_k": 7 }, "temperature": 0.5, "max_tokens": 99 } ]
@@ -302,7 +302,7 @@ fn headers_and_extra_fields_of_a_model_go_out_with_the_request() {
 }
 
 #[test]
-fn what_the_user_did_not_set_is_not_sent() {
+fn unset_options_are_not_sent() {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).exits(0);
@@ -354,7 +354,7 @@ fn is_found(variable: &str, value: &str, place: &str) {
 }
 
 #[test]
-fn a_home_is_found_by_its_variable_the_service_managers_or_the_users_home() {
+fn home_is_found_by_variable_or_default() {
     is_found("BANTAM_HOME", "elsewhere", "elsewhere");
     is_found("STATE_DIRECTORY", "service", "service");
     is_found("HOME", "user", "user/.bantam");
@@ -555,7 +555,7 @@ fn a_value_that_can_never_work_is_not_saved() {
 }
 
 #[test]
-fn what_a_path_leads_to_is_told() {
+fn relative_path_setting_reports_its_target() {
     let home = Home::empty();
     home.config(r#"{"model_list":[{"model":"demo/demo"}]}"#);
     let here = std::fs::canonicalize(home.dir("../here")).unwrap();
@@ -632,7 +632,7 @@ fn a_setting_is_taken_out_again() {
 }
 
 #[test]
-fn a_broken_file_is_not_changed_and_a_missing_one_is_made() {
+fn broken_config_is_not_overwritten() {
     let home = Home::empty();
     home.bantam()
         .args(["config", "set", "model_list.0.model", "demo/demo"])
@@ -654,7 +654,7 @@ fn a_broken_file_is_not_changed_and_a_missing_one_is_made() {
 }
 
 #[test]
-fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
+fn invalid_config_edit_is_kept_as_draft() {
     let home = Home::empty();
     home.config("{ \"agents\": { \"defaults\": { \"timeout\": 5 } } }");
     let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
@@ -748,7 +748,7 @@ fn a_workspace_of_a_flag_wins_over_directories_of_the_settings() {
 }
 
 #[test]
-fn an_unknown_setting_is_told_once_for_each_change_of_the_file() {
+fn unknown_setting_warns_once_per_change() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&merged(model.config(), &json!({ "hooks": 1 })));
     home.agent(["-q", "-m", "hi"]).exits(0).is_quiet();
@@ -764,7 +764,7 @@ fn an_unknown_setting_is_told_once_for_each_change_of_the_file() {
 }
 
 #[test]
-fn files_that_nothing_reads_are_told_by_doctor_and_once_by_a_run() {
+fn unused_files_are_reported() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&model.config());
     home.write("workspace/SOUL.md", "Be a pirate.");

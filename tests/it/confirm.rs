@@ -93,7 +93,7 @@ fn a_large_file_that_would_be_replaced_is_told_of() {
 }
 
 #[test]
-fn a_question_that_is_not_answered_is_asked_again_in_whole_words() {
+fn unclear_confirmation_is_asked_again() {
     let model = writing();
     let home = home(&model, &["writes"]);
     let asked = home.bantam().args(["agent", "-m", "write a.txt"]);
@@ -197,7 +197,7 @@ fn an_edit_shows_its_change_at_the_terminal() {
 }
 
 #[test]
-fn a_name_that_asks_about_nothing_is_told_and_is_not_set() {
+fn confirm_name_without_effect_is_refused() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&merged(
         model.config(),
@@ -325,7 +325,7 @@ fn a_question_at_the_terminal_hides_nothing() {
 }
 
 #[test]
-fn ctrl_c_at_a_question_stops_the_turn_and_a_refused_call_is_shown_as_refused() {
+fn ctrl_c_at_question_stops_the_turn() {
     let model = writing();
     let home = home(&model, &["writes"]);
     let mut talk = at_a_terminal(&home, &[]);

@@ -155,7 +155,7 @@ fn intervals_and_single_times_are_stored_as_others_read_them() {
 }
 
 #[test]
-fn what_can_be_no_job_is_refused_in_a_sentence() {
+fn invalid_job_is_refused_with_an_explanation() {
     let home = Home::empty();
     for (args, says) in [
         (&["-e", "60"][..], "no message"),
@@ -211,7 +211,7 @@ fn what_can_be_no_job_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_file_of_another_program_is_changed_and_nothing_in_it_is_lost() {
+fn foreign_jobs_file_keeps_unknown_fields() {
     let home = Home::empty();
     let file = json!({
         "version": 1, "extra": {"kept": true},
@@ -253,7 +253,7 @@ fn a_file_of_another_program_is_changed_and_nothing_in_it_is_lost() {
 }
 
 #[test]
-fn a_broken_file_is_reported_by_line_and_left_as_it_is() {
+fn broken_jobs_file_is_reported_and_kept() {
     let home = Home::empty();
     let long = format!("{{\"jobs\": [{}]}}", "[],".repeat(3 << 20));
     for (text, says) in [
@@ -287,7 +287,7 @@ fn a_broken_file_is_reported_by_line_and_left_as_it_is() {
 }
 
 #[test]
-fn many_processes_change_the_jobs_at_once_and_none_undoes_anothers_work() {
+fn concurrent_job_changes_are_all_kept() {
     let home = Home::empty();
     let gone: Vec<String> = (0..4)
         .map(|n| added(&home, ["-m", &format!("gone {n}"), "-e", "60"]))
@@ -401,7 +401,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
 }
 
 #[test]
-fn a_named_conversation_is_continued_and_its_answer_is_delivered_without_a_gateway() {
+fn named_conversation_job_delivers_without_gateway() {
     let (model, api) = (
         Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]),
         BotApi::start(),
@@ -455,7 +455,7 @@ fn a_named_conversation_is_continued_and_its_answer_is_delivered_without_a_gatew
 }
 
 #[test]
-fn a_run_that_fails_is_recorded_and_exits_as_a_question_would() {
+fn failed_run_is_recorded_with_exit_code() {
     let model = Model::scripted([Reply::error(401, "no such key")]);
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "x", "-c", "@daily"]);
@@ -486,7 +486,7 @@ fn a_run_that_fails_is_recorded_and_exits_as_a_question_would() {
 }
 
 #[test]
-fn a_run_by_hand_is_not_started_beside_another_and_can_be_repeated_when_it_was_killed() {
+fn manual_run_is_exclusive_and_repeatable() {
     let model = Model::scripted([Reply::text("never").held(), Reply::text("Well.")]);
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "x", "-e", "3600"]);
@@ -506,7 +506,7 @@ fn a_run_by_hand_is_not_started_beside_another_and_can_be_repeated_when_it_was_k
 }
 
 #[test]
-fn kills_at_any_moment_of_a_run_by_hand_leave_files_that_can_be_read() {
+fn killed_manual_run_leaves_readable_files() {
     const KILLS: u32 = 30;
     let model = Model::answering(|_, _| Reply::text("Done."));
     let home = Home::with(&model.config());
@@ -637,7 +637,7 @@ fn the_heartbeat_is_listed_when_it_beats() {
 }
 
 #[test]
-fn a_job_answers_the_owner_of_the_bot_unless_it_is_told_otherwise() {
+fn default_job_answer_goes_to_owner() {
     let model = Model::never_asked();
     let bot = json!({ "enabled": true, "token": "123456:fake-token", "allow_from": [42, 43] });
     let home = Home::with(&merged(
@@ -666,7 +666,7 @@ fn a_job_answers_the_owner_of_the_bot_unless_it_is_told_otherwise() {
 }
 
 #[test]
-fn the_runs_of_a_job_that_is_gone_are_found_by_its_name() {
+fn removed_job_runs_are_found_by_name() {
     let model = Model::answering(|_, _| Reply::text("All is well."));
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "look", "-e", "60", "-n", "watch"]);
@@ -685,7 +685,7 @@ fn the_runs_of_a_job_that_is_gone_are_found_by_its_name() {
 }
 
 #[test]
-fn a_job_for_a_chat_without_a_bot_is_told_of_at_once() {
+fn chat_job_without_bot_is_reported() {
     let home = Home::empty();
     let to = ["add", "-m", "look", "-e", "1d", "--to", "telegram:42"];
     cron(&home, to)
@@ -759,7 +759,7 @@ fn a_single_run_that_is_over_is_shown_as_done() {
 }
 
 #[test]
-fn a_job_for_a_single_time_can_be_tried_before_and_is_told_of_after() {
+fn single_job_can_be_tried_early() {
     let model = Model::answering(|_, _| Reply::text("Water them."));
     let home = Home::with(&model.config());
     added(&home, ["-m", "tomatoes", "--at", "+1h", "-n", "water"]);
@@ -853,7 +853,7 @@ fn model_makes_a_check_where_commands_run_unasked() {
 }
 
 #[test]
-fn a_gateway_asks_only_when_a_check_says_so_and_with_the_jobs_model() {
+fn gateway_job_runs_after_its_check_passes() {
     let (model, api) = (
         Model::answering(|request, _| Reply::text(&request.last("user"))),
         BotApi::start(),

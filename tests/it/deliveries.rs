@@ -38,7 +38,7 @@ fn text_beside_tool_calls_is_in_the_chat_before_the_answer() {
 }
 
 #[test]
-fn text_beside_tool_calls_is_shown_by_verbose_and_is_no_part_of_the_answer() {
+fn text_beside_calls_is_not_the_answer() {
     let model = talkative();
     let home = Home::with(&model.config());
     let run = home.agent(["-v", "-m", "what is there?"]);
@@ -74,7 +74,7 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
 
 /// The notice about a possibly lost answer is repeated until Telegram has confirmed it.
 #[test]
-fn an_answer_that_may_be_lost_is_told_however_often_that_breaks_off() {
+fn possibly_lost_answer_is_reported() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -89,7 +89,7 @@ fn an_answer_that_may_be_lost_is_told_however_often_that_breaks_off() {
 }
 
 #[test]
-fn a_message_whose_file_was_being_fetched_is_answered_by_the_next_program() {
+fn message_with_interrupted_download_is_answered_later() {
     let model = Model::answering(|request, _| {
         let is_there = request.last("user").contains("water the plants");
         Reply::text(if is_there {
@@ -119,7 +119,7 @@ fn a_message_whose_file_was_being_fetched_is_answered_by_the_next_program() {
 }
 
 #[test]
-fn the_end_of_the_program_is_no_fault_of_what_is_being_sent() {
+fn shutdown_does_not_count_as_delivery_failure() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -139,7 +139,7 @@ fn the_end_of_the_program_is_no_fault_of_what_is_being_sent() {
 }
 
 #[test]
-fn a_message_that_the_server_fails_on_is_given_up_after_two_minutes_and_said() {
+fn failing_delivery_is_dropped_after_two_minutes() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 if request.last("user").contains("a file") => {
             Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
@@ -211,7 +211,7 @@ fn an_outage_of_the_server_loses_no_message() {
 }
 
 #[test]
-fn a_network_that_is_not_there_at_the_start_is_waited_for() {
+fn missing_network_at_start_is_waited_for() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Here.")),
         BotApi::start(),
@@ -293,7 +293,7 @@ fn a_text_is_sent_without_a_model() {
 }
 
 #[test]
-fn an_answer_to_a_topic_that_is_closed_goes_to_its_group() {
+fn closed_topic_answer_goes_to_the_group() {
     const GROUP: i64 = -1_000_000_000_123;
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let api = BotApi::start();

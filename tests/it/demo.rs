@@ -59,7 +59,7 @@ fn without_a_configuration_an_ollama_that_answers_is_asked() {
 }
 
 #[test]
-fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down() {
+fn running_ollama_comes_first_in_onboard() {
     let tags = json!({ "models": [ { "id": "qwen3:4b", "name": "qwen3:4b" } ] });
     let ollama = Model::answering(move |request, _| match request.path.as_str() {
         "/api/version" => Reply::json(200, &json!({ "version": "0.9.0" })),
@@ -110,7 +110,7 @@ fn an_ollama_that_takes_a_second_is_waited_for() {
 }
 
 #[test]
-fn the_window_that_ollama_really_has_is_read_and_said_and_compacted_by() {
+fn ollama_context_window_is_read_and_used() {
     let ollama = |parameters: &'static str, loaded: Value| {
         Model::answering(move |request, _| {
             let tokens = request.body.to_string().len() as u64 / 4;
@@ -182,7 +182,7 @@ fn the_demo_model_drives_the_real_loop() {
 }
 
 #[test]
-fn a_home_that_does_not_exist_is_made_with_a_workspace_from_the_template() {
+fn missing_home_is_created_from_the_template() {
     let home = Home::empty();
     home.agent(["--model", "demo/demo", "-m", "list files"])
         .exits(0);
@@ -217,7 +217,7 @@ fn the_demo_model_reads_writes_and_runs() {
 }
 
 #[test]
-fn the_demo_model_says_how_to_set_a_key_when_it_does_not_understand() {
+fn demo_model_explains_setting_a_key() {
     let home = Home::empty();
     let run = home.agent(["--model", "demo/demo", "-m", "Why is the sky blue?"]);
     run.exits(0);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
-use crate::stored::one_result_per_call;
+use crate::stored::assert_single_result_per_call;
 
 /// Returns a home with this model, in which commands run quickly, without a sandbox.
 fn unsandboxed(model: &Model) -> Home {
@@ -32,7 +32,7 @@ fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
 /// Checks more than providers require: the results are in the order of their calls.
 #[track_caller]
 fn in_order(messages: &[&Value]) {
-    one_result_per_call(messages);
+    assert_single_result_per_call(messages);
     let ids = |list: &Value| -> Vec<Value> {
         list.as_array()
             .into_iter()
@@ -304,7 +304,7 @@ fn arguments_that_only_look_wrong_are_taken() {
 }
 
 #[test]
-fn arguments_that_are_no_json_are_quoted_in_part_and_never_run() {
+fn invalid_json_arguments_are_quoted_not_run() {
     let cut = format!(
         "{{\"command\": \"echo made > made.txt; : {}",
         "é".repeat(5000)
@@ -369,7 +369,7 @@ fn page(text: &str) -> &str {
 
 /// A command's error is at the end of its output, and its subject at the start.
 #[test]
-fn a_long_result_shows_both_its_ends_and_is_read_page_by_page() {
+fn long_result_is_paged_with_both_ends() {
     let command = "i=0; while [ $i -lt 10000 ]; do echo \"line $i\"; i=$((i+1)); done; echo ERROR: why; exit 3";
     let model = Model::answering(move |request, n| match n {
         0 => Reply::call("exec", &json!({ "command": command })),
@@ -414,7 +414,7 @@ fn a_long_result_shows_both_its_ends_and_is_read_page_by_page() {
 
 /// Even if a command prints a lot in between.
 #[test]
-fn the_end_of_a_very_long_output_is_on_its_first_page() {
+fn long_output_end_is_on_first_page() {
     let command = "echo first; head -c 3000000 /dev/zero | tr '\\0' '\\n'; printf '1%%\\r100%%\\n'; echo ERROR: why; exit 3";
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": command })),
@@ -502,7 +502,7 @@ fn a_secret_that_two_pages_share_is_redacted() {
 }
 
 #[test]
-fn results_stand_in_the_order_of_the_calls_however_long_each_takes() {
+fn results_keep_the_call_order() {
     let model = Model::scripted([
         Reply::calls((0..40).map(|n| {
             call(
@@ -530,7 +530,7 @@ fn results_stand_in_the_order_of_the_calls_however_long_each_takes() {
 }
 
 #[test]
-fn a_read_between_two_commands_sees_the_first_and_not_the_second() {
+fn read_between_commands_runs_in_order() {
     let run = |id: &str, command: &str| call(id, "exec", &json!({ "command": command }));
     let read = |id: &str, limit: u64| {
         let arguments = json!({ "path": "log.txt", "limit": limit });
@@ -553,7 +553,7 @@ fn a_read_between_two_commands_sees_the_first_and_not_the_second() {
 }
 
 #[test]
-fn of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten() {
+fn excess_calls_in_a_reply_are_dropped() {
     let model = Model::scripted([
         Reply::calls((0..10_000).map(|n| {
             call(
@@ -579,7 +579,7 @@ fn of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten() {
 }
 
 #[test]
-fn a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers() {
+fn endlessly_repeated_call_is_stopped() {
     let model = Model::answering(|request, n| {
         if request.tools().is_empty() {
             return Reply::text("I was going in circles.");
@@ -625,7 +625,7 @@ fn a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers() {
 }
 
 #[test]
-fn a_model_that_never_gets_its_arguments_right_is_stopped_and_answers() {
+fn persistently_invalid_arguments_end_the_loop() {
     let model = Model::answering(|request, n| {
         if request.tools().is_empty() {
             return Reply::text("I cannot write JSON.");
@@ -665,7 +665,7 @@ fn tests_between_edits_are_no_repetition() {
 }
 
 #[test]
-fn the_last_step_has_no_tools_and_says_so_to_the_model() {
+fn last_step_tells_the_model_no_tools() {
     let look = || Reply::call("list_dir", &json!({ "path": "." }));
     let model = Model::scripted([look(), Reply::text("So far.")]);
     let home = Home::with(&model.config());
@@ -718,7 +718,7 @@ fn a_call_in_words_at_the_end_is_no_answer() {
 }
 
 #[test]
-fn a_host_that_takes_no_tool_choice_gets_no_tools_in_its_place() {
+fn host_refusing_tool_choice_gets_no_tools() {
     let model = Model::answering(|request, _| match request.body.get("tool_choice") {
         Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
         None if request.tools().is_empty() => Reply::text("So far."),
@@ -735,7 +735,7 @@ fn a_host_that_takes_no_tool_choice_gets_no_tools_in_its_place() {
 
 /// The quirks of such a host are also learned from it.
 #[test]
-fn a_host_that_calls_whatever_the_tool_choice_gets_no_tools_either() {
+fn host_ignoring_tool_choice_gets_no_tools() {
     let model = Model::answering(|request, _| {
         if request.body["tools"].is_array() {
             Reply::call("list_dir", &json!({ "path": "." }))
@@ -838,7 +838,7 @@ impl Dice {
 }
 
 #[test]
-fn whatever_a_model_does_each_call_has_one_result_in_its_place() {
+fn random_calls_each_get_one_result() {
     let dice = Mutex::new(Dice(0x9e37_79b9_7f4a_7c15));
     let model = Model::answering(move |request, _| {
         in_order(&request.messages());

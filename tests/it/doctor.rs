@@ -64,7 +64,7 @@ fn set_mode(home: &Home, below: &str, mode: u32) {
 }
 
 #[test]
-fn a_healthy_home_has_nothing_to_fix_and_is_left_as_it_was() {
+fn healthy_home_passes_and_is_unchanged() {
     let home = healthy();
     home.write("workspace/notes.txt", "mine\n");
     home.write("agent/AGENT.md", "Be kind.\n");
@@ -146,7 +146,7 @@ fn a_key_that_means_nothing_is_named_and_is_no_failure() {
 }
 
 #[test]
-fn what_others_can_read_or_write_is_closed_by_the_line_shown() {
+fn loose_permissions_get_a_working_fix() {
     let home = healthy();
     set_mode(&home, "config.json", 0o666);
     set_mode(&home, "", 0o755);
@@ -221,7 +221,7 @@ fn without_a_sandbox_it_says_that_nothing_holds() {
 }
 
 #[test]
-fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
+fn missing_namespaces_fall_back_to_landlock() {
     let run = healthy()
         .bantam()
         .arg("doctor")
@@ -309,7 +309,7 @@ fn every_command_gets_out_of_a_sandbox_that_does_not_hold() {
 
 /// If commands do not work, no break-out counts as stopped by the sandbox.
 #[test]
-fn where_an_ordinary_command_dies_in_the_sandbox_no_break_out_is_tested() {
+fn broken_sandbox_skips_the_break_out_tests() {
     let home = healthy();
     let run = home
         .bantam()
@@ -360,7 +360,7 @@ fn a_network_of_the_hosts_is_told_as_what_it_is() {
 }
 
 #[test]
-fn the_key_is_told_by_its_place_and_its_command_is_not_run() {
+fn doctor_shows_key_source_without_command() {
     let home = healthy();
     let key = |written: &str| {
         let entry = json!({ "model_name": "test", "model": "openai/x", "api_base": "http://127.0.0.1:9/v1", "api_key": written });
@@ -386,7 +386,7 @@ fn the_key_is_told_by_its_place_and_its_command_is_not_run() {
 }
 
 #[test]
-fn the_model_is_asked_for_a_call_and_about_an_image_and_nothing_is_kept() {
+fn model_check_tests_calls_and_images() {
     let model = Model::scripted([
         Reply::error(
             400,
@@ -451,7 +451,7 @@ fn the_model_is_asked_for_a_call_and_about_an_image_and_nothing_is_kept() {
 }
 
 #[test]
-fn what_a_model_cannot_do_is_told_and_no_failure() {
+fn unsupported_model_feature_is_not_a_failure() {
     let model = Model::answering(|request, _| match () {
         () if request.body.get("tools").is_some() => {
             Reply::error(400, "this model does not support tools")
@@ -494,7 +494,7 @@ fn the_demo_has_nobody_to_ask() {
 }
 
 #[test]
-fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
+fn bot_check_reports_blocked_messages() {
     let api = BotApi::start();
     let home = |token: &str, allow_from: Value| {
         let bot = json!({"enabled": true, "token": token, "allow_from": allow_from, "api_base": api.base()});
@@ -537,7 +537,7 @@ fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_told_with_a_next_step() {
+fn unwritable_home_has_a_fix() {
     let home = healthy();
     home.dir("workspace");
     set_mode(&home, "", 0o500);

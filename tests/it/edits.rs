@@ -235,7 +235,7 @@ fn bytes_that_are_no_text_are_told_and_not_lost() {
 }
 
 #[test]
-fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
+fn ambiguous_edit_changes_nothing() {
     for (old_text, says) in [
         ("r", "old_text occurs 3 times (lines 1, 3, 4)"),
         (
@@ -294,7 +294,7 @@ fn a_link_that_stays_inside_is_followed_and_stays_a_link() {
 }
 
 #[test]
-fn a_link_that_leads_out_is_refused_and_nothing_outside_is_changed_or_made() {
+fn edit_through_outside_link_is_refused() {
     for (path, link, target) in [
         ("link", "link", "../outside/file"),
         ("link", "link", "../outside/new"),
@@ -340,7 +340,7 @@ fn a_file_with_another_name_outside_is_not_changed() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_changed_and_not_waited_for() {
+fn edit_of_non_regular_file_is_refused() {
     let fixture = Fixture::making([every_change("pipe"), every_change("notes.d")].concat());
     fixture.home.dir("workspace/notes.d");
     assert!(
@@ -435,7 +435,7 @@ fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Fixt
 }
 
 #[test]
-fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
+fn granted_trees_are_readable_or_writable() {
     let (fixture, other) = opened(|read, write| {
         vec![
             ("read_file", json!({ "path": format!("{read}/book.txt") })),
@@ -477,7 +477,7 @@ fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
 }
 
 #[test]
-fn a_tree_opened_for_reading_is_not_changed_and_none_is_left_through_links() {
+fn read_only_tree_is_not_changed() {
     let (fixture, other) = opened(|read, _| every_change(&format!("{read}/book.txt")));
     fixture.is_refused_saying("is read-only");
     assert_eq!(
@@ -535,7 +535,7 @@ fn no_setting_opens_bantams_own_files_to_its_tools() {
 }
 
 #[test]
-fn directories_that_are_not_there_or_hold_one_another_are_refused_by_name() {
+fn missing_or_nested_grants_are_refused() {
     let other = Home::empty();
     let at = |path: &str| other.path(path).display().to_string();
     other.dir("data/inner");
@@ -680,7 +680,7 @@ fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn when_there_is_no_room_the_old_file_stays_as_it_was() {
+fn full_disk_leaves_the_old_file_unchanged() {
     // With a limit of 1 MiB per file, a write gets an error like on a full disk.
     let limited = "trap '' XFSZ\nulimit -f 2048";
     let full = [&b"first\n"[..], &vec![b'x'; (1 << 20) - 1000]].concat();

@@ -70,7 +70,7 @@ fn a_question_runs_a_whole_turn_with_tools() {
 }
 
 #[test]
-fn a_stream_has_the_text_in_pieces_and_activity_only_on_request() {
+fn stream_reports_activity_only_on_request() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 => Reply::call("list_dir", &json!({ "path": "." })),
         _ => Reply::text("one two three"),
@@ -252,7 +252,7 @@ fn tools_of_the_client_are_called_by_the_client() {
 }
 
 #[test]
-fn what_a_request_sets_reaches_the_model() {
+fn request_options_reach_the_model() {
     let model = Model::answering(|_, _| Reply::text("{}"));
     let home = home(&model);
     let door = open(&home);
@@ -307,7 +307,7 @@ fn strangers_and_web_pages_get_nothing() {
 }
 
 #[test]
-fn one_origin_may_be_allowed() {
+fn configured_origin_is_allowed() {
     let model = Model::answering(|_, _| Reply::text("hi"));
     let allowed = json!({ "channels": { "http": { "allow_origin": "http://page.example:8000" } } });
     let home = Home::with(&merged(merged(model.config(), &settings()), &allowed));
@@ -550,7 +550,7 @@ fn enabling_the_endpoint_of_a_running_gateway_makes_a_token() {
 }
 
 #[test]
-fn a_token_that_cannot_be_stored_is_an_error_that_says_what_to_type() {
+fn unstorable_token_error_has_a_hint() {
     let model = Model::never_asked();
     let home = Home::with(&merged(model.config(), &enabled()));
     let gateway = home.bantam().arg("gateway");

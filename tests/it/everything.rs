@@ -8,7 +8,7 @@ use crate::harness::Home;
 use crate::model::{Model, Reply, call};
 
 #[test]
-fn one_turn_makes_reads_changes_lists_searches_and_runs_a_file() {
+fn turn_uses_every_file_tool() {
     // One step, and one step with two calls, as models make them.
     let steps = [
         vec![(

@@ -75,7 +75,7 @@ fn the_weather_is_asked_of_a_tool() {
 }
 
 #[test]
-fn a_sum_is_handed_to_the_calculator_and_its_events_are_numbered() {
+fn calculator_example_numbers_its_events() {
     let (answer, events) = calculator::calculate("What is 6 * 7?").unwrap();
     assert_eq!(answer, "That is 42.");
     assert!(

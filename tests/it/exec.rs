@@ -219,12 +219,12 @@ fn a_background_job_is_ended_before_the_result() {
 }
 
 #[test]
-fn a_background_job_with_streams_of_its_own_is_ended_before_the_result() {
+fn background_job_ends_before_the_result() {
     is_ended_before_the_result("nohup SLEEPER </dev/null >/dev/null 2>&1 &");
 }
 
 #[test]
-fn a_daemon_in_a_session_of_its_own_is_ended_before_the_result() {
+fn daemon_ends_before_the_result() {
     is_ended_before_the_result("setsid SLEEPER </dev/null >/dev/null 2>&1 &");
 }
 
@@ -234,7 +234,7 @@ fn a_daemon_that_forked_twice_is_ended_before_the_result() {
 }
 
 #[test]
-fn a_daemon_that_ignores_every_polite_signal_is_ended_before_the_result() {
+fn signal_ignoring_daemon_is_killed() {
     is_ended_before_the_result(
         "( trap '' HUP INT TERM; setsid SLEEPER </dev/null >/dev/null 2>&1 & )",
     );
@@ -353,7 +353,7 @@ fn before_and_after(first: &str, then: &str, without: &'static [Withheld]) -> [S
 }
 
 #[test]
-fn the_sandbox_is_chosen_once_and_neither_a_stronger_nor_a_weaker_one_follows() {
+fn sandbox_is_chosen_once_per_run() {
     let [first, second] = before_and_after("0", "99", &[]);
     assert_ne!(
         first, "bantam\n",
@@ -423,7 +423,7 @@ fn commands_that_spoil_the_machine_are_refused_with_the_sandbox_off() {
 }
 
 #[test]
-fn a_running_command_shows_its_last_line_at_a_terminal_and_nothing_in_a_pipe() {
+fn running_command_shows_progress_on_terminal_only() {
     let commands = "echo first; sleep 2; printf 'second-line\\n'; sleep 3; echo third";
     let model = Model::answering(move |request, _| match request.texts("tool").len() {
         0 => Reply::call("exec", &json!({ "command": commands })),
@@ -445,7 +445,7 @@ fn a_running_command_shows_its_last_line_at_a_terminal_and_nothing_in_a_pipe() {
 
 /// A command that uses up resources needed for another call's sandbox must not weaken that sandbox.
 #[test]
-fn a_sandbox_that_cannot_be_finished_is_an_error_and_no_weaker_one_follows() {
+fn failed_sandbox_setup_has_no_fallback() {
     let model = Model::scripted([
         Reply::calls([
             call("c", "exec", &json!({ "command": "echo ran" })),

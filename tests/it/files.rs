@@ -11,7 +11,7 @@ use crate::model::{Model, Reply};
 use crate::without_syscall;
 
 #[test]
-fn a_file_is_read_by_a_relative_and_by_an_absolute_path() {
+fn file_is_read_by_either_path_kind() {
     Fixture::calling("read_file", &json!({ "path": "notes.txt" })).is_told("second");
     Fixture::calling("read_file", &json!({ "path": "./notes.txt" })).is_told("second");
     let model = Model::answering(|request, n| {
@@ -108,7 +108,7 @@ fn a_fifo_is_refused_at_once() {
 }
 
 #[test]
-fn a_directory_of_many_files_is_listed_in_part_and_says_so() {
+fn large_directory_listing_is_truncated() {
     let fixture = Fixture::calling("list_dir", &json!({ "path": "many" }));
     for n in 0..250 {
         fixture
@@ -151,7 +151,7 @@ fn a_file_is_read_whatever_its_encoding_and_whatever_its_name() {
 }
 
 #[test]
-fn what_is_left_of_a_long_file_is_told() {
+fn partial_read_tells_the_next_offset() {
     let lines = |count: usize| {
         (1..=count)
             .map(|n| format!("line {n}\n"))
@@ -245,7 +245,7 @@ const IMAGES: [(&str, &[u8], &str); 4] = [
 ];
 
 #[test]
-fn an_image_comes_as_an_image_after_all_the_results_and_stays_in_the_conversation() {
+fn image_result_follows_all_text_results() {
     let calls = IMAGES.map(|(name, _, _)| ("read_file", json!({ "path": name })));
     let fixture = Fixture::making(
         calls
@@ -336,7 +336,7 @@ fn a_host_that_takes_no_images_gets_words_in_their_place() {
 }
 
 #[test]
-fn a_directory_is_listed_with_what_is_below_and_names_as_they_are() {
+fn directory_listing_includes_subdirectories() {
     let fixture = Fixture::making([
         ("list_dir", json!({ "path": "." })),
         ("list_dir", json!({ "path": ".", "depth": 3 })),

@@ -37,7 +37,7 @@ fn a_dry_run_prints_the_request_and_sends_and_stores_nothing() {
 }
 
 #[test]
-fn a_dry_run_in_a_home_that_does_not_exist_does_not_make_it() {
+fn dry_run_does_not_create_the_home() {
     let home = Home::empty();
     let run = home.agent([
         "--dry-run",
@@ -54,7 +54,7 @@ fn a_dry_run_in_a_home_that_does_not_exist_does_not_make_it() {
 }
 
 #[test]
-fn what_a_dry_run_shows_is_what_is_sent() {
+fn dry_run_output_equals_the_request() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let extra = json!({ "model_list": [ { "extra_body": { "user": OTHER_KEY, "seed": 7 } } ] });
     let home = Home::with(&merged(model.config(), &extra));
@@ -103,7 +103,7 @@ fn only_the_tools_that_were_chosen_are_offered() {
 }
 
 #[test]
-fn a_turn_that_has_spent_its_budget_asks_no_more_and_exits_6() {
+fn turn_over_budget_exits_6() {
     let model =
         Model::scripted([Reply::call("list_dir", &json!({ "path": "." })).counted(5000, 10)]);
     let home = Home::with(&model.config());
@@ -291,7 +291,7 @@ fn a_workspace_that_does_not_exist_is_not_made() {
 }
 
 #[test]
-fn one_question_has_instructions_and_a_temperature_of_its_own() {
+fn question_flags_set_instructions_and_temperature() {
     let model = Model::scripted([Reply::text("Arr.")]);
     let home = Home::with(&merged(
         model.config(),

@@ -25,7 +25,7 @@ fn echoing() -> Model {
 }
 
 #[test]
-fn each_question_has_a_conversation_of_its_own_and_c_continues_the_newest() {
+fn continue_flag_resumes_the_newest_conversation() {
     let model = echoing();
     let home = Home::with(&model.config());
     for n in 1..=3 {
@@ -45,7 +45,7 @@ fn each_question_has_a_conversation_of_its_own_and_c_continues_the_newest() {
 }
 
 #[test]
-fn a_text_with_a_space_is_a_question_and_a_pipe_too() {
+fn spaced_argument_or_pipe_is_a_question() {
     let model = Model::answering(|request, _| Reply::text(&request.last("user")));
     let home = Home::with(&model.config());
     let run = home.bantam().arg("What is up?").run();

@@ -125,7 +125,7 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
 }
 
 #[test]
-fn what_is_written_during_a_turn_is_the_next_turn() {
+fn messages_during_a_turn_start_the_next() {
     let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -290,7 +290,7 @@ fn a_new_conversation_begins_before_what_waits_is_answered() {
 }
 
 #[test]
-fn chats_are_served_side_by_side_and_a_stop_acts_at_once() {
+fn chats_run_in_parallel_with_immediate_stop() {
     let model = Model::answering(|request, _| {
         let said = said(request);
         let reply = Reply::text(&format!("About {said}."));
@@ -588,7 +588,7 @@ fn another_poller_does_not_make_it_deaf() {
 }
 
 #[test]
-fn an_answer_is_formatted_split_and_said_plainly_when_it_must_be() {
+fn answer_is_formatted_or_falls_back_plain() {
     let long = format!(
         "# Title\n\n**bold** and `code`\n\n```rust\n{}```\n",
         "let x = 1; // 日本\n".repeat(600)
@@ -729,7 +729,7 @@ fn a_second_gateway_is_refused() {
 }
 
 #[test]
-fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() {
+fn valid_config_change_is_reloaded() {
     let (model, api) = (echo(), BotApi::start());
     let config = config(&model, &api);
     let home = Home::with(&config);
@@ -800,7 +800,7 @@ fn a_job_runs_at_its_time_and_its_answer_is_delivered() {
 
 /// Otherwise it looks intact.
 #[test]
-fn an_answer_that_was_cut_says_so_in_a_chat_and_after_a_job() {
+fn cut_answer_is_marked() {
     let model = Model::answering(|_, _| {
         let message = json!({ "role": "assistant", "content": "Half an ans" });
         Reply::json(
@@ -886,7 +886,7 @@ fn a_job_that_was_missed_is_run_once_or_told() {
 }
 
 #[test]
-fn a_job_that_a_crash_cut_short_is_resumed_and_answered_once() {
+fn crashed_job_is_resumed_and_answered_once() {
     let model = Model::answering(|request, number| {
         let reply = Reply::text(&format!("About {}.", said(request)));
         if number == 0 { reply.held() } else { reply }

@@ -97,7 +97,7 @@ fn lines_are_found_in_every_text_file_and_nowhere_else() {
 }
 
 #[test]
-fn a_pattern_that_takes_long_is_looked_for_in_less_of_a_line() {
+fn slow_pattern_searches_less_of_lines() {
     let fixture = Fixture::making([("grep", json!({ "pattern": "(a?a?a?a?a?a?a?a?a?a?){25}b" }))]);
     fixture.home.write("workspace/long", "a".repeat(60_000));
     let [(told, failed)] = <[_; 1]>::try_from(fixture.results()).unwrap();
@@ -128,7 +128,7 @@ fn files_are_chosen_by_name_or_by_path() {
 }
 
 #[test]
-fn what_was_not_shown_is_told() {
+fn truncated_matches_are_reported() {
     let fixture = Fixture::making([
         (
             "grep",

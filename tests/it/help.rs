@@ -161,7 +161,7 @@ fn a_word_with_verbs_shows_all_of_them() {
 }
 
 #[test]
-fn what_is_not_a_command_gets_the_nearest_one() {
+fn unknown_command_suggests_the_nearest() {
     let home = Home::empty();
     for (args, hint) in [
         (&["stauts"][..], "bantam status"),
@@ -214,7 +214,7 @@ fn a_group_alone_lists_and_other_words_for_a_command_work() {
 }
 
 #[test]
-fn tools_are_listed_with_risk_and_source_without_a_model_or_a_key() {
+fn tools_list_needs_no_model() {
     let home =
         Home::with(&serde_json::json!({ "agents": { "defaults": { "model_name": "openai/x" } } }));
     let run = home.bantam().arg("tools").run();

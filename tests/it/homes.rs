@@ -208,7 +208,7 @@ fn is_read(home: &Home) {
 }
 
 #[test]
-fn what_a_crash_leaves_is_read_by_the_next_program() {
+fn files_after_crash_are_readable() {
     let home = Home::empty();
     leave(&home);
     is_read(&home);

@@ -28,7 +28,7 @@ fn memory(pid: i32) -> u64 {
 
 /// Number of heads: `BANTAM_FUZZ_HEADS`; seed: `BANTAM_FUZZ_SEED`.
 #[test]
-fn whatever_is_smuggled_is_refused() {
+fn smuggled_requests_are_refused() {
     const AT_ONCE: usize = 4;
     let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
     let count = number("BANTAM_FUZZ_HEADS").unwrap_or(400);
@@ -194,7 +194,7 @@ fn bodies_in_flight_are_limited() {
 }
 
 #[test]
-fn wrong_tokens_are_slow_and_do_not_lock_out_the_right_one() {
+fn wrong_tokens_do_not_block_valid_token() {
     let model = Model::answering(|_, _| Reply::text("heard"));
     let home = Home::with(&merged(model.config(), &settings()));
     let gateway = home.bantam().arg("gateway").spawn();

@@ -123,7 +123,7 @@ fn every_file_is_kept_and_what_can_be_read_is_shown() {
 }
 
 #[test]
-fn a_name_is_never_a_path_and_never_takes_a_place_that_is_taken() {
+fn incoming_file_name_is_sanitized_and_unique() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -176,7 +176,7 @@ fn a_name_is_never_a_path_and_never_takes_a_place_that_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
+fn failed_download_is_reported_and_turn_continues() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -223,7 +223,7 @@ fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
 }
 
 #[test]
-fn what_is_no_file_is_told_in_a_line() {
+fn non_file_message_becomes_a_line() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -297,7 +297,7 @@ fn files_on_their_way_hold_nobody_up_who_has_none() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_before_a_file_is_said_to_be_lost() {
+fn transient_download_error_is_retried() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -317,7 +317,7 @@ fn what_may_pass_is_tried_again_before_a_file_is_said_to_be_lost() {
 }
 
 #[test]
-fn what_comes_through_an_inline_bot_is_not_the_users_word() {
+fn inline_bot_message_is_marked_as_foreign() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Seen.")),
         BotApi::start(),
@@ -341,7 +341,7 @@ fn what_comes_through_an_inline_bot_is_not_the_users_word() {
 }
 
 #[test]
-fn a_voice_message_becomes_its_words_and_a_forwarded_one_those_of_somebody_else() {
+fn voice_message_is_transcribed() {
     let model = Model::answering(|_, _| Reply::text("Done."));
     let host = Model::answering(|_, _| Reply::json(200, &json!({ "text": "water the basil" })));
     let api = BotApi::start();

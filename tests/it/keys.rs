@@ -61,7 +61,7 @@ fn keys_without_quota_or_patience_make_room_at_once() {
 }
 
 #[test]
-fn when_every_key_is_refused_it_is_the_keys_that_are_to_be_checked() {
+fn refused_keys_exit_4_with_a_hint() {
     let model = Model::scripted([Reply::error(401, "no"), Reply::error(403, "nor this")]);
     let home = with_keys(&model, &json!(["key-one", "key-two"]));
     home.agent(["-m", "hi"])
@@ -105,7 +105,7 @@ fn a_key_is_looked_up_only_when_its_turn_comes() {
 }
 
 #[test]
-fn a_key_that_is_not_to_be_had_exits_3_unless_another_is() {
+fn unavailable_keys_exit_3() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}"]));
     home.agent(["-m", "hi"])
@@ -152,7 +152,7 @@ fn two(first: &Model, second: &Model) -> Value {
 }
 
 #[test]
-fn a_model_that_fails_is_stood_in_for_and_the_answer_says_by_whom() {
+fn fallback_answer_names_its_model() {
     let first = Model::scripted([
         Reply::error(503, "overloaded"),
         Reply::error(503, "overloaded"),
@@ -183,7 +183,7 @@ fn a_turn_with_tools_goes_on_with_the_model_that_answers() {
 }
 
 #[test]
-fn when_nobody_answers_it_is_the_first_models_error() {
+fn failed_models_report_the_first_error() {
     let first = Model::scripted([Reply::error(401, "bad key")]);
     let second = Model::scripted([Reply::error(400, "odd request")]);
     let home = Home::with(&two(&first, &second));
@@ -213,7 +213,7 @@ fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
 }
 
 #[test]
-fn entries_of_one_name_share_the_turns_and_stand_in_for_each_other() {
+fn same_name_entries_balance_and_fall_back() {
     let answer = |name: &'static str| {
         Model::answering(move |request, _| match request.texts("tool").len() {
             0 => Reply::call("think", &json!({ "thought": "hm" })),
@@ -288,7 +288,7 @@ fn all_of_it_happens_within_the_turns_time() {
 }
 
 #[test]
-fn a_stand_in_that_cannot_be_used_is_told_and_left_out() {
+fn unusable_fallback_is_reported_and_skipped() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let extra =
         json!({ "agents": { "defaults": { "model_fallbacks": ["groq/llama", "nonsense"] } } });
@@ -304,7 +304,7 @@ fn a_stand_in_that_cannot_be_used_is_told_and_left_out() {
 type Spoil<'a> = &'a dyn Fn(&Home) -> PathBuf;
 
 #[test]
-fn a_command_in_a_file_that_others_can_change_is_not_run() {
+fn key_command_in_writable_file_is_refused() {
     let model = Model::never_asked();
     let other = Home::empty();
     let ran = other.dir("ran");

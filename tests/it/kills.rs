@@ -14,7 +14,7 @@ use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::rng::Rng;
-use crate::stored::{one_result_per_call, open_items, segments};
+use crate::stored::{assert_single_result_per_call, open_items, segments};
 
 /// Pause between two messages.
 const PACE: Duration = Duration::from_millis(100);
@@ -198,7 +198,7 @@ fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
         let segments = segments(&home.path("sessions"), &format!("telegram_{chat}")).unwrap();
         for session in segments.values() {
             let history = session.history();
-            one_result_per_call(&history);
+            assert_single_result_per_call(&history);
             let calls: BTreeMap<String, String> = history
                 .iter()
                 .flat_map(|message| calls_of(message))

@@ -50,7 +50,7 @@ fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
 }
 
 #[test]
-fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
+fn removed_user_gets_no_pending_answer() {
     let model = Model::answering(|request, _| {
         Reply::text(&format!("About {}.", request.last("user").contains("mine")))
     });
@@ -142,7 +142,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
 }
 
 #[test]
-fn a_comment_and_what_it_forwards_are_one_turn_in_either_order() {
+fn comment_and_forward_form_a_turn() {
     let eve = json!({ "type": "user", "sender_user": { "id": 9, "is_bot": false, "first_name": "Eve" }, "date": 1 });
     let forward = json!({ "text": "buy now", "forward_origin": eve });
     let comment = json!({ "text": "is this true?" });
@@ -192,7 +192,7 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
 }
 
 #[test]
-fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
+fn allowed_group_member_can_stop_and_reset() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Well.");
         if request.last("user").contains("snail") {
@@ -403,7 +403,7 @@ fn status_tells_the_next_jobs_and_how_they_went() {
 }
 
 #[test]
-fn whoever_is_told_to_end_while_it_begins_anew_ends() {
+fn stop_during_restart_ends_the_gateway() {
     let model = Model::answering(|_, _| Reply::text("Yes.").held());
     let api = BotApi::start();
     let config = config(&model, &api);
@@ -614,7 +614,7 @@ fn an_idle_gateway_takes_a_changed_configuration_without_a_message() {
 }
 
 #[test]
-fn whoever_was_just_let_in_is_answered_and_not_told_of() {
+fn newly_allowed_user_is_answered_without_notice() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Welcome.")),
         BotApi::start(),
@@ -746,7 +746,7 @@ fn a_refused_token_keeps_jobs_and_the_endpoint_running() {
 
 /// Two quick saves, the second of which empties the file before writing. The restart in between finds it empty.
 #[test]
-fn a_file_that_is_empty_during_a_restart_leaves_the_previous_settings() {
+fn empty_config_during_restart_is_ignored() {
     let (model, api) = (echo(), BotApi::start());
     let good = config(&model, &api);
     let home = Home::with(&good);

@@ -185,7 +185,7 @@ fn a_remote_server_is_not_started_and_so_never_too_often() {
 }
 
 #[test]
-fn a_message_that_is_too_long_costs_its_call_and_not_the_session() {
+fn oversized_message_fails_only_its_call() {
     let server = with_sessions(|request, method| {
         let answer = match (method, request.body["params"]["arguments"]["text"].as_str()) {
             ("tools/list", _) => list(&["say"]),
@@ -266,7 +266,7 @@ fn ping(id: &str) -> Value {
 }
 
 #[test]
-fn a_server_that_takes_its_time_with_replies_does_not_keep_a_turn_from_its_end() {
+fn slow_server_does_not_delay_turn_end() {
     let server = with_sessions(|request, method| match method {
         _ if request.method == "GET" => Reply::error(405, "not here"),
         "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
@@ -318,7 +318,7 @@ fn a_request_with_an_overlong_id_gets_no_reply() {
 
 /// A provider refuses each request with it.
 #[test]
-fn a_tool_with_an_odd_schema_is_offered_as_hosts_take_it() {
+fn odd_tool_schema_is_normalized() {
     let server = with_sessions(|request, method| {
         let answer = match method {
             "tools/list" => json!({ "tools": [
@@ -388,7 +388,7 @@ fn door(gateway: &Running) -> Door {
 
 /// Each has a minute for its handshake; in sequence, the three would take three minutes.
 #[test]
-fn servers_that_never_answer_keep_a_gateway_neither_from_chats_nor_from_its_end() {
+fn silent_servers_do_not_block_the_gateway() {
     let (model, silent) = (Model::answering(|_, _| Reply::text("Hello.")), silent());
     let home = home_of(
         &model,
@@ -410,7 +410,7 @@ fn servers_that_never_answer_keep_a_gateway_neither_from_chats_nor_from_its_end(
 }
 
 #[test]
-fn a_server_that_answers_late_has_its_tools_in_the_next_turn_of_a_gateway() {
+fn late_server_tools_join_the_next_turn() {
     let late = with_sessions(|request, method| match method {
         "tools/list" => Reply::json(200, &result(request, &list(&["say"]))).held(),
         _ => accepted(),
@@ -437,7 +437,7 @@ fn a_server_that_answers_late_has_its_tools_in_the_next_turn_of_a_gateway() {
 
 /// A board starts before its network.
 #[test]
-fn a_server_that_was_down_at_the_start_of_a_gateway_is_asked_again() {
+fn server_down_at_start_is_retried() {
     let attempts = AtomicUsize::new(0);
     let late = with_sessions(move |request, method| match method {
         "tools/list" if attempts.fetch_add(1, Ordering::SeqCst) < 2 => {
@@ -465,7 +465,7 @@ fn a_server_that_was_down_at_the_start_of_a_gateway_is_asked_again() {
 }
 
 #[test]
-fn a_question_asks_its_servers_side_by_side_and_a_signal_ends_the_wait() {
+fn servers_are_asked_in_parallel() {
     for signal in [Signal::INT, Signal::TERM] {
         let (model, silent) = (Model::never_asked(), silent());
         let home = home_of(
@@ -623,7 +623,7 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
 
 /// Otherwise `a__b__x` could be a tool of server `a` or of server `a__b`.
 #[test]
-fn the_name_of_a_server_leaves_no_doubt_whose_tool_is_meant() {
+fn server_names_are_unambiguous() {
     let home = Home::empty();
     for name in ["a__b", "a_"] {
         home.bantam()
@@ -637,7 +637,7 @@ fn the_name_of_a_server_leaves_no_doubt_whose_tool_is_meant() {
 
 /// In the error that replaces its tools, in its stored form, and in a list of servers.
 #[test]
-fn a_server_that_repeats_its_keys_in_an_error_has_them_removed() {
+fn keys_in_server_errors_are_redacted() {
     let keys = ["header-key-0123", "query-key-0123", "password-0123456"];
     let server = with_sessions(move |request, method| {
         let said = format!("no tools for {}", keys.join(" and "));
@@ -697,7 +697,7 @@ fn a_key_in_the_description_of_a_tool_reaches_no_model() {
 
 /// Otherwise each turn of each chat would wait for it. Until it answers, the known tools are used.
 #[test]
-fn a_server_that_announces_a_list_and_gives_none_delays_no_chat() {
+fn unanswered_tool_list_does_not_delay_chats() {
     let asked = AtomicUsize::new(0);
     let server = with_sessions(move |request, method| {
         if request.method == "GET" {
@@ -746,7 +746,7 @@ fn a_list_asks_its_servers_side_by_side() {
 }
 
 #[test]
-fn what_another_client_has_is_pasted_and_each_server_is_tested() {
+fn pasted_client_config_servers_are_each_tested() {
     let server = remote(false);
     let pasted = json!({ "mcpServers": {
         "far": { "type": "http", "url": server.base(), "autoApprove": ["say"] },
@@ -775,7 +775,7 @@ fn what_another_client_has_is_pasted_and_each_server_is_tested() {
 }
 
 #[test]
-fn a_variable_may_have_a_default_and_another_clients_fields_are_taken() {
+fn variable_defaults_and_foreign_fields_are_accepted() {
     let server = remote(false);
     let entry = json!({
         "type": "http", "url": format!("{}${{NO_SUCH_PATH:-}}", server.base()),

@@ -113,7 +113,7 @@ fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
 }
 
 #[test]
-fn forty_images_of_zeros_take_no_memory_and_are_called_what_they_are() {
+fn zero_filled_images_use_little_memory() {
     let (usual, shown, _) = forty(vec![answer(b"plain words", false)]);
     assert_eq!(shown, 0);
     // 8 KB on the wire, 8 MB decompressed: an invalid image, and one that is too large.
@@ -157,7 +157,7 @@ fn beside(home: &Home) -> Vec<String> {
 }
 
 #[test]
-fn the_bytes_of_an_image_lie_beside_the_log_once_and_end_with_the_turn_that_shows_them_last() {
+fn image_bytes_are_stored_once_and_expire() {
     let model = Model::answering(|request, _| {
         let asked = request.last("user");
         let is_first = request.texts("tool").len() < 2 && asked.contains("look");
@@ -272,7 +272,7 @@ fn heard(files: &[(&str, Vec<u8>)], words: Option<&'static str>) -> Vec<String> 
 }
 
 #[test]
-fn a_recording_in_the_workspace_is_read_as_its_words_which_are_data() {
+fn workspace_recording_is_transcribed_as_data() {
     let ogg = b"OggS\0\x02\0\xff".to_vec();
     let told = heard(&[("memo.ogg", ogg.clone())], Some("water ```\nthe basil"));
     assert_eq!(

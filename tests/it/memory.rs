@@ -90,7 +90,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
 }
 
 #[test]
-fn what_is_added_to_a_day_gets_its_time() {
+fn appended_day_note_gets_its_time() {
     let before = day_in(0);
     let fixture = Fixture::making([
         memory(
@@ -124,7 +124,7 @@ fn what_is_added_to_a_day_gets_its_time() {
 }
 
 #[test]
-fn a_key_leads_nowhere_else_and_what_is_no_note_is_refused() {
+fn invalid_note_key_is_refused() {
     let long = "x".repeat(200);
     let keys = [
         "../config",
@@ -203,7 +203,7 @@ fn links_pipes_and_directories_are_no_notes() {
 }
 
 #[test]
-fn a_file_that_is_too_large_for_a_note_is_in_nobodys_way() {
+fn oversized_note_file_is_ignored() {
     let fixture = Fixture::making([
         memory("view", &json!({ "key": "huge" })),
         memory("search", &json!({ "query": "needle" })),
@@ -265,7 +265,7 @@ fn a_write_to_memory_changes_only_what_comes_after_the_mark() {
 }
 
 #[test]
-fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
+fn day_notes_are_sent_but_not_stored() {
     let model = Model::scripted([anthropic("One.", None), anthropic("Two.", None)]);
     let home = Home::with(&merged(
         model.config(),
@@ -447,7 +447,7 @@ fn embeddings() -> Model {
 }
 
 #[test]
-fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
+fn semantic_search_sends_only_changed_notes() {
     let host = embeddings();
     let model = Model::answering(|request, _| {
         if request.messages().last().unwrap()["role"] == "tool" {
@@ -618,7 +618,7 @@ fn the_folder_of_somebody_else_is_no_users_memory() {
 }
 
 #[test]
-fn the_vectors_of_notes_count_as_calls_and_cost_what_they_cost() {
+fn embedding_calls_count_in_usage() {
     let host = embeddings();
     let model = Model::answering(|request, _| {
         if request.messages().last().unwrap()["role"] == "tool" {
@@ -687,7 +687,7 @@ fn home_config(home: &Home) -> Value {
 }
 
 #[test]
-fn a_search_also_finds_earlier_conversations_of_its_own_channel_and_no_others() {
+fn search_finds_only_own_channel_conversations() {
     let model = Model::answering(|request, _| {
         let said = request.last("user");
         match request.messages().last().unwrap()["role"].as_str() {

@@ -62,7 +62,7 @@ fn json_prints_an_object_for_wrong_usage_too() {
 }
 
 #[test]
-fn text_on_standard_input_that_is_not_utf8_is_read_and_said() {
+fn non_utf8_stdin_is_read_with_notice() {
     let model = Model::scripted([Reply::text("A menu."), Reply::text("A menu.")]);
     let home = Home::with(&model.config());
     let run = home
@@ -89,7 +89,7 @@ fn text_on_standard_input_that_is_not_utf8_is_read_and_said() {
 }
 
 #[test]
-fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
+fn damaged_home_file_is_reported_in_brief() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&model.config());
     home.agent(["-m", "first"]).exits(0).is_quiet();
@@ -117,7 +117,7 @@ fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
 }
 
 #[test]
-fn who_has_onboarded_the_demo_is_told_how_to_get_a_real_model() {
+fn demo_user_learns_to_set_a_model() {
     let home = Home::empty();
     home.config("{\"agents\": {\"defaults\": {\"model_name\": \"demo/demo\"}}}");
     home.bantam().args(["onboard", "--yes"]).run().exits(0);
@@ -176,7 +176,7 @@ fn onboarding_claims_no_more_than_it_has_tried() {
 }
 
 #[test]
-fn a_skill_that_is_not_there_is_named_without_the_systems_words() {
+fn missing_skill_error_omits_system_message() {
     let home = Home::empty();
     let run = home.bantam().args(["skills", "install", "sk/nosuch"]).run();
     run.exits(2)
@@ -187,7 +187,7 @@ fn a_skill_that_is_not_there_is_named_without_the_systems_words() {
 }
 
 #[test]
-fn a_home_that_cannot_be_one_is_named_with_the_variable_that_says_where_it_is() {
+fn invalid_home_error_names_bantam_home() {
     let home = Home::empty();
     let file = home.write("file", "not a directory");
     for args in [
@@ -258,7 +258,7 @@ fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
 }
 
 #[test]
-fn a_service_is_not_restarted_for_what_a_restart_does_not_mend() {
+fn permanent_failure_does_not_restart_the_service() {
     let home = Home::empty();
     let unit = home.bantam().arg("service").run().stdout;
     // Wrong usage, an invalid configuration, refused credentials.

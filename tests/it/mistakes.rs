@@ -222,7 +222,7 @@ fn each_mistake_has_its_exit_code_and_its_sentences() {
 }
 
 #[test]
-fn a_host_that_cannot_be_used_is_told_with_what_to_change() {
+fn unusable_host_error_has_a_fix() {
     for (base, variable, code, hint) in [
         ("http://127.0.0.1:1/v1", ("A", ""), 5, "api_base"),
         (
@@ -258,7 +258,7 @@ fn a_host_that_cannot_be_used_is_told_with_what_to_change() {
 }
 
 #[test]
-fn what_does_not_exist_is_said_before_anything_is_asked() {
+fn missing_argument_target_fails_before_any_request() {
     let home = Home::with(&crate::harness::config_for("http://127.0.0.1:9/v1"));
     for (args, word) in [
         (&["skills", "remove", "nosuch"][..], "no skill named"),

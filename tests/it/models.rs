@@ -20,7 +20,7 @@ fn host(list: Value) -> Model {
 }
 
 #[test]
-fn models_are_listed_with_what_their_host_tells_and_the_window_is_kept() {
+fn model_list_shows_and_stores_windows() {
     let model = host(json!({ "data": [
         { "id": "test-model", "context_length": 8192, "supported_parameters": ["tools"], "architecture": { "input_modalities": ["text"] } },
         { "id": "another" },
@@ -165,7 +165,7 @@ fn a_host_that_refuses_or_is_unknown_is_told() {
 }
 
 #[test]
-fn a_vendor_that_does_not_answer_is_named_as_it_was_asked_for() {
+fn unreachable_vendor_is_named_as_typed() {
     let home = Home::with(
         &json!({ "model_list": [ { "model": "ollama/*", "api_base": "http://127.0.0.1:9/v1" } ] }),
     );

@@ -84,7 +84,7 @@ timeout 20 cat <&3"
 }
 
 #[test]
-fn without_a_network_nothing_is_reached_and_the_model_is_told_why() {
+fn disabled_network_reaches_no_host() {
     let (port, connections) = page();
     let result = fetch(port, &json!({}), By::Itself);
     assert!(!result.contains("reached"), "{result}");
@@ -156,7 +156,7 @@ mount --bind /run/etc /etc
 exec "$0" "$@"' "$0" "$@""#;
 
 #[test]
-fn with_the_hosts_network_names_are_looked_up_where_the_host_does() {
+fn host_network_uses_the_host_resolver() {
     let command = "cat /etc/resolv.conf; cat /run/systemd/secret";
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": command })),

@@ -103,7 +103,7 @@ fn existing_files_are_kept() {
 }
 
 #[test]
-fn nothing_is_asked_without_a_terminal() {
+fn onboarding_without_terminal_does_not_ask() {
     let home = Home::empty();
     let run = home.bantam().arg("onboard").stdin("1\n\n\n").run();
     run.exits(2).prints("").fails_with_a_hint().says("--yes");
@@ -190,7 +190,7 @@ fn is_as_it_was(run: &Run) {
 }
 
 #[test]
-fn whoever_stops_before_the_end_has_changed_nothing() {
+fn interrupted_onboarding_changes_no_files() {
     for typed in ["sk-typed-by\u{3}", "\u{4}"] {
         let home = Home::empty();
         let mut running = onboard(closed(&home).before("stty -a"), &[(PROVIDER, "openai")]);
@@ -205,7 +205,7 @@ fn whoever_stops_before_the_end_has_changed_nothing() {
 }
 
 #[test]
-fn a_home_that_cannot_be_made_is_told_with_what_to_check() {
+fn uncreatable_home_error_has_a_hint() {
     let home = Home::empty();
     let nowhere = home.path("file/home");
     fs::create_dir_all(home.path("")).unwrap();
@@ -366,7 +366,7 @@ fn first_person_who_writes_and_is_confirmed_owns_the_bot() {
 }
 
 #[test]
-fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number() {
+fn ollama_models_are_listed_and_chosen() {
     let ollama = Model::answering(|request, _| match request.path.as_str() {
         "/v1/models" => Reply::json(
             200,

@@ -35,7 +35,7 @@ fn the_proxy_of_the_environment_is_used() {
 }
 
 #[test]
-fn a_page_comes_through_the_proxy_from_the_address_that_was_judged() {
+fn proxied_page_comes_from_checked_address() {
     let site = Model::answering(|request, _| match request.path.as_str() {
         "/moved" => Reply::html(302, "").header("Location", "http://127.0.0.1:1/"),
         _ => Reply::html(200, "<p>Through."),
@@ -159,7 +159,7 @@ fn a_models_own_proxy_wins() {
 }
 
 #[test]
-fn a_proxy_that_cannot_be_used_exits_3_and_is_not_shown() {
+fn unusable_proxy_exits_3_without_showing_it() {
     for wrong in [
         format!("ftp://user:{CANARY}@127.0.0.1:1"),
         format!("not an address {CANARY}"),

@@ -103,7 +103,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
 }
 
 #[test]
-fn what_was_learned_is_tried_again_when_the_entry_changes() {
+fn changed_entry_relearns_its_quirks() {
     let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).exits(0);
@@ -129,7 +129,7 @@ fn what_was_learned_is_tried_again_when_the_entry_changes() {
 }
 
 #[test]
-fn one_model_is_not_taken_for_another() {
+fn quirks_are_kept_per_model() {
     let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).exits(0);
@@ -144,7 +144,7 @@ fn one_model_is_not_taken_for_another() {
 }
 
 #[test]
-fn what_was_learned_long_ago_is_tried_again() {
+fn quirks_expire_after_30_days() {
     let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).exits(0);
@@ -203,7 +203,7 @@ fn a_host_that_changes_its_mind_is_believed() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_no_fault_of_the_turn() {
+fn unusable_quirk_cache_does_not_fail_turns() {
     let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
     for text in [
         "",
@@ -507,7 +507,7 @@ fn refusal_that_names_no_message_keeps_the_users_message() {
 }
 
 #[test]
-fn reply_is_limited_by_what_the_account_can_pay_and_only_then() {
+fn payment_error_limits_reply_length() {
     let model = Model::answering(|request, n| {
         let says = "This request requires more credits, or fewer max_tokens. You requested up to 8192 tokens, but can only afford 2417.";
         if n == 0 && max_tokens(request) > 2417 {
@@ -642,7 +642,7 @@ fn each_vendors_variable_is_enough_for_the_first_question() {
 }
 
 #[test]
-fn host_without_a_list_and_without_a_default_says_what_to_type() {
+fn host_without_models_gets_a_hint() {
     let model = Model::answering(|_, _| Reply::error(404, "no such page"));
     let entry = json!({ "model": "acme/*", "api_base": model.base() });
     Home::with(&json!({ "model_list": [entry] }))

@@ -39,7 +39,7 @@ fn a_crontab_line_is_taken_apart_as_cron_does() {
 }
 
 #[test]
-fn what_the_kernel_complains_about() {
+fn dmesg_recipe_sends_the_kernel_log() {
     let board = Board::with([Reply::text("The card is failing.")]);
     board.program(
         "dmesg",
@@ -151,7 +151,7 @@ fn a_word_on_each_line_of_a_file() {
 }
 
 #[test]
-fn one_json_object_per_run_and_what_to_do_when_it_fails() {
+fn json_recipe_reports_answer_or_failure() {
     let board = Board::with([Reply::text("Berta."), Reply::error(401, "no such key")]);
     let run = board.cooks("One JSON object per run, and what to do when it fails");
     run.exits(0).prints("").is_quiet();
@@ -256,7 +256,7 @@ fn try_later() {
 }
 
 #[test]
-fn what_would_be_sent() {
+fn dry_run_recipe_finds_a_password() {
     let board = Board::with([]);
     fs::write(board.user("notes.md"), "Buy seeds.\n").unwrap();
     board

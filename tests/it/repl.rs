@@ -42,7 +42,7 @@ fn exit_and_the_end_of_input_end_it_too() {
 }
 
 #[test]
-fn an_answer_streams_and_ctrl_c_ends_the_turn_and_not_the_program() {
+fn ctrl_c_ends_only_the_turn() {
     let model = Model::scripted([
         Reply::text("Once upon a time there was").held_after(3),
         Reply::text("Yes."),
@@ -61,7 +61,7 @@ fn an_answer_streams_and_ctrl_c_ends_the_turn_and_not_the_program() {
 }
 
 #[test]
-fn ctrl_c_at_the_prompt_throws_the_line_away_and_twice_ends_it() {
+fn double_ctrl_c_at_prompt_exits() {
     let model = Model::scripted([Reply::text("Here.")]);
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
@@ -94,7 +94,7 @@ fn a_polite_end_stops_the_turn_and_the_program() {
 }
 
 #[test]
-fn a_new_conversation_knows_nothing_of_the_old_one_which_is_kept() {
+fn new_conversation_is_empty_and_old_kept() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
@@ -202,7 +202,7 @@ fn pasted_and_continued_lines_are_one_message() {
 }
 
 #[test]
-fn a_failed_turn_is_told_with_a_hint_and_the_conversation_goes_on() {
+fn failed_turn_keeps_the_conversation_open() {
     let model = Model::scripted([Reply::error(401, "no such key"), Reply::text("Yes.")]);
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
@@ -248,7 +248,7 @@ fn a_tool_is_shown_while_it_runs_and_can_be_stopped() {
 }
 
 #[test]
-fn what_wants_a_question_does_not_begin_a_conversation() {
+fn flag_needing_question_starts_no_conversation() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     for flag in ["--json", "--events", "-n"] {
@@ -389,7 +389,7 @@ fn files_go_with_a_message_that_names_them() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told_before_anything_is_sent() {
+fn missing_file_fails_before_sending() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
@@ -519,7 +519,7 @@ fn a_retry_is_shown() {
 }
 
 #[test]
-fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
+fn host_models_are_listed_and_selectable() {
     let model = Model::answering(|request, _| match request.method.as_str() {
         "GET" => Reply::json(
             200,

@@ -72,7 +72,7 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
 }
 
 #[test]
-fn what_the_model_sees_has_no_key() {
+fn model_input_has_no_api_key() {
     // The model's server checks every body for the key.
     let model = Model::scripted([
         Reply::call("read_file", &json!({ "path": "../config.json" })),
@@ -110,7 +110,7 @@ fn a_command_that_prints_the_key_tells_it_to_nobody() {
 }
 
 #[test]
-fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
+fn agent_process_is_closed_to_same_user() {
     use std::os::unix::fs::{MetadataExt, chown};
     use std::os::unix::process::CommandExt;
 
@@ -148,7 +148,7 @@ fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
 }
 
 #[test]
-fn what_stands_behind_a_telling_name_reaches_no_model_and_no_session_and_survives_edits() {
+fn named_secret_is_redacted_and_survives_edits() {
     let env = "DEBUG=0\nDB_PASSWORD=hunter2-obvious-fake\nPORT=80\n";
     let edit = |old: &str, new: &str| {
         let args = json!({ "path": ".env", "old_text": old, "new_text": new });
@@ -226,7 +226,7 @@ fn the_endpoints_token_from_a_file_is_struck_from_results() {
 }
 
 #[test]
-fn a_value_that_the_user_wrote_is_shown_and_a_setting_removes_less() {
+fn user_written_value_is_not_redacted() {
     let read = || Reply::call("read_file", &json!({ "path": ".env" }));
     let env = "DB_PASSWORD=hunter2-obvious-fake\nAPI_TOKEN=1a2b3c4d5e\n";
     for (redact, question, shown) in [
@@ -248,7 +248,7 @@ fn a_value_that_the_user_wrote_is_shown_and_a_setting_removes_less() {
 
 /// The text is fenced and redacted before NUL, which hosts refuse, is removed.
 #[test]
-fn a_nul_in_a_key_or_a_fence_does_not_bring_its_parts_together() {
+fn nul_does_not_defeat_redaction_or_fences() {
     let command = format!("printf '{}\\0{}\n'", &CANARY[..12], &CANARY[12..]);
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": command })),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::Home;
 use crate::model::{Model, Reply, call};
-use crate::stored::{Session, one_result_per_call, sealed};
+use crate::stored::{Session, assert_single_result_per_call, sealed};
 
 #[test]
 fn a_conversation_goes_on_where_it_was() {
@@ -47,7 +47,7 @@ fn conversations_of_other_names_are_other_conversations() {
 }
 
 #[test]
-fn whatever_a_conversation_is_called_it_is_one_file_of_its_own() {
+fn conversation_names_map_to_distinct_files() {
     let model = Model::answering(|_, _| Reply::text("Noted."));
     let home = Home::with(&model.config());
     let names = ["a_b", "a/b", "a b", "../../a", "/etc/a", ".", "日本"];
@@ -76,7 +76,7 @@ fn whatever_a_conversation_is_called_it_is_one_file_of_its_own() {
 }
 
 #[test]
-fn a_conversation_without_a_name_or_with_one_too_long_for_a_file_is_wrong_usage() {
+fn invalid_conversation_name_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     home.agent(["-s", "", "-m", "hi"])
@@ -137,7 +137,7 @@ fn a_session_begins_with_its_header_and_dates_its_messages() {
 }
 
 #[test]
-fn every_line_is_on_disk_before_the_request_that_depends_on_it() {
+fn session_lines_are_synced_before_requests() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })).held(),
         Reply::text("Nothing here.").held(),
@@ -199,7 +199,7 @@ fn a_torn_line_is_mended_away_and_a_copy_is_kept() {
 }
 
 #[test]
-fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
+fn malformed_session_line_is_reported_and_kept() {
     let model = Model::answering(|request, _| {
         let is_first = request.last("user").contains("first");
         Reply::text(if is_first { "One." } else { "Two." })
@@ -270,7 +270,7 @@ fn a_session_of_a_newer_bantam_is_refused() {
 }
 
 #[test]
-fn a_call_without_a_result_gets_one_when_the_session_is_loaded() {
+fn unanswered_call_gets_result_on_load() {
     let model = Model::scripted([Reply::text("I do not know.")]);
     let home = Home::with(&model.config());
     let time = "\"time\":\"2026-01-01T00:00:00Z\"";
@@ -295,7 +295,7 @@ fn a_call_without_a_result_gets_one_when_the_session_is_loaded() {
         .exits(0)
         .prints("I do not know.\n");
     let request = model.request(0);
-    one_result_per_call(&request.messages());
+    assert_single_result_per_call(&request.messages());
     let results = request.texts("tool");
     assert!(results[0].contains("notes.txt"), "{results:?}");
     assert!(
@@ -312,7 +312,7 @@ fn two_identical_call_ids_still_get_a_result_each() {
     let home = Home::with(&model.config());
     home.agent(["-m", "look twice"]).exits(0).prints("Done.\n");
     let request = model.request(1);
-    one_result_per_call(&request.messages());
+    assert_single_result_per_call(&request.messages());
     let ids = &request.messages()[2]["tool_calls"];
     assert_ne!(ids[0]["id"], ids[1]["id"], "ids are told apart: {ids}");
 }
@@ -398,7 +398,7 @@ fn two_turns_at_once_in_one_session_follow_each_other() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_told_before_anything_is_sent() {
+fn unwritable_home_fails_before_sending() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     home.write("sessions", "a file where the folder should be");

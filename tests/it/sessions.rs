@@ -43,7 +43,7 @@ fn a_home_without_conversations_lists_none() {
 }
 
 #[test]
-fn the_list_has_the_newest_last_with_the_state_of_its_last_turn() {
+fn sessions_list_ends_with_the_newest() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     home.agent(["-s", "old", "-m", "hi"]).exits(0);
@@ -146,7 +146,7 @@ fn the_list_has_the_newest_last_with_the_state_of_its_last_turn() {
 }
 
 #[test]
-fn a_conversation_is_shown_with_its_calls_and_cannot_steer_a_terminal() {
+fn shown_conversation_has_calls_without_escapes() {
     let call = Reply::call("list_dir", &json!({ "path": "." }));
     let model = Model::scripted([
         call,
@@ -236,7 +236,7 @@ fn a_conversation_is_shown_with_its_calls_and_cannot_steer_a_terminal() {
 }
 
 #[test]
-fn damage_and_a_torn_tail_are_told_by_line_and_left_as_they_are() {
+fn damaged_lines_are_reported_and_kept() {
     let home = Home::empty();
     speak(&home, "default");
     let path = home.path("sessions/cli_default.jsonl");
@@ -416,7 +416,7 @@ fn age(home: &Home, file: &str, days: u64) {
 }
 
 #[test]
-fn old_segments_are_deleted_and_never_what_a_conversation_goes_on_with() {
+fn only_old_segments_are_deleted() {
     let home = Home::empty();
     for name in ["old", "gap"] {
         for _ in 0..2 {
@@ -525,7 +525,7 @@ fn a_conversation_in_use_is_neither_reset_nor_erased() {
 }
 
 #[test]
-fn a_conversation_is_one_line_of_a_terminal_that_is_80_columns_wide() {
+fn sessions_list_lines_fit_80_columns() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&model.config());
     home.agent(["-m", "what is in the garden"]).exits(0);
@@ -546,7 +546,7 @@ fn a_conversation_is_one_line_of_a_terminal_that_is_80_columns_wide() {
 }
 
 #[test]
-fn a_title_is_what_was_typed_and_not_what_it_stands_for() {
+fn title_is_the_typed_text() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&model.config());
     home.write(
@@ -569,7 +569,7 @@ fn a_title_is_what_was_typed_and_not_what_it_stands_for() {
 }
 
 #[test]
-fn a_conversation_is_found_by_words_said_in_any_part_of_it() {
+fn search_covers_the_whole_conversation() {
     let model = Model::answering(|request, _| {
         let question = request.last("user");
         Reply::text(if question.contains("oven") {

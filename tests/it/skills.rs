@@ -22,7 +22,7 @@ fn with_tea(model: &Model) -> Home {
 }
 
 #[test]
-fn a_skill_is_named_in_the_prompt_and_read_when_it_is_wanted() {
+fn skill_is_listed_and_read_on_demand() {
     let model = Model::scripted([
         Reply::call("skill", &json!({ "name": "tea" })),
         Reply::call(
@@ -67,7 +67,7 @@ fn a_skill_is_named_in_the_prompt_and_read_when_it_is_wanted() {
 }
 
 #[test]
-fn a_skills_script_can_be_run_in_the_sandbox_and_not_changed() {
+fn skill_script_is_executable_but_read_only() {
     let home = Home::empty();
     let folder = home.path("agent/skills/tea/scripts").display().to_string();
     let model = Model::scripted([
@@ -410,7 +410,7 @@ fn a_skill_that_is_compiled_in_can_be_removed() {
 }
 
 #[test]
-fn what_is_no_skill_or_could_lead_out_is_not_installed() {
+fn invalid_or_linked_skill_is_not_installed() {
     let home = Home::empty();
     let other = Home::empty();
     other.write("linked/SKILL.md", TEA);
@@ -474,7 +474,7 @@ fn a_broken_skill_is_told_and_stops_nothing() {
 }
 
 #[test]
-fn a_skill_in_small_letters_with_a_name_of_any_language_is_used() {
+fn lowercase_unicode_skill_is_used() {
     let model = Model::scripted([Reply::text("Done.")]);
     let home = Home::with(&model.config());
     home.write(
@@ -496,7 +496,7 @@ fn a_skill_in_small_letters_with_a_name_of_any_language_is_used() {
 
 /// One of many skills is chosen by its name, and shown before it is installed.
 #[test]
-fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
+fn skill_is_installed_by_name_from_folder() {
     let home = Home::empty();
     let other = Home::empty();
     other.write("all/skills/tea/SKILL.md", TEA);

@@ -68,7 +68,7 @@ fn all_tasks_end(home: &Home) {
 }
 
 #[test]
-fn a_message_causes_no_more_calls_than_it_may_and_its_user_is_told_once() {
+fn calls_per_message_are_limited() {
     let (model, api) = (greedy(|| Reply::text("Done.")), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -98,7 +98,7 @@ fn a_message_causes_no_more_calls_than_it_may_and_its_user_is_told_once() {
 }
 
 #[test]
-fn a_job_and_its_subagents_that_never_stop_come_to_an_end_and_it_is_told_once() {
+fn endless_job_is_stopped_and_reported_once() {
     let model = Model::answering(|request, number| match number {
         TOO_MANY.. => Reply::text("Enough."),
         _ if is_task(request) => Reply::call("list_dir", &json!({ "path": ".", "depth": number })),
@@ -168,7 +168,7 @@ fn a_restart_gives_no_more_calls() {
 }
 
 #[test]
-fn a_message_that_is_resumed_continues_with_the_calls_that_are_left() {
+fn resumed_message_keeps_its_call_count() {
     let api = BotApi::start();
     let model = Model::answering(|request, number| match number {
         TOO_MANY.. => Reply::text("Enough."),

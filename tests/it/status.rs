@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{CANARY, Home, config_for, merged};
 
 #[test]
-fn a_machine_where_nothing_is_set_up_says_so_and_stays_so() {
+fn status_without_setup_creates_no_files() {
     let home = Home::empty();
     let run = home.bantam().arg("status").run();
     run.exits(0).is_quiet();
@@ -25,7 +25,7 @@ fn a_machine_where_nothing_is_set_up_says_so_and_stays_so() {
 }
 
 #[test]
-fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
+fn status_shows_sources_without_secrets() {
     let extra = json!({ "agents": { "defaults": { "max_tokns": 1 } }, "channels": { "telegram": { "token": CANARY } } });
     let home = Home::with(&merged(config_for("http://localhost:1/v1"), &extra));
     let status = || {
@@ -81,7 +81,7 @@ fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
 }
 
 #[test]
-fn where_a_key_comes_from_is_told_and_no_command_is_run_for_it() {
+fn key_source_is_shown_without_running_commands() {
     let home = Home::empty();
     let key = |text: &str| {
         let list = json!([{ "model_name": "m", "model": "openai/m", "api_key": text }]);
@@ -133,7 +133,7 @@ fn a_missing_key_is_told_with_the_line_that_mends_it() {
 }
 
 #[test]
-fn a_broken_configuration_is_told_beside_what_is_known_and_exits_3() {
+fn status_with_broken_config_exits_3() {
     let home = Home::empty();
     home.config("{ \"agents\": nope }");
     let run = home.bantam().arg("status").run();

@@ -110,7 +110,7 @@ fn a_message_is_in_the_chat_before_the_answer() {
 }
 
 #[test]
-fn there_is_such_a_tool_where_there_is_a_bot_and_not_in_subagents() {
+fn message_tool_needs_a_bot() {
     let model = Model::answering(|request, _| {
         if request.messages()[1]
             .to_string()
@@ -153,7 +153,7 @@ fn there_is_such_a_tool_where_there_is_a_bot_and_not_in_subagents() {
 }
 
 #[test]
-fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
+fn message_tool_reaches_only_known_chats() {
     let group = -1_000_000_000_123;
     let model = sending([
         json!({ "content": "psst", "chat_id": STRANGER }),
@@ -216,7 +216,7 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
 }
 
 #[test]
-fn a_model_that_goes_on_sending_is_told_when_nothing_is_taken() {
+fn full_outbox_refuses_further_messages() {
     let model = Model::answering(|request: &Request, _| match request.texts("tool").len() {
         0 => Reply::calls((0..22).map(|n| {
             call(
@@ -394,7 +394,7 @@ fn a_file_outlives_the_program_and_the_network() {
 }
 
 #[test]
-fn a_caption_that_cannot_be_parsed_and_a_chat_that_has_moved() {
+fn unparsable_caption_and_moved_chat_are_handled() {
     let (old, new) = (-5, -1_000_000_000_777);
     let model = sending([
         json!({ "content": "a **b** c", "file": "notes.txt", "chat_id": old.to_string() }),
@@ -427,7 +427,7 @@ fn a_caption_that_cannot_be_parsed_and_a_chat_that_has_moved() {
 }
 
 #[test]
-fn one_chat_in_trouble_does_not_hold_up_the_others() {
+fn failing_chat_does_not_delay_other_chats() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 if request.last("user").contains("a file") => {
             Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
@@ -463,7 +463,7 @@ fn one_chat_in_trouble_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_file_that_takes_long_holds_up_its_own_chat_and_no_other() {
+fn slow_upload_delays_only_its_chat() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 if request.last("user").contains("a file") => {
             Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
@@ -492,7 +492,7 @@ fn a_file_that_takes_long_holds_up_its_own_chat_and_no_other() {
 }
 
 #[test]
-fn what_leads_nowhere_does_not_stay_in_the_outbox() {
+fn undeliverable_item_leaves_the_outbox() {
     let (model, api) = (Model::scripted([Reply::text("Hello.")]), BotApi::start());
     let home = Home::with(&config(&model, &api));
     home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0);
@@ -566,7 +566,7 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
 }
 
 #[test]
-fn what_cannot_be_delivered_is_told_before_anything_is_asked() {
+fn invalid_destination_fails_before_any_request() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     for to in ["42", "telegram:me", "pigeon:1", "telegram:"] {
@@ -619,7 +619,7 @@ fn an_answer_that_fails_or_is_refused_is_not_delivered() {
 }
 
 #[test]
-fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
+fn undelivered_answer_is_sent_after_restart() {
     let (model, api) = (Model::scripted([Reply::text("Kept.")]), BotApi::start());
     let config = config(&model, &api);
     // An unused port.

@@ -270,7 +270,7 @@ fn noted(home: &Home, count: usize) {
 }
 
 #[test]
-fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
+fn chat_continues_during_a_task() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -304,7 +304,7 @@ fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
 }
 
 #[test]
-fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_and_an_undo_do_too() {
+fn stop_new_and_undo_end_tasks() {
     let model = spawning(&["a", "b"], |_| Reply::text("never").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -375,7 +375,7 @@ fn too_many_are_refused() {
 }
 
 #[test]
-fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
+fn crashed_task_is_reported_and_not_rerun() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -500,7 +500,7 @@ fn a_job_has_no_background() {
 }
 
 #[test]
-fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
+fn unstarted_task_is_reported_after_crash() {
     let model = spawning(&["1", "2", "3", "4", "5"], |_| Reply::text("never").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -525,7 +525,7 @@ fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
 }
 
 #[test]
-fn a_report_that_comes_while_the_program_ends_is_posted_at_the_next_start() {
+fn report_during_shutdown_is_posted_at_restart() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -559,7 +559,7 @@ fn a_report_that_comes_while_the_program_ends_is_posted_at_the_next_start() {
 }
 
 #[test]
-fn a_report_that_comes_while_the_program_begins_anew_is_not_lost() {
+fn report_during_restart_is_kept() {
     let model = spawning(&["the moon"], |_| Reply::text("grey").held());
     let api = BotApi::start();
     let config = config(&model, &api);

@@ -57,7 +57,7 @@ fn the_templates_of_a_new_home_are_there_from_the_start() {
 }
 
 #[test]
-fn a_template_without_a_place_for_the_text_stands_above_it_and_needs_none() {
+fn template_without_placeholder_precedes_the_text() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     home.write("agent/prompts/sum.md", "Sum this up.\n");
@@ -79,7 +79,7 @@ fn a_template_without_a_place_for_the_text_stands_above_it_and_needs_none() {
 }
 
 #[test]
-fn what_is_wrong_with_a_template_is_named_and_nothing_is_sent() {
+fn template_mistake_is_reported_before_sending() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     home.write("agent/prompts/translate.md", TRANSLATE);
@@ -121,7 +121,7 @@ fn what_is_wrong_with_a_template_is_named_and_nothing_is_sent() {
 }
 
 #[test]
-fn a_new_conversation_has_a_key_of_its_own_and_tells_it() {
+fn new_conversation_reports_its_own_key() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     let answer = home.agent(["--new", "--json", "-m", "first"]).json();

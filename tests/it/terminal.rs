@@ -90,7 +90,7 @@ fn no_color_and_a_dumb_terminal_get_no_escape_sequences() {
 }
 
 #[test]
-fn what_a_model_says_cannot_steer_the_terminal() {
+fn model_output_is_stripped_of_escape_sequences() {
     let model = Model::scripted([Reply::text(
         "a\u{1b}]0;owned\u{7}b **c\u{1b}[2J** \u{9b}31md\re",
     )]);
@@ -115,7 +115,7 @@ fn what_a_model_says_cannot_steer_the_terminal() {
 }
 
 #[test]
-fn what_a_model_says_cannot_steer_the_terminal_in_json_either() {
+fn json_output_is_stripped_of_control_characters() {
     let said = "a\u{9b}31mb\u{85}\u{7f}é";
     for (format, asks) in [("--json", true), ("--events", true), ("--dry-run", false)] {
         let model = Model::scripted(asks.then(|| Reply::text(said)));
@@ -258,7 +258,7 @@ fn a_notice_is_not_shown_in_the_middle_of_a_line() {
 }
 
 #[test]
-fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
+fn events_end_with_the_json_object() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })).saying("Looking."),
         Reply::text("Nothing is here.").held_after(2),
@@ -309,7 +309,7 @@ fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
 }
 
 #[test]
-fn a_call_without_words_is_no_progress_and_of_its_result_the_beginning_is_shown() {
+fn call_without_text_shows_result_start() {
     let model = Model::answering(|request, _| {
         let messages = request.body["messages"].as_array().unwrap();
         if messages.last().unwrap()["role"] == "tool" {

@@ -30,7 +30,7 @@ fn limit(gateway: &Running, threads: Option<u64>) {
 }
 
 #[test]
-fn a_message_that_finds_no_thread_is_answered_when_there_is_one() {
+fn message_waits_for_a_free_thread() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Here I am.")),
         BotApi::start(),

@@ -206,7 +206,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
 }
 
 #[test]
-fn in_namespaces_the_users_files_are_open_and_the_home_is_shut() {
+fn namespaces_open_user_files_not_home() {
     opens(&json!({}), &[], true);
     keeps_shut(&json!({}), &[], true);
 }
@@ -298,7 +298,7 @@ impl Drop for BelowTmp {
 }
 
 #[test]
-fn what_is_not_in_the_sandbox_is_refused_and_nothing_is_lost() {
+fn write_outside_the_sandbox_is_refused() {
     let (tmp, shm) = (
         BelowTmp::new(),
         format!("/dev/shm/bantam-test-{}", std::process::id()),
@@ -347,7 +347,7 @@ fn what_is_not_in_the_sandbox_is_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn where_the_home_lies_below_tmp_what_is_beside_it_is_open_and_nothing_is_lost() {
+fn home_below_tmp_keeps_neighbours_writable() {
     let tmp = BelowTmp::new();
     let beside = BelowTmp::new();
     let model_home = tmp.0.join("home");

@@ -321,7 +321,7 @@ fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
 }
 
 #[test]
-fn what_arrived_before_a_cut_is_counted() {
+fn cut_reply_is_counted_as_an_estimate() {
     let model = Model::scripted([Reply::text("This is going to be a longer answer.").cut_after(3)]);
     let home = Home::with(&model.config());
     home.agent(["--events", "-m", "go"]).exits(5);

@@ -237,7 +237,7 @@ fn fetched_at_once(pages: &[String]) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn pages_that_are_made_to_swell_are_read_elsewhere_and_end_in_time() {
+fn memory_heavy_pages_end_in_time() {
     let plain = vec![packed("text/html", "<title>T</title><p>plain words")];
     let (usual, told) = fetched_at_once(&plain);
     assert!(
@@ -440,7 +440,7 @@ fn an_engine_that_blocks_or_changes_says_so() {
 
 /// Addresses of models, transcription, embeddings, search engines and MCP servers come only from the configuration.
 #[test]
-fn the_address_of_a_page_is_the_only_one_that_a_model_chooses() {
+fn model_chooses_only_the_page_address() {
     let model = Model::scripted([Reply::text("Done.")]);
     let endpoint = json!({ "model_name": "ear", "model": "openai/ear", "api_base": model.base(), "api_key": "sk-x" });
     let more = json!({

@@ -18,7 +18,7 @@ use crate::bot::ends;
 use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Bantam, CANARY, Home, Run};
 use crate::model::{Model, Reply, Request, call};
-use crate::stored::{one_result_per_call, sealed};
+use crate::stored::{assert_single_result_per_call, sealed};
 
 const OWNER: i64 = 42;
 /// A picture that the host can read, and one that it cannot.
@@ -123,7 +123,7 @@ impl Host {
             return Reply::text("They asked questions.");
         }
         let mut seen = self.lock();
-        one_result_per_call(&request.messages());
+        assert_single_result_per_call(&request.messages());
         seen.wrong.extend(illegal(request));
         let Some(n) = numbers(&request.last("user")).pop() else {
             return Reply::error(400, "what is the question?");

@@ -125,7 +125,7 @@ fn on(starter: Starter, rules: &'static [&'static [Rule]]) {
 }
 
 #[test]
-fn nothing_survives_a_landlock_that_does_not_confine_signals() {
+fn processes_end_with_landlock_without_signal_scope() {
     for end in [End::OfItself, End::Timeout, End::Stopped, End::Killed] {
         all_end(
             Ground {
@@ -138,19 +138,19 @@ fn nothing_survives_a_landlock_that_does_not_confine_signals() {
 }
 
 #[test]
-fn nothing_survives_namespaces() {
+fn processes_end_with_namespaces_only() {
     on(Starter::Root, &[NO_LANDLOCK]);
     on(Starter::User, &[NO_LANDLOCK]);
 }
 
 #[test]
-fn nothing_survives_landlock() {
+fn processes_end_with_landlock_only() {
     on(Starter::Root, &[NO_NAMESPACES]);
     on(Starter::User, &[NO_NAMESPACES]);
 }
 
 #[test]
-fn nothing_survives_both() {
+fn processes_end_with_namespaces_and_landlock() {
     on(Starter::Root, &[]);
     on(Starter::User, &[]);
 }

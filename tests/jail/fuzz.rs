@@ -168,7 +168,7 @@ fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
         .collect()
 }
 
-fn nothing_happens_outside(ground: Ground) {
+fn check_outside_unchanged(ground: Ground) {
     let runs = std::env::var("BANTAM_FUZZ").map_or(RUNS, |runs| runs.parse().unwrap());
     let seeds: Vec<u64> = (FIRST_SEED..FIRST_SEED + runs).collect();
     // A turn limits its calls, and the harness limits its time.
@@ -238,7 +238,7 @@ fn nothing_happens_outside(ground: Ground) {
 }
 
 fn on(column: usize) {
-    nothing_happens_outside(ground(column));
+    check_outside_unchanged(ground(column));
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn programs_work_with_an_older_landlock_only() {
 
 /// Landlock alone forbids changing modes, even of own files, which node does when it copies a file.
 #[test]
-fn programs_work_for_root_with_landlock_only_but_for_what_changes_modes() {
+fn root_programs_run_with_landlock_only() {
     programs_work(6, Some(WithNamespaces), &["node"]);
 }
 

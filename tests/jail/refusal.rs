@@ -415,7 +415,7 @@ fn file_tools_need_no_reaper() {
 }
 
 #[test]
-fn without_both_mechanisms_commands_are_refused_and_the_line_that_allows_them_is_named() {
+fn commands_without_any_sandbox_are_refused() {
     for starter in [Starter::Root, Starter::RootForUser, Starter::User] {
         let ask = |_: &Fixture, _: &[String]| {
             vec![
@@ -449,7 +449,7 @@ fn without_both_mechanisms_commands_are_refused_and_the_line_that_allows_them_is
 }
 
 #[test]
-fn where_a_sandbox_is_required_file_tools_are_refused_without_one() {
+fn required_sandbox_missing_refuses_file_tools() {
     let config = json!({ "tools": { "exec": { "sandbox": "require" } } });
     for starter in [Starter::Root, Starter::User] {
         let ask = |_: &Fixture, _: &[String]| {
@@ -481,7 +481,7 @@ fn where_a_sandbox_is_required_file_tools_are_refused_without_one() {
 }
 
 #[test]
-fn what_only_root_may_read_is_read_with_the_rights_of_the_workspaces_owner() {
+fn root_only_file_follows_workspace_owner_rights() {
     const GROUNDS: [&[&[Rule]]; 4] = [
         &[NO_NAMESPACES, NO_LANDLOCK],
         &[NO_NAMESPACES],

@@ -34,8 +34,8 @@ pub const TESTS: &[Test] = &[
         a_model_may_speak_anthropics_api,
     ),
     (
-        "pieces::what_cannot_be_asked_is_an_error_of_the_first_request",
-        what_cannot_be_asked_is_an_error_of_the_first_request,
+        "pieces::unusable_model_fails_the_first_request",
+        unusable_model_fails_the_first_request,
     ),
     (
         "pieces::a_session_has_values_and_a_title",
@@ -218,7 +218,7 @@ fn a_model_may_speak_anthropics_api() {
     );
 }
 
-fn what_cannot_be_asked_is_an_error_of_the_first_request() {
+fn unusable_model_fails_the_first_request() {
     let ask = |model| {
         Agent::builder()
             .provider(model)

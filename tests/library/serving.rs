@@ -34,8 +34,8 @@ pub const TESTS: &[Test] = &[
         the_end_stops_what_reads,
     ),
     (
-        "serving::what_stopped_the_program_three_times_is_set_aside",
-        what_stopped_the_program_three_times_is_set_aside,
+        "serving::message_crashing_three_times_is_set_aside",
+        message_crashing_three_times_is_set_aside,
     ),
 ];
 
@@ -209,7 +209,7 @@ fn the_end_stops_what_reads() {
     assert!(ended.reason().is_some());
 }
 
-fn what_stopped_the_program_three_times_is_set_aside() {
+fn message_crashing_three_times_is_set_aside() {
     let (place, model) = (Place::new(), Model::never_asked());
     for _ in 0..3 {
         let ended = place.start("serving", &model).wait_with_output().unwrap();

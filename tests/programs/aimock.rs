@@ -312,7 +312,7 @@ fn a_rate_limit_is_waited_out() {
 }
 
 #[test]
-fn a_stream_cut_after_some_text_is_a_failure_that_keeps_the_text() {
+fn cut_stream_fails_but_keeps_text() {
     let whole = "This sentence is long enough to be cut before its end.";
     let aimock = Aimock::serving(&json!([
         { "match": { "userMessage": "long" }, "response": { "content": whole }, "latency": 20, "truncateAfterChunks": 3 }

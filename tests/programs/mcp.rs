@@ -68,7 +68,7 @@ fn so_far(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
+fn server_starts_only_for_its_tools() {
     let model = calling("fake__say");
     let home = home(&model, "good");
     let run = home.agent(["-m", "call it"]);
@@ -156,7 +156,7 @@ fn directory_of(program: &str) -> String {
 }
 
 #[test]
-fn whatever_a_server_says_the_turn_goes_on() {
+fn misbehaving_server_does_not_stop_the_turn() {
     for (mode, expected) in [
         ("duplicate", "```\nYou said grüße 你好\n```\n"),
         ("stateless", "```\nYou said grüße 你好\n```\n"),
@@ -278,7 +278,7 @@ fn the_secrets_of_an_entry_are_redacted_in_its_results() {
 }
 
 #[test]
-fn a_server_is_added_with_the_rest_of_the_file_kept_and_tested() {
+fn added_server_is_tested_and_saved() {
     let home = Home::empty();
     let before = "{\n    \"model_list\" :[ ],\n\t\"mcpServers\": {}\n}\n";
     home.config(before);
@@ -391,7 +391,7 @@ fn a_server_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn a_broken_server_costs_its_tools_and_is_said_in_each_run() {
+fn broken_server_loses_only_its_tools() {
     for mode in [
         "ends_at_once",
         "old",
@@ -420,7 +420,7 @@ fn a_broken_server_costs_its_tools_and_is_said_in_each_run() {
 }
 
 #[test]
-fn a_server_that_cannot_start_is_quoted_and_its_grants_are_named() {
+fn failed_server_start_shows_its_grants() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let run = home(&model, "cannot_start").agent(["-m", "hello"]);
     run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
@@ -488,7 +488,7 @@ fn a_server_has_its_own_home_and_none_of_the_secrets() {
 }
 
 #[test]
-fn what_a_server_started_ends_with_the_program() {
+fn server_children_end_with_the_program() {
     let model = calling("fake__say");
     for mode in ["daemon", "deaf"] {
         let home = home(&model, mode);
@@ -517,7 +517,7 @@ fn making(calls: &[(&'static str, Value)]) -> Model {
 }
 
 #[test]
-fn a_message_that_is_too_long_is_skipped_and_the_server_keeps_its_state() {
+fn oversized_server_message_is_skipped() {
     let model = making(&[
         ("fake__say", json!({ "text": "one" })),
         ("fake__say", json!({ "text": "too long" })),
@@ -532,7 +532,7 @@ fn a_message_that_is_too_long_is_skipped_and_the_server_keeps_its_state() {
 }
 
 #[test]
-fn a_server_that_ends_again_and_again_is_left_alone_with_its_reason() {
+fn crash_looping_server_is_paused_with_reason() {
     let calls = (0..4).map(|n| ("fake__say", json!({ "text": n.to_string() })));
     let model = making(&calls.collect::<Vec<_>>());
     home(&model, "crash").agent(["-m", "call it"]).exits(0);
@@ -562,7 +562,7 @@ fn calls_that_only_read_run_side_by_side() {
 }
 
 #[test]
-fn what_a_call_is_asked_to_do_is_shown() {
+fn verbose_run_shows_call_arguments() {
     let model = making(&[("fake__say", json!({ "text": "the words" }))]);
     home(&model, "good")
         .agent(["-v", "-m", "call it"])
@@ -591,7 +591,7 @@ fn images_and_recordings_in_resources_arrive_as_such() {
 }
 
 #[test]
-fn tools_that_need_a_task_are_not_offered_and_a_default_is_never_missing() {
+fn task_only_tools_are_not_offered() {
     let model = making(&[("fake__shot", json!({ "note": "kept" }))]);
     home(&model, "hard_tools").agent(["-m", "call it"]).exits(0);
     assert_eq!(offered(&model.request(0)), ["fake__shot"]);
@@ -601,7 +601,7 @@ fn tools_that_need_a_task_are_not_offered_and_a_default_is_never_missing() {
 
 /// The first run asks the server for its tools before the turn begins.
 #[test]
-fn a_run_that_has_started_a_server_is_interrupted_like_any_other() {
+fn run_with_server_can_be_interrupted() {
     for signal in [Signal::INT, Signal::TERM] {
         let model = Model::scripted([Reply::text("Too late.").held()]);
         let home = home(&model, "good");

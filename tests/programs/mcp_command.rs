@@ -24,7 +24,7 @@ fn offered(request: &Request) -> Vec<String> {
 }
 
 #[test]
-fn what_does_not_start_is_not_kept_and_says_its_last_words() {
+fn server_failing_to_start_is_not_added() {
     let home = Home::empty();
     home.config("{}");
     let add = |more: &[&str]| {
@@ -125,7 +125,7 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
 
 /// 500 tools add 8.7 MB to every request.
 #[test]
-fn what_all_servers_add_to_a_request_has_a_bound() {
+fn mcp_tools_per_request_are_limited() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let entry =
         |mode: &str| json!({ "command": "python3", "args": ["server.py", mode], "network": false });
@@ -166,7 +166,7 @@ fn what_all_servers_add_to_a_request_has_a_bound() {
 
 /// Following the hints literally leads to an added server.
 #[test]
-fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
+fn server_in_writable_path_is_refused() {
     let home = Home::empty();
     home.config("{}");
     let script = format!("#!/usr/bin/env python3\n{SERVER}");

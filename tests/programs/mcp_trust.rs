@@ -27,7 +27,7 @@ fn home(model: &Model, entry: &Value) -> Home {
 
 /// `python3 -m` and `npx` search the working directory first.
 #[test]
-fn a_server_starts_in_a_directory_of_its_own_and_runs_nothing_of_the_workspace() {
+fn server_starts_in_its_own_directory() {
     let model = calling("fake__say");
     let outside = Home::empty();
     outside.write("lib/server.py", SERVER);
@@ -56,7 +56,7 @@ fn a_server_starts_in_a_directory_of_its_own_and_runs_nothing_of_the_workspace()
 }
 
 #[test]
-fn what_tools_can_change_is_not_run_by_a_server() {
+fn tool_writable_program_is_refused_as_server() {
     let model = Model::scripted([]);
     let elsewhere = Home::empty();
     let apart = elsewhere.write("server.py", SERVER);
@@ -126,7 +126,7 @@ fn what_tools_can_change_is_not_run_by_a_server() {
 
 /// Programs find code in more ways than can be listed, so servers with keys or network cannot see the workspace.
 #[test]
-fn nothing_of_the_workspace_runs_with_the_keys_of_a_server() {
+fn server_with_keys_runs_no_workspace_code() {
     let model = Model::scripted([]);
     let home = Home::with(&model.config());
     let outside = Home::empty();
@@ -185,7 +185,7 @@ fn nothing_of_the_workspace_runs_with_the_keys_of_a_server() {
 }
 
 #[test]
-fn what_a_server_can_reach_is_said_where_it_is_listed_and_added() {
+fn server_network_access_is_shown() {
     let model = Model::scripted([]);
     let home = home(
         &model,

@@ -13,7 +13,7 @@ use crate::model::{Model, Reply};
 use crate::pdf::{of_objects, pdf, with_pages};
 
 #[test]
-fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
+fn pdf_is_sent_as_text_on_refusal() {
     let refusal = Reply::error(
         400,
         "messages[1]: unknown variant `file`, expected `text` or `image_url`",
@@ -110,7 +110,7 @@ fn long() -> Vec<u8> {
 }
 
 #[test]
-fn a_long_pdf_is_read_page_by_page_and_nothing_of_it_is_lost() {
+fn long_pdf_is_read_page_by_page() {
     let model = reader();
     let home = Home::with(&model.config());
     home.write("workspace/long.pdf", long());
@@ -232,7 +232,7 @@ fn an_attached_pdf_says_how_its_rest_is_read() {
 }
 
 /// Returns a PDF of one page with this content, and further objects from the fourth on.
-fn one_page(content: &[u8], filter: &str, more: &[&str], page: &str) -> Vec<u8> {
+fn make_page(content: &[u8], filter: &str, more: &[&str], page: &str) -> Vec<u8> {
     let stream = [
         format!("<</Length {}{filter}>>\nstream\n", content.len()).into_bytes(),
         content.to_vec(),
@@ -333,7 +333,7 @@ fn a_hostile_pdf_costs_little_and_reaches_nothing() {
     let files = [
         (
             "bomb.pdf",
-            one_page(
+            make_page(
                 &bomb,
                 flates,
                 &["<<>>", "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"],
@@ -344,11 +344,11 @@ fn a_hostile_pdf_costs_little_and_reaches_nothing() {
         ("circle.pdf", circle),
         (
             "link.pdf",
-            one_page(said, "", &[&link, font, &stream], resources),
+            make_page(said, "", &[&link, font, &stream], resources),
         ),
         (
             "launch.pdf",
-            one_page(said, "", &[&launch, font, &stream], resources),
+            make_page(said, "", &[&launch, font, &stream], resources),
         ),
     ];
     for (name, file) in files {

@@ -198,7 +198,7 @@ fn certificates(dir: &Path) {
 }
 
 #[test]
-fn what_can_be_trusted_works_and_each_thing_that_cannot_has_its_own_sentence() {
+fn untrusted_certificates_have_distinct_errors() {
     let model =
         Model::scripted(["Trusted.", "Trusted by the system.", "Through."].map(Reply::text));
     let place = Home::empty();

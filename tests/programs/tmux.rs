@@ -207,7 +207,7 @@ fn a_paste_is_one_message_whatever_its_last_byte() {
 }
 
 #[test]
-fn what_was_typed_is_found_again_in_the_next_run() {
+fn typed_history_is_kept_across_runs() {
     let model = Model::scripted([
         Reply::text("One."),
         Reply::text("Two."),

@@ -11,7 +11,7 @@ use crate::harness::{Home, Run, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Verdict, trace};
-use crate::stored::{one_result_per_call, segments};
+use crate::stored::{assert_single_result_per_call, segments};
 
 /// Returns the number of killed turns, each killed a little later: `BANTAM_KILLS`, or this default.
 fn kills() -> u32 {
@@ -146,7 +146,7 @@ fn attacked(window: u64, long: usize) -> Told {
     );
     // Checks every request of every turn, each built on the state after earlier kills.
     for request in model.requests().into_iter().skip(before) {
-        one_result_per_call(&request.messages());
+        assert_single_result_per_call(&request.messages());
     }
     let run = told.home.agent(["-s", "killed", "-m", "question-last"]);
     run.exits(0).prints("That was question-last.\n");
@@ -166,7 +166,7 @@ fn attacked(window: u64, long: usize) -> Told {
 }
 
 #[test]
-fn a_turn_killed_at_any_moment_leaves_a_session_that_goes_on() {
+fn killed_turn_leaves_usable_session() {
     let told = attacked(1_000_000, 0);
     // Checks that this test would find an error.
     let live = told.home.path("sessions/cli_killed.jsonl");
@@ -179,7 +179,7 @@ fn a_turn_killed_at_any_moment_leaves_a_session_that_goes_on() {
 }
 
 #[test]
-fn a_turn_of_a_long_session_killed_at_any_moment_loses_nothing() {
+fn killed_long_session_turn_loses_nothing() {
     attacked(1_000_000, 8);
 }
 
@@ -246,7 +246,7 @@ fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
 }
 
 #[test]
-fn a_turn_killed_after_its_calls_were_stored_has_their_results_made_up() {
+fn killed_turn_gets_placeholder_results() {
     let marker = Marker::new();
     let model = Model::scripted([
         Reply::calls([call(
@@ -267,7 +267,7 @@ fn a_turn_killed_after_its_calls_were_stored_has_their_results_made_up() {
 
     home.agent(["-m", "what happened?"]).exits(0);
     let request = model.request(1);
-    one_result_per_call(&request.messages());
+    assert_single_result_per_call(&request.messages());
     assert!(
         request.texts("tool")[0].contains("interrupted, outcome unknown"),
         "{:?}",
@@ -276,7 +276,7 @@ fn a_turn_killed_after_its_calls_were_stored_has_their_results_made_up() {
 }
 
 #[test]
-fn what_a_command_started_ends_with_a_killed_bantam() {
+fn command_children_end_with_killed_bantam() {
     let marker = Marker::new();
     let model = Model::scripted([Reply::call(
         "exec",
@@ -313,7 +313,7 @@ fn a_killed_turn_does_not_keep_the_session_busy() {
 }
 
 #[test]
-fn what_has_the_name_of_new_content_and_is_no_file_stays_and_is_in_nobodys_way() {
+fn directory_named_like_temporary_file_is_kept() {
     let write = json!({ "path": "a.txt", "content": "after" });
     let model = Model::scripted([Reply::call("write_file", &write), Reply::text("Done.")]);
     let home = Home::with(&model.config());

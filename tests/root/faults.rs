@@ -365,7 +365,7 @@ fn config(model: &Model, window: u64) -> Value {
 }
 
 #[test]
-fn the_first_turn_of_a_home_with_a_fault_at_any_call() {
+fn first_turn_survives_any_fault() {
     let model = busy();
     Scene {
         told: Told::Text,
@@ -376,7 +376,7 @@ fn the_first_turn_of_a_home_with_a_fault_at_any_call() {
 }
 
 #[test]
-fn a_turn_of_a_session_that_goes_on_with_a_fault_at_any_call() {
+fn continued_session_turn_survives_any_fault() {
     let model = busy();
     let mut scene = Scene {
         told: Told::Json,
@@ -388,7 +388,7 @@ fn a_turn_of_a_session_that_goes_on_with_a_fault_at_any_call() {
 }
 
 #[test]
-fn a_turn_that_begins_a_new_segment_with_a_fault_at_any_call() {
+fn renewing_turn_survives_any_fault() {
     let model = busy();
     let mut scene = Scene {
         told: Told::Text,

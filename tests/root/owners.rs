@@ -101,7 +101,7 @@ fn root_attaches_no_file_through_a_link_that_tools_can_change() {
 
 /// The home's content must not be accessible by another path of its disk.
 #[test]
-fn a_bind_mount_of_the_homes_disk_opens_no_way_into_the_home() {
+fn bind_mount_does_not_expose_the_home() {
     let place = Home::empty();
     let (disk, shown) = (place.dir("disk"), place.dir("shown"));
     place.dir("disk/u");

@@ -21,7 +21,7 @@ use crate::botapi::{BotApi, FIRST_UPDATE};
 use crate::harness::{Home, holds, merged, unique, walk};
 use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Stop, Verdict, trace};
-use crate::stored::{one_result_per_call, segments};
+use crate::stored::{assert_single_result_per_call, segments};
 
 /// Calls that change the disk, wait for it, or send output.
 const CALLS: &[libc::c_long] = &[
@@ -415,7 +415,7 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
             .map_err(|e| format!("nothing can be appended: {}", e.message))?;
         let all = segments(&root.join("sessions"), "cli_default")?;
         let live = &all["cli_default.jsonl"];
-        one_result_per_call(&live.history());
+        assert_single_result_per_call(&live.history());
         let last = live.lines.last().map(Value::to_string);
         if !last.unwrap_or_default().contains(NEXT) {
             return Err("what was appended is lost".to_owned());
@@ -499,14 +499,14 @@ fn survives(moments: &[Moment]) {
 }
 
 #[test]
-fn a_power_cut_in_the_first_turn_of_a_home_loses_nothing_that_was_told() {
+fn power_cut_in_first_turn_loses_nothing() {
     let model = busy();
     let home = home(&model, 100_000);
     survives(&recorded(&home, "question-1"));
 }
 
 #[test]
-fn a_power_cut_while_a_new_segment_begins_loses_nothing_that_was_told() {
+fn power_cut_during_renewal_loses_nothing() {
     let model = busy();
     let home = home(&model, 5200);
     home.agent(["-m", &format!("question-0 {}", "words ".repeat(1500))])
@@ -531,7 +531,7 @@ fn offset(stop: &Stop) -> Option<i64> {
 }
 
 #[test]
-fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
+fn message_is_synced_before_telegram_confirmation() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Yes.")),
         BotApi::start(),

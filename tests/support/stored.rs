@@ -105,7 +105,7 @@ impl Session {
     /// Fails the test unless every call of the history has exactly one result, directly after it.
     #[track_caller]
     pub fn has_one_result_per_call(&self) -> &Self {
-        one_result_per_call(&self.history());
+        assert_single_result_per_call(&self.history());
         self
     }
 }
@@ -180,7 +180,7 @@ fn verified(n: usize, line: &str) -> Result<Value, String> {
 /// Checks the rule of every provider: all calls of a message are followed directly by their results, each once, without
 /// unrelated results. `messages` are from a session or a request.
 #[track_caller]
-pub fn one_result_per_call(messages: &[&Value]) {
+pub fn assert_single_result_per_call(messages: &[&Value]) {
     let mut left = messages.iter().copied().peekable();
     while let Some(message) = left.next() {
         assert_ne!(

@@ -306,7 +306,7 @@ fn talkative(seen: &SeenRequest) -> Reply {
 }
 
 #[test]
-fn what_came_before_the_last_turns_is_put_in_short() {
+fn older_turns_are_summarized() {
     let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
     let mut n = 0;
     let told = loop {
@@ -393,7 +393,7 @@ fn conversation_of_many_windows_is_summed_up_by_its_newest_part() {
 }
 
 #[test]
-fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored() {
+fn failed_summary_leaves_the_session_unchanged() {
     let fixture = Fixture::new(1000, |seen, _| {
         if seen.is_for_a_summary() {
             Ok(says(" \n"))
@@ -461,7 +461,7 @@ fn no_request_is_above_the_mark_after_a_summary_that_failed() {
 }
 
 #[test]
-fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
+fn length_error_is_retried_with_less() {
     // The size of the window is unknown.
     let fixture = Fixture::new(0, |seen, _| {
         if seen.text().len() > 6000 {
@@ -512,7 +512,7 @@ fn a_second_refusal_is_an_error_with_a_hint() {
 }
 
 #[test]
-fn a_message_that_is_too_long_by_itself_is_refused_once_and_told() {
+fn oversized_message_is_refused_and_reported() {
     let fixture = Fixture::new(0, |_, _| too_long());
     let (response, _) = fixture.say("x".repeat(10_000));
     let error: Error = response.error.unwrap();
@@ -527,7 +527,7 @@ fn a_message_that_is_too_long_by_itself_is_refused_once_and_told() {
 }
 
 #[test]
-fn a_turn_that_outgrows_the_window_by_itself_loses_its_older_results_and_keeps_the_newest() {
+fn oversized_turn_drops_its_older_results() {
     let fixture = Fixture::new(5000, |seen, n| {
         assert!(!seen.is_for_a_summary());
         assert!(seen.text().len() < 5000 * 3, "{}", seen.text().len());
@@ -610,7 +610,7 @@ fn a_conversation_of_many_times_the_window_goes_on() {
 }
 
 #[test]
-fn a_refused_key_after_a_summary_leaves_no_trace_of_the_turn() {
+fn refused_key_after_summary_stores_nothing() {
     let fixture = Fixture::new(1000, |seen, _| {
         let summed_up = seen.changing.contains("SUMMARY") && seen.user().last() == Some(&"refused");
         if summed_up {
@@ -688,7 +688,7 @@ fn a_limit_on_messages_holds_and_keeps_what_is_stored_short() {
 }
 
 #[test]
-fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
+fn idle_conversation_restarts_with_its_state() {
     use crate::session::Record;
     use crate::storage::Durability;
     let mut fixture = Fixture::new(100_000, |_, _| Ok(says("Yes.")));
@@ -713,7 +713,7 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
 }
 
 #[test]
-fn what_a_filter_leaves_out_is_stored_all_the_same() {
+fn filtered_messages_are_still_stored() {
     let mut fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
     fixture.agent.filter = Some(Arc::new(|mut messages: Vec<Message>| {
         messages.split_off(messages.len().min(2) - 1)

@@ -158,7 +158,7 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
 }
 
 #[test]
-fn a_resumed_turn_counts_the_requests_of_its_own_replies_and_no_other() {
+fn resumed_turn_counts_only_its_requests() {
     let mut calls = two_calls();
     calls["calls_used"] = json!(5);
     let failed = json!({"turn": "error"});
@@ -207,7 +207,7 @@ impl Provider for Tidies {
 }
 
 #[test]
-fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_meanwhile() {
+fn pending_call_results_precede_later_messages() {
     let lines = [
         question("m1"),
         two_calls(),
@@ -288,7 +288,7 @@ impl Store for Dying {
 }
 
 #[test]
-fn a_steered_turn_killed_at_any_write_shows_the_model_each_message_once() {
+fn killed_steered_turn_repeats_no_message() {
     let part = |id: &str| ReceivedMessage {
         id: id.to_owned(),
         text: format!("Message {id}."),

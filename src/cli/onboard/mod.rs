@@ -19,7 +19,7 @@ use crate::paths::Home;
 use crate::provider::ollama;
 use crate::storage::{self, CopyOutcome};
 use crate::template;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 pub(super) const COMMAND: Command = Command::row(
     "onboard",
@@ -118,7 +118,7 @@ fn write_files(home: &Home) -> Result<()> {
 }
 
 fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
-    let path = one_line(&path.display().to_string(), 500);
+    let path = to_single_line(&path.display().to_string(), 500);
     match copied {
         CopyOutcome::Created => print(&format!("created  {path}\n")),
         CopyOutcome::Exists => Ok(()),

@@ -17,7 +17,7 @@ use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
 use crate::provider::ollama;
 use crate::secret::Secret;
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, to_single_line};
 
 /// Maximum number of listed models; some gateways have hundreds.
 const MOST_SHOWN: usize = 20;
@@ -218,7 +218,7 @@ impl ModelHost {
         let enter = match default {
             "" if has_default => " [the vendor's default]".to_owned(),
             "" => String::new(),
-            default => format!(" [{}]", one_line(default, 80)),
+            default => format!(" [{}]", to_single_line(default, 80)),
         };
         loop {
             let model = setup.ask_until(&format!("Model{enter}: "), |text| {
@@ -262,7 +262,7 @@ impl ModelHost {
         let names = || offers.iter().map(|offer| offer.id.as_str());
         let near = nearest(model, names()).or_else(|| names().find(|id| id.contains(model)));
         let near = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
-        let model = one_line(model, 80);
+        let model = to_single_line(model, 80);
         setup.agrees(
             &format!("{} does not list {model}{near}. Keep it?", self.name),
             false,
@@ -335,7 +335,7 @@ fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
             None => Err(match nearest(text, names.iter().copied()) {
                 Some(near) => format!(
                     "no provider named \"{}\": did you mean {near}?",
-                    one_line(text, 40)
+                    to_single_line(text, 40)
                 ),
                 None => format!(
                     "type 1 to {}, a name from the list, or an address",
@@ -434,7 +434,7 @@ fn shown_base(host: &ModelHost, env: &Env) -> String {
     match (host.api_base.as_str(), host.vendor) {
         ("", Some(vendor)) => vendors::base(vendor, env),
         (base, _) if base.contains(['@', '?']) => authority(base).to_owned(),
-        (base, _) => one_line(base, 200),
+        (base, _) => to_single_line(base, 200),
     }
 }
 
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_what_was_chosen_and_no_more() {
+    fn onboarding_saves_only_the_choices() {
         let openai = ModelHost {
             key: Some(Secret::new("sk-fake")),
             ..host("openai")
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_the_vendor_before_a_model_is_dropped_where_it_is_no_part_of_it() {
+    fn redundant_vendor_prefix_is_dropped() {
         for (vendor, typed, model) in [
             ("openai", "openai/gpt-5", "gpt-5"),
             ("openrouter", "openrouter/auto", "openrouter/auto"),

@@ -12,7 +12,7 @@ use crate::config::{Telegram, edit};
 use crate::error::Result;
 use crate::secret::Secret;
 use crate::telegram::api::Failure;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Time to wait for a message.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -77,7 +77,7 @@ fn ask_for_working_token(settings: &Telegram, setup: &Setup) -> Result<Option<Se
                 tell(&format!("The token works: it belongs to @{name}."));
                 return Ok(Some(settings.token));
             }
-            Err(e) => tell(&one_line(&e.text(), 300)),
+            Err(e) => tell(&to_single_line(&e.text(), 300)),
         }
     }
 }
@@ -99,7 +99,10 @@ fn ask_token(setup: &Setup) -> Result<String> {
 fn find_username(bot: &Bot) -> Result<String, Failure> {
     let within = Cancel::new(Some(Duration::from_secs(15)));
     let me = bot.api.call("getMe", &json!({}), Duration::ZERO, &within)?;
-    Ok(one_line(me["username"].as_str().unwrap_or_default(), 64))
+    Ok(to_single_line(
+        me["username"].as_str().unwrap_or_default(),
+        64,
+    ))
 }
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.
@@ -108,7 +111,7 @@ fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
     let name = match find_username(&bot) {
         Ok(name) => name,
         Err(e) => {
-            tell(&one_line(&e.text(), 300));
+            tell(&to_single_line(&e.text(), 300));
             return Ok(None);
         }
     };
@@ -127,7 +130,7 @@ fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
                 continue;
             }
             Err(e) => {
-                tell(&one_line(&e.text(), 300));
+                tell(&to_single_line(&e.text(), 300));
                 return Ok(None);
             }
         };
@@ -153,5 +156,5 @@ fn writer(update: &Value) -> Option<(i64, String)> {
         username => format!(" @{username}"),
     };
     let name = format!("{} {}{at}", text("first_name"), text("last_name"));
-    Some((from["id"].as_i64()?, one_line(name.trim(), 80)))
+    Some((from["id"].as_i64()?, to_single_line(name.trim(), 80)))
 }

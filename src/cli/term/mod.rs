@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::error::{Error, Result};
 use crate::markdown;
-use crate::text::one_line;
+use crate::text::to_single_line;
 
 /// Writes to standard output. A closed pipe is no error, because its reader has read enough.
 pub(super) fn print(text: &str) -> Result<()> {
@@ -57,9 +57,12 @@ pub(super) fn notice(text: &str) {
 
 /// Prints an error and its hint, and returns the exit code.
 pub(super) fn report(e: &Error) -> u8 {
-    tell(&format!("bantam: error: {}", one_line(&e.message, 2000)));
+    tell(&format!(
+        "bantam: error: {}",
+        to_single_line(&e.message, 2000)
+    ));
     if let Some(hint) = &e.hint {
-        tell(&format!("hint: {}", one_line(hint, 2000)));
+        tell(&format!("hint: {}", to_single_line(hint, 2000)));
     }
     e.kind.exit_code()
 }
@@ -95,7 +98,7 @@ const MIN_LAST: usize = 20;
 pub(super) fn table<R: AsRef<[String]>>(head: &[&str], rows: &[R]) -> String {
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         cells
-            .map(|cell| one_line(cell, MAX_CELL))
+            .map(|cell| to_single_line(cell, MAX_CELL))
             .collect::<Vec<_>>()
     };
     let mut lines = Vec::new();

@@ -180,7 +180,7 @@ fn hard_cases() {
 }
 
 #[test]
-fn what_is_no_expression_is_named() {
+fn invalid_cron_expression_error_names_the_field() {
     for (expr, says) in [
         ("", "0 fields"),
         ("* * * *", "4 fields"),
@@ -334,7 +334,7 @@ mod walk {
     }
 
     #[test]
-    fn every_run_of_two_years_is_found_by_walking_through_them_minute_by_minute() {
+    fn schedule_matches_minute_by_minute_search() {
         let expressions = [
             "30 2 * * *",
             "*/7 * * * *",

@@ -171,7 +171,7 @@ fn composition(dice: &mut Dice, parts: usize) -> String {
 
 /// `BANTAM_CASES=1000000 cargo test --release --lib markdown` runs this number of cases; `BANTAM_SEED` sets the seed.
 #[test]
-fn whatever_is_put_together_is_taken() {
+fn random_markdown_makes_valid_messages() {
     let number =
         |text: Option<&str>, default: u64| text.map_or(default, |text| text.parse().unwrap());
     let cases = number(option_env!("BANTAM_CASES"), 600);
@@ -198,7 +198,7 @@ fn render_pieces(text: &str, look: Look, size: usize) -> String {
 }
 
 #[test]
-fn a_terminal_shows_the_same_however_the_answer_is_cut_into_pieces() {
+fn terminal_output_is_independent_of_chunking() {
     let mut dice = Dice(20_261);
     for _ in 0..200 {
         let text = composition(&mut dice, 12);

@@ -163,7 +163,7 @@ fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
 }
 
 #[test]
-fn a_server_that_asks_for_more_time_than_there_is_ends_it() {
+fn retry_after_beyond_deadline_ends_the_turn() {
     for asked in [6_000, 61_000] {
         let error = transient(Some(asked));
         assert_eq!(
@@ -194,7 +194,7 @@ fn a_key_in_trouble_makes_room_for_the_next_at_once() {
 }
 
 #[test]
-fn when_every_key_is_in_trouble_the_one_that_recovers_first_is_asked_again() {
+fn exhausted_keys_retry_the_earliest_recovered() {
     let busy = |ms| {
         (
             "",
@@ -222,7 +222,7 @@ fn when_every_key_is_in_trouble_the_one_that_recovers_first_is_asked_again() {
 }
 
 #[test]
-fn a_refused_key_is_asked_again_after_some_minutes_and_when_the_others_rest_for_longer() {
+fn refused_key_is_retried_later() {
     let keys = vec![
         script("m/x", vec![refused(), good("b")]),
         script(
@@ -245,7 +245,7 @@ fn a_refused_key_is_asked_again_after_some_minutes_and_when_the_others_rest_for_
 }
 
 #[test]
-fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
+fn failed_model_moves_to_the_end() {
     let chain = chain(vec![
         vec![script(
             "m/x",
@@ -265,7 +265,7 @@ fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
 }
 
 #[test]
-fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
+fn same_name_models_rotate_and_fall_back() {
     let chain = chain(
         ["m/a", "m/b", "m/c"]
             .map(|name| vec![script(name, Vec::new())])
@@ -290,7 +290,7 @@ fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
 }
 
 #[test]
-fn when_nobody_answers_it_is_the_first_ones_error() {
+fn failed_chain_reports_the_first_error() {
     let chain = chain(vec![
         vec![script("m/x", vec![refused()])],
         vec![script("m/y", vec![("", Err(transient(None)))])],

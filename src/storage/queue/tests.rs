@@ -32,7 +32,7 @@ fn ids(ids: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
+fn item_start_count_persists_across_processes() {
     let dir = TestDir::new();
     let (one, other) = (queue_in(&dir), queue_in(&dir));
     assert!(one.entries("k").unwrap().is_empty() && dir.read_dir().unwrap().next().is_none());
@@ -146,7 +146,7 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
 }
 
 #[test]
-fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
+fn full_queue_refuses_items_until_freed() {
     let dir = TestDir::new();
     let queue = queue_in(&dir);
     let large = "x".repeat(LARGE_ITEM);
@@ -189,7 +189,7 @@ fn fill(queue: &Queue) -> Vec<String> {
 }
 
 #[test]
-fn what_is_done_with_fills_no_queue() {
+fn finished_items_free_queue_space() {
     let dir = TestDir::new();
     let queue = queue_in(&dir);
     let mut open = fill(&queue);
@@ -211,7 +211,7 @@ fn what_is_done_with_fills_no_queue() {
 }
 
 #[test]
-fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
+fn full_queue_still_accepts_updates() {
     let dir = TestDir::new();
     let queue = queue_in(&dir);
     for n in 0..100 {

@@ -167,7 +167,7 @@ fn a_group_is_answered_where_it_names_the_bot() {
 }
 
 #[test]
-fn a_topic_is_a_chat_of_its_own_but_the_first_one() {
+fn topics_are_chats_except_the_first() {
     let chat = |thread: &Value| {
         let message =
             json!({"text": "/status", "message_thread_id": thread, "is_topic_message": true});

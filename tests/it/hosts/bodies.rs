@@ -296,7 +296,7 @@ fn strange_json_is_an_error_and_nothing_worse() {
 }
 
 #[test]
-fn a_reply_that_makes_no_sense_is_answered_in_words_for_the_model() {
+fn malformed_reply_is_explained_to_the_model() {
     elsewhere("fault", 44, "cases 15 to 17");
     let unknown = json!({ "id": "a", "function": { "name": "launch_rocket", "arguments": "{}" } });
     let seen = fault(45, "an unknown tool", [called(&unknown), done()])
@@ -311,12 +311,12 @@ fn a_reply_that_makes_no_sense_is_answered_in_words_for_the_model() {
     elsewhere(
         "fault",
         47,
-        "discipline::of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten",
+        "discipline::excess_calls_in_a_reply_are_dropped",
     );
     elsewhere(
         "fault",
         48,
-        "discipline::a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers",
+        "discipline::endlessly_repeated_call_is_stopped",
     );
     elsewhere("fault", 49, "cases 1, 3 and 12");
     elsewhere("fault", 50, "case 10");

@@ -118,7 +118,7 @@ fn texts_are_plain_and_never_empty() {
 }
 
 #[test]
-fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
+fn reasoning_returns_only_to_its_model() {
     let thoughtful = || {
         whole(
             &json!({ "content": null, "reasoning_content": "hm", "reasoning_details": [{ "text": "hm" }], "tool_calls": [think("a")] }),

@@ -202,7 +202,7 @@ fn only_what_may_pass_is_tried_again() {
 }
 
 #[test]
-fn a_request_that_is_too_long_is_shortened_once_and_the_window_is_kept() {
+fn oversized_request_is_shortened_once() {
     for (status, body, window) in [
         (
             400,

@@ -11,7 +11,7 @@ fn refused(message: &str) -> Reply {
 }
 
 #[test]
-fn a_refused_field_is_left_out_and_not_sent_by_the_next_run() {
+fn refused_field_is_dropped_and_remembered() {
     let says = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
     let seen = case(
         35,
@@ -157,7 +157,7 @@ fn the_least_is_sent() {
 }
 
 #[test]
-fn an_effort_is_sent_if_it_is_set_and_left_out_where_it_is_refused() {
+fn refused_effort_is_left_out() {
     let seen = case(39, "reasoning_effort", [done()])
         .entry(json!({ "reasoning_effort": "high" }))
         .run();
@@ -180,7 +180,7 @@ fn an_effort_is_sent_if_it_is_set_and_left_out_where_it_is_refused() {
 }
 
 #[test]
-fn a_system_prompt_goes_to_the_user_where_it_has_no_role() {
+fn refused_system_role_moves_to_user_message() {
     for says in [
         "invalid params, invalid role: system",
         "System role not supported",

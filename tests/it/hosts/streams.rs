@@ -102,7 +102,7 @@ fn usage_comes_last_or_in_a_choice() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_asked_for_again_unless_somebody_saw_it() {
+fn broken_stream_is_retried_if_unseen() {
     let broken = || stream([text("Once upon")]);
     let seen = case(
         27,
