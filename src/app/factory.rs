@@ -174,7 +174,7 @@ impl AgentFactory {
             let path = version.path.clone();
             let done = (|| {
                 let content = match version.before {
-                    Before::Lost => return Err(Error::failed("its content before was not kept")),
+                    Before::Lost => return Err(Error::failed("its earlier content was not kept")),
                     Before::Absent => None,
                     Before::Kept(number) => Some(versions.content(number)?),
                 };

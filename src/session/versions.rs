@@ -87,7 +87,7 @@ impl Versions {
     }
 
     /// Records that a tool has changed a file from the state `before` to `after`, and its content before. The first content of a
-    /// file counts, whichever path leads to it, unless the file was changed in between by other means.
+    /// file counts, whichever path leads to it, unless other means have left another content there in between.
     pub(crate) fn changed(
         &self,
         path: &str,
@@ -104,7 +104,7 @@ impl Versions {
             .iter()
             .position(|version| version.state.place == after.place);
         match place {
-            Some(n) if known[n].state == *before => {
+            Some(n) if known[n].state == *before || before.stamp.is_empty() => {
                 // The first path may lead nowhere by now.
                 path.clone_into(&mut known[n].path);
                 known[n].state = after;
@@ -217,8 +217,12 @@ mod tests {
         assert_eq!(read[0].path, "sub/../a");
         assert_eq!(Versions::resumed(dir.join("undo"), 3).lock().len(), 3);
 
+        // A command removed the file, and a tool made it again.
+        let (before, after) = (state("1/a", ""), state("1/a", "s5"));
+        first.changed("a", Old::Absent, &before, after).unwrap();
+        assert_eq!(turn(3).read().unwrap()[0].before, Before::Kept(0));
         // A change by other means is not undone.
-        let (before, after) = (state("1/a", "user"), state("1/a", "s5"));
+        let (before, after) = (state("1/a", "user"), state("1/a", "s6"));
         let old = Old::Content(b"of the user");
         first.changed("a", old, &before, after).unwrap();
         assert_eq!(turn(3).content(0).unwrap(), b"of the user");
