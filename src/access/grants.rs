@@ -101,7 +101,7 @@ impl Grants {
             home: root,
             open_beside,
         };
-        grants.check_notes(&home.notes())?;
+        grants.check_notes()?;
         for place in &grants.writable {
             grants.check(place)?;
         }
@@ -279,10 +279,9 @@ impl Grants {
     }
 
     /// Refuses a notes directory that links to the home, to a part or a parent of it, because tools write notes.
-    fn check_notes(&self, notes: &Path) -> Result<()> {
+    fn check_notes(&self) -> Result<()> {
         let (root, real) = (self.home(), self.notes.real());
-        let is_in_its_place =
-            notes.file_name().map(|name| root.join(name)).as_deref() == Some(real);
+        let is_in_its_place = real == root.join("memory");
         let mut others = self.writable.iter().map(Place::real).chain([root]);
         let holds_other = others.any(|other| other.starts_with(real));
         if !is_in_its_place && (real.starts_with(root) || holds_other) {
