@@ -1,10 +1,11 @@
 //! Stops a turn: a flag with a deadline, and hooks that wake blocked threads.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind};
+use crate::sync;
 
 /// Reason to end a turn; see [`Cancel::reason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,12 +120,7 @@ impl Cancel {
             if left.is_zero() {
                 break;
             }
-            state = self
-                .shared
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = sync::wait(&self.shared.changed, state, left);
         }
         drop(state);
         self.reason().map_or(Ok(()), Err)
@@ -148,10 +144,7 @@ impl Cancel {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.shared.state)
     }
 }
 
@@ -168,7 +161,7 @@ pub(crate) struct Pause(Arc<Shared>);
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = sync::lock(&self.0.state);
         match state.paused {
             Some((since, 1)) => {
                 state.paused_before += since.elapsed();
@@ -188,12 +181,7 @@ pub struct Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .hooks
-            .remove(&self.id);
+        sync::lock(&self.shared.state).hooks.remove(&self.id);
     }
 }
 

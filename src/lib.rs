@@ -73,7 +73,7 @@
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files in a directory that others can write (`below`), append-only logs and when they are synced (`journal`), their segments (`segments`), unfinished items (`queue`), locks (`lock`) |
 // | 0 | `json` | reads untrusted JSON, within bounds |
-// | 0 | `cancel`, `child`, `test_dir`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
+// | 0 | `cancel`, `child`, `sync`, `test_dir`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
 //
 // # A message's life
 //
@@ -134,6 +134,7 @@ mod skills;
 mod sse;
 mod ssrf;
 mod storage;
+mod sync;
 mod sys;
 mod telegram;
 mod template;

@@ -4,11 +4,12 @@
 //! name is often code, so it only counts in the formats of YAML, INI and JSON.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
+use crate::sync;
 use crate::text::to_single_line;
 
 /// Replacement of a secret.
@@ -79,7 +80,7 @@ const MAX_LOOKED_FOR: usize = 64;
 #[derive(Clone, Default)]
 pub(crate) struct Redactor {
     /// Longest first, so that a secret that contains another is removed completely.
-    known: Arc<RwLock<Vec<Secret>>>,
+    known: Arc<Mutex<Vec<Secret>>>,
     level: Redact,
 }
 
@@ -99,7 +100,7 @@ impl Redactor {
 
     /// Adds a secret, for example a key that was just resolved.
     pub(crate) fn learn(&self, secret: Secret) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = sync::lock(&self.known);
         if secret.reveal().len() >= MIN_LENGTH && !known.contains(&secret) {
             let at = known.partition_point(|s| s.reveal().len() >= secret.reveal().len());
             known.insert(at, secret);
@@ -108,7 +109,7 @@ impl Redactor {
 
     /// Removes the keys of this configuration from `text`. Untrusted text cannot cause other removals.
     pub(crate) fn redact_known(&self, mut text: String) -> String {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = sync::lock(&self.known);
         for secret in known.iter() {
             if text.contains(secret.reveal()) {
                 text = text.replace(secret.reveal(), REMOVED);

@@ -10,7 +10,7 @@ mod budget;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::json::parse_json;
 use crate::message::{Usage, add_cost};
 use crate::storage;
+use crate::sync;
 use crate::text::{LocalTime, clip, rfc3339};
 
 /// Maximum length of a name in a line, in bytes.
@@ -192,7 +193,7 @@ impl Ledger {
     }
 
     fn today(&self) -> MutexGuard<'_, Today> {
-        self.today.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.today)
     }
 }
 

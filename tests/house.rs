@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child text paths storage log sse error json secret redact access sys ssrf template timezone notify test_dir test_speed inflate worker/protocol",
+        "message bus cancel child sync text paths storage log sse error json secret redact access sys ssrf template timezone notify test_dir test_speed inflate worker/protocol",
     ),
 ];
 
@@ -64,6 +64,11 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
         &["unsafe ", "allow(unsafe_code)"],
         &["sys.rs"],
         "rustix or std has a safe way, or sys says why not",
+    ),
+    (
+        &["PoisonError"],
+        &["sync.rs"],
+        "sync locks, and says why a panic of another thread does not matter",
     ),
     (
         &["eprint", "println!"],

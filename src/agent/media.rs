@@ -1,8 +1,9 @@
 //! Limits the images and other media that the tools of a turn may show.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA, Media, MediaKind, ToolResult};
+use crate::sync;
 use crate::text::size;
 
 /// Media shown by the tools of a turn.
@@ -22,7 +23,7 @@ impl Shown {
         if result.images.is_empty() {
             return;
         }
-        let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = sync::lock(&self.0);
         let content = &mut result.content;
         result.images.retain(|media| match count.admit(media) {
             Ok(()) => true,

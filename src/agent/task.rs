@@ -5,7 +5,7 @@
 //! continues while the task runs on a thread of [`Tasks`] and gets the report as a message.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::SystemTime;
 
@@ -16,6 +16,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
 use crate::provider::Retry;
+use crate::sync;
 use crate::text::{clip, fenced};
 use crate::tool::{JOB, NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 use crate::usage::Budget;
@@ -226,7 +227,7 @@ impl Tasks {
 
 impl Engine {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     fn add(&self, report: &TaskReport, cancel: &Cancel) -> Result<()> {
@@ -255,10 +256,7 @@ impl Engine {
     /// Runs a task on this thread, once the number of running tasks permits.
     fn run(&self, subagent: &Agent, task: &Task, mut report: TaskReport, cancel: &Cancel) {
         let is_full = |state: &mut State| state.running >= MAX_RUNNING;
-        self.has_ended
-            .wait_while(self.lock(), is_full)
-            .unwrap_or_else(PoisonError::into_inner)
-            .running += 1;
+        sync::wait_while(&self.has_ended, self.lock(), is_full).running += 1;
         let show = |event| self.sink.event(&report.origin, event);
         let result = subagent.run_task(task, &report.budget, cancel, &show);
         report.text = report_text(&report.label, result);

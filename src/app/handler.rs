@@ -1,6 +1,6 @@
 //! The gateway's agent, and its replies to commands.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use super::factory::AgentFactory;
@@ -14,6 +14,7 @@ use crate::mcp::{Background, Unknown};
 use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Queue;
+use crate::sync;
 use crate::telegram;
 use crate::text::clip;
 use crate::usage;
@@ -67,7 +68,7 @@ impl GatewayHandler {
     }
 
     fn built(&self) -> MutexGuard<'_, Option<Built>> {
-        self.built.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.built)
     }
 
     fn parts(&self) -> Parts<'_> {

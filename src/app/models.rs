@@ -2,7 +2,7 @@
 //! for embedding programs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::agent::{Models, TurnModels};
 use crate::config::vendors::Protocol;
@@ -16,6 +16,7 @@ use crate::provider::host::Host;
 use crate::provider::host_facts::{self, Row};
 use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
+use crate::sync;
 use crate::text::to_single_line;
 
 /// Models of a configuration, with a chain for each chosen model. Turns share the chains, and thus the state of their keys.
@@ -70,7 +71,7 @@ impl ConfiguredModels {
     }
 
     fn chains(&self) -> MutexGuard<'_, HashMap<String, Arc<Chain>>> {
-        self.chains.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.chains)
     }
 }
 

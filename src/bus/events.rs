@@ -1,10 +1,12 @@
 //! The events of turns, stored for readers that join late.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::{Event, Response};
+
+use crate::sync;
 
 /// Stores the events of each turn in a stream. Several threads may read a stream while its turn runs, each from the last number
 /// that it saw.
@@ -77,7 +79,7 @@ impl EventLog {
 
     /// Locks the streams and removes expired ones.
     fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = sync::lock(&self.streams);
         let now = Instant::now();
         streams.retain(|_, stream| {
             stream.status == Status::Running || now.duration_since(stream.at) < self.keep
@@ -148,8 +150,7 @@ impl EventLog {
             if !new.is_empty() || is_over || left.is_zero() {
                 return new;
             }
-            let waited = self.changed.wait_timeout(streams, left);
-            streams = waited.unwrap_or_else(PoisonError::into_inner).0;
+            streams = sync::wait(&self.changed, streams, left);
         }
     }
 

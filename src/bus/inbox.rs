@@ -4,7 +4,7 @@
 //! answer ends it, in this process or a later one. Its id is remembered for a while after that.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use super::{Inbound, Source};
@@ -12,6 +12,7 @@ use crate::cancel::{Cancel, Hook};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
 use crate::storage::{Entry, Queue};
+use crate::sync;
 
 /// Kind of the queue items that are unanswered messages.
 const KIND: &str = "message";
@@ -28,7 +29,7 @@ struct Shared {
 
 impl Shared {
     fn arrivals(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.arrivals)
     }
 }
 

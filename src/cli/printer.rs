@@ -3,7 +3,7 @@
 //! Standard output gets only the answer, streamed on a terminal, otherwise printed whole after it is stored.
 
 use std::io::{self, IsTerminal};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
 
@@ -18,6 +18,7 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::markdown::{Look, Terminal};
 use crate::paths::shown_key;
+use crate::sync;
 use crate::text::{printable, to_single_line};
 
 /// Format of standard output.
@@ -250,7 +251,7 @@ impl Printer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Printed> {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.printed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers a message, from top to bottom: records its start, downloads its files, runs the turn, and stores the answer.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Dispatcher;
 use super::queue::{MAX_JOINED, Work};
@@ -11,6 +11,7 @@ use crate::bus::{Event, Inbound, Origin, Response, Source, TurnStop};
 use crate::log::log_error;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::{CALM, MAX_STARTS};
+use crate::sync;
 use crate::text::clip;
 
 /// Ids of a turn's messages; further messages may join a running turn.
@@ -23,7 +24,7 @@ impl TurnIds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 
     pub(super) fn all(&self) -> Vec<String> {
@@ -293,7 +294,7 @@ impl Dispatcher {
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<String>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.running)
     }
 
     /// Removes finished messages from the list of running ones.

@@ -1,13 +1,14 @@
 //! Asks the owner to confirm the calls in `tools.confirm`, with buttons in Telegram.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::Dispatcher;
 use super::answer::TurnIds;
 use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Inbound, Origin};
 use crate::cancel::Cancel;
+use crate::sync;
 use crate::telegram::Chats;
 use crate::telegram::ask::{Answer, Question};
 use crate::text::{clip, fence};
@@ -54,7 +55,7 @@ impl Dispatcher {
     }
 
     fn asking(&self) -> MutexGuard<'_, HashMap<String, bool>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.asking)
     }
 
     /// Asks and waits. Meanwhile, other turns may run, and a crash is not attributed to this turn.

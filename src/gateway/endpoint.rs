@@ -1,8 +1,8 @@
 //! Turns of the HTTP endpoint: the agent and the conversation of each request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +16,7 @@ use crate::log::{Level, Sink};
 use crate::message::{Message, User};
 use crate::paths::session_name;
 use crate::provider::Sampling;
+use crate::sync;
 use crate::test_speed::paced;
 use crate::text::rfc3339;
 use crate::tool::client::{ClientCalls, client_tool};
@@ -169,7 +170,7 @@ impl EndpointTurns {
             ..Request::new(user.content, UNSTORED)
         };
         let response = agent.run(&request, events);
-        let calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
+        let calls = std::mem::take(&mut *sync::lock(&calls));
         Ok(Answer { response, calls })
     }
 }

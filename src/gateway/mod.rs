@@ -16,7 +16,7 @@ pub(crate) mod turn_log;
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use crate::cron::Jobs;
 use crate::error::{Context, Result};
 use crate::log::Sink;
 use crate::paths::Home;
+use crate::sync;
 use crate::telegram::{self, Chats};
 use poster::Poster;
 use queue::Queues;
@@ -207,7 +208,7 @@ impl Dispatcher {
         let Some(chats) = self.chats_of(&message.origin) else {
             return;
         };
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asking = sync::lock(&self.asking);
         let Some(is_told) = asking.get_mut(&message.session) else {
             return;
         };
@@ -294,9 +295,7 @@ impl Dispatcher {
     }
 
     fn stopped_tasks(&self) -> MutexGuard<'_, HashMap<String, Vec<String>>> {
-        self.stopped_tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.stopped_tasks)
     }
 
     /// Returns the labels of a conversation's tasks that were stopped since the last call.

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +17,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::log::{Level, Log};
 use crate::paths::Home;
+use crate::sync;
 use crate::sys;
 use crate::telegram::{PollEvent, Watch};
 use crate::text::to_single_line;
@@ -67,14 +68,14 @@ impl Shutdown {
 
     /// Calls `report` when a signal arrives, or immediately if one has arrived.
     fn set_signal_report(&self, report: impl FnOnce() + Send + 'static) {
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
+        *sync::lock(&self.report) = Some(Box::new(report));
         if self.signalled.load(Ordering::SeqCst) {
             self.report_signal();
         }
     }
 
     fn report_signal(&self) {
-        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = sync::lock(&self.report);
         if let Some(report) = report.take() {
             report();
         }
@@ -90,7 +91,7 @@ impl Shutdown {
     /// Restarts the program if a restart is planned and no signal has arrived; otherwise returns.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
-            let proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+            let proven = sync::lock(&self.proven);
             return Err(sys::reexec(&[c"bantam", c"gateway"], &proven)).doing("restarting");
         }
         Ok(())
@@ -136,20 +137,17 @@ impl Monitor {
         let monitor = Arc::new(Mutex::new(self));
         let ending = monitor.clone();
         shutdown.set_signal_report(move || {
-            let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut monitor = sync::lock(&ending);
             let written = monitor.status.ends(SystemTime::now());
             monitor.logged(written);
         });
         let checking = monitor.clone();
         let check = move || {
-            checking
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .check_config();
+            sync::lock(&checking).check_config();
         };
         on_change(&home, check);
         Box::new(move |event| {
-            let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut monitor = sync::lock(&monitor);
             monitor.handle(event)
         })
     }
@@ -186,11 +184,7 @@ impl Monitor {
             Ok(proven) => proven,
             Err(e) => return (self.report)(&rejected(&e)),
         };
-        *self
-            .shutdown
-            .proven
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = proven;
+        *sync::lock(&self.shutdown.proven) = proven;
         let (dispatcher, shutdown, log) =
             (self.dispatcher.clone(), self.shutdown.clone(), self.log);
         if shutdown.cancel.reason().is_some() || shutdown.restart.swap(true, Ordering::SeqCst) {

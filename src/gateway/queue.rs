@@ -1,12 +1,13 @@
 //! Queues of messages by conversation. A conversation with a queue has one worker thread, which ends with the queue.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::agent::Budget;
 use crate::bus::{Command, Inbound, Source};
 use crate::cancel::Cancel;
+use crate::sync;
 use crate::test_speed::paced;
 
 /// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
@@ -57,7 +58,7 @@ struct Queue {
 
 impl Queues {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     /// Queues a message. Returns whether its conversation needs a worker.
@@ -144,8 +145,7 @@ impl Queues {
             if !queue.waiting.is_empty() || left.is_zero() {
                 return Some(work);
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = sync::wait(&self.changed, state, left);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A run of a job: a message in a separate conversation, whose answer goes to the job's chat.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::SystemTime;
 
@@ -14,6 +14,7 @@ use crate::log::{Sink, log_error};
 use crate::message::Message;
 use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
+use crate::sync;
 use crate::text::{clip, fenced, to_single_line};
 
 /// Number of earlier runs of a job whose conversations are retained.
@@ -152,7 +153,7 @@ impl RunStarter {
     }
 
     pub(super) fn checking(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.checking.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.checking)
     }
 
     /// Adds a run, or starts its check first.

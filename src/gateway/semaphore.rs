@@ -1,6 +1,8 @@
 //! A counting semaphore.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
+
+use crate::sync;
 
 pub(super) struct Semaphore {
     limit: usize,
@@ -21,16 +23,13 @@ impl Semaphore {
     }
 
     pub(super) fn in_use(&self) -> usize {
-        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+        *sync::lock(&self.in_use)
     }
 
     pub(super) fn acquire(&self) -> Permit<'_> {
-        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = sync::lock(&self.in_use);
         let is_full = |in_use: &mut usize| *in_use >= self.limit;
-        *self
-            .released
-            .wait_while(in_use, is_full)
-            .unwrap_or_else(PoisonError::into_inner) += 1;
+        *sync::wait_while(&self.released, in_use, is_full) += 1;
         Permit(self)
     }
 }
@@ -45,7 +44,7 @@ impl Semaphore {
     }
 
     fn release(&self) {
-        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *sync::lock(&self.in_use) -= 1;
         self.released.notify_one();
     }
 }

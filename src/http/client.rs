@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
+use crate::sync;
 
 /// Time limit for establishing a connection, including TLS but not the name look-up. ureq would limit the look-up with another
 /// thread, and panic if the thread cannot be started.
@@ -77,11 +78,7 @@ impl Client {
     }
 
     fn begin(&self, method: &'static str, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
-        let kept = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let kept = sync::lock(&self.idle).pop();
         let agent = match kept {
             Some(agent) => agent,
             None if self.trusts_system() => {

@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -28,6 +28,7 @@ pub(crate) use client::Settings;
 use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind};
 use crate::secret::Secret;
+use crate::sync;
 
 /// Maximum size of a decoded response body, in bytes.
 const MOST_BODY: u64 = 64 << 20;
@@ -245,7 +246,7 @@ impl Exchange {
         }
         match &event {
             Ok(Event::End) => {
-                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut idle = sync::lock(&self.idle);
                 idle.extend(self.agent.take());
                 idle.truncate(MOST_IDLE);
             }

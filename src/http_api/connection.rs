@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +20,7 @@ use crate::bus::TurnStop;
 use crate::cancel::Cancel;
 use crate::error::Kind;
 use crate::log::Level;
+use crate::sync;
 
 /// Interval without events after which a stream sends an empty comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -238,7 +239,7 @@ impl Connection {
                 .name("http".to_owned())
                 .spawn_scoped(scope, || self.watch_client(&output, cancel));
             let answer = self.shared.turns.run(ask, cancel, &|event| {
-                let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut output = sync::lock(&output);
                 output.show(&event);
                 if output.is_gone {
                     cancel.stop();
@@ -250,7 +251,7 @@ impl Connection {
             drop(watcher.map(thread::ScopedJoinHandle::join));
             answer
         });
-        let output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let output = sync::into_inner(output);
         let is_stopped = answer.response.stop == TurnStop::Cancelled;
         if form == Form::Whole && is_stopped && self.is_shutting_down() {
             return Err(shutting_down());
@@ -268,7 +269,7 @@ impl Connection {
                 // Input after the request is ignored.
                 Ok(1..) => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut output = sync::lock(output);
                     output.keep_alive();
                     if output.is_gone {
                         cancel.stop();

@@ -4,8 +4,10 @@
 //! request takes milliseconds, so idle connections lose.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::sync;
 
 /// Maximum number of open connections. A program with 50 simultaneous questions opens all connections before it sends the first
 /// head, which takes seconds on a busy board.
@@ -47,11 +49,7 @@ impl ConnectionLimiter {
     pub(super) fn admit(self: &Arc<Self>, stream: &Arc<TcpStream>) -> Slot {
         let mut open = self.lock();
         while open.entries.len() >= MAX_CONNECTIONS && !open.close_oldest(Instant::now()) {
-            open = self
-                .changed
-                .wait_timeout(open, PAUSE)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            open = sync::wait(&self.changed, open, PAUSE);
         }
         let id = open.next_id;
         open.next_id += 1;
@@ -71,7 +69,7 @@ impl ConnectionLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.open)
     }
 }
 

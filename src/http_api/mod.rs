@@ -14,7 +14,7 @@ mod response;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use crate::error::{Context, Error, Result};
 use crate::log::Sink;
 use crate::message::{Message, ToolCall, User};
 use crate::secret::Secret;
+use crate::sync;
 use access::Access;
 pub(crate) use access::new_token;
 use connection::Connection;
@@ -244,7 +245,7 @@ fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
 
 impl Shared {
     fn running(&self) -> MutexGuard<'_, Vec<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.running)
     }
 
     /// Waits for a permit to run a turn, with room for a body of this size.
@@ -261,11 +262,7 @@ impl Shared {
                 let why = "too many turns are running: try again later";
                 return Err(Refusal::new(429, why).code("queue_full").retry_after(5));
             }
-            running = self
-                .freed
-                .wait_timeout(running, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            running = sync::wait(&self.freed, running, left);
         }
         running.push(Running {
             cancel: cancel.clone(),

@@ -1,7 +1,7 @@
 //! A remote server over streamable HTTP. Each message is a POST; the response is one JSON message, or a stream of events that
 //! ends with it. An interrupted stream is not resumed, so its call fails.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
+use crate::sync;
 
 /// Time limit for a reply to a server's request, and for the end of a session.
 const REPLY: Duration = Duration::from_secs(2);
@@ -53,7 +54,7 @@ impl Http {
     }
 
     fn session(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.session)
     }
 
     fn outgoing(&self, message: Option<&Value>, headers: &[(String, String)]) -> Outgoing {

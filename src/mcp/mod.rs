@@ -13,7 +13,7 @@ mod stdio;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,6 +25,7 @@ use crate::error::{Error, Kind, Result};
 use crate::json::{count_values, parse_json};
 use crate::log::{Level, Log};
 use crate::redact::Redactor;
+use crate::sync;
 use crate::test_speed::paced;
 use crate::text::to_single_line;
 pub(crate) use client::Transport;
@@ -151,7 +152,7 @@ pub(crate) struct Servers {
 impl Servers {
     /// Returns the server with this definition; creates it if it is new or its entry has changed.
     pub(crate) fn get(&self, definition: Definition) -> Arc<Server> {
-        let mut servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = sync::lock(&self.by_name);
         if let Some(known) = servers.get(&definition.name) {
             if known.definition.checksum == definition.checksum {
                 return known.clone();
@@ -386,7 +387,7 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     /// Returns the open connection, or a new one. A new connection refreshes a tool list older than a day.

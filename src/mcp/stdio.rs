@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::client::{Failure, Transport, Wait, progress_token, reply_to};
 use super::list::ListStore;
 use super::{MAX_MESSAGE, parse, too_long};
 use crate::error::{Context, Error, Result};
+use crate::sync;
 use crate::text::foreign_line;
 use crate::worker::protocol::{Header, Message, Termination, receive_message};
 use crate::worker::{Served, WorkerProcess};
@@ -112,7 +113,7 @@ fn start_thread(work: Box<dyn FnOnce() + Send>) -> Result<()> {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     /// Handles each line until the output ends, and returns the reason for the end.

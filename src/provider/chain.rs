@@ -3,7 +3,7 @@
 //! A failure leads, in this order, to another key of the same model if the key was rejected, to a retry after a wait if the
 //! failure may be temporary, and to the next model. After part of a reply was shown, a failure is final.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::demo::Demo;
@@ -12,6 +12,7 @@ use crate::error::contained;
 use crate::message::{Price, Reply};
 use crate::redact::Redactor;
 use crate::secret::Secret;
+use crate::sync;
 
 /// Number and timing of retries.
 #[derive(Clone, Copy, Debug)]
@@ -261,7 +262,7 @@ impl Model {
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.health)
     }
 
     /// Returns the first key that is ready, else the key that will be ready first.

@@ -1,7 +1,7 @@
 //! One model at one host: sends requests, and adapts them to the host's refusals.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -25,6 +25,7 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::ssrf;
+use crate::sync;
 
 /// Maximum silence of a host, unless its entry sets another limit.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -107,7 +108,7 @@ impl Host {
     }
 
     fn facts(&self) -> MutexGuard<'_, HostFacts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.facts)
     }
 
     fn model(&self) -> &Model {

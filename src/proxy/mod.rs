@@ -10,12 +10,13 @@ mod tests;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::error::{Context, Error, Result};
 use crate::ssrf::{self, AddressGuard, ConnectError};
+use crate::sync;
 
 const MAX_CONNECTIONS: usize = 32;
 /// Maximum size of a request's head, in bytes.
@@ -84,7 +85,7 @@ struct Shared {
 
 impl Shared {
     fn streams(&self) -> MutexGuard<'_, Option<Vec<Weak<TcpStream>>>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.streams)
     }
 
     /// Registers a connection to be closed when the proxy ends. Fails after the proxy has ended.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -16,6 +16,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session};
 use crate::storage::{self, Contents, Durability, Journal, Lock, Queue};
+use crate::sync;
 use crate::text::{rfc3339, size};
 
 /// Maximum size of a message, in bytes; more than any context window.
@@ -57,12 +58,8 @@ struct FileGuard {
 impl Drop for FileGuard {
     fn drop(&mut self) {
         // Removed before the lock is released, because the next owner of this key waits for the lock.
-        hold(&self.locked).remove(&self.key);
+        sync::lock(&self.locked).remove(&self.key);
     }
-}
-
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl FileStore {
@@ -90,7 +87,7 @@ impl FileStore {
     }
 
     fn locked_file(&self, key: &str) -> Option<Arc<Mutex<OpenFile>>> {
-        hold(&self.locked).get(key).cloned()
+        sync::lock(&self.locked).get(key).cloned()
     }
 
     /// Reads a conversation. The first read of a locked one also repairs it and imports deferred messages.
@@ -98,7 +95,7 @@ impl FileStore {
         let Some(file) = self.locked_file(key) else {
             return self.load_lines(key);
         };
-        let mut file = hold(&file);
+        let mut file = sync::lock(&file);
         if !matches!(*file, OpenFile::Unread) {
             return self.load_lines(key);
         }
@@ -251,7 +248,7 @@ impl Store for FileStore {
         let Some(file) = self.locked_file(key) else {
             return Err(Error::failed("the session is not locked"));
         };
-        let mut file = hold(&file);
+        let mut file = sync::lock(&file);
         if from == 0 && lines.is_empty() {
             *file = OpenFile::Missing;
             return archive::remove(&self.home, key).map(drop);
@@ -286,7 +283,7 @@ impl Store for FileStore {
         let Some(lock) = try_lock(&self.home, key)? else {
             return Ok(None);
         };
-        hold(&self.locked).insert(key.to_owned(), Arc::default());
+        sync::lock(&self.locked).insert(key.to_owned(), Arc::default());
         Ok(Some(Box::new(FileGuard {
             locked: self.locked.clone(),
             key: key.to_owned(),

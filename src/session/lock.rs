@@ -1,12 +1,13 @@
 //! Locks of conversations, and waiting for a locked one.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Guard, LOCK_WAIT, QUIET_WAIT, busy};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
+use crate::sync;
 use crate::test_speed::paced;
 
 /// Limits of the pauses between two attempts to lock a conversation.
@@ -33,7 +34,7 @@ impl Locks {
     }
 
     fn lock_keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 
     /// Locks a conversation, or returns `None` if it is already locked.

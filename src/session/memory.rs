@@ -1,12 +1,13 @@
 //! Conversations in memory, for `--no-session` and for embedding.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::lock::Locks;
 use super::{Guard, Line, Loaded, Store};
 use crate::error::Result;
 use crate::storage::Durability;
+use crate::sync;
 
 /// Stores conversations in memory, as the same lines that a file would have. Clones share them.
 #[derive(Clone, Default)]
@@ -17,7 +18,7 @@ pub struct MemoryStore {
 
 impl MemoryStore {
     fn all(&self) -> MutexGuard<'_, HashMap<String, Vec<Line>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.all)
     }
 }
 

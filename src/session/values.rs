@@ -3,11 +3,13 @@
 //! A line is `{"state":{"value":{NAME:VALUE}}}`, and null removes a value. The header of a later segment has all values in
 //! `state.values`.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::{Value, json};
 
 use super::Line;
+
+use crate::sync;
 
 /// Named values of a conversation, for a turn and its tools. Values set by a tool are stored with the results of its calls.
 #[derive(Default)]
@@ -22,7 +24,7 @@ struct State {
 
 impl Values {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 
     /// Returns the value with this name.

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use crate::error::{Context, Result};
 use crate::json::from_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
+use crate::sync;
 use crate::worker::protocol::FileState;
 
 /// Maximum size of the versions stored for a turn, in bytes.
@@ -83,7 +84,7 @@ impl Versions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Version>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.known)
     }
 
     /// Records that a tool has changed a file from the state `before` to `after`, and its content before. The first content of a

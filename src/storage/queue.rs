@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -28,6 +28,7 @@ use super::{Durability, Fields, Journal, Lock, MAX_LOG, fields, read_journal};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::paths::Home;
+use crate::sync;
 use crate::text::size;
 
 /// Number of unfinished starts before an item is skipped.
@@ -265,7 +266,7 @@ impl Queue {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     /// Returns the state of the file, read again if it has changed. Writes nothing.

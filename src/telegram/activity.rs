@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::CHANNEL;
@@ -10,6 +10,7 @@ use super::api::{Api, Failure};
 use super::send::chat_params;
 use crate::bus::{Event, Outbound};
 use crate::cancel::Cancel;
+use crate::sync;
 use crate::text::clip;
 
 /// Interval of the typing action, which Telegram shows for five seconds.
@@ -37,7 +38,7 @@ pub(super) struct Turns(Arc<Mutex<BTreeMap<String, ActiveTurn>>>);
 
 impl Turns {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ActiveTurn>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 
     /// Ends a turn; after it returns, the chat shows no more of the turn. A later draft would appear after the answer.

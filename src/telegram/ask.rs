@@ -4,7 +4,7 @@
 //! the owner can answer, with a button of that message in that chat, within [`ANSWER_TIME`].
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::outbox::{Button, Item, fresh_id};
 use crate::storage::{Entry, Queue};
+use crate::sync;
 use crate::test_speed::paced;
 
 /// Time limit for an answer; afterwards the call is not allowed.
@@ -125,7 +126,7 @@ impl Questions {
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.changes)
     }
 
     /// Wakes the waiting threads to check their questions.
@@ -176,7 +177,7 @@ impl Questions {
     }
 
     fn answered(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.answered)
     }
 
     /// Records that the message of a question will never be sent.
@@ -218,8 +219,7 @@ impl Questions {
                     (Answer::None, "❌ Not allowed: nobody answered in time.")
                 }
                 (None, _) => {
-                    let waited = self.changed.wait_timeout(changes, left);
-                    changes = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    changes = sync::wait(&self.changed, changes, left);
                     continue;
                 }
             };

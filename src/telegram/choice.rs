@@ -1,13 +1,14 @@
 //! Menu of models as buttons, page by page.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::CHANNEL;
 use super::chats::Chats;
 use super::update::{IncomingMessage, Press};
 use crate::error::Result;
 use crate::outbox::{Button, Item};
+use crate::sync;
 use crate::text::clip;
 
 /// Number of models on a page.
@@ -27,12 +28,12 @@ pub(super) struct ModelLists(Mutex<BTreeMap<String, (String, Vec<String>)>>);
 
 impl ModelLists {
     fn put(&self, chat: &str, text: String, models: Vec<String>) {
-        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = sync::lock(&self.0);
         lists.insert(chat.to_owned(), (text, models));
     }
 
     fn get(&self, chat: &str) -> Option<(String, Vec<String>)> {
-        let lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lists = sync::lock(&self.0);
         lists.get(chat).cloned()
     }
 }

@@ -1,6 +1,6 @@
 //! Delivers to a chat from one-shot commands: through the running gateway, else directly.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::api::Api;
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::notify::is_running;
 use crate::outbox::{DeliveryState, Item, Note, Outbox};
 use crate::paths::Home;
+use crate::sync;
 use crate::test_speed::paced;
 use crate::text::to_single_line;
 
@@ -156,12 +157,12 @@ impl Delivery {
         let last = Arc::new(Mutex::new(String::new()));
         let heard = last.clone();
         let log = move |_, line: &str| {
-            *heard.lock().unwrap_or_else(PoisonError::into_inner) = to_single_line(line, 300);
+            *sync::lock(&heard) = to_single_line(line, 300);
         };
         let (api, outbox) = (self.api.clone(), self.outbox.clone());
         let cancel = Cancel::new(Some(paced(WAIT)));
         MessageSender::new(api, outbox, cancel, Arc::new(log), None).deliver_until(is_done)?;
-        let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = sync::lock(&last).clone();
         Ok(last)
     }
 }

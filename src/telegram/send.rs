@@ -2,7 +2,7 @@
 //! chats.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::outbox::{Button, Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::storage::Lock;
 use crate::storage::queue::{CALM, MAX_STARTS};
+use crate::sync;
 use crate::text::to_single_line;
 
 /// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
@@ -153,7 +154,7 @@ impl MessageSender {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, SenderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     /// Wakes the thread to deliver new messages.
@@ -166,8 +167,7 @@ impl MessageSender {
     pub(crate) fn wait(&self, grace: Duration) {
         let state = self.state();
         let is_sending = |state: &mut SenderState| state.is_sending;
-        let waited = self.changed.wait_while(state, is_sending);
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        let state = sync::wait_while(&self.changed, state, is_sending);
         let is_uploading = |state: &mut SenderState| state.uploading.is_some();
         drop(self.changed.wait_timeout_while(state, grace, is_uploading));
     }

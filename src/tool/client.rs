@@ -1,11 +1,12 @@
 //! Tools that a client of the HTTP endpoint runs itself. A call ends the turn and is sent to the client.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{Function, Owner, Risk, SUBAGENT, ToolOutput, ToolSpec};
 use crate::error::Error;
 use crate::message::ToolCall;
+use crate::sync;
 
 /// Calls for the client, in the order of the model.
 pub(crate) type ClientCalls = Arc<Mutex<Vec<ToolCall>>>;
@@ -32,7 +33,7 @@ pub(crate) fn client_tool(
                 "a subagent cannot use the client's tools: report what is needed",
             ));
         }
-        let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = sync::lock(&calls);
         let id = format!("call_{request}_{}", calls.len());
         calls.push(ToolCall {
             id,

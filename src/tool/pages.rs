@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 
 use super::exec::EXEC;
 use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
+use crate::sync;
 use crate::text::{clip, counted, fence_of, size, to_single_line};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
@@ -106,7 +107,7 @@ impl Pages {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Long>> {
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.results)
     }
 }
 

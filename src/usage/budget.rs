@@ -1,13 +1,14 @@
 //! Usage and limits of one message.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use super::{Call, Ledger};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
 use crate::session::versions::Versions;
+use crate::sync;
 
 /// Usage and limits of one user message or run of a job, shared by its turn and by all subagents, background tasks and answers
 /// to their reports. [`Agent::budget`](crate::agent::Agent::budget) creates one for several turns with one limit.
@@ -100,10 +101,7 @@ impl Budget {
     pub(crate) fn record(&self, model: &str, usage: Usage, estimated: bool, cost: Option<f64>) {
         self.tokens.fetch_add(usage.total(), Ordering::Relaxed);
         {
-            let mut unreported = self
-                .unreported
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut unreported = sync::lock(&self.unreported);
             if !estimated {
                 unreported.0.add(usage);
             }
@@ -129,12 +127,7 @@ impl Budget {
 
     /// Takes the usage and cost to report in a turn's response, including background tasks that have ended since the last one.
     pub(crate) fn take_unreported(&self) -> (Usage, Option<f64>) {
-        std::mem::take(
-            &mut self
-                .unreported
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        std::mem::take(&mut sync::lock(&self.unreported))
     }
 
     /// See [`Ledger::take_warning`].

@@ -17,7 +17,7 @@ mod serve;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use client::Worker;
 pub(crate) use client::{Served, WorkerProcess};
@@ -34,6 +34,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::message::MAX_FILE;
 use crate::sandbox::readable;
 use crate::ssrf::AddressGuard;
+use crate::sync;
 use crate::sys;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
@@ -83,7 +84,7 @@ pub(crate) fn begun() -> Result<()> {
 static CHOSEN: Mutex<Option<Result<Confinement, String>>> = Mutex::new(None);
 
 fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
-    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&CHOSEN)
 }
 
 /// Runs each job in a separate process.

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::files::OpenGrants;
 use crate::sandbox;
+use crate::sync;
 use crate::text::foreign_line;
 use crate::worker::protocol::{Confinement, Header, Message, ServeJob, Setup, Termination};
 
@@ -86,7 +87,7 @@ impl Errors {
         let collect = move || {
             let mut piece = [0; MAX_READ];
             while let Ok(len @ 1..) = pipe.read(&mut piece) {
-                let mut kept = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = sync::lock(&keeper);
                 kept.push(&piece[..len]);
             }
             // The receiver may have been dropped.
@@ -99,7 +100,7 @@ impl Errors {
     /// Returns the end of standard error. Stops waiting if another process still has the pipe open.
     fn take(&self) -> Vec<u8> {
         self.is_read.recv_timeout(LAST_WORDS).ok();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = sync::lock(&self.kept);
         std::mem::replace(&mut *kept, OutputBuffer::new(0, 0))
             .into_parts()
             .0

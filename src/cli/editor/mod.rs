@@ -5,7 +5,7 @@ mod complete;
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustyline::completion::Pair;
 use rustyline::config::Configurer;
@@ -23,6 +23,7 @@ use super::term::screen::Screen;
 use super::term::tty::{self, Mode};
 use crate::error::{Error, Result};
 use crate::storage;
+use crate::sync;
 use crate::sys;
 use crate::text::{is_unsafe_to_show, without_controls};
 pub(super) use complete::Completer;
@@ -163,7 +164,7 @@ impl Editor {
     }
 
     fn left(&self) -> MutexGuard<'_, Left> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.left)
     }
 }
 
@@ -182,7 +183,7 @@ struct Leave(Arc<Mutex<Left>>);
 impl ConditionalEventHandler for Leave {
     fn handle(&self, key: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
         let (before, after) = line.line().split_at(line.pos());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Left {
+        *sync::lock(&self.0) = Left {
             before_cursor: before.to_owned(),
             after_cursor: after.to_owned(),
             is_suspended: key.get(0) == Some(&KeyEvent::ctrl('Z')),

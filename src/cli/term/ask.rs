@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -12,6 +12,7 @@ use super::screen::Screen;
 use super::tty::{self, Mode};
 use super::wrap;
 use crate::error::{Context, Error, Kind, Result};
+use crate::sync;
 use crate::sys;
 use crate::text::printable;
 
@@ -37,7 +38,7 @@ pub(in crate::cli) fn ask(
 ) -> Result<Option<String>> {
     static ASKING: Mutex<()> = Mutex::new(());
     // Parallel calls may ask at the same time.
-    let _one_at_a_time = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = sync::lock(&ASKING);
     if is_over() {
         return Ok(None);
     }

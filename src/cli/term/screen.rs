@@ -5,13 +5,14 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::Not as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::tty;
 use crate::config::Env;
 use crate::error::Result;
 use crate::markdown;
+use crate::sync;
 use crate::text::{clip, counted, printable};
 
 /// Whether this process may draw on its terminal. A background job would overwrite the user's input.
@@ -260,7 +261,7 @@ impl Screen {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cursor> {
-        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.cursor)
     }
 }
 

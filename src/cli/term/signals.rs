@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM: the first stops the running turn, the next ends the program.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use super::screen::Screen;
 use super::tty;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Kind as ErrorKind, Result};
+use crate::sync;
 use crate::sys;
 
 /// Interval at which a terminal updates the waiting time.
@@ -97,6 +98,6 @@ impl Signals {
     }
 
     fn lock(&self) -> MutexGuard<'_, SignalState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.0)
     }
 }

@@ -1,7 +1,7 @@
 //! Modes of the terminal on standard input. Every end of the program restores the original mode.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
@@ -9,6 +9,7 @@ use rustix::termios::{
 
 use super::ask::Echo;
 use crate::error::{Context, Result};
+use crate::sync;
 use crate::sys;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ struct Changed {
 static CHANGED: Mutex<Option<Changed>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Changed>> {
-    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&CHANGED)
 }
 
 /// Enters a mode.
