@@ -85,6 +85,69 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
 /// Maximum number of lines in a file, tests included.
 const LINES: usize = 750;
 
+/// Most lines of code, and most items that are `pub` or `pub(crate)`, of each module. A line of code is neither blank nor a
+/// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
+const BUDGET: &[(&str, usize, usize)] = &[
+    ("access", 732, 42),
+    ("agent", 3108, 62),
+    ("app", 2312, 58),
+    ("bus", 549, 49),
+    ("cancel", 144, 14),
+    ("child", 42, 8),
+    ("cli", 7616, 1),
+    ("config", 2271, 73),
+    ("cron", 1240, 68),
+    ("doctor", 789, 20),
+    ("error", 139, 13),
+    ("files", 1494, 9),
+    ("gateway", 1995, 42),
+    ("http", 807, 22),
+    ("http_api", 1695, 13),
+    ("inflate", 34, 2),
+    ("json", 142, 7),
+    ("lib", 84, 0),
+    ("log", 70, 8),
+    ("main", 7, 0),
+    ("markdown", 1490, 10),
+    ("mcp", 1601, 35),
+    ("message", 599, 54),
+    ("notify", 50, 6),
+    ("outbox", 218, 22),
+    ("paths", 177, 31),
+    ("provider", 5264, 76),
+    ("proxy", 277, 5),
+    ("redact", 501, 11),
+    ("sandbox", 1273, 13),
+    ("secret", 29, 4),
+    ("session", 2050, 70),
+    ("skills", 756, 19),
+    ("sse", 72, 5),
+    ("ssrf", 239, 7),
+    ("storage", 1126, 61),
+    ("sync", 24, 4),
+    ("sys", 295, 23),
+    ("telegram", 2711, 42),
+    ("template", 50, 6),
+    ("test_dir", 42, 3),
+    ("test_speed", 6, 1),
+    ("text", 289, 27),
+    ("timezone", 274, 14),
+    ("tool", 3190, 77),
+    ("usage", 382, 26),
+    ("web", 1818, 16),
+    ("worker", 2119, 62),
+];
+
+/// Files and types that were removed and must not return, each with its module: a file ends in `.rs`.
+const GONE: &[&str] = &[];
+
+/// Most characters of a line of code on average, and most lines of over 100 characters in a thousand. Fewer lines are worth
+/// nothing if each holds more.
+const DENSITY: (usize, usize) = (36, 5);
+
+/// Most names of types that several files define: a name that needs its path to be understood is two names.
+const DOUBLE_NAMES: usize = 79;
+
 struct Source {
     /// Path relative to `src/`.
     path: String,
@@ -93,7 +156,74 @@ struct Source {
     code: String,
 }
 
+/// An item of Rust: its keyword and its name.
+struct Item<'a> {
+    kind: &'a str,
+    name: &'a str,
+    is_public: bool,
+}
+
+impl<'a> Item<'a> {
+    /// Reads an item that begins on a line.
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line
+            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .filter(|word| !word.is_empty())
+            .peekable();
+        let is_public = words.next_if_eq(&"pub").is_some();
+        words.next_if_eq(&"crate");
+        let mut kind = words.next()?;
+        while matches!(kind, "const" | "unsafe") && words.peek().is_some_and(|next| *next == "fn") {
+            kind = words.next()?;
+        }
+        let kinds = ["fn", "struct", "enum", "trait", "type", "const", "static"];
+        if !kinds.contains(&kind) {
+            return None;
+        }
+        let name = words.next()?;
+        Some(Self {
+            kind,
+            name,
+            is_public,
+        })
+    }
+
+    fn is_type(&self) -> bool {
+        matches!(self.kind, "struct" | "enum" | "trait" | "type")
+    }
+}
+
 impl Source {
+    /// Returns the lines of code: neither blank nor a comment, and before the tests, which end a file.
+    fn lines(&self) -> Vec<&str> {
+        let is_test = self.path.ends_with("tests.rs") || self.path.contains("/tests/");
+        let tests = "\n#[cfg(test)]\nmod ";
+        let end = self
+            .text
+            .match_indices(tests)
+            .find(|(at, _)| {
+                self.text[*at + tests.len()..]
+                    .lines()
+                    .next()
+                    .unwrap()
+                    .ends_with('{')
+            })
+            .map_or(self.text.len(), |(at, _)| at);
+        let lines = self.text[..if is_test { 0 } else { end }].lines();
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        lines.filter(is_code).collect()
+    }
+
+    fn items(&self) -> Vec<Item<'_>> {
+        self.lines().into_iter().filter_map(Item::parse).collect()
+    }
+
+    /// Returns the file or directory directly in `src/`, which has a budget.
+    fn room(&self) -> &str {
+        let path = self.path.trim_end_matches(".rs");
+        path.split('/').next().unwrap()
+    }
+
     fn new(path: &str, text: String) -> Self {
         let names = ["tests.rs", "/fuzz.rs", "test_dir.rs"];
         let is_test = names.iter().any(|name| path.ends_with(name)) || path.contains("/tests/");
@@ -229,6 +359,102 @@ fn modules_use_only_lower_modules() {
         }
     }
     none(&complaints);
+}
+
+#[test]
+fn modules_keep_to_their_budgets() {
+    let sources = sources();
+    let mut rooms: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
+    for source in &sources {
+        rooms.entry(source.room()).or_default().push(source);
+    }
+    let mut complaints = Vec::new();
+    for (room, files) in &mut rooms {
+        files.sort_by_key(|file| std::cmp::Reverse(file.lines().len()));
+        let lines: usize = files.iter().map(|file| file.lines().len()).sum();
+        let items = files.iter().flat_map(|file| file.items());
+        let public = items.filter(|item| item.is_public).count();
+        let longest: Vec<String> = files
+            .iter()
+            .take(5)
+            .map(|file| format!("{} {}", file.path, file.lines().len()))
+            .collect();
+        let longest = longest.join(", ");
+        match BUDGET.iter().find(|(name, ..)| name == room) {
+            None => complaints.push(format!("(\"{room}\", {lines}, {public}), // give it a row")),
+            Some((_, most, _)) if lines > *most => complaints.push(format!(
+                "{room}: {lines} lines of code, its limit is {most}; longest files: {longest}"
+            )),
+            Some((_, _, most)) if public > *most => complaints.push(format!(
+                "{room}: {public} public items, its limit is {most}; longest files: {longest}"
+            )),
+            Some(_) => {}
+        }
+    }
+    let rows = BUDGET.iter().map(|(name, ..)| *name);
+    let left = rows.filter(|name| !rooms.contains_key(name));
+    complaints.extend(left.map(|name| format!("{name}: a row without a module")));
+    none(&complaints);
+}
+
+#[test]
+fn removed_files_and_types_do_not_return() {
+    let mut complaints = Vec::new();
+    for source in sources() {
+        let types = source.items().into_iter().filter(Item::is_type);
+        let names = types.map(|item| format!("{}::{}", source.room(), item.name));
+        let found = names.chain([source.path.clone()]);
+        complaints.extend(found.filter(|name| GONE.contains(&name.as_str())));
+    }
+    none(&complaints);
+}
+
+#[test]
+fn test_modules_end_their_files() {
+    let mut complaints = Vec::new();
+    for source in sources() {
+        let parts = source.text.split_once("\n#[cfg(test)]\nmod tests {\n");
+        let after = parts.and_then(|(_, tests)| tests.split_once("\n}\n"));
+        if after.is_some_and(|(_, after)| !after.trim().is_empty()) {
+            complaints.push(format!("src/{}: code after its tests", source.path));
+        }
+    }
+    none(&complaints);
+}
+
+#[test]
+fn lines_hold_no_more_than_before() {
+    let sources = sources();
+    let lines: Vec<&str> = sources.iter().flat_map(Source::lines).collect();
+    let characters: usize = lines.iter().map(|line| line.chars().count()).sum();
+    let long = lines
+        .iter()
+        .filter(|line| line.chars().count() > 100)
+        .count();
+    let (average, thousandths) = (characters / lines.len(), long * 1000 / lines.len());
+    let (most_average, most_thousandths) = DENSITY;
+    assert!(
+        average <= most_average && thousandths <= most_thousandths,
+        "{average} characters a line, its limit is {most_average}; {long} of {} lines are over 100 characters",
+        lines.len()
+    );
+}
+
+#[test]
+fn types_have_names_of_their_own() {
+    let sources = sources();
+    let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for source in &sources {
+        for item in source.items().into_iter().filter(Item::is_type) {
+            files.entry(item.name).or_default().insert(&source.path);
+        }
+    }
+    files.retain(|_, paths| paths.len() > 1);
+    assert!(
+        files.len() <= DOUBLE_NAMES,
+        "{} names of types stand in several files, the limit is {DOUBLE_NAMES}: {files:#?}",
+        files.len()
+    );
 }
 
 #[test]
