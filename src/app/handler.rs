@@ -75,23 +75,19 @@ impl GatewayHandler {
         self.factory.parts(&self.config)
     }
 
-    /// Names the current model, the configured models, and the models of their hosts.
+    /// Names the current model, and lists the configured models and those that their providers offer.
     fn offer_models(&self, session: &str) -> Result<CommandReply> {
         let mut models = self.config.whole_names();
-        let mut names = models.clone();
-        let hosts = self.config.host_names().into_iter();
-        names.extend(hosts.map(|host| format!("a model of {host} as {host}/NAME")));
-        let names = names.join(", ");
         for name in catalog::names(self.parts()) {
             if !models.contains(&name) {
                 models.push(name);
             }
         }
-        let or = if names.is_empty() { "" } else { ", or " };
         let now = self.agent()?.models_for(session)?;
         let model = now.first();
         let text = format!(
-            "`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"
+            "`{model}` answers here. To change that, press a button, or type any other name after `/model`, such as `/model \
+             PROVIDER/MODEL`."
         );
         Ok(CommandReply { text, models })
     }

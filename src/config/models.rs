@@ -191,14 +191,6 @@ impl Config {
         names
     }
 
-    /// Returns the prefixes of model names at hosts with a `vendor/*` entry.
-    pub(crate) fn host_names(&self) -> Vec<String> {
-        let models = self.model_list.iter().map(|entry| &entry.model);
-        models
-            .filter_map(|model| model.strip_suffix("/*").map(str::to_owned))
-            .collect()
-    }
-
     /// Creates the error for an unknown model.
     fn unknown(&self, name: &str) -> Error {
         let names = self.whole_names();

@@ -333,7 +333,7 @@ impl Dispatcher {
         match self.chats_of(&message.origin) {
             Some(chats) if !reply.models.is_empty() => {
                 let ids = std::slice::from_ref(&message.id);
-                chats.offer_models(&message.origin.chat, reply.text, reply.models, ids);
+                chats.offer_models(&message.origin.chat, &reply.text, &reply.models, ids);
             }
             _ => self.reply(message, &reply.text),
         }

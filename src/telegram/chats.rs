@@ -7,7 +7,6 @@ use super::CHANNEL;
 use super::Transcribe;
 use super::activity::Turns;
 use super::admission::Admit;
-use super::choice::ModelLists;
 use super::incoming::Downloader;
 use super::send::MessageSender;
 use super::strangers::Strangers;
@@ -33,7 +32,6 @@ pub(crate) struct Chats {
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
     pub(super) turns: Turns,
-    pub(super) lists: ModelLists,
     /// Set by the gateway, which can change config.json.
     pub admission: OnceLock<Box<Admit>>,
 }
@@ -56,7 +54,6 @@ impl Chats {
             local_time,
             transcribe,
             turns: Turns::default(),
-            lists: ModelLists::default(),
             admission: OnceLock::new(),
         })
     }

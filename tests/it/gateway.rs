@@ -334,10 +334,6 @@ fn the_commands_do_what_they_say() {
         ("/status", "of 131072 tokens"),
         ("/usage", "1 calls, 11 tokens read and 7 written"),
         ("/model", "openai/test-model"),
-        (
-            "/model",
-            "with one of: test, second, openai/third, or VENDOR/MODEL",
-        ),
         ("/model none/such", "\nhint: "),
         ("/sttus", "There is no command /sttus"),
         ("/usr/bin is full", "You said: /usr/bin is full"),
