@@ -265,7 +265,8 @@ impl Dispatcher {
         }
     }
 
-    /// Finishes messages with a text for their chat, if there are both, in one write. Returns whether this is on disk.
+    /// Finishes messages with a text for their chat, if there are both, in one write. A full disk does not prevent the text.
+    /// Returns whether it is on disk.
     fn end_with(&self, first: &Inbound, text: &str, ids: &[String], title: Option<&str>) -> bool {
         let (Some(to), false) = (&first.reply_to, text.is_empty()) else {
             let ended = self.store.finish(ids);
@@ -278,7 +279,12 @@ impl Dispatcher {
             from: &first.session,
             text,
         });
-        self.poster.post(Item::text(to, text), ids, note.as_ref())
+        let item = Item::text(to, text);
+        let is_kept = self.poster.post(item.clone(), ids, note.as_ref());
+        if let (false, Some(chats)) = (is_kept, &self.poster.chats) {
+            chats.sender.send_unrecorded(item, ids);
+        }
+        is_kept
     }
 
     /// Replies to a message that needs no turn, and finishes it.

@@ -10,7 +10,6 @@ pub(crate) mod ask;
 mod chats;
 mod choice;
 pub(crate) mod deliver;
-mod held;
 mod incoming;
 mod marked;
 mod poll;

@@ -10,14 +10,13 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Failure, send_styled};
 use super::ask::Questions;
-use super::held::HeldRecords;
 use super::update::GENERAL;
 use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::markdown::{self, Piece};
-use crate::outbox::{Button, Item, Outbox, Pending};
+use crate::outbox::{Button, Item, Note, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::storage::Lock;
 use crate::storage::queue::{CALM, MAX_STARTS};
@@ -49,7 +48,7 @@ pub(crate) struct MessageSender {
 }
 
 #[derive(Default)]
-pub(super) struct SenderState {
+struct SenderState {
     /// Held while this process delivers.
     lock: Option<Lock>,
     /// Whether a message may have been posted.
@@ -62,8 +61,6 @@ pub(super) struct SenderState {
     tried: BTreeSet<String>,
     /// Ids of messages whose counted start has not ended.
     under_way: BTreeSet<String>,
-    /// Records that could not be written to disk.
-    pub(super) held: HeldRecords,
     /// Unreachable chats that the owner was notified of.
     refusing: BTreeSet<String>,
 }
@@ -153,7 +150,7 @@ impl MessageSender {
         Ok(())
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, SenderState> {
+    fn state(&self) -> MutexGuard<'_, SenderState> {
         sync::lock(&self.state)
     }
 
@@ -180,14 +177,47 @@ impl MessageSender {
         result.is_ok()
     }
 
+    /// Posts a message. `ends` are the items of the queue that it answers. Returns whether this is on disk.
+    pub(crate) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
+        let posted = self.outbox.post_noted(&item, ends, note);
+        self.wake();
+        self.is_ok("keeping an answer", &posted)
+    }
+
+    /// Sends an answer that a full disk refused, until Telegram accepts or refuses it or the program stops, and then records
+    /// that its messages are answered.
+    pub(crate) fn send_unrecorded(&self, item: Item, ends: &[String]) {
+        let unsent = |item| Pending {
+            item,
+            ..Pending::default()
+        };
+        let (mut pending, mut failures) = (unsent(item), 0);
+        while let Err(failure) = self.send(&mut pending) {
+            let Item { to, text, .. } = &pending.item;
+            let why = what_happened(&failure);
+            (self.log)(Level::Error, &format!("a message to {to} {why}"));
+            let wait = match &failure {
+                Failure::Migrated(_) | Failure::Refused(..) => break,
+                Failure::TooMany(time) => *time,
+                _ => back_off(failures),
+            };
+            if matches!(failure, Failure::Lost(_)) && !text.starts_with(NOTICE) {
+                pending = unsent(notice(&pending.item, &failure));
+            }
+            failures += 1;
+            if self.cancel.sleep(wait).is_err() {
+                return;
+            }
+        }
+        self.record(|| self.outbox.queue().done(ends));
+    }
+
     /// Returns the waiting messages, oldest first.
     fn pending(&self) -> Vec<Pending> {
-        let mut pending = self.outbox.pending().unwrap_or_else(|e| {
+        self.outbox.pending().unwrap_or_else(|e| {
             self.is_ok::<()>("the outbox", &Err(e));
             Vec::new()
-        });
-        self.state().held.add_to(&mut pending);
-        pending
+        })
     }
 
     /// Delivers until the program stops: the oldest message of each chat when it is due.
@@ -204,25 +234,21 @@ impl MessageSender {
         });
         while self.cancel.reason().is_none() {
             self.state().is_woken = false;
-            let record_at = self.record_held();
-            match self.next(&self.pending(), record_at) {
-                Next::Send(pending) => {
-                    self.try_to_send(&pending);
-                }
+            match self.next(&self.pending()) {
+                Next::Send(pending) => self.try_to_send(pending),
                 Next::Upload(pending) => self.upload_apart(pending),
                 Next::Wait(until) => self.sleep(until),
             }
         }
-        self.record_all_held();
         self.state().is_sending = false;
         self.changed.notify_all();
     }
 
     /// Returns the next step, or the time of the next try. Sets `is_sending` under the lock that [`MessageSender::wait`] uses.
-    fn next(&self, pending: &[Pending], mut until: Option<Instant>) -> Next {
+    fn next(&self, pending: &[Pending]) -> Next {
         let mut state = self.state();
         let now = Instant::now();
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut until) = (BTreeSet::new(), None::<Instant>);
         state.is_sending = false;
         if self.cancel.reason().is_some() {
             self.changed.notify_all();
@@ -274,7 +300,7 @@ impl MessageSender {
     fn upload_apart(self: &Arc<Self>, pending: Pending) {
         let own = self.clone();
         let work = move || {
-            own.try_to_send(&pending);
+            own.try_to_send(pending);
             own.state().uploading = None;
             own.wake();
         };
@@ -286,16 +312,14 @@ impl MessageSender {
     }
 
     /// Sends one message and records the result.
-    fn try_to_send(&self, pending: &Pending) {
+    fn try_to_send(&self, mut pending: Pending) {
         let id = [pending.id.clone()];
         let is_first = {
             let mut state = self.state();
             if self.cancel.reason().is_some() {
                 return;
             }
-            // Starts of messages that are not on disk are not counted.
-            let is_held = state.held.change(&pending.id, |_| {});
-            let is_first = !is_held && state.tried.insert(pending.id.clone());
+            let is_first = state.tried.insert(pending.id.clone());
             if is_first {
                 state.under_way.insert(pending.id.clone());
             }
@@ -308,7 +332,7 @@ impl MessageSender {
             if is_first {
                 self.is_ok("the outbox", &self.outbox.queue().start_later(&id));
             }
-            self.send(pending)
+            self.send(&mut pending)
         };
         let is_counted = self.state().under_way.remove(&pending.id);
         if is_counted && result.is_err() {
@@ -316,7 +340,7 @@ impl MessageSender {
         }
         let chat = chat_of(&pending.item);
         let mut failures = self.state().chats.get(chat).map_or(0, |chat| chat.failures);
-        let wait = self.settle(pending, result, &mut failures);
+        let wait = self.settle(&pending, result, &mut failures);
         let mut state = self.state();
         if wait.is_zero() {
             state.tried.remove(&pending.id);
@@ -384,13 +408,7 @@ impl MessageSender {
 
     /// Redirects the rest of a message to another chat.
     fn redirect(&self, id: &str, item: &Item) {
-        let is_held = self
-            .state()
-            .held
-            .change(id, |held| held.item = item.clone());
-        if !is_held {
-            self.record(|| self.outbox.replace(id, item));
-        }
+        self.record(|| self.outbox.replace(id, item));
     }
 
     /// Whether the server answers; if it does, the cause of a lasting failure is the message.
@@ -400,11 +418,8 @@ impl MessageSender {
             .is_ok()
     }
 
-    /// Records that a message is sent, now or when the disk has space.
     fn is_done(&self, id: &str) {
-        if !self.state().held.end(id) && !self.is_ok("the outbox", &self.outbox.done(id)) {
-            self.holds_end(id);
-        }
+        self.record(|| self.outbox.done(id));
     }
 
     /// Records in the outbox, with retries, because an unrecorded message would be sent again.
@@ -426,27 +441,14 @@ impl MessageSender {
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
             self.record(|| self.questions.fails(&item.question));
         }
-        let why = match failure {
-            Failure::Lost(why) => {
-                format!("may not have arrived: Telegram did not confirm it ({why})")
-            }
-            failure => format!("could not be sent: {}", failure.text()),
-        };
+        let why = what_happened(failure);
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
         let is_about_chat =
             matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
         if is_about_chat {
             self.tell_owner_of_refusal(chat_of(item), &why);
         } else if !item.text.starts_with(NOTICE) {
-            let what = match item.name.as_str() {
-                "" => "a message".to_owned(),
-                name => format!("the file `{}`", to_single_line(name, 80).replace('`', "")),
-            };
-            let text = format!("{NOTICE}{what} {}", to_single_line(&why, 200));
-            self.post(Item::text(&item.to, &text), &[], None);
-        }
-        if self.state().held.end(id) {
-            return;
+            self.post(notice(item, failure), &[], None);
         }
         self.record(|| self.outbox.give_up(id, &why));
     }
@@ -463,7 +465,7 @@ impl MessageSender {
     }
 
     /// Sends the rest of a message piece by piece, its file last.
-    fn send(&self, pending: &Pending) -> Result<(), Failure> {
+    fn send(&self, pending: &mut Pending) -> Result<(), Failure> {
         let item = &pending.item;
         let chat = chat_of(item);
         if chat.is_empty() {
@@ -496,14 +498,9 @@ impl MessageSender {
                 self.api.call(method, &params, Duration::ZERO, &self.whole)
             })?;
             if !is_last || has_file {
-                let sent = n + 1;
-                let is_held = self
-                    .state()
-                    .held
-                    .change(&pending.id, |held| held.pieces = sent);
-                if !is_held {
-                    self.is_ok("the outbox", &self.outbox.progress(&pending.id, sent));
-                }
+                pending.pieces = n + 1;
+                let recorded = self.outbox.progress(&pending.id, pending.pieces);
+                self.is_ok("the outbox", &recorded);
             } else if !item.question.is_empty() {
                 let message = sent["message_id"].as_i64().unwrap_or_default();
                 let recorded = self.questions.record_message(&item.question, message);
@@ -519,6 +516,24 @@ impl MessageSender {
             Ok(())
         }
     }
+}
+
+/// Describes the failure of a message.
+fn what_happened(failure: &Failure) -> String {
+    match failure {
+        Failure::Lost(why) => format!("may not have arrived: Telegram did not confirm it ({why})"),
+        failure => format!("could not be sent: {}", failure.text()),
+    }
+}
+
+/// Returns the notice for the chat of a message that failed.
+fn notice(item: &Item, failure: &Failure) -> Item {
+    let what = match item.name.as_str() {
+        "" => "a message".to_owned(),
+        name => format!("the file `{}`", to_single_line(name, 80).replace('`', "")),
+    };
+    let why = to_single_line(&what_happened(failure), 200);
+    Item::text(&item.to, &format!("{NOTICE}{what} {why}"))
 }
 
 /// Whether a group rejects a message because its topic is closed or deleted.
