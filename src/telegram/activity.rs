@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::CHANNEL;
@@ -20,6 +20,9 @@ const DRAFTS: Duration = Duration::from_millis(1500);
 /// Maximum size of a draft, in bytes. A message is limited to 4096 UTF-16 units, and a text has no more units than bytes.
 const MAX_DRAFT: usize = 2000;
 
+/// Method that shows the text so far.
+const DRAFT: &str = "sendMessageDraft";
+
 /// An answer in progress.
 struct ActiveTurn {
     /// Id of the answer's drafts.
@@ -34,16 +37,32 @@ struct ActiveTurn {
 
 /// Running turns by chat.
 #[derive(Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<BTreeMap<String, ActiveTurn>>>);
+pub(super) struct Turns(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    turns: BTreeMap<String, ActiveTurn>,
+    /// Chat whose draft is being sent, without the lock.
+    drafting: Option<String>,
+}
 
 impl Turns {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ActiveTurn>> {
-        sync::lock(&self.0)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        sync::lock(&self.0.state)
     }
 
-    /// Ends a turn; after it returns, the chat shows no more of the turn. A later draft would appear after the answer.
+    /// Ends a turn, after its draft that is being sent. A later draft would appear after the answer.
     pub(super) fn end(&self, chat: &str) {
-        self.lock().remove(chat);
+        let mut state = self.lock();
+        state.turns.remove(chat);
+        let is_drafting = |state: &mut State| state.drafting.as_deref() == Some(chat);
+        drop(self.0.changed.wait_while(state, is_drafting));
     }
 }
 
@@ -51,13 +70,15 @@ pub(super) struct Activity {
     pub api: Arc<Api>,
     pub turns: Turns,
     pub drafts: bool,
+    /// Id of the last turn's drafts.
+    pub last_id: u64,
     pub cancel: Cancel,
 }
 
 impl Activity {
     /// Shows the running turns of Telegram chats.
     pub(super) fn run(mut self, events: &Receiver<Outbound>) {
-        for id in 1.. {
+        loop {
             let received = match self.show() {
                 Some(at) => events.recv_timeout(at.saturating_duration_since(Instant::now())),
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -65,31 +86,33 @@ impl Activity {
             match received {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(outbound) if outbound.origin.channel == CHANNEL => self.update(outbound, id),
-                Ok(_) => {}
+                Ok(outbound) => self.update(outbound),
             }
+            // Many events may have arrived during a slow call.
+            events.try_iter().for_each(|outbound| self.update(outbound));
         }
     }
 
-    /// Handles an event. `id` is the draft id of a turn that starts with it.
-    fn update(&self, Outbound { origin, event }: Outbound, id: u64) {
-        let mut turns = self.turns.lock();
-        let turn = turns.get_mut(&origin.chat);
+    fn update(&mut self, Outbound { origin, event }: Outbound) {
+        if origin.channel != CHANNEL {
+            return;
+        }
+        let mut state = self.turns.lock();
+        let turn = state.turns.get_mut(&origin.chat);
         match (event, turn) {
             (Event::TurnStarted, _) => {
-                let (now, draft) = (Instant::now(), String::new());
-                turns.insert(
-                    origin.chat,
-                    ActiveTurn {
-                        id,
-                        draft,
-                        shown: 0,
-                        next_draft: now,
-                        next_typing: now,
-                    },
-                );
+                self.last_id += 1;
+                let now = Instant::now();
+                let turn = ActiveTurn {
+                    id: self.last_id,
+                    draft: String::new(),
+                    shown: 0,
+                    next_draft: now,
+                    next_typing: now,
+                };
+                state.turns.insert(origin.chat, turn);
             }
-            (Event::Done(_), _) => drop(turns.remove(&origin.chat)),
+            (Event::Done(_), _) => drop(state.turns.remove(&origin.chat)),
             (Event::Delta(text), Some(turn)) => turn.draft.push_str(&text),
             (Event::Progress(_), Some(turn)) => {
                 turn.draft.clear();
@@ -99,48 +122,55 @@ impl Activity {
         }
     }
 
-    /// Shows all due updates, and returns the time of the next one.
+    /// Shows the first update that is due, and returns the time of the next one.
     fn show(&mut self) -> Option<Instant> {
-        let turns = self.turns.clone();
-        let mut turns = turns.lock();
-        turns
-            .iter_mut()
-            .map(|(chat, turn)| self.show_turn(chat, turn))
-            .min()
-    }
-
-    fn show_turn(&mut self, chat: &str, turn: &mut ActiveTurn) -> Instant {
-        let (now, draft, mut params) = (Instant::now(), turn.draft.trim(), chat_params(chat));
-        // Groups, whose ids are negative, do not support drafts.
-        let has_more = self.drafts && draft.len() > turn.shown && !chat.contains(['-', '_']);
-        let method = if has_more && turn.next_draft <= now {
+        let now = Instant::now();
+        let mut state = self.turns.lock();
+        let turns = state.turns.iter_mut();
+        let (chat, turn) = turns.min_by_key(|(chat, turn)| self.next_update(chat, turn).0)?;
+        let (at, method) = self.next_update(chat, turn);
+        if at > now {
+            return Some(at);
+        }
+        let (chat, mut params) = (chat.clone(), chat_params(chat));
+        if method == DRAFT {
+            let draft = turn.draft.trim();
             (turn.next_draft, turn.shown) = (now + DRAFTS, draft.len());
             (params["draft_id"], params["text"]) = (turn.id.into(), clip(draft, MAX_DRAFT).into());
-            "sendMessageDraft"
-        } else if turn.next_typing <= now {
+            state.drafting = Some(chat.clone());
+        } else {
             turn.next_typing = now + TYPING;
             params["action"] = "typing".into();
-            "sendChatAction"
-        } else {
-            return if has_more {
-                turn.next_draft.min(turn.next_typing)
-            } else {
-                turn.next_typing
-            };
-        };
-        match self.api.call(method, &params, Duration::ZERO, &self.cancel) {
+        }
+        drop(state);
+        let called = self.api.call(method, &params, Duration::ZERO, &self.cancel);
+        let mut state = self.turns.lock();
+        state.drafting = None;
+        self.turns.0.changed.notify_all();
+        match (called, state.turns.get_mut(&chat)) {
             // The server asked for a pause.
-            Err(Failure::TooMany(wait)) => {
-                (turn.next_draft, turn.next_typing) = (now + wait, now + wait);
+            (Err(Failure::TooMany(wait)), Some(turn)) => {
+                let then = Instant::now() + wait;
+                (turn.next_draft, turn.next_typing) = (then, then);
             }
             // The server, or this chat, does not support drafts.
-            Err(Failure::Refused(..) | Failure::Unauthorized(_))
-                if method == "sendMessageDraft" =>
-            {
+            (Err(Failure::Refused(..) | Failure::Unauthorized(_)), _) if method == DRAFT => {
                 self.drafts = false;
             }
             _ => {}
         }
-        now
+        Some(now)
+    }
+
+    /// Returns the time and the method of a turn's next update.
+    fn next_update(&self, chat: &str, turn: &ActiveTurn) -> (Instant, &'static str) {
+        let has_more = turn.draft.trim().len() > turn.shown;
+        // Groups, whose ids are negative, do not support drafts.
+        let shows_draft = self.drafts && has_more && !chat.contains(['-', '_']);
+        if shows_draft && turn.next_draft <= turn.next_typing {
+            (turn.next_draft, DRAFT)
+        } else {
+            (turn.next_typing, "sendChatAction")
+        }
     }
 }

@@ -84,6 +84,7 @@ impl Channel for Telegram {
             api: sender.api.clone(),
             turns: self.chats.turns.clone(),
             drafts: self.settings.drafts,
+            last_id: 0,
             cancel: sender.cancel.clone(),
         };
         sender.start()?;

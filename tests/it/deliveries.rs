@@ -338,3 +338,32 @@ fn the_owner_is_told_once_of_a_chat_that_takes_nothing() {
     assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Hello.");
     ends(gateway);
 }
+
+/// A slow network delays only the chat whose draft is slow.
+#[test]
+fn slow_draft_does_not_delay_other_chats() {
+    const SLOW: Duration = Duration::from_secs(12);
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("one two three");
+        if request.last("user").contains("slow") {
+            reply.held_after(3)
+        } else {
+            reply
+        }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.fault("sendMessageDraft", Fault::Late(SLOW));
+    api.text(OWNER, "slow");
+    api.wait_for_asked("sendMessageDraft", 1);
+    let begun = Instant::now();
+    api.text(OTHER, "hello");
+    api.wait_for_texts(OTHER, 1);
+    assert!(begun.elapsed() < SLOW / 2, "{:?}", begun.elapsed());
+    // No draft appears after the answer.
+    model.release();
+    api.wait_for_texts(OWNER, 1);
+    assert!(begun.elapsed() > SLOW * 3 / 4, "{:?}", begun.elapsed());
+    ends(gateway);
+}
