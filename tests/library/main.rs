@@ -36,9 +36,6 @@ mod resume;
 mod serving;
 #[path = "../../docs/examples/sessions.rs"]
 mod sessions;
-#[allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // it reads as a program does
-#[path = "../../docs/examples/sqlite.rs"]
-mod sqlite;
 #[path = "../../docs/examples/store.rs"]
 mod store;
 mod stores;
@@ -80,7 +77,6 @@ const PROGRAMS: &[Program] = &[
     ("resume", resume::main),
     ("serving", serving::main),
     ("sessions", sessions::main),
-    ("sqlite", sqlite::main),
     ("store", store::main),
     ("stream", stream::main),
     ("subagents", subagents::main),

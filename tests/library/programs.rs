@@ -59,10 +59,6 @@ pub const TESTS: &[Test] = &[
         store_goes_on_with_its_conversation,
     ),
     (
-        "programs::sqlite_goes_on_with_its_conversation",
-        sqlite_goes_on_with_its_conversation,
-    ),
-    (
         "programs::research_searches_and_reads_by_its_rules",
         research_searches_and_reads_by_its_rules,
     ),
@@ -361,24 +357,14 @@ fn channel_answers_each_line_before_it_ends() {
     assert!(kept.exists());
 }
 
-fn goes_on(name: &str) -> Place {
+fn store_goes_on_with_its_conversation() {
     let model = Model::answering(|request, _| {
         Reply::text(&format!("{} things.", request.texts("user").len()))
     });
     let place = Place::new();
-    assert_eq!(place.run(name, &model), "1 things.\n");
-    assert_eq!(place.run(name, &model), "2 things.\n");
-    place
-}
-
-fn store_goes_on_with_its_conversation() {
-    let place = goes_on("store");
+    assert_eq!(place.run("store", &model), "1 things.\n");
+    assert_eq!(place.run("store", &model), "2 things.\n");
     assert!(place.path("conversations/library_default").is_file());
-}
-
-fn sqlite_goes_on_with_its_conversation() {
-    let place = goes_on("sqlite");
-    assert!(place.path("conversations/conversations.db").is_file());
 }
 
 fn research_searches_and_reads_by_its_rules() {

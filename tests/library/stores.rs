@@ -8,13 +8,11 @@ use bantam::{FileStore, MemoryStore, Store};
 
 use crate::Test;
 use crate::programs::Place;
-use crate::sqlite::Sqlite;
 use crate::store::Folder;
 use crate::support::store_check::check_store;
 
 pub const TESTS: &[Test] = &[
     ("stores::a_folder_of_json_is_one", a_folder_of_json_is_one),
-    ("stores::sqlite_is_one", sqlite_is_one),
     (
         "stores::a_program_lists_conversations_and_erases_them",
         a_program_lists_conversations_and_erases_them,
@@ -28,17 +26,10 @@ fn a_folder_of_json_is_one() {
     check_store(|| store.clone());
 }
 
-fn sqlite_is_one() {
-    let place = Place::new();
-    // Each is opened as by another process.
-    check_store(|| Arc::new(Sqlite::open(place.path("kept")).unwrap()));
-}
-
 fn a_program_lists_conversations_and_erases_them() {
     let place = Place::new();
     listed(MemoryStore::default());
     listed(FileStore::at(place.path("home")));
-    listed(Sqlite::open(place.path("kept")).unwrap());
     let dir = place.path("home/sessions");
     let left = fs::read_dir(dir)
         .unwrap()
