@@ -73,7 +73,7 @@
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files in a directory that others can write (`below`), append-only logs and when they are synced (`journal`), their segments (`segments`), unfinished items (`queue`), locks (`lock`) |
 // | 0 | `json` | reads untrusted JSON, within bounds |
-// | 0 | `cancel`, `child`, `sync`, `test_dir`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
+// | 0 | `cancel`, `child`, `sync`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
 //
 // # A message's life
 //
@@ -138,8 +138,6 @@ mod sync;
 mod sys;
 mod telegram;
 mod template;
-#[cfg(test)]
-mod test_dir;
 mod test_speed;
 mod text;
 mod timezone;
@@ -175,13 +173,16 @@ pub use session::{
 pub use tool::{CallContext, Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec};
 pub use worker::init;
 
-// Shared with the test programs: limits on time, and random numbers for fuzz tests.
+// Of the tests: limits on time, random numbers, temporary directories.
 #[cfg(test)]
 #[path = "../tests/support/computed.rs"]
 mod computed;
 #[cfg(test)]
 #[path = "../tests/support/rng.rs"]
 mod rng;
+#[cfg(test)]
+#[path = "../tests/support/test_dir.rs"]
+mod test_dir;
 
 // Compiles the programs of that page.
 #[cfg(doctest)]

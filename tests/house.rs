@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child sync text paths storage log sse error json secret redact access sys ssrf template timezone notify test_dir test_speed inflate worker/protocol",
+        "message bus cancel child sync text paths storage log sse error json secret redact access sys ssrf template timezone notify test_speed inflate worker/protocol",
     ),
 ];
 
@@ -225,7 +225,7 @@ impl Source {
     }
 
     fn new(path: &str, text: String) -> Self {
-        let names = ["tests.rs", "/fuzz.rs", "test_dir.rs"];
+        let names = ["tests.rs", "/fuzz.rs"];
         let is_test = names.iter().any(|name| path.ends_with(name)) || path.contains("/tests/");
         let body = if is_test {
             String::new()
