@@ -1,5 +1,6 @@
 //! The layout of `$BANTAM_HOME`, and the names of sessions and chats.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,9 +151,15 @@ pub(crate) fn fresh_key(now: SystemTime) -> String {
     format!("{UNNAMED}{}", String::from_utf8_lossy(&digits))
 }
 
-/// Returns a conversation's key as the command line prints and takes it, without the prefix `cli_`.
-pub(crate) fn shown_key(key: &str) -> &str {
-    key.strip_prefix("cli_").unwrap_or(key)
+/// Channel of the command line.
+pub(crate) const CLI: &str = "cli";
+
+/// Returns the name of a conversation, as the command line prints and takes it. For the command line's own conversations this
+/// is the inverse of [`session_name`]; names of others begin with their channel.
+pub(crate) fn shown_key(key: &str) -> String {
+    let escaped = key.strip_prefix("cli_").unwrap_or(key);
+    let name = percent_encoding::percent_decode_str(escaped).decode_utf8();
+    name.map_or_else(|_| escaped.to_owned(), Cow::into_owned)
 }
 
 /// Makes a key, `CHANNEL_CHAT`, from any two texts. All characters of `chat` other than letters, digits, `-`, `_`, `@` and `+`

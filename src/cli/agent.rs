@@ -26,7 +26,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Override, vendors};
 use crate::error::{Context, Error, Result};
 use crate::mcp::Unknown;
-use crate::paths::{Home, session_name, telegram_chat};
+use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
 use crate::provider::Sampling;
 use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
@@ -144,8 +144,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     if schema.is_some() && question.is_none() {
         return Err(Error::usage("--schema needs a question").hint("ask it with `-m \"...\"`"));
     }
-    let chat = chat(args, &factory.home, question.is_none())?;
-    let session = session_name("cli", &chat)?;
+    let session = session(args, &factory.home, question.is_none())?;
     let run = Run {
         args,
         deadline,
@@ -154,8 +153,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         factory,
         to,
         origin: Origin {
-            channel: "cli".to_owned(),
-            chat,
+            channel: CLI.to_owned(),
+            chat: shown_key(&session),
         },
         session,
     };
@@ -175,7 +174,7 @@ struct Run<'a> {
     /// Destination of `--to`.
     to: Option<String>,
     origin: Origin,
-    /// Key of the conversation; the origin has the part after `cli_`.
+    /// Key of the conversation; the origin has its name.
     session: String,
 }
 
@@ -361,18 +360,19 @@ impl Run<'_> {
     }
 }
 
-/// Returns the conversation's key without `cli_`. A question gets a new conversation, unless a flag names one.
-fn chat(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
-    if let Some(key) = args.value("session") {
-        return archive::name_for(home, key);
+/// Returns the key of the conversation. A question gets a new one, unless a flag names one.
+fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
+    if let Some(name) = args.value("session") {
+        return archive::key_for(home, name);
     }
     if args.has("continue") {
-        return newest(home);
+        return archive::newest(home)?
+            .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out `-c`"));
     }
     if is_talk && !args.has("new") {
-        return Ok("default".to_owned());
+        return session_name(CLI, "default");
     }
-    Ok(fresh_key(SystemTime::now()))
+    session_name(CLI, &fresh_key(SystemTime::now()))
 }
 
 /// Applies the flags to the agents of this command.
@@ -407,12 +407,6 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
         options,
         ..AgentFactory::new(&config::home(env)?, env)?
     })
-}
-
-/// Returns the key of the conversation last used on the command line.
-fn newest(home: &Home) -> Result<String> {
-    archive::newest(home, "cli_")?
-        .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out `-c`"))
 }
 
 fn tools(args: &Args) -> Result<Option<Vec<String>>> {

@@ -11,6 +11,7 @@ use super::json_schema::JsonSchema;
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
+use crate::paths::shown_key;
 use crate::text::{not_found_near, to_single_line};
 
 /// Maximum size of a schema, in bytes; each request contains it twice.
@@ -98,10 +99,12 @@ impl AnswerSchema {
             Err(why) => {
                 response.output.clear();
                 let error = Error::failed(format!("the answer does not fit the schema: {why}"));
-                response.error = Some(match shell_words::quote(&response.session).as_ref() {
-                    "''" => error,
-                    key => error.hint(format!("run `bantam sessions show {key}` to read it")),
-                });
+                response.error = Some(
+                    match shell_words::quote(&shown_key(&response.session)).as_ref() {
+                        "''" => error,
+                        key => error.hint(format!("run `bantam sessions show {key}` to read it")),
+                    },
+                );
                 response.stop = TurnStop::Error;
             }
         }

@@ -126,7 +126,9 @@ pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     let zone = zone(env);
     let damage = |s: &archive::SessionInfo| {
         if s.damage > 0 {
-            format!("  (damage: bantam sessions show {})", shown_key(&s.key))
+            let name = shown_key(&s.key);
+            let name = printable(&shell_words::quote(&name));
+            format!("  (damage: bantam sessions show {name})")
         } else {
             String::new()
         }
@@ -140,7 +142,7 @@ pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
             };
             let title = format!("{state}{}{}", s.title, damage(s));
             [
-                shown_key(&s.key).to_owned(),
+                printable(&shown_key(&s.key)),
                 local_time(&s.last, &zone),
                 title,
             ]
@@ -150,7 +152,7 @@ pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     }
     let rows = list.iter().map(|s| {
         let damage = damage(s);
-        let key = shown_key(&s.key).to_owned();
+        let key = printable(&shown_key(&s.key));
         let state = format!("{}{damage}", s.state);
         [
             key,
@@ -196,7 +198,7 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
     let row = |f: &search::Found| {
         let line = to_single_line(&f.line, MAX_LINE);
         [
-            shown_key(&f.key).to_owned(),
+            printable(&shown_key(&f.key)),
             local_time(&f.last, &zone),
             line,
         ]

@@ -166,13 +166,13 @@ impl Status<'_> {
     fn sessions(&mut self, sessions: &[archive::SessionInfo]) {
         let newest = sessions
             .first()
-            .map(|newest| json!({"key": newest.key, "last": newest.last}));
+            .map(|newest| json!({"key": shown_key(&newest.key), "last": newest.last}));
         self.object["sessions"] = json!({"count": sessions.len(), "newest": newest});
         let text = sessions.first().map_or("none".to_owned(), |newest| {
             format!(
                 "{}, the newest is {} ({})",
                 sessions.len(),
-                shown_key(&newest.key),
+                to_single_line(&shown_key(&newest.key), 80),
                 local_time(&newest.last, &self.zone)
             )
         });

@@ -25,10 +25,10 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::json::parse_json;
 use crate::message::{Message, TurnStop};
-use crate::paths::{Home, UNNAMED, shown_key};
+use crate::paths::{CLI, Home, UNNAMED, check_session, session_name, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock, Queue};
-use crate::text::{not_found, rfc3339};
+use crate::text::{not_found, rfc3339, to_single_line};
 
 /// A conversation in a list.
 #[derive(Clone, Debug)]
@@ -170,16 +170,16 @@ pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
     Ok(newest_first(list.collect()))
 }
 
-/// Returns the key, without `prefix`, of the conversation with the newest file. Reads no conversation.
-pub(crate) fn newest(home: &Home, prefix: &str) -> Result<Option<String>> {
+/// Returns the key of the command line's conversation that was used last. Reads no conversation.
+pub(crate) fn newest(home: &Home) -> Result<Option<String>> {
     let mut newest: Option<(SystemTime, String)> = None;
     for (name, path) in segments::entries(&home.sessions())? {
         let Some((key, Part::Live)) = segments::part(&name) else {
             continue;
         };
-        let Some(key) = key.strip_prefix(prefix) else {
+        if !key.starts_with("cli_") {
             continue;
-        };
+        }
         // Skips a file that was removed meanwhile.
         let Ok(written) = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified()) else {
             continue;
@@ -299,59 +299,46 @@ fn entry(seq: u64, line: Line) -> Option<TranscriptEntry> {
     })
 }
 
-/// Resolves the argument of `--session` to a listed conversation, or to a new name.
+/// Returns the key that the argument of `--session` means, of an existing conversation or a new one.
 ///
 /// # Errors
-/// Returns an error of the kind `Usage` if the conversation belongs to another channel, or a new name looks like a name of
-/// another channel or of an unnamed conversation.
-pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
-    let shown = crate::text::to_single_line(typed, 80);
-    let name = shown_key(typed);
+/// Returns an error of the kind `Usage` for a conversation of another channel, and for an unnamed one that does not exist.
+pub(crate) fn key_for(home: &Home, typed: &str) -> Result<String> {
+    let name = typed.strip_prefix("cli_").unwrap_or(typed);
     if ["telegram_", "cron_", "http_", "library_"]
         .iter()
         .any(|channel| name.starts_with(channel))
     {
+        let (shown, quoted) = (to_single_line(typed, 80), shell_words::quote(typed));
         return Err(
             Error::usage(format!("{shown} belongs to another channel")).hint(format!(
-                "choose another name; `bantam sessions show {shown}` shows that one"
+                "choose another name; `bantam sessions show {quoted}` shows that one"
             )),
         );
     }
-    // A name with a space is listed as `my%20notes`.
-    if home.session(&format!("cli_{name}")).exists() {
-        return Ok(percent_decoded(name));
-    }
-    if name.starts_with(UNNAMED) {
+    let key = session_name(CLI, name)?;
+    if name.starts_with(UNNAMED) && !home.session(&key).exists() {
         return Err(not_found("session", typed, [], "bantam sessions list"));
     }
-    Ok(name.to_owned())
+    Ok(key)
 }
 
-/// Decodes `my%20notes` to `my notes`.
-fn percent_decoded(name: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = name.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = if *first == b'%' { after.get(..2) } else { None };
-        let byte = digits
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Returns the key that a user means: a listed key, or the command line's conversation with this name.
+/// Returns the key that a user means by the name of an existing conversation, or by its key.
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
-    let files = files(home)?;
-    let of_cli = crate::paths::session_name("cli", wanted);
-    let spellings = [wanted.to_owned(), format!("cli_{wanted}")];
-    for key in spellings.into_iter().chain(of_cli) {
-        if files.contains_key(&key) {
+    let of_cli = session_name(CLI, wanted).ok();
+    for key in of_cli.into_iter().chain([wanted.to_owned()]) {
+        if check_session(&key).is_ok() && home.session(&key).exists() {
             return Ok(key);
         }
     }
-    let known = files.keys().map(|key| shown_key(key));
+    // A conversation without a live file, or of another channel.
+    let keys = keys(home)?;
+    let names: Vec<String> = keys.iter().map(|key| shown_key(key)).collect();
+    let is_meant = |(key, name): &(&String, &String)| *name == wanted || *key == wanted;
+    if let Some((key, _)) = keys.iter().zip(&names).find(is_meant) {
+        return Ok(key.clone());
+    }
+    let known = names.iter().map(String::as_str);
     Err(not_found("session", wanted, known, "bantam sessions list"))
 }
 

@@ -14,7 +14,7 @@ use super::replay::replay;
 use super::{Guard, Line, Loaded, Record, Session, Store, archive, deferred};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::{Home, check_session};
+use crate::paths::{Home, check_session, shown_key};
 use crate::storage::{self, Contents, Durability, Journal, Lock, Queue};
 use crate::sync;
 use crate::text::{rfc3339, size};
@@ -331,7 +331,7 @@ pub(super) fn read_log(
     segment: &Path,
     read: impl FnOnce(&Path) -> Result<Option<storage::Contents>>,
 ) -> Result<storage::Contents> {
-    let found = read(segment).doing(format_args!("reading the session {name}"))?;
+    let found = read(segment).doing(format_args!("reading the session {}", shown_key(name)))?;
     Ok(found.unwrap_or_default())
 }
 

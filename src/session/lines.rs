@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Line, Record, values};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolResult, TurnStop};
+use crate::paths::shown_key;
 
 /// Version of the format. A file with a higher one is refused, because guessing would damage it.
 const VERSION: u64 = 1;
@@ -27,13 +28,14 @@ pub(super) fn refuse_newer(version: Option<u64>, path: &Path) -> Result<()> {
     };
     // The key ends at the first dot.
     let key = path.file_name().unwrap_or_default().to_string_lossy();
-    let key = key.split('.').next().unwrap_or_default();
+    let name = shown_key(key.split('.').next().unwrap_or_default());
     Err(Error::config(format!(
         "{} has format {v}, newer than this bantam's {VERSION}",
         path.display()
     ))
     .hint(format!(
-        "update bantam, or run `bantam sessions reset {key}` to start over; the old file is kept"
+        "update bantam, or run `bantam sessions reset {}` to start over; the old file is kept",
+        shell_words::quote(&name)
     )))
 }
 

@@ -128,7 +128,7 @@ pub(crate) fn is_unnamed(key: &str) -> bool {
 impl Session {
     /// Describes the conversation for a user: its name, the number of messages and the last question, or that it is new.
     pub(crate) fn describe(&self) -> String {
-        let name = shown_key(&self.name);
+        let name = to_single_line(&shown_key(&self.name), 80);
         let last = self
             .messages
             .iter()
@@ -238,8 +238,11 @@ fn busy(name: &str, e: Error) -> Error {
     if e.kind != Kind::Busy {
         return e;
     }
-    e.doing(format_args!("waiting for the conversation {name}"))
-        .hint("another run is using it: wait for that, or use --session with another key")
+    e.doing(format_args!(
+        "waiting for the conversation {}",
+        shown_key(name)
+    ))
+    .hint("another run is using it: wait for that, or use --session with another key")
 }
 
 #[cfg(test)]

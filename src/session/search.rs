@@ -4,7 +4,7 @@ use super::archive::{self, Item, Transcript, TranscriptEntry};
 use crate::bus::Origin;
 use crate::error::Result;
 use crate::message::Message;
-use crate::paths::{Home, session_name};
+use crate::paths::{CLI, Home, session_name, shown_key};
 
 /// Maximum number of characters shown before a match.
 const BEFORE: usize = 30;
@@ -30,14 +30,16 @@ pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<S
                 last: summary.last,
                 line,
             })),
-            Err(e) => unread.push(format!("{} was not searched: {}", summary.key, e.message)),
+            Err(e) => unread.push(format!(
+                "{} was not searched: {}",
+                shown_key(&summary.key),
+                e.message
+            )),
         }
     }
     Ok((found, unread))
 }
 
-/// Channel of the terminal.
-const CLI: &str = "cli";
 /// Maximum number of conversations that a model finds, and that are read for it.
 const MOST_FOUND: usize = 5;
 const MOST_READ: usize = 200;

@@ -220,36 +220,62 @@ fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
     assert_eq!(lines, QUESTIONS, "each call is recorded");
 }
 
-/// A printed key can be typed, and a typo does not start a conversation with a similar name.
+/// A printed name can be typed, and a typo does not start a conversation with a similar name.
 #[test]
-fn a_conversation_has_one_spelling_everywhere() {
+fn a_conversation_has_one_name_everywhere() {
     let model = echoing();
     let home = Home::with(&model.config());
     let ask = |args: &[&str]| {
-        home.bantam()
-            .arg("agent")
-            .args(args)
-            .args(["-m", "more"])
-            .run()
+        let agent = home.bantam().arg("agent").args(args);
+        agent.args(["-m", "more"]).run()
     };
     let fresh = home.bantam().args(["agent", "--json", "hi"]).fresh().run();
-    let key = fresh.exits(0).json()["session"]
+    let unnamed = fresh.exits(0).json()["session"]
         .as_str()
         .unwrap()
         .to_owned();
-    assert!(key.starts_with('+') && key.len() < 16, "{key}");
-    ask(&["-s", &key]).exits(0).prints("2 so far\n");
-    ask(&["-s", "my notes"]).exits(0);
-    ask(&["-s", "my%20notes"]).exits(0).prints("2 so far\n");
-    ask(&["-s", "cli_my%20notes"]).exits(0).prints("3 so far\n");
-    let listed = home.bantam().args(["sessions", "list", "--json"]).run();
-    let listed = listed.exits(0).json()["sessions"].clone();
-    for session in listed.as_array().unwrap() {
-        let key = session["key"].as_str().unwrap();
-        ask(&["-s", key]).exits(0);
-        home.bantam().args(["sessions", "show", key]).run().exits(0);
+    assert!(unnamed.starts_with('+') && unnamed.len() < 16, "{unnamed}");
+    ask(&["-s", &unnamed]).exits(0).prints("2 so far\n");
+    let names = [
+        "my garden",
+        "v1.2",
+        "Gru\u{308}n/gelb",
+        "50%",
+        "a%20b",
+        "a b",
+        "日本",
+    ];
+    for (n, name) in names.into_iter().enumerate() {
+        ask(&["-s", name]).exits(0).prints("1 so far\n");
+        ask(&["-c"]).exits(0).prints("2 so far\n");
+        let object = ask(&["-c", "--json"]).exits(0).json();
+        assert_eq!(
+            (&object["session"], keys(&home).len()),
+            (&json!(name), n + 2)
+        );
+        let status = home
+            .bantam()
+            .args(["status", "--json"])
+            .run()
+            .exits(0)
+            .json();
+        assert_eq!(status["sessions"]["newest"]["key"], name);
     }
-    assert_eq!(keys(&home).len(), 2);
+    let run = |args: &[&str]| home.bantam().arg("sessions").args(args).run();
+    for command in [&["list", "--json"][..], &["search", "more", "--json"]] {
+        let listed = run(command).exits(0).json()["sessions"].clone();
+        let shown = listed.as_array().unwrap().iter();
+        let shown: Vec<&str> = shown.map(|row| row["key"].as_str().unwrap()).collect();
+        assert!(names.iter().all(|name| shown.contains(name)), "{shown:?}");
+    }
+    let page = run(&["list"]).exits(0).stdout.clone();
+    assert!(page.contains("\nmy garden "), "{page}");
+    for name in names.into_iter().chain([unnamed.as_str()]) {
+        let shown = run(&["show", name]).exits(0).stdout.clone();
+        assert!(shown.contains("2 so far"), "{name}: {shown}");
+        run(&["erase", name, "--yes"]).exits(0);
+    }
+    assert_eq!(keys(&home).len(), 0);
     for foreign in ["telegram_111", "cron_job", "+nosuch"] {
         ask(&["-s", foreign]).exits(2).fails_with_a_hint();
     }

@@ -258,7 +258,7 @@ fn a_session_of_a_newer_bantam_is_refused() {
     home.agent(["-m", "hi"])
         .exits(3)
         .prints("")
-        .says("bantam sessions reset cli_default");
+        .says("bantam sessions reset default");
     assert_eq!(fs::read_to_string(path).unwrap(), line, "and not touched");
     home.bantam()
         .args(["sessions", "reset", "cli_default"])
