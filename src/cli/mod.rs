@@ -12,7 +12,6 @@ mod gateway;
 mod gateway_status;
 mod help;
 mod input;
-mod json_schema;
 mod mcp;
 mod models;
 mod onboard;

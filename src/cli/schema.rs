@@ -7,18 +7,21 @@ use serde_json::{Map, Value, json};
 
 use super::args::Args;
 use super::input::{self, Deadline};
-use super::json_schema::JsonSchema;
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
 use crate::paths::shown_key;
-use crate::text::{not_found_near, to_single_line};
+use crate::text::{foreign_line, not_found_near, to_single_line};
+use crate::tool::schema::Schema;
 
 /// Maximum size of a schema, in bytes; each request contains it twice.
 const MAX_SCHEMA: usize = 64 << 10;
 
+/// Maximum length of an error, which quotes the answer or the schema, in characters.
+const MAX_ERROR: usize = 500;
+
 /// Required format of an answer.
-pub(super) struct AnswerSchema(JsonSchema);
+pub(super) struct AnswerSchema(Schema);
 
 impl AnswerSchema {
     /// Reads the file or pipe of `--schema`, if given.
@@ -50,7 +53,8 @@ impl AnswerSchema {
         let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
         let schema: Value =
             parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| wrong(e.to_string()))?;
-        JsonSchema::new(schema).map(Self).map(Some).map_err(wrong)
+        let cut = |why: String| wrong(foreign_line(&why, MAX_ERROR));
+        Schema::of_answer(schema).map(Self).map(Some).map_err(cut)
     }
 
     /// Returns the end of the system prompt.
@@ -115,7 +119,8 @@ impl AnswerSchema {
     fn read_answer(&self, answer: &str) -> Result<String, String> {
         let json = without_fence(answer);
         let value: Value = parse_json(json).map_err(|e| format!("it is not JSON ({e})"))?;
-        self.0.check(&value)?;
+        let cut = |why: String| foreign_line(&why, MAX_ERROR);
+        self.0.check(&value).map_err(cut)?;
         Ok(value.to_string())
     }
 }
@@ -148,7 +153,7 @@ mod tests {
         let schema = json!({
             "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
         });
-        let schema = AnswerSchema(JsonSchema::new(schema).unwrap());
+        let schema = AnswerSchema(Schema::of_answer(schema).unwrap());
         for (first, second, output) in [
             ("{\"n\": 1}", None, Some("{\"n\":1}")),
             ("```json\n{\"n\": 1}\n```", None, Some("{\"n\":1}")),

@@ -115,11 +115,10 @@ pub struct ToolSpec {
     /// JSON Schema of the arguments, which must be an object. Requests carry it in a form that strict hosts accept: values of
     /// the wrong kind are left out, and missing `properties` or `items` are added empty.
     ///
-    /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`,
-    /// `maximum`, `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool must check other keywords, and
-    /// patterns that are invalid or look around. Obvious mistakes are corrected: `"12"` becomes 12 for an integer, `"true"`
-    /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out. Undeclared arguments are refused before the
-    /// tool runs, except for comments such as `reason`.
+    /// Calls are checked against it, except for conditions (`if`), `contains`, `patternProperties` and other keywords that
+    /// `bantam --schema` refuses, and patterns that are invalid or look around, which the tool must check. Obvious mistakes
+    /// are corrected: `"12"` becomes 12 for an integer, `"true"` true, one value a list of it, `"X"` the choice `"x"`; `null`
+    /// is left out. Undeclared arguments are refused before the tool runs, except for comments such as `reason`.
     pub schema: Cow<'static, str>,
     /// Possible effects of its calls.
     pub risk: Risk,

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::call::{Call, Checked};
 use super::pages::{READ_MORE, read_more_tool};
-use super::{Owner, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, repair, schema};
+use super::schema::Schema;
+use super::{Owner, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, repair};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
@@ -190,14 +191,16 @@ impl Registry {
                 (args, ignored) = (Value::Object(named), comments);
             }
         }
-        // Errors quote the schema, which may come from outside.
-        let args = schema::check(&schema, args, owner).map_err(|what| {
-            if owner.checks_arguments() {
-                invalid(foreign("its schema says:", &what))
-            } else {
-                invalid(what)
-            }
-        })?;
+        // Errors quote the schema, which may come from outside, and the arguments, which may have a secret.
+        let args = Schema::of_arguments(schema, owner)
+            .fit(args)
+            .map_err(|what| {
+                if owner.checks_arguments() {
+                    invalid(foreign("its schema says:", &what))
+                } else {
+                    invalid(what)
+                }
+            })?;
         if !args.is_object() {
             let quoted = clip(&call.arguments, MAX_QUOTED);
             return Err(invalid(format!("they must be a JSON object, not {quoted}")));
