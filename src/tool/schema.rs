@@ -11,7 +11,7 @@ use crate::json::parse_json;
 use crate::text::nearest;
 
 /// Types of JSON.
-pub(super) const TYPES: [&str; 7] = [
+const TYPES: [&str; 7] = [
     "object", "array", "string", "integer", "number", "boolean", "null",
 ];
 /// Keywords whose value is an object of schemas by name.
