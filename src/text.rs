@@ -280,7 +280,7 @@ pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &
         Some(near) => format!("did you mean `{}`?", to_single_line(near, 80)),
         None => format!("run `{list}`"),
     };
-    Error::usage(format!("no {kind} named \"{}\"", to_single_line(name, 80))).hint(hint)
+    Error::usage(format!("no {kind} named \"{}\"", foreign_line(name, 300))).hint(hint)
 }
 
 /// Edit distance (optimal string alignment, where swapped neighbours count once), ignoring ASCII case.

@@ -10,11 +10,9 @@ use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::redact::Redactor;
-use crate::text::{clip, spelled_out, to_single_line};
+use crate::text::{spelled_out, to_single_line};
 use crate::worker::protocol::Shown;
 
-/// Maximum size of one argument in a summary, in bytes.
-const MAX_SUMMARIZED: usize = 16 << 10;
 /// Arguments that the diff of an approval already shows.
 const IN_DIFF: [&str; 3] = ["content", "old_text", "new_text"];
 /// Start of the result of a call that did not run.
@@ -158,7 +156,7 @@ impl Call<'_> {
     /// Summarizes the call. Secrets are removed before cutting, because half of a secret is not recognized.
     fn summarize(&self, audience: Audience) -> String {
         let short = |text: &str| {
-            let text = clip(text, MAX_SUMMARIZED).to_owned();
+            let text = text.to_owned();
             match audience {
                 Audience::Events => self.redactor.redact_output(text, ""),
                 Audience::Approver(_) => self.redactor.redact_known(text),
@@ -168,7 +166,7 @@ impl Call<'_> {
             Ok(call) => call.tool.summary(&change_texts(&call.args, &short)),
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
-        to_single_line(&format!("{} {summary}", self.raw.name), 160)
+        to_single_line(&format!("{} {summary}", short(&self.raw.name)), 160)
     }
 
     fn arguments(&self, call: &Checked) -> Vec<String> {

@@ -9,7 +9,7 @@ use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, Workshop, te
 use crate::cron::{JobCheck, Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
-use crate::text::to_single_line;
+use crate::text::foreign_line;
 
 /// Maximum number of jobs while a model adds them, because it is unsupervised.
 const MAX_JOBS: usize = 100;
@@ -153,7 +153,7 @@ fn list(jobs: &Jobs, now: i64) -> Result<String> {
         list.push_str(&format!(
             "{}: {when}{last}: {}\n",
             job.id(),
-            to_single_line(job.message(), 200)
+            foreign_line(job.message(), 200)
         ));
     }
     Ok(if list.is_empty() {

@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
-use crate::text::{fenced, size, to_single_line};
+use crate::text::{fenced, foreign_line, size};
 use crate::usage::Budget;
 use crate::worker::protocol::{FileJob, Header, Reply};
 use crate::worker::{PdfText, Workers};
@@ -128,7 +128,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
             let path = text(args, "path");
             let pages = text(args, "pages");
             let read = workers.read_pdf(reply.body, pages, MAX_PDF_TEXT, turn.cancel);
-            let PdfText { mut text, more } = read.doing(to_single_line(path, 200))?;
+            let PdfText { mut text, more } = read.doing(foreign_line(path, 300))?;
             if !more.is_empty() {
                 text.push_str(&format!(
                     "[there is more: read it again with pages {more}]\n"
@@ -222,7 +222,7 @@ fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
 
 /// Returns the transcript of a recording, fenced as data.
 fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutput> {
-    let name = to_single_line(path, 200);
+    let name = foreign_line(path, 300);
     let Some(transcribe) = &workshop.transcribe else {
         return Err(Error::failed(format!(
             "{name} is a recording, and tools.transcribe.model, which would transcribe it, is not set in config.json"

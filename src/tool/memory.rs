@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::json::from_json;
 use crate::session::search::{Found, search_past};
-use crate::text::{clip, fenced, first_lines, to_single_line};
+use crate::text::{clip, fenced, first_lines, foreign_line};
 use crate::worker::Workers;
 use crate::worker::protocol::FileJob;
 
@@ -166,7 +166,7 @@ fn checked_key(key: &str, now: &str) -> Result<String> {
             _ => key.to_owned(),
         });
     };
-    let key = to_single_line(key, 60);
+    let key = foreign_line(key, 300);
     Err(Error::failed(format!(
         "invalid key \"{key}\": {problem}; use a plain name, for example garden"
     )))
@@ -269,7 +269,7 @@ fn past_conversations(workshop: &Workshop, query: &str, turn: &CallContext) -> R
         return Ok(String::new());
     }
     let line = |found: &Found| {
-        let line = to_single_line(&found.line, MAX_LINE);
+        let line = foreign_line(&found.line, MAX_LINE);
         format!("{} ({}): {line}", found.key, clip(&found.last, 10))
     };
     let lines: Vec<String> = found.iter().map(line).collect();

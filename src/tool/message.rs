@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::storage::{self, NewFile};
-use crate::text::to_single_line;
+use crate::text::{foreign_line, to_single_line};
 use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
@@ -69,7 +69,7 @@ impl Sender<'_> {
                 Ok(_) | Err(_) => Err(Error::failed(format!(
                     "unknown chat {}: omit chat_id to write to the user; a chat becomes known when the user writes to \
                      the bot from it",
-                    to_single_line(chat_id, 40)
+                    foreign_line(chat_id, 300)
                 ))),
             };
         }
@@ -135,7 +135,7 @@ impl Sender<'_> {
         if copied == 0 {
             return Err(Error::failed(format!(
                 "{} is empty, and Telegram takes no empty files",
-                to_single_line(path, 200)
+                foreign_line(path, 300)
             )));
         }
         file.keep()?;

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 use super::{Owner, Registry};
-use crate::text::to_single_line;
 
 /// Tools, and their names in other programs. docs/coming-from.md has the same table.
 pub(crate) const TOOLS: [(&str, &[&str]); 13] = [
@@ -269,7 +268,7 @@ pub(crate) fn rename(
             (Some(known), None) => drop(named.insert((*known).clone(), value)),
             (None, _) if meant.iter().any(|known| named.get(*known) == Some(&value)) => {}
             (None, _) if !meant.is_empty() => {
-                let (name, known) = (to_single_line(&name, 40), meant[0]);
+                let known = meant[0];
                 return Err(format!(
                     "\"{name}\" and \"{known}\" are one argument with two values; nothing was run"
                 ));
@@ -279,7 +278,6 @@ pub(crate) fn rename(
                 let takes = properties.iter().map(|name| name.as_str());
                 let takes = takes.collect::<Vec<_>>().join(", ");
                 let takes = if takes.is_empty() { "nothing" } else { &takes };
-                let name = to_single_line(&name, 40);
                 return Err(format!(
                     "unknown argument \"{name}\": {tool} takes {takes}; nothing was run"
                 ));

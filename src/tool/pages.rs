@@ -10,7 +10,7 @@ use super::exec::EXEC;
 use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::sync;
-use crate::text::{clip, counted, fence_of, size, to_single_line};
+use crate::text::{clip, counted, fence_of, foreign_line, size, to_single_line};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
 pub(super) const MAX_RESULT: usize = 30_000;
@@ -98,7 +98,7 @@ impl Pages {
     fn page(&self, id: &str, number: usize) -> Result<String> {
         let results = self.lock();
         let Some(long) = results.iter().find(|long| long.id == id.trim()) else {
-            let id = to_single_line(id, 40);
+            let id = foreign_line(id, 300);
             return Err(Error::failed(format!(
                 "no pages of \"{id}\" in this turn: call the tool again"
             )));

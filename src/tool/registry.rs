@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
 use crate::redact::{REMOVED, Redactor};
-use crate::text::{clip, foreign, nearest, not_found_near, to_single_line};
+use crate::text::{foreign, nearest, not_found_near};
 
 /// Maximum length of a name, as limited by providers.
 pub(super) const MAX_NAME: usize = 64;
-/// Maximum size of invalid arguments quoted to the model, in bytes.
-const MAX_QUOTED: usize = 500;
+/// Maximum length of an error for the model, which quotes its call, in characters.
+const MAX_ERROR: usize = 500;
 
 /// Tools of an agent, by name. Clones share the tools.
 #[derive(Clone, Default)]
@@ -158,7 +158,6 @@ impl Registry {
         let near = || nearest(name, self.tools.keys().map(String::as_str));
         let known =
             names::suggest(name, self).or_else(|| Some(format!("did you mean {}?", near()?)));
-        let name = to_single_line(name, MAX_NAME);
         match known {
             Some(known) => format!("no tool named \"{name}\"; {known}"),
             None => format!("no tool named \"{name}\"; the tools are: {}", self.names()),
@@ -175,35 +174,41 @@ impl Registry {
     }
 
     fn check(&self, call: &ToolCall) -> Result<Checked<'_>> {
+        // Secrets are removed before an error is cut, because half of a secret is not recognized.
+        let cut = |what: &str| self.redactor.foreign(what, MAX_ERROR);
+        let invalid = |what: String| {
+            let name = &call.name;
+            Error::failed(format!("invalid arguments for {name}: {what}"))
+        };
         let Some(tool) = self.tools.get(&call.name) else {
-            return Err(Error::failed(self.unknown(&call.name)));
+            return Err(Error::failed(cut(&self.unknown(&call.name))));
         };
         let (tool, owner) = (tool.as_ref(), tool.owner());
-        let invalid =
-            |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
         let schema: Value = parse_json(tool.spec().schema.as_bytes())
             .map_err(|e| invalid(format!("schema: {e}")))?;
-        let (mut args, mut ignored) = (parse_arguments(&call.arguments)?, Vec::new());
-        if !owner.checks_arguments() && !schema["properties"].is_null() {
-            if let Value::Object(given) = args {
-                let (named, comments) =
-                    names::rename(&call.name, given, &schema, owner).map_err(invalid)?;
-                (args, ignored) = (Value::Object(named), comments);
+        let args = parse_arguments(&call.arguments).map_err(|e| Error::failed(cut(&e)))?;
+        let (args, ignored) = match args {
+            Value::Object(given)
+                if !owner.checks_arguments() && !schema["properties"].is_null() =>
+            {
+                let renamed = names::rename(&call.name, given, &schema, owner);
+                let (args, ignored) = renamed.map_err(|e| invalid(cut(&e)))?;
+                (Value::Object(args), ignored)
             }
-        }
-        // Errors quote the schema, which may come from outside, and the arguments, which may have a secret.
-        let args = Schema::of_arguments(schema, owner)
-            .fit(args)
-            .map_err(|what| {
-                if owner.checks_arguments() {
-                    invalid(foreign("its schema says:", &what))
-                } else {
-                    invalid(what)
-                }
-            })?;
+            args => (args, Vec::new()),
+        };
+        let schema = Schema::of_arguments(schema, owner);
+        let args = schema.fit(args).map_err(|what| {
+            let what = cut(&what);
+            if owner.checks_arguments() {
+                // It quotes the schema, which comes from outside.
+                invalid(foreign("its schema says:", &what))
+            } else {
+                invalid(what)
+            }
+        })?;
         if !args.is_object() {
-            let quoted = clip(&call.arguments, MAX_QUOTED);
-            return Err(invalid(format!("they must be a JSON object, not {quoted}")));
+            return Err(invalid("they must be a JSON object".to_owned()));
         }
         if tool.risk(&args) != Risk::Safe && writes_mark(&call.name, &args) {
             return Err(invalid(format!(
@@ -231,13 +236,10 @@ fn sent_schema(tool: &dyn Tool) -> Cow<'static, str> {
 }
 
 /// Parses a model's arguments: JSON, JSON in a string, or empty.
-fn parse_arguments(text: &str) -> Result<Value> {
+fn parse_arguments(text: &str) -> Result<Value, String> {
     let json = if text.trim().is_empty() { "{}" } else { text };
     let args: Value = parse_json(json).map_err(|e| {
-        let quoted = clip(json, MAX_QUOTED);
-        Error::failed(format!(
-            "the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"
-        ))
+        format!("the arguments are not valid JSON ({e}); send the call again. They were: {json}")
     })?;
     let decoded = args.as_str().and_then(|text| parse_json(text).ok());
     Ok(match decoded.filter(Value::is_object).unwrap_or(args) {
@@ -412,34 +414,48 @@ mod tests {
         for (name, arguments, says) in [
             ("ecko", "{}", "did you mean echo?"),
             ("echo", "{\"text\":", "not valid JSON"),
-            ("echo", "[1]", "the arguments must be an object, not [1]"),
-            (
-                "echo",
-                "\"words\"",
-                "the arguments must be an object, not \"words\"",
-            ),
+            ("echo", "[1]", "the arguments must be an object"),
             ("echo", "null", "\"text\" is missing: a string"),
             ("echo", "", "\"text\" is missing: a string"),
-            (
-                "echo",
-                "{\"text\":\"x\",\"tims\":2}",
-                "unknown argument \"tims\": echo takes text, times; nothing was run",
-            ),
-            (
-                "echo",
-                "{\"text\":\"x\",\"times\":\"often\"}",
-                "\"times\" must be an integer, not \"often\"",
-            ),
         ] {
             let result = dispatch(name, arguments);
             assert!(
                 result.is_error && result.content.contains(says),
-                "{}",
-                result.content
+                "{result:?}"
             );
         }
         let endless = dispatch("echo", &format!("{{\"text\": \"{}", "é".repeat(5000)));
-        assert!(endless.content.len() < 700, "{}", endless.content);
+        assert!(endless.content.chars().count() < 700, "{endless:?}");
+    }
+
+    #[test]
+    fn secret_in_a_wrong_call_is_removed_before_it_is_cut() {
+        let key = "hunter2-hunter2";
+        for before in [0, 25, 33, 57, 73, 190, 290, 390, 480, 495] {
+            let text = format!("{}{key}{}", "x".repeat(before), "y".repeat(600));
+            for (name, arguments) in [
+                ("echo", json!({"text": [text]})),
+                ("echo", json!({"text": "a", "times": text})),
+                ("echo", json!({"text": "a", text.clone(): 1})),
+                ("echo", json!([text])),
+                ("echo", json!(format!("{{{text}"))),
+                (text.as_str(), json!({})),
+            ] {
+                let said = dispatch(name, &arguments.to_string()).content;
+                assert!(!said.contains("hunt"), "{before}: {said}");
+                let call = call(name, &arguments.to_string());
+                let registry = registry(&["echo"]).unwrap();
+                let shown = registry.prepare(&call).view(Audience::Events).summary;
+                assert!(!shown.contains("hunt"), "{before}: {shown}");
+            }
+            let said = dispatch("echo", &format!("{{\"{text}")).content;
+            assert!(!said.contains("hunt"), "{before}: {said}");
+        }
+        let blank = format!("{}{key}", " ".repeat((16 << 10) - 20));
+        let call = call("echo", &json!({"text": blank}).to_string());
+        let registry = registry(&["echo"]).unwrap();
+        let shown = registry.prepare(&call).view(Audience::Events).summary;
+        assert!(!shown.contains("hunt"), "{shown}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Function, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
-use crate::text::to_single_line;
+use crate::text::foreign_line;
 
 pub(crate) const READ_SKILL: &str = "skill";
 
@@ -40,7 +40,7 @@ pub(super) fn find_skill(workshop: &Workshop, name: &str) -> Result<Skill> {
         };
         return Err(Error::failed(format!(
             "there is no skill called \"{}\"; the skills are: {names}",
-            to_single_line(name, 64)
+            foreign_line(name, 300)
         )));
     };
     if !skill.missing.is_empty() {

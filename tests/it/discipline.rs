@@ -325,7 +325,7 @@ fn invalid_json_arguments_are_quoted_not_run() {
     home.agent(["-m", "go"]).exits(0);
     for result in model.request(1).texts("tool") {
         assert!(
-            result.contains("not valid JSON") && result.len() < 700,
+            result.contains("not valid JSON") && result.chars().count() < 700,
             "{result}"
         );
     }
