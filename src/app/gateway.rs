@@ -1,8 +1,8 @@
 //! The gateway: Telegram, scheduled jobs, background tasks, and their supervision.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
@@ -156,10 +156,10 @@ impl Startup {
 
     /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
     /// refuses, or an address in use.
-    fn check_channels(&self, current: &Current) -> Result<()> {
+    fn check_channels(&self, current: &Current, cancel: &Cancel) -> Result<()> {
         match &self.bot {
             Some(bot) if Some(&bot.settings.token) != current.token.as_ref() => {
-                bot.check_token(&Cancel::new(Some(CHECK_TIME)))?;
+                bot.check_token(&cancel.with_timeout(CHECK_TIME))?;
             }
             _ => {}
         }
@@ -327,12 +327,12 @@ impl Gateway {
         };
         Monitor {
             home: place.home.clone(),
-            prove: prove(place.parts(&self.config), current),
-            seen,
+            prove: prove(place.parts(&self.config), current, &place.shutdown.cancel),
+            seen: Mutex::new(seen),
             dispatcher: dispatcher.clone(),
             shutdown: place.shutdown.clone(),
             wake: wake.clone(),
-            status: StatusFile::new(&place.home, SystemTime::now()),
+            status: Mutex::new(StatusFile::new(&place.home, SystemTime::now())),
             log: place.log,
             report: self.report.clone(),
         }
@@ -442,11 +442,17 @@ struct Current {
 }
 
 /// Returns a check that a gateway with the current config.json could start and serve its channels; it returns the file's text.
-fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Send> {
+/// `cancel` ends the check.
+fn prove(
+    parts: Parts,
+    current: Current,
+    cancel: &Cancel,
+) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
     let (home, env) = (parts.home.clone(), parts.env.clone());
+    let cancel = cancel.clone();
     Box::new(move || {
         let startup = Startup::load(&home, &env)?;
-        startup.check_channels(&current)?;
+        startup.check_channels(&current, &cancel)?;
         Ok(startup.handler.config_file().unwrap_or("{}").to_owned())
     })
 }

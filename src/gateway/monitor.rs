@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
@@ -91,10 +91,14 @@ impl Shutdown {
     /// Restarts the program if a restart is planned and no signal has arrived; otherwise returns.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
-            let proven = sync::lock(&self.proven);
+            let proven = self.proven();
             return Err(sys::reexec(&[c"bantam", c"gateway"], &proven)).doing("restarting");
         }
         Ok(())
+    }
+
+    fn proven(&self) -> MutexGuard<'_, String> {
+        sync::lock(&self.proven)
     }
 }
 
@@ -108,14 +112,14 @@ pub(crate) fn stamp(home: &Home) -> Stamp {
 
 pub(crate) struct Monitor {
     pub home: Home,
-    /// Checks that a gateway can start with the current config.json, and returns its text.
-    pub prove: Box<dyn Fn() -> Result<String> + Send>,
-    /// Version of config.json in use.
-    pub seen: Stamp,
+    /// Checks that a gateway can start with the current config.json, and returns its text. Asks Telegram, so it may take long.
+    pub prove: Box<dyn Fn() -> Result<String> + Send + Sync>,
+    /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
+    pub seen: Mutex<Stamp>,
     pub dispatcher: Arc<Dispatcher>,
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,
-    pub status: StatusFile,
+    pub status: Mutex<StatusFile>,
     pub log: Log,
     /// Logs an error, and notifies the bot's owner.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
@@ -132,36 +136,28 @@ pub(crate) fn rejected(e: &Error) -> String {
 impl Monitor {
     /// Records that the gateway runs, and its end after a signal. Returns the callback for the poller.
     pub(crate) fn start(self) -> Watch {
-        let (shutdown, home) = (self.shutdown.clone(), self.home.clone());
-        self.logged(self.status.write());
-        let monitor = Arc::new(Mutex::new(self));
+        let monitor = Arc::new(self);
+        monitor.record(|status| status.write());
         let ending = monitor.clone();
-        shutdown.set_signal_report(move || {
-            let mut monitor = sync::lock(&ending);
-            let written = monitor.status.ends(SystemTime::now());
-            monitor.logged(written);
-        });
+        monitor
+            .shutdown
+            .set_signal_report(move || ending.record(|status| status.ends(SystemTime::now())));
         let checking = monitor.clone();
-        let check = move || {
-            sync::lock(&checking).check_config();
-        };
-        on_change(&home, check);
-        Box::new(move |event| {
-            let mut monitor = sync::lock(&monitor);
-            monitor.handle(event)
-        })
+        on_change(&monitor.home, move || checking.check_config());
+        Box::new(move |event| monitor.handle(event))
     }
 
     /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
-    fn handle(&mut self, event: PollEvent) -> bool {
+    fn handle(&self, event: PollEvent) -> bool {
         let now = SystemTime::now();
-        let written = match event {
-            PollEvent::Serving(name) => self.status.serves_as(name),
-            PollEvent::Polled => self.status.polls(None, now),
-            PollEvent::Failing(why) => self.status.polls(Some(&to_single_line(why, 300)), now),
-            PollEvent::Arrived | PollEvent::Waiting => Ok(()),
-        };
-        self.logged(written);
+        match event {
+            PollEvent::Serving(name) => self.record(|status| status.serves_as(name)),
+            PollEvent::Polled => self.record(|status| status.polls(None, now)),
+            PollEvent::Failing(why) => {
+                self.record(|status| status.polls(Some(&to_single_line(why, 300)), now));
+            }
+            PollEvent::Arrived | PollEvent::Waiting => {}
+        }
         if event != PollEvent::Arrived {
             (self.wake)();
         }
@@ -170,44 +166,55 @@ impl Monitor {
     }
 
     /// Restarts the gateway if config.json has changed.
-    fn check_config(&mut self) {
+    fn check_config(&self) {
+        let mut seen = sync::lock(&self.seen);
         let stamp = stamp(&self.home);
-        if stamp != self.seen {
-            self.seen = stamp;
-            self.restart();
+        if stamp != *seen {
+            *seen = stamp;
+            // If a thread could not start, the next check tries again.
+            if let Err(e) = self.restart() {
+                self.log.write(Level::Error, &e.message);
+                *seen = None;
+            }
         }
     }
 
     /// Restarts the gateway if it can start with the new configuration.
-    fn restart(&mut self) {
-        let proven = match (self.prove)() {
-            Ok(proven) => proven,
-            Err(e) => return (self.report)(&rejected(&e)),
-        };
-        *sync::lock(&self.shutdown.proven) = proven;
+    fn restart(&self) -> Result<()> {
+        let proven = (self.prove)();
         let (dispatcher, shutdown, log) =
             (self.dispatcher.clone(), self.shutdown.clone(), self.log);
-        if shutdown.cancel.reason().is_some() || shutdown.restart.swap(true, Ordering::SeqCst) {
-            return;
+        if shutdown.cancel.reason().is_some() {
+            return Ok(());
+        }
+        match proven {
+            Ok(proven) => *shutdown.proven() = proven,
+            Err(e) => {
+                (self.report)(&rejected(&e));
+                return Ok(());
+            }
+        }
+        if shutdown.restart.swap(true, Ordering::SeqCst) {
+            return Ok(());
         }
         let restart = move || {
             log.write(Level::Info, "config.json has changed: restarting");
             dispatcher.wait_until_idle(PATIENCE);
             shutdown.stop();
         };
-        if let Err(e) = Builder::new().spawn(restart) {
-            self.log
-                .write(Level::Error, &format!("starting a thread: {e}"));
-            // The next check tries again.
+        let started = Builder::new().spawn(restart);
+        if started.is_err() {
             self.shutdown.restart.store(false, Ordering::SeqCst);
-            self.seen = None;
         }
+        started.map(drop).doing("starting a thread")
     }
 
-    fn logged(&self, written: Result<()>) {
-        if let Err(e) = written {
-            self.log
-                .write(Level::Error, &format!("writing the status file: {e}"));
+    /// Changes the status file.
+    fn record(&self, change: impl FnOnce(&mut StatusFile) -> Result<()>) {
+        let mut status = sync::lock(&self.status);
+        if let Err(e) = change(&mut status) {
+            let text = format!("writing the status file: {e}");
+            self.log.write(Level::Error, &text);
         }
     }
 }

@@ -422,6 +422,34 @@ fn stop_during_restart_ends_the_gateway() {
     gateway.finish().exits(0);
 }
 
+/// systemd kills a program that needs more than 15 seconds, and a killed turn counts as crashed.
+#[test]
+fn signal_during_config_check_ends_the_gateway() {
+    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
+    let api = BotApi::start();
+    let good = config(&model, &api);
+    let home = Home::with(&good);
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    model.wait_for_holds(1);
+    api.fault("getMe", Fault::Lost);
+    let other = json!({ "channels": { "telegram": { "token": "654321:other" } } });
+    home.config(&merged(good.clone(), &other).to_string());
+    api.wait_for_asked("getMe", 2);
+    let begun = Instant::now();
+    gateway.signal(Signal::TERM);
+    gateway.wait();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{begun:?}");
+    gateway.finish().exits(0);
+    assert!(status(&home).1["ended"].is_string());
+    let queue = fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+    assert!(queue.contains("\"halt\":[\"telegram:"), "{queue}");
+    home.config(&good.to_string());
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Second."]);
+    ends(gateway);
+}
+
 #[test]
 fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
     let model = Model::answering(|request, _| {
