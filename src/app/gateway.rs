@@ -303,7 +303,7 @@ impl Gateway {
         if clock.has_work() {
             channels.push(Box::new(clock));
         }
-        channels.extend(self.http_channel());
+        channels.extend(self.http_channel(&dispatcher));
         match self.telegram_channel(watch)? {
             Some(telegram) => channels.push(telegram),
             None => log.write(
@@ -339,11 +339,11 @@ impl Gateway {
     }
 
     /// Returns the HTTP endpoint, if it is on.
-    fn http_channel(&self) -> Option<Box<dyn Channel>> {
+    fn http_channel(&self, dispatcher: &Arc<Dispatcher>) -> Option<Box<dyn Channel>> {
         let log = self.place.log;
         Some(Box::new(HttpChannel {
             settings: self.http.clone()?,
-            turns: Arc::new(EndpointTurns::new(self.handler.clone(), log.sink("turn"))),
+            turns: Arc::new(EndpointTurns::new(dispatcher.clone(), log.sink("turn"))),
             cancel: self.place.shutdown.cancel.clone(),
             log: log.sink("http"),
             report: self.report.clone(),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use super::{Handler, turn_log};
+use super::{Dispatcher, turn_log};
 use crate::agent::{Agent, Request};
 use crate::bus::{Channel, Event, Inbox, Origin, Outbound, Response};
 use crate::cancel::Cancel;
@@ -95,20 +95,24 @@ impl HttpChannel {
 }
 
 pub(crate) struct EndpointTurns {
-    handler: Arc<dyn Handler>,
+    dispatcher: Arc<Dispatcher>,
     log: Sink,
     started: String,
     counter: AtomicU64,
 }
 
 impl EndpointTurns {
-    pub(crate) fn new(handler: Arc<dyn Handler>, log: Sink) -> Self {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, log: Sink) -> Self {
         Self {
-            handler,
+            dispatcher,
             log,
             started: rfc3339(SystemTime::now()),
             counter: AtomicU64::default(),
         }
+    }
+
+    fn agent(&self) -> Result<Arc<Agent>> {
+        self.dispatcher.handler.agent()
     }
 
     /// Returns an id that is unique even across restarts, because clients store ids derived from it.
@@ -137,7 +141,7 @@ impl EndpointTurns {
             ..Request::new(user.content, session)
         };
         Ok(Answer {
-            response: self.handler.agent()?.run(&request, events),
+            response: self.agent()?.run(&request, events),
             ..Answer::default()
         })
     }
@@ -158,7 +162,7 @@ impl EndpointTurns {
             // The history ends with results of the client's tools, so its last question is still open.
             None => mark_open_question(&mut history, &id),
         };
-        let agent = with_client_tools(&*self.handler.agent()?, tools)?;
+        let agent = with_client_tools(&*self.agent()?, tools)?;
         let request = Request {
             media: user.media,
             model: ask.model.unwrap_or_default(),
@@ -233,7 +237,7 @@ fn mark_open_question(history: &mut [Message], id: &str) -> User {
 
 impl Turns for EndpointTurns {
     fn models(&self) -> Vec<String> {
-        self.handler.models()
+        self.dispatcher.handler.models()
     }
 
     fn check(&self, ask: &Ask) -> Result<()> {
@@ -245,7 +249,7 @@ impl Turns for EndpointTurns {
                 )));
             }
         }
-        let agent = self.handler.agent()?;
+        let agent = self.agent()?;
         let tools = client_tools(ask.tools.clone(), "", &ClientCalls::default());
         with_client_tools(&agent, tools)
             .map(drop)
@@ -256,6 +260,7 @@ impl Turns for EndpointTurns {
     }
 
     fn run(&self, ask: Ask, cancel: &Cancel, events: &(dyn Fn(Event) + Sync)) -> Answer {
+        let _running = self.dispatcher.begin_other();
         let chat = ask.session.clone().unwrap_or_default();
         let log = |event: &Event| {
             if let Some((level, text)) = turn_log::line(event) {

@@ -176,6 +176,12 @@ impl Dispatcher {
         drain::wait(&failed)
     }
 
+    /// Starts work without a queue, which ends when the result is dropped.
+    fn begin_other(self: &Arc<Self>) -> OtherWork {
+        self.queues.begin_other();
+        OtherWork(self.clone())
+    }
+
     /// Waits up to `limit` until all messages, turns and background tasks are finished.
     pub(crate) fn wait_until_idle(&self, limit: Duration) {
         self.queues.wait_until_idle(limit);
@@ -367,6 +373,15 @@ impl Dispatcher {
         if let Err(e) = result {
             self.show(origin, Event::Notice(e.message));
         }
+    }
+}
+
+/// Work that a restart waits for.
+struct OtherWork(Arc<Dispatcher>);
+
+impl Drop for OtherWork {
+    fn drop(&mut self) {
+        self.0.queues.end_other();
     }
 }
 

@@ -39,13 +39,14 @@ pub(super) struct Queues {
 #[derive(Default)]
 struct QueueState {
     by_session: HashMap<String, Queue>,
-    /// Number of background tasks with a thread. They share the lock, because turns start tasks, whose reports become messages.
-    tasks: usize,
+    /// Number of background tasks, turns of HTTP clients and other work without a queue. They share the lock, because turns
+    /// start tasks, whose reports become messages.
+    others: usize,
 }
 
 impl QueueState {
     fn is_busy(&self) -> bool {
-        !self.by_session.is_empty() || self.tasks > 0
+        !self.by_session.is_empty() || self.others > 0
     }
 }
 
@@ -174,12 +175,12 @@ impl Queues {
         }
     }
 
-    pub(super) fn task_begins(&self) {
-        self.lock().tasks += 1;
+    pub(super) fn begin_other(&self) {
+        self.lock().others += 1;
     }
 
-    pub(super) fn task_ends(&self) {
-        self.lock().tasks -= 1;
+    pub(super) fn end_other(&self) {
+        self.lock().others -= 1;
         self.changed.notify_all();
     }
 
@@ -187,7 +188,7 @@ impl Queues {
         !self.lock().is_busy()
     }
 
-    /// Waits up to `limit` until all messages, turns and background tasks are finished.
+    /// Waits up to `limit` until everything is finished.
     pub(super) fn wait_until_idle(&self, limit: Duration) {
         let is_busy = |state: &mut QueueState| state.is_busy();
         drop(self.changed.wait_timeout_while(self.lock(), limit, is_busy));

@@ -63,7 +63,7 @@ impl Dispatcher {
 impl TaskSink for Weak<Dispatcher> {
     fn begin(&self) -> Cancel {
         if let Some(own) = self.upgrade() {
-            own.queues.task_begins();
+            own.queues.begin_other();
         }
         Cancel::new(None)
     }
@@ -98,6 +98,6 @@ impl TaskSink for Weak<Dispatcher> {
         if let Some(report) = report {
             own.enqueue(message(&report));
         }
-        own.queues.task_ends();
+        own.queues.end_other();
     }
 }

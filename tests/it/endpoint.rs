@@ -5,12 +5,13 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::door::{Door, TOKEN, address, post, settings};
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 
 /// A gateway that serves only the endpoint.
@@ -162,6 +163,28 @@ fn a_question_under_way_at_the_end_gets_a_503() {
     assert_eq!(asked.join().unwrap(), 503);
     served.gateway.finish().exits(0);
     model.release();
+}
+
+#[test]
+fn config_change_waits_for_http_turns() {
+    let model = Model::answering(|_, _| Reply::text("Here.").held());
+    let home = home(&model);
+    let served = open(&home);
+    let door = served.door.clone();
+    let asked = std::thread::spawn(move || door.ask("hi"));
+    model.wait_for_holds(1);
+    let changed = merged(model.config(), &json!({ "gateway": { "workers": 3 } }));
+    home.config(&merged(changed, &settings()).to_string());
+    served.gateway.wait_for_stderr("restarting");
+    let begun = Instant::now();
+    until("a turn would be cut", || {
+        begun.elapsed() > Duration::from_secs(4)
+    });
+    model.release();
+    assert_eq!(asked.join().unwrap().is(200).text(), "Here.");
+    served.gateway.wait_for_stderr("listening at");
+    served.gateway.signal(Signal::TERM);
+    served.gateway.finish().exits(0);
 }
 
 /// Clients decide about their own tools; ours still need approval, which is impossible here.
