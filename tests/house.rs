@@ -818,7 +818,6 @@ fn process_wide_state_is_listed() {
         "outbox.rs COUNT",
         "paths.rs LAST",
         "provider/chain.rs START",
-        "provider/lenient.rs READING",
         "session/lock.rs LOCKS",
         "worker/mod.rs BEGUN",
         "worker/mod.rs CHOSEN",

@@ -7,14 +7,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::lenient::{Count, Lossy, Text, read_all, read_some};
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
-use super::reply::{CallPiece, Counts, EventError, Progress, ReplyBuilder, THOUGHTS};
-use crate::json::parse_json;
+use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS, parse_event};
+use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 /// Endpoint for chats, relative to the base.
@@ -431,106 +430,39 @@ fn wire_id(id: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(id.replace(|c: char| !is_taken(c), "_"))
 }
 
-/// An event of a stream, or a whole body.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Event<'a> {
-    #[serde(rename = "type")]
-    kind: Lossy<String>,
-    index: Count,
-    message: Lossy<Start>,
-    #[serde(borrow)]
-    content_block: Lossy<Piece<'a>>,
-    #[serde(borrow)]
-    delta: Lossy<Piece<'a>>,
-    usage: Lossy<Counts>,
-    error: Option<Value>,
-    /// Blocks of a whole body.
-    #[serde(borrow)]
-    content: Lossy<Vec<Lossy<Piece<'a>>>>,
-    stop_reason: Lossy<String>,
-    stop_details: Option<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Start {
-    usage: Lossy<Counts>,
-}
-
-/// A block, a delta of a block, or the end of a reply.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Piece<'a> {
-    #[serde(rename = "type")]
-    kind: Lossy<String>,
-    #[serde(borrow)]
-    text: Text<'a>,
-    thinking: Lossy<String>,
-    signature: Lossy<String>,
-    data: Option<Value>,
-    id: Lossy<String>,
-    name: Lossy<String>,
-    input: Option<Value>,
-    partial_json: Lossy<String>,
-    stop_reason: Lossy<String>,
-    stop_details: Option<Value>,
-}
-
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
-    EventError::check(event)?;
-    if let Some(event) = read_all(event) {
-        return take(event, into);
+    let event = parse_event(event)?;
+    into.usage(&event["message"]["usage"]);
+    into.usage(&event["usage"]);
+    let index = count(&event["index"]);
+    for piece in [&event["content_block"], &event["delta"]] {
+        read_stop(piece, into);
+        read_block(piece, index, into);
     }
-    // Typical reasons: a duplicate name, an unpaired UTF-16 surrogate, or a value of the wrong type.
-    let value = parse_json(event).map_err(|_| EventError::NotJson)?;
-    let mended = value.to_string();
-    let event = read_some(&mended).map_err(|_| EventError::NotJson)?;
-    take(event, into)
-}
-
-fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
-    if let Some(error) = event.error {
-        return Err(EventError::Refused(error));
+    for block in list(&event["content"]) {
+        read_block(block, None, into);
     }
-    let counts = event.message.0.and_then(|message| message.usage.0);
-    counts
-        .iter()
-        .chain(&event.usage.0)
-        .for_each(|usage| into.usage(usage));
-    let index = event.index.0;
-    for piece in [event.content_block.0, event.delta.0].into_iter().flatten() {
-        let reason = piece.stop_reason.0.clone().unwrap_or_default();
-        into.stop(&reason, || explanation(piece.stop_details.as_ref()));
-        take_piece(piece, index, false, into);
-    }
-    for piece in event.content.0.unwrap_or_default() {
-        piece
-            .0
-            .into_iter()
-            .for_each(|piece| take_piece(piece, None, true, into));
-    }
-    let reason = event.stop_reason.0.unwrap_or_default();
-    into.stop(&reason, || explanation(event.stop_details.as_ref()));
-    if event.kind.0.as_deref() == Some("message_stop") {
+    read_stop(&event, into);
+    if event["type"] == "message_stop" {
         into.end();
     }
     Ok(into.progress())
 }
 
-fn explanation(details: Option<&Value>) -> String {
-    let explanation = details.and_then(|details| details["explanation"].as_str());
-    explanation.unwrap_or_default().to_owned()
+fn read_stop(piece: &Value, into: &mut ReplyBuilder) {
+    let explanation = || string(&piece["stop_details"]["explanation"]).to_owned();
+    into.stop(string(&piece["stop_reason"]), explanation);
 }
 
-fn take_piece(piece: Piece, index: Option<u64>, is_whole: bool, into: &mut ReplyBuilder) {
-    match piece.kind.0.as_deref().unwrap_or_default() {
-        "text" | "text_delta" => into.text(&piece.text.text),
+/// Reads a block of a whole body, or a delta of the block with this index.
+fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
+    match string(&block["type"]) {
+        "text" | "text_delta" => into.content(&block["text"]),
         "thinking" | "thinking_delta" | "signature_delta" => {
-            let thinking = piece.thinking.0.unwrap_or_default();
-            into.thought("reasoning_content", &thinking);
-            let signature = piece.signature.0.unwrap_or_default();
+            let thinking = string(&block["thinking"]);
+            into.thought("reasoning_content", thinking);
+            let signature = string(&block["signature"]);
             let mut thought =
                 json!({"type": "thinking", "thinking": thinking, "signature": signature});
             if let Some(index) = index {
@@ -539,22 +471,22 @@ fn take_piece(piece: Piece, index: Option<u64>, is_whole: bool, into: &mut Reply
             into.detail(THOUGHTS, json!([thought]));
         }
         "redacted_thinking" => {
-            let block = json!({"type": "redacted_thinking", "data": piece.data});
+            let block = json!({"type": "redacted_thinking", "data": block["data"]});
             into.detail(THOUGHTS, json!([block]));
         }
         "tool_use" | "input_json_delta" => {
             // The arguments of a streamed call arrive as fragments of JSON text.
-            let is_filled =
-                |input: &Value| input.as_object().is_some_and(|input| !input.is_empty());
-            let arguments = piece.input.filter(is_filled);
-            let call = CallPiece {
-                index: Count(index),
-                id: piece.id,
-                name: piece.name,
-                arguments: arguments.or(piece.partial_json.0.map(Value::String)),
-                ..CallPiece::default()
+            let input = block["input"].as_object().filter(|input| !input.is_empty());
+            let call = ToolCall {
+                id: string(&block["id"]).to_owned(),
+                name: string(&block["name"]).to_owned(),
+                arguments: match input {
+                    Some(_) => block["input"].to_string(),
+                    None => string(&block["partial_json"]).to_owned(),
+                },
+                ..ToolCall::default()
             };
-            into.call(call, is_whole);
+            into.call(index, call);
         }
         _ => {}
     }

@@ -1,7 +1,7 @@
 //! Models: [`OpenAi`] and [`Anthropic`], the [`demo`], a [`Chain`] of models, and the trait [`Provider`] for custom models.
 
 // Request: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`) serializes the
-// `outgoing` content. Response: `response` reads bytes, and `reply` builds a reply from the protocol's events (`lenient`,
+// `outgoing` content. Response: `response` reads bytes, and `reply` builds a reply from the protocol's events (`values`,
 // `thoughts`, `text_calls`). A `refusal` leads to changed requests, and `host_facts` stores the changes.
 
 pub(crate) mod anthropic;
@@ -12,7 +12,6 @@ pub(crate) mod demo;
 pub(crate) mod endpoint;
 pub(crate) mod host;
 pub(crate) mod host_facts;
-mod lenient;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 mod outgoing;
@@ -23,6 +22,7 @@ mod response;
 mod tests;
 mod text_calls;
 mod thoughts;
+mod values;
 mod waits;
 
 use std::borrow::Cow;

@@ -2,18 +2,15 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::lenient::{Lossy, Text, read_all, read_some};
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, raw};
-use super::reply::{
-    CallPiece, Counts, ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder,
-};
+use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder, parse_event};
+use super::values::{count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
-use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
 
 /// Endpoint for chats, relative to the base.
@@ -463,137 +460,72 @@ fn call_of<'a>(
     }
 }
 
-/// An event of a stream, or a whole body.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Event<'a> {
-    #[serde(borrow)]
-    choices: Lossy<Vec<Lossy<Box<Choice<'a>>>>>,
-    /// Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
-    #[serde(borrow)]
-    data: Lossy<Box<Event<'a>>>,
-    error: Option<Box<Value>>,
-    usage: Lossy<Box<Counts>>,
-    #[serde(borrow)]
-    content: Text<'a>,
-    #[serde(borrow)]
-    output_text: Text<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    delta: Lossy<Box<Delta<'a>>>,
-    #[serde(borrow)]
-    message: Lossy<Box<Delta<'a>>>,
-    finish_reason: Lossy<String>,
-    error: Option<Box<Value>>,
-    /// Moonshot's streams report the usage here.
-    usage: Lossy<Box<Counts>>,
-    stop_details: Option<Box<Value>>,
-    content_filter_results: Option<Box<Value>>,
-}
-
-/// A message, or a delta of a message.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    content: Text<'a>,
-    #[serde(borrow)]
-    reasoning_content: Text<'a>,
-    #[serde(borrow)]
-    reasoning: Text<'a>,
-    refusal: Lossy<String>,
-    tool_calls: Lossy<Vec<Lossy<Box<CallPiece>>>>,
-    /// The legacy format of a call.
-    function_call: Lossy<Box<CallPiece>>,
-    reasoning_details: Option<Box<Value>>,
-    thinking_blocks: Option<Box<Value>>,
-}
-
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
-    EventError::check(event)?;
-    if let Some(event) = read_all(event) {
-        return take(event, into);
-    }
-    // Typical reasons: a duplicate name, an unpaired UTF-16 surrogate, or a value of the wrong type.
-    let value = parse_json(event).map_err(|_| EventError::NotJson)?;
-    let mended = value.to_string();
-    let event = read_some(&mended).map_err(|_| EventError::NotJson)?;
-    take(event, into)
-}
-
-fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
-    if let Some(inner) = event.data.0.filter(|inner| inner.choices.0.is_some()) {
-        return take(*inner, into);
-    }
-    if let Some(error) = event.error {
-        return Err(EventError::Refused(*error));
-    }
-    let choices: Vec<Box<Choice>> = event
-        .choices
-        .0
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|choice| choice.0)
-        .collect();
+    let event = parse_event(event)?;
+    // Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
+    let wrapped = Some(&event["data"]).filter(|data| data["choices"].is_array());
+    let event = wrapped.unwrap_or(&event);
+    let choices = list(&event["choices"]);
     if let Some(choice) = choices.first() {
-        if choice.finish_reason.0.as_deref() == Some("error") {
-            let error = choice.error.clone();
-            return Err(EventError::Refused(
-                error.map_or_else(|| "the model failed".into(), |error| *error),
-            ));
+        if choice["finish_reason"] == "error" {
+            let error = Some(&choice["error"]).filter(|error| !error.is_null());
+            let error = error.cloned().unwrap_or_else(|| "the model failed".into());
+            return Err(EventError::Refused(error));
         }
-        choice.usage.0.iter().for_each(|usage| into.usage(usage));
+        // Moonshot's streams report the usage here.
+        into.usage(&choice["usage"]);
     }
-    event.usage.0.iter().for_each(|usage| into.usage(usage));
+    into.usage(&event["usage"]);
     if choices.is_empty() {
-        into.text(&event.output_text.text);
-        into.text(&event.content.text);
+        into.content(&event["output_text"]);
+        into.content(&event["content"]);
     }
     // Gateways to Claude may send the text in the first choice and the calls in the second.
     for choice in choices {
-        let is_whole = choice.delta.0.is_none();
-        let why = || {
-            refusal_in(
-                choice.stop_details.as_deref(),
-                choice.content_filter_results.as_deref(),
-            )
+        into.stop(string(&choice["finish_reason"]), || refusal_in(choice));
+        let delta = &choice["delta"];
+        let message = if delta.is_object() {
+            delta
+        } else {
+            &choice["message"]
         };
-        into.stop(choice.finish_reason.0.as_deref().unwrap_or_default(), why);
-        if let Some(delta) = choice.delta.0.or(choice.message.0) {
-            take_delta(*delta, is_whole, into);
+        read_message(message, into);
+        // The legacy format of a call is the last field.
+        let legacy = Some(&message["function_call"]).filter(|call| call.is_object());
+        for call in list(&message["tool_calls"]).iter().chain(legacy) {
+            if delta.is_object() {
+                into.call(count(&call["index"]), read_call(call));
+            } else if call.is_object() {
+                into.whole_call(read_call(call));
+            }
         }
     }
     Ok(into.progress())
 }
 
-fn take_delta(delta: Delta, is_whole: bool, into: &mut ReplyBuilder) {
-    into.thought("reasoning_content", &delta.reasoning_content.text);
-    into.thought("reasoning", &delta.reasoning.text);
-    into.thought("", &delta.content.thought);
-    into.text(&delta.content.text);
-    into.refusal(delta.refusal.0.as_deref().unwrap_or_default());
-    let details = [delta.reasoning_details, delta.thinking_blocks];
-    for (name, value) in ECHOED.into_iter().zip(details) {
-        into.detail(name, value.map_or(Value::Null, |value| *value));
+/// Reads a message, or a delta of one, except its calls.
+fn read_message(message: &Value, into: &mut ReplyBuilder) {
+    for field in ["reasoning_content", "reasoning"] {
+        into.thought(field, &text_of(&message[field]));
     }
-    let calls = delta.tool_calls.0.unwrap_or_default().into_iter();
-    let calls = calls.chain([delta.function_call]).filter_map(|call| call.0);
-    calls.for_each(|call| into.call(*call, is_whole));
+    into.content(&message["content"]);
+    into.refusal(string(&message["refusal"]));
+    for name in ECHOED {
+        into.detail(name, message[name].clone());
+    }
 }
 
 /// Returns the host's reason for refusing a reply; empty if it gives no reason.
-fn refusal_in(details: Option<&Value>, filters: Option<&Value>) -> String {
-    let explanation = details.and_then(|details| details["explanation"].as_str());
-    if let Some(explanation) = explanation.filter(|text| !text.trim().is_empty()) {
+fn refusal_in(choice: &Value) -> String {
+    let explanation = string(&choice["stop_details"]["explanation"]);
+    if !explanation.trim().is_empty() {
         return explanation.to_owned();
     }
-    let results = filters.and_then(Value::as_object).into_iter().flatten();
+    let results = choice["content_filter_results"].as_object();
     let filtered: Vec<&str> = results
+        .into_iter()
+        .flatten()
         .filter(|(_, result)| result["filtered"] == true)
         .map(|(category, _)| category.as_str())
         .collect();

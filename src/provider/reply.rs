@@ -1,15 +1,14 @@
 //! Builds a reply from a protocol's events: texts, thoughts, deltas of calls, details and counts. Decides which text may be
 //! shown: never thoughts before the answer, potential calls, or special tokens at the end.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::lenient::{Amount, Count, Lossy};
 use super::text_calls::{self, Found};
 use super::thoughts::{self, Opening};
+use super::values::{amount, string, text_of, update_usage};
 use super::{ProviderError, ToolOffer};
 use crate::json::{parse_json, refuse_more_values};
-use crate::message::{Reply, Stop, ToolCall, Usage};
+use crate::message::{Reply, Stop, ToolCall};
 
 /// Field of [`Reply::extra`] with the original name of the reasoning field.
 pub(super) const REASONING_FIELD: &str = "reasoning_field";
@@ -41,14 +40,6 @@ pub(crate) enum EventError {
 /// Maximum number of values in an event.
 const MAX_VALUES: usize = 500_000;
 
-impl EventError {
-    /// Fails for an event that would take too much memory.
-    pub(super) fn check(event: &str) -> Result<(), Self> {
-        let checked = refuse_more_values(event.as_bytes(), MAX_VALUES);
-        checked.map_err(|e| Self::TooLarge(e.to_string()))
-    }
-}
-
 /// Reads an event of a stream, or a whole body.
 pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<Progress, EventError>;
 
@@ -59,81 +50,16 @@ pub(crate) struct Visible {
     pub thought: String,
 }
 
-/// A delta of a call, or a whole call. Name and arguments are in `function` or at the top; some hosts send `parameters`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct CallPiece {
-    pub index: Count,
-    pub id: Lossy<String>,
-    pub function: Lossy<Function>,
-    pub name: Lossy<String>,
-    pub arguments: Option<Value>,
-    pub parameters: Option<Value>,
-    pub extra_content: Option<Value>,
-    pub thought_signature: Option<Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Function {
-    name: Lossy<String>,
-    arguments: Option<Value>,
-    parameters: Option<Value>,
-    thought_signature: Option<Value>,
-}
-
-impl From<CallPiece> for ToolCall {
-    fn from(piece: CallPiece) -> Self {
-        let has_function = piece.function.0.is_some();
-        let function = piece.function.0.unwrap_or_default();
-        let name = if has_function {
-            function.name
-        } else {
-            piece.name
-        };
-        let arguments = function.arguments.or(function.parameters);
-        let arguments = arguments.or(piece.arguments).or(piece.parameters);
-        let signature = piece.thought_signature.or(function.thought_signature);
-        let fields = [
-            ("extra_content", piece.extra_content),
-            ("thought_signature", signature),
-        ];
-        let extra = fields.into_iter().filter_map(|(name, value)| {
-            Some((name.to_owned(), value.filter(|value| !value.is_null())?))
-        });
-        Self {
-            id: piece.id.0.unwrap_or_default(),
-            name: name.0.unwrap_or_default(),
-            arguments: match arguments {
-                None | Some(Value::Null) => String::new(),
-                Some(Value::String(text)) => text,
-                Some(other) => other.to_string(),
-            },
-            extra: extra.collect(),
-        }
+/// Reads the JSON of an event. Its values are counted first, because each takes far more memory than its bytes.
+pub(super) fn parse_event(event: &str) -> Result<Value, EventError> {
+    refuse_more_values(event.as_bytes(), MAX_VALUES)
+        .map_err(|e| EventError::TooLarge(e.to_string()))?;
+    let value = parse_json(event).ok().filter(Value::is_object);
+    let value = value.ok_or(EventError::NotJson)?;
+    match &value["error"] {
+        Value::Null => Ok(value),
+        error => Err(EventError::Refused(error.clone())),
     }
-}
-
-/// Token counts of a host, by all known names.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Counts {
-    prompt_tokens: Count,
-    input_tokens: Count,
-    completion_tokens: Count,
-    output_tokens: Count,
-    prompt_tokens_details: Lossy<Details>,
-    cached_tokens: Count,
-    prompt_cache_hit_tokens: Count,
-    cache_read_input_tokens: Count,
-    cache_creation_input_tokens: Count,
-    cost: Amount,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    cached_tokens: Count,
 }
 
 /// An incomplete reply.
@@ -187,6 +113,21 @@ impl<'a> ReplyBuilder<'a> {
         self.has_news |= !text.is_empty();
     }
 
+    /// Adds a content: a text, or parts, some of which are thoughts.
+    pub(super) fn content(&mut self, content: &Value) {
+        match content {
+            Value::String(text) => self.text(text),
+            Value::Array(parts) => parts.iter().for_each(|part| self.content(part)),
+            Value::Object(part) => {
+                self.thought("", &text_of(&content["thinking"]));
+                part.get("text")
+                    .into_iter()
+                    .for_each(|text| self.content(text));
+            }
+            _ => {}
+        }
+    }
+
     /// Adds a thought from this field. Some hosts send each thought in two fields, and some require its original field name
     /// back.
     pub(super) fn thought(&mut self, field: &str, text: &str) {
@@ -205,30 +146,9 @@ impl<'a> ReplyBuilder<'a> {
         self.has_news |= !text.is_empty();
     }
 
-    pub(super) fn usage(&mut self, counts: &Counts) {
-        let usage = &mut self.reply.usage;
-        let prompt = counts.prompt_tokens.0.or_else(|| {
-            // Anthropic excludes tokens read from or written to the cache; `prompt_tokens` includes them.
-            let apart = [
-                counts.cache_read_input_tokens.0,
-                counts.cache_creation_input_tokens.0,
-            ];
-            let apart = apart.into_iter().flatten();
-            Some(apart.fold(counts.input_tokens.0?, u64::saturating_add))
-        });
-        let details = counts.prompt_tokens_details.0.as_ref();
-        let cached = details.and_then(|details| details.cached_tokens.0);
-        let cached = cached
-            .or(counts.cached_tokens.0)
-            .or(counts.prompt_cache_hit_tokens.0)
-            .or(counts.cache_read_input_tokens.0);
-        let completion = counts.completion_tokens.0.or(counts.output_tokens.0);
-        *usage = Usage {
-            prompt_tokens: prompt.unwrap_or(usage.prompt_tokens),
-            completion_tokens: completion.unwrap_or(usage.completion_tokens),
-            cached_tokens: cached.unwrap_or(usage.cached_tokens),
-        };
-        self.reply.cost = counts.cost.0.or(self.reply.cost);
+    pub(super) fn usage(&mut self, counts: &Value) {
+        update_usage(&mut self.reply.usage, counts);
+        self.reply.cost = amount(&counts["cost"]).or(self.reply.cost);
     }
 
     /// Records the host's finish reason, and its explanation if it gives one. Vendors have about twenty reasons; the only
@@ -300,22 +220,24 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// Adds a delta of a call. It continues an earlier call if it has the same index and neither a new id nor a new name,
-    /// because some hosts omit the index and others send every call with index 0. A delta without a name starts no call, and a
-    /// whole call continues no other call.
-    pub(super) fn call(&mut self, piece: CallPiece, is_whole: bool) {
+    /// Adds a whole call, which continues no other.
+    pub(super) fn whole_call(&mut self, call: ToolCall) {
         self.has_news = true;
-        let index = piece.index.0;
-        let new = ToolCall::from(piece);
+        self.slots.push(None);
+        self.reply.calls.push(call);
+    }
+
+    /// Adds a delta of a call. It continues an earlier call if it has the same index and neither a new id nor a new name,
+    /// because some hosts omit the index and others send every call with index 0. A delta without a name starts no call.
+    pub(super) fn call(&mut self, index: Option<u64>, new: ToolCall) {
+        self.has_news = true;
         let at = match index {
-            _ if is_whole => None,
             Some(_) => self.slots.iter().rposition(|slot| *slot == index),
             // Without an index, a delta belongs to the call with its id; without an id, to the last call.
             None if new.id.is_empty() => self.slots.len().checked_sub(1),
             None => self.reply.calls.iter().rposition(|c| c.id == new.id),
         };
-        let is_nameless = new.name.is_empty() && !is_whole;
-        match at.filter(|at| is_nameless || continues(&self.reply.calls[*at], &new)) {
+        match at.filter(|at| continues(&self.reply.calls[*at], &new)) {
             Some(at) => {
                 let call = &mut self.reply.calls[at];
                 if call.id.is_empty() {
@@ -330,7 +252,7 @@ impl<'a> ReplyBuilder<'a> {
                 call.arguments.push_str(&new.arguments);
                 call.extra.extend(new.extra);
             }
-            None if is_nameless && new.id.is_empty() => {}
+            None if new.name.is_empty() && new.id.is_empty() => {}
             None => {
                 self.slots.push(index);
                 self.reply.calls.push(new);
@@ -453,7 +375,7 @@ fn join(have: &mut Vec<Value>, piece: Value) {
 }
 
 fn has_text(value: &Value, name: &str) -> bool {
-    value[name].as_str().is_some_and(|text| !text.is_empty())
+    !string(&value[name]).is_empty()
 }
 
 /// Removes thoughts without a signature, which the vendor rejects.
@@ -472,14 +394,14 @@ fn finish_thoughts(extra: &mut Map<String, Value>) {
 
 /// Whether a delta can belong to a call. Another id, or a name after complete arguments, starts the next call.
 fn continues(call: &ToolCall, piece: &ToolCall) -> bool {
+    if piece.name.is_empty() {
+        return true;
+    }
     if !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id {
         return false;
     }
     let complete = || parse_json(&call.arguments).is_ok_and(|v| v.is_object());
-    piece.name.is_empty()
-        || call.arguments.is_empty()
-        || piece.id == call.id && !piece.id.is_empty()
-        || !complete()
+    call.arguments.is_empty() || piece.id == call.id && !piece.id.is_empty() || !complete()
 }
 
 #[cfg(test)]

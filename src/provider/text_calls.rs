@@ -6,8 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::ToolOffer;
-use super::lenient::read_some;
-use super::reply::CallPiece;
+use super::values::read_call;
 use crate::json::parse_json;
 use crate::message::ToolCall;
 
@@ -228,11 +227,6 @@ fn may_begin_json(text: &str) -> bool {
         Some((field, _)) => FIELDS.contains(&field),
         None => FIELDS.iter().any(|known| known.starts_with(field)),
     }
-}
-
-fn read_call(call: &Value) -> ToolCall {
-    let call = read_some::<CallPiece>(&call.to_string());
-    call.map_or_else(|_| ToolCall::default(), ToolCall::from)
 }
 
 /// Reads the leading calls, and returns the text after them.

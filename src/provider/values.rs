@@ -1,0 +1,95 @@
+//! Reads values of a host's JSON in all observed formats: a text in parts, a number as text, a call without a function. A
+//! value of any other type counts as absent.
+
+use serde_json::Value;
+
+use crate::message::{ToolCall, Usage};
+
+/// Returns a text, which may be a list of parts whose texts may consist of parts again.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().map(text_of).collect(),
+        Value::Object(part) => part.get("text").map(text_of).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+/// Returns an amount, written as an integer, a float or a text.
+pub(super) fn amount(value: &Value) -> Option<f64> {
+    let text = value.as_str().and_then(|text| text.trim().parse().ok());
+    value.as_f64().or(text)
+}
+
+/// Returns a count; a negative one is 0.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // casts to int saturate
+pub(super) fn count(value: &Value) -> Option<u64> {
+    amount(value).map(|amount| amount.max(0.0) as u64)
+}
+
+/// Returns the elements of a list; none if the value is something else.
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns a string; empty if the value is something else.
+pub(super) fn string(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Reads a call, or a delta of one. Name and arguments are in `function` or at the top; some hosts send `parameters`.
+pub(super) fn read_call(piece: &Value) -> ToolCall {
+    let present = |value: &&Value| !value.is_null();
+    let function = &piece["function"];
+    let named = if function.is_object() {
+        function
+    } else {
+        piece
+    };
+    let arguments = [function, piece]
+        .into_iter()
+        .flat_map(|place| [&place["arguments"], &place["parameters"]])
+        .find(present);
+    let signatures = [piece, function].map(|place| &place["thought_signature"]);
+    let extra = [
+        ("extra_content", Some(&piece["extra_content"])),
+        ("thought_signature", signatures.into_iter().find(present)),
+    ];
+    let extra = extra
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value.filter(present)?.clone())));
+    ToolCall {
+        id: string(&piece["id"]).to_owned(),
+        name: string(&named["name"]).to_owned(),
+        arguments: match arguments {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        },
+        extra: extra.collect(),
+    }
+}
+
+/// Updates the token counts of a reply by those that a host sends, under all known names.
+pub(super) fn update_usage(usage: &mut Usage, counts: &Value) {
+    let first = |names: &[&str]| names.iter().find_map(|name| count(&counts[*name]));
+    let prompt = first(&["prompt_tokens"]).or_else(|| {
+        // Anthropic excludes tokens read from or written to the cache; `prompt_tokens` includes them.
+        let apart = ["cache_read_input_tokens", "cache_creation_input_tokens"];
+        let apart = apart.into_iter().filter_map(|name| count(&counts[name]));
+        Some(apart.fold(first(&["input_tokens"])?, u64::saturating_add))
+    });
+    let cached = count(&counts["prompt_tokens_details"]["cached_tokens"]).or_else(|| {
+        first(&[
+            "cached_tokens",
+            "prompt_cache_hit_tokens",
+            "cache_read_input_tokens",
+        ])
+    });
+    *usage = Usage {
+        prompt_tokens: prompt.unwrap_or(usage.prompt_tokens),
+        completion_tokens: first(&["completion_tokens", "output_tokens"])
+            .unwrap_or(usage.completion_tokens),
+        cached_tokens: cached.unwrap_or(usage.cached_tokens),
+    };
+}
