@@ -1,4 +1,5 @@
-//! Decodes the `data:` of server-sent events (WHATWG HTML, section 9.2).
+//! Decodes the `data:` of server-sent events (WHATWG HTML, section 9.2), and streams of model servers that are no such events:
+//! one JSON object per line, with or without `data:`.
 
 /// Maximum size of an event, in bytes, unless the caller sets another.
 const MAX_EVENT: usize = 8 << 20;
@@ -58,9 +59,9 @@ impl Decoder {
         Ok(events)
     }
 
-    /// Returns the last event, which may lack its final blank line.
-    pub(crate) fn finish(&mut self) -> Option<String> {
-        self.end_line().or_else(|| self.end_line())
+    /// Returns the last events, which may lack their final line end or blank line.
+    pub(crate) fn finish(&mut self) -> impl Iterator<Item = String> {
+        [self.end_line(), self.end_line()].into_iter().flatten()
     }
 
     fn end_line(&mut self) -> Option<String> {
@@ -71,23 +72,36 @@ impl Decoder {
             .unwrap_or(&line)
             .trim_ascii_end();
         if line.is_empty() {
-            return Some(String::from_utf8_lossy(&self.data.take()?).into_owned());
+            return self.data.take().map(text);
         }
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        let value = match line.iter().position(|byte| *byte == b':') {
+            _ if line.starts_with(b"{") => line,
+            Some(colon) if &line[..colon] == b"data" => &line[colon + 1..],
+            _ => return None,
+        };
         let value = value.strip_prefix(b" ").unwrap_or(value);
-        if name != b"data" {
-            return None;
-        }
         match &mut self.data {
+            // No JSON continues like this, so the blank line between two events is missing.
+            Some(data)
+                if data.ends_with(b"}") && (value.starts_with(b"{") || value == b"[DONE]") =>
+            {
+                self.data.replace(value.to_vec()).map(text)
+            }
             Some(data) => {
                 data.push(b'\n');
                 data.extend_from_slice(value);
+                None
             }
-            None => self.data = Some(value.to_vec()),
+            None => {
+                self.data = Some(value.to_vec());
+                None
+            }
         }
-        None
     }
+}
+
+fn text(data: Vec<u8>) -> String {
+    String::from_utf8(data).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
 #[cfg(test)]
@@ -105,7 +119,7 @@ mod tests {
 
     #[test]
     fn real_world_event_streams_are_parsed() {
-        let cases: [(&str, &[&str]); 10] = [
+        let cases: [(&str, &[&str]); 14] = [
             ("data: a\n\ndata: b\n\n", &["a", "b"]),
             ("data:a\r\n\r\ndata: b\n\ndata: c\n\n", &["a", "b", "c"]),
             (": OPENROUTER PROCESSING\n\ndata: a\n\n", &["a"]),
@@ -116,6 +130,19 @@ mod tests {
             ("data: a", &["a"]),
             ("data:\n\n", &[""]),
             ("\n\n\n", &[]),
+            (
+                "data: {}\ndata: {\"a\":1}\ndata: [DONE]\n",
+                &["{}", "{\"a\":1}", "[DONE]"],
+            ),
+            (
+                "event: x\r\ndata: {}\r\nevent: x\r\ndata: {}",
+                &["{}", "{}"],
+            ),
+            (
+                "{\"a\":\"data: b\"}\n{}\n\n{}",
+                &["{\"a\":\"data: b\"}", "{}", "{}"],
+            ),
+            ("data: [\ndata: {},\ndata: {}]\n\n", &["[\n{},\n{}]"]),
         ];
         for (stream, want) in cases {
             assert_eq!(decode(&[stream.as_bytes()]), want, "{stream:?}");

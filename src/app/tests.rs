@@ -138,7 +138,6 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
             }
             events
                 .finish()
-                .into_iter()
                 .for_each(|event| drop(read(&event, &mut streamed)));
             for (reply, _) in [whole.finish(), streamed.finish()].into_iter().flatten() {
                 for mut call in reply.calls {

@@ -130,7 +130,7 @@ impl Http {
             let piece = exchange.body(wait.left())?;
             let events = match &piece {
                 Some(piece) => decoder.push(piece).map_err(|_| too_long())?,
-                None => decoder.finish().into_iter().collect(),
+                None => decoder.finish().collect(),
             };
             for event in events {
                 for message in parse(&event)? {

@@ -144,9 +144,10 @@ impl<'a> Response<'a> {
         show: &mut dyn FnMut(&Visible),
         trace: &dyn Fn(&str),
     ) -> Result<Reply, ReadError> {
-        let mut is_stream = head
-            .header("content-type")
-            .is_some_and(|t| t.contains("event-stream"));
+        let kind = head.header("content-type").unwrap_or_default();
+        let mut is_stream = ["event-stream", "ndjson", "jsonl"]
+            .iter()
+            .any(|stream| kind.contains(stream));
         let mut events = Events {
             read,
             unreadable: 0,
@@ -191,11 +192,18 @@ impl<'a> Response<'a> {
                 (self.patience.0, self.last_progress) = (self.patience.1, Instant::now());
             }
         }
+        let mut last = Vec::new();
         if !is_stream {
+            let too_long = |sse::TooLong| transient("the server sent an endless event");
+            last = decoder.push(&body).map_err(too_long)?;
+        }
+        last.extend(decoder.finish());
+        // A host may stream lines that look like no events at first.
+        if !is_stream && last.len() < 2 {
             return whole((reply, read), &body, show);
         }
-        if let Some(last) = decoder.finish() {
-            events.take(&last, &mut reply, trace)?;
+        for data in last {
+            events.take(&data, &mut reply, trace)?;
         }
         match events.unreadable {
             0 => {}

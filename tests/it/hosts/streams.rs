@@ -51,6 +51,17 @@ fn events_are_written_in_many_ways() {
     )
     .answers("Enough.")
     .run();
+    let lines = [text("Line "), text("by line."), end("stop")].concat();
+    let unmarked = lines.replace("data: [DONE]", "").replace("data: ", "");
+    for lines in [lines.replace("\n\n", "\n"), unmarked.replace("\n\n", "\n")] {
+        let seen = case(26, "events without blank lines", [Reply::events([&*lines])])
+            .answers("Line by line.")
+            .run();
+        assert_eq!(seen.requests.len(), 1);
+        case(26, "the same, of another type", [Reply::html(200, &lines)])
+            .answers("Line by line.")
+            .run();
+    }
     for odd in [
         json!({ "content": [{ "type": "text", "text": "In parts." }] }),
         json!({ "content": "In parts." }),
@@ -225,28 +236,7 @@ fn calls_are_put_together_whatever_the_host_numbers() {
 }
 
 #[test]
-fn stream_options_are_left_out_where_they_are_refused() {
-    for refusal in [
-        json!({ "detail": [ { "type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted" } ] }),
-        json!({ "object": "error", "message": { "detail": [ { "type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted" } ] } }),
-        json!({ "error": { "message": "Unrecognized request argument supplied: stream_options" } }),
-    ] {
-        let seen = case(
-            33,
-            "a 422 for stream_options",
-            [Reply::json(422, &refusal), done()],
-        )
-        .answers("Done.")
-        .run();
-        assert!(
-            seen.requests[1].body.get("stream_options").is_none() && seen.requests[1].is_streamed()
-        );
-    }
-}
-
-#[test]
 fn a_slow_stream_may_take_longer_than_the_limit_on_silence() {
-    super::elsewhere("case", 34, "only silence is limited");
     let base = super::server(|stream| {
         use std::io::Write;
         super::answering(
@@ -274,6 +264,8 @@ fn a_learned_field_is_told_by_status() {
     let model = Model::scripted([Reply::json(422, &refusal), done()]);
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).exits(0);
+    let second = &model.requests()[1];
+    assert!(second.body.get("stream_options").is_none() && second.is_streamed());
     let run = home.bantam().arg("status").run();
     assert!(
         run.stdout.contains(": takes no stream_options (since 20"),
