@@ -13,7 +13,6 @@ mod requests;
 mod shapes;
 mod streams;
 
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
@@ -266,43 +265,4 @@ pub fn asked_at(base: &str, extra: &Value) -> (Home, Run) {
     let home = Home::with(&merged(merged(config_for(base), &once), extra));
     let run = home.agent(["-m", "hi"]);
     (home, run)
-}
-
-#[test]
-fn every_number_of_the_table_has_its_row() {
-    let sources = [
-        include_str!("bodies.rs"),
-        include_str!("connections.rs"),
-        include_str!("conversations.rs"),
-        include_str!("errors.rs"),
-        include_str!("requests.rs"),
-        include_str!("shapes.rs"),
-        include_str!("streams.rs"),
-    ]
-    .concat()
-    .replace(char::is_whitespace, "");
-    let found = |kind: &str| {
-        let number = |text: &str| {
-            text.split(|c: char| !c.is_ascii_digit())
-                .next()
-                .and_then(|n| n.parse::<u8>().ok())
-        };
-        // `told` has faults of a connection.
-        let raw = if kind == "fault" { "told(" } else { "case(" };
-        let marks = [
-            format!("{kind}("),
-            format!("elsewhere(\"{kind}\","),
-            raw.to_owned(),
-        ];
-        let numbers = marks.map(|mark| {
-            sources
-                .split(&*mark)
-                .skip(1)
-                .filter_map(number)
-                .collect::<Vec<_>>()
-        });
-        numbers.concat().into_iter().collect::<BTreeSet<u8>>()
-    };
-    assert_eq!(found("case"), (1..=62).collect());
-    assert_eq!(found("fault"), (1..=53).collect());
 }
