@@ -337,7 +337,7 @@ impl Response {
     pub(crate) fn answer_for_chat(&self) -> String {
         let answer = self.output.trim();
         if self.stop == TurnStop::Length && !answer.is_empty() {
-            return format!("{answer}\n\n⚠️ The answer was cut at max_tokens.");
+            return format!("{answer}\n\n⚠️ The answer was cut.");
         }
         answer.to_owned()
     }

@@ -13,10 +13,25 @@ const MAX_VALUES: usize = 1_000_000;
 pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     let text = text.as_ref();
     refuse_more_values(text, MAX_VALUES)?;
-    serde_json::from_slice(text).or_else(|e| match replace_lone_surrogates(text) {
-        Some(mended) => serde_json::from_slice(&mended),
-        None => Err(e),
-    })
+    parse_mending(text).map(|(value, _)| value)
+}
+
+/// Also returns the halves of UTF-16 pairs that were replaced, in their order.
+pub(crate) fn parse_mending(text: &[u8]) -> serde_json::Result<(Value, Vec<u32>)> {
+    serde_json::from_slice(text)
+        .map(|value| (value, Vec::new()))
+        .or_else(|e| match without_lone_surrogates(text) {
+            (_, halves) if halves.is_empty() => Err(e),
+            (mended, halves) => Ok((serde_json::from_slice(&mended)?, halves)),
+        })
+}
+
+/// Returns the character of a UTF-16 pair.
+pub(crate) fn join_halves(high: u32, low: u32) -> Option<char> {
+    if !(0xd800..0xdc00).contains(&high) || !(0xdc00..0xe000).contains(&low) {
+        return None;
+    }
+    char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00))
 }
 
 /// Describes a syntax error and its position: `line 3, column 31: a comma after the last entry`.
@@ -143,7 +158,12 @@ fn plain_len(text: &[u8]) -> usize {
 
 /// Replaces each half of a UTF-16 pair by U+FFFD; `None` if the text has only whole pairs.
 pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
+    let (mended, halves) = without_lone_surrogates(json);
+    (!halves.is_empty()).then_some(mended)
+}
+
+fn without_lone_surrogates(json: &[u8]) -> (Vec<u8>, Vec<u32>) {
+    let (mut out, mut halves) = (Vec::new(), Vec::new());
     let (mut at, mut written) = (0, 0);
     while let Some(offset) = json[at..].iter().position(|byte| *byte == b'\\') {
         at += offset;
@@ -152,7 +172,8 @@ pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
             escape(json.get(at + 6..).unwrap_or_default()),
         ) {
             (Some(0xd800..0xdc00), Some(0xdc00..=0xdfff)) => at += 12,
-            (Some(0xd800..=0xdfff), _) => {
+            (Some(half @ 0xd800..=0xdfff), _) => {
+                halves.push(half);
                 out.extend_from_slice(&json[written..at]);
                 out.extend_from_slice("\u{fffd}".as_bytes());
                 at += 6;
@@ -162,11 +183,8 @@ pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
             _ => at = (at + 2).min(json.len()),
         }
     }
-    if written == 0 {
-        return None;
-    }
     out.extend_from_slice(&json[written..]);
-    Some(out)
+    (out, halves)
 }
 
 /// Returns the UTF-16 unit of `\uXXXX` at the beginning.

@@ -96,9 +96,12 @@ pub struct Reply {
     /// Thinking that the vendor reveals; not part of the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
+    /// Tool calls to run. If the reply was cut, the last one may be incomplete; see [`Reply::cut_call`].
     #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
-    /// Tool calls to run.
     pub calls: Vec<ToolCall>,
+    /// Pictures that the model made. They are not sent back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Media>,
     #[serde(skip_serializing_if = "is_default")]
     /// Reason for the end of the reply.
     pub stop: Stop,
@@ -127,9 +130,18 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// Returns the last call if the reply was cut within it: its arguments, as far as they arrived, are no whole JSON object.
+    /// All calls before it are whole.
+    pub fn cut_call(&self) -> Option<&ToolCall> {
+        match self.calls.last() {
+            Some(last) if self.stop.is_cut() && !last.is_object() => Some(last),
+            _ => None,
+        }
+    }
+
     /// Whether the limit ended the reply before its answer started.
     pub(crate) fn used_all_to_think(&self) -> bool {
-        self.stop == Stop::Length && !has_text(&self.text) && !self.reasoning.is_empty()
+        self.stop.is_cut() && !has_text(&self.text) && !self.reasoning.is_empty()
     }
 }
 
@@ -192,10 +204,19 @@ pub enum Stop {
     /// The model finished, or requests calls.
     #[default]
     Done,
-    /// The reply reached its token limit; its calls may be truncated and are not run.
+    /// The reply reached its token limit; its last call may be incomplete.
     Length,
+    /// The reply filled the model's context window; its last call may be incomplete.
+    Window,
     /// A filter or the model refused; calls are not run.
     Refused,
+}
+
+impl Stop {
+    /// Whether the reply ended before the model was done.
+    pub(crate) fn is_cut(self) -> bool {
+        matches!(self, Self::Length | Self::Window)
+    }
 }
 
 /// Reason for the end of a turn.

@@ -284,12 +284,24 @@ impl<'a> Turn<'a> {
             budget,
             ..
         } = self.context;
-        if reply.stop == Stop::Length && has_text(&reply.text) && reply.limit > 0 {
-            let text = format!("the answer was cut at max_tokens ({})", reply.limit);
+        let cut = match reply.stop {
+            _ if !has_text(&reply.text) => None,
+            Stop::Length if reply.limit > 0 => Some(format!(
+                "the answer was cut at max_tokens ({})",
+                reply.limit
+            )),
+            Stop::Window => {
+                Some("the answer was cut: the model's context window is full".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(text) = cut {
             events(Event::Warning(text));
         }
-        let is_answer =
-            has_text(&reply.text) || !reply.refused.is_empty() || reply.used_all_to_think();
+        let is_answer = has_text(&reply.text)
+            || !reply.images.is_empty()
+            || !reply.refused.is_empty()
+            || reply.used_all_to_think();
         let may_ask_again = !self.is_second_try
             && self.response.steps < agent.limits.max_steps
             && budget.calls_left() > 0;

@@ -55,11 +55,14 @@ impl TurnEnd {
             return Self::of_refusal(reply);
         }
         if reply.used_all_to_think() {
-            let message = format!("the model used all {} tokens to think", reply.limit);
+            let message = match reply.stop {
+                Stop::Window => "the model's thoughts filled its context window".to_owned(),
+                _ => format!("the model used all {} tokens to think", reply.limit),
+            };
             let hint = "allow more with --max-tokens, or lower reasoning_effort";
             return Self::of_error(Error::new(Kind::Limit, message).hint(hint));
         }
-        if !has_text(&reply.text) {
+        if !has_text(&reply.text) && reply.images.is_empty() {
             return Self::of_error(match limit {
                 Some(limit) => Error {
                     message: format!("{}, and the model gave no answer", limit.message),
@@ -70,7 +73,7 @@ impl TurnEnd {
             });
         }
         let error = match reply.stop {
-            Stop::Length => None,
+            Stop::Length | Stop::Window => None,
             _ => limit,
         };
         Self::with_answer(Some(reply), error)
@@ -142,10 +145,7 @@ impl TurnEnd {
     }
 
     pub(super) fn stop(&self) -> TurnStop {
-        let is_cut = self
-            .reply
-            .as_ref()
-            .is_some_and(|reply| reply.stop == Stop::Length);
+        let is_cut = self.reply.as_ref().is_some_and(|reply| reply.stop.is_cut());
         match &self.error {
             None if is_cut => TurnStop::Length,
             None => TurnStop::Done,

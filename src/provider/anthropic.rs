@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
-use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS, parse_event};
+use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
@@ -432,7 +432,7 @@ fn wire_id(id: Cow<'_, str>) -> Cow<'_, str> {
 
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
-    let event = parse_event(event)?;
+    let event = into.parse(event)?;
     into.usage(&event["message"]["usage"]);
     into.usage(&event["usage"]);
     let index = count(&event["index"]);
@@ -451,7 +451,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
 }
 
 fn read_stop(piece: &Value, into: &mut ReplyBuilder) {
-    let explanation = || string(&piece["stop_details"]["explanation"]).to_owned();
+    let explanation = string(&piece["stop_details"]["explanation"]);
     into.stop(string(&piece["stop_reason"]), explanation);
 }
 
@@ -459,6 +459,7 @@ fn read_stop(piece: &Value, into: &mut ReplyBuilder) {
 fn read_block(block: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
     match string(&block["type"]) {
         "text" | "text_delta" => into.content(&block["text"]),
+        "image" => into.picture(block),
         "thinking" | "thinking_delta" | "signature_delta" => {
             let thinking = string(&block["thinking"]);
             into.thought("reasoning_content", thinking);

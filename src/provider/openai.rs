@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, raw};
-use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder, parse_event};
+use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
@@ -462,13 +462,13 @@ fn call_of<'a>(
 
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
-    let event = parse_event(event)?;
+    let event = into.parse(event)?;
     // Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
     let wrapped = Some(&event["data"]).filter(|data| data["choices"].is_array());
     let event = wrapped.unwrap_or(&event);
     let choices = list(&event["choices"]);
     if let Some(choice) = choices.first() {
-        if choice["finish_reason"] == "error" {
+        if string(&choice["finish_reason"]).eq_ignore_ascii_case("error") {
             let error = Some(&choice["error"]).filter(|error| !error.is_null());
             let error = error.cloned().unwrap_or_else(|| "the model failed".into());
             return Err(EventError::Refused(error));
@@ -483,7 +483,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
     }
     // Gateways to Claude may send the text in the first choice and the calls in the second.
     for choice in choices {
-        into.stop(string(&choice["finish_reason"]), || refusal_in(choice));
+        into.stop(string(&choice["finish_reason"]), &refusal_in(choice));
         let delta = &choice["delta"];
         let message = if delta.is_object() {
             delta
@@ -510,6 +510,8 @@ fn read_message(message: &Value, into: &mut ReplyBuilder) {
         into.thought(field, &text_of(&message[field]));
     }
     into.content(&message["content"]);
+    let images = list(&message["images"]).iter();
+    images.for_each(|image| into.picture(image));
     into.refusal(string(&message["refusal"]));
     for name in ECHOED {
         into.detail(name, message[name].clone());

@@ -1,13 +1,13 @@
 //! Builds a reply from a protocol's events: texts, thoughts, deltas of calls, details and counts. Decides which text may be
-//! shown: never thoughts before the answer, potential calls, or special tokens at the end.
+//! shown: never thoughts before the answer, or potential calls.
 
 use serde_json::{Map, Value};
 
 use super::text_calls::{self, Found};
 use super::thoughts::{self, Opening};
-use super::values::{amount, string, text_of, update_usage};
+use super::values::{Picture, amount, picture_in, string, text_of, update_usage};
 use super::{ProviderError, ToolOffer};
-use crate::json::{parse_json, refuse_more_values};
+use crate::json::{join_halves, parse_json, parse_mending, refuse_more_values};
 use crate::message::{Reply, Stop, ToolCall};
 
 /// Field of [`Reply::extra`] with the original name of the reasoning field.
@@ -50,15 +50,68 @@ pub(crate) struct Visible {
     pub thought: String,
 }
 
-/// Reads the JSON of an event. Its values are counted first, because each takes far more memory than its bytes.
-pub(super) fn parse_event(event: &str) -> Result<Value, EventError> {
-    refuse_more_values(event.as_bytes(), MAX_VALUES)
-        .map_err(|e| EventError::TooLarge(e.to_string()))?;
-    let value = parse_json(event).ok().filter(Value::is_object);
-    let value = value.ok_or(EventError::NotJson)?;
-    match &value["error"] {
-        Value::Null => Ok(value),
-        error => Err(EventError::Refused(error.clone())),
+/// Words in the reasons of hosts that end a reply because of its content.
+const REFUSALS: [&str; 12] = [
+    "filter",
+    "refus",
+    "sensitive",
+    "safety",
+    "unsafe",
+    "recitation",
+    "prohibited",
+    "blocklist",
+    "blocked",
+    "spii",
+    "moderation",
+    "guardrail",
+];
+
+/// Classifies a host's finish reason. Vendors have about thirty, in any case; what matters is whether calls may run.
+fn stop_of(reason: &str) -> Stop {
+    let reason: String = reason.chars().filter(char::is_ascii_alphanumeric).collect();
+    let reason = reason.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+    if says(&REFUSALS) {
+        Stop::Refused
+    } else if says(&["context", "modellength"]) {
+        Stop::Window
+    } else if says(&["length", "maxtokens", "maxoutputtokens", "tokenlimit"]) {
+        Stop::Length
+    } else {
+        Stop::Done
+    }
+}
+
+/// U+FFFD in place of half a UTF-16 pair.
+const HALF: char = '\u{fffd}';
+
+/// Finds the characters whose UTF-16 pairs a host split over two events.
+#[derive(Default)]
+struct Halves {
+    /// Last half of the previous events, if the first of a pair.
+    first: Option<u32>,
+    /// Character of which this event has the second half.
+    joined: Option<char>,
+}
+
+impl Halves {
+    /// Starts an event with these halves.
+    fn next_event(&mut self, halves: &[u32]) {
+        let pair = self.first.zip(halves.first().copied());
+        self.joined = pair.and_then(|(high, low)| join_halves(high, low));
+        self.first = halves.last().copied().or(self.first);
+    }
+
+    /// Appends a piece of a text; halves at the seam become their character.
+    fn append(&self, text: &mut String, piece: &str) {
+        match (self.joined, piece.strip_prefix(HALF)) {
+            (Some(joined), Some(rest)) if text.ends_with(HALF) => {
+                text.pop();
+                text.push(joined);
+                text.push_str(rest);
+            }
+            _ => text.push_str(piece),
+        }
     }
 }
 
@@ -68,6 +121,7 @@ pub(crate) struct ReplyBuilder<'a> {
     offers: &'a [ToolOffer],
     reply: Reply,
     refusal: String,
+    halves: Halves,
     /// The `index` of each call, as sent by the host.
     slots: Vec<Option<u64>>,
     /// Number of bytes of the text that were shown, or are never shown.
@@ -98,6 +152,7 @@ impl<'a> ReplyBuilder<'a> {
             offers,
             reply: Reply::default(),
             refusal: String::new(),
+            halves: Halves::default(),
             slots: Vec::new(),
             shown: 0,
             shown_thoughts: 0,
@@ -108,23 +163,52 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
+    /// Starts to read an event or a whole body. Its values are counted first, because each takes far more memory than its
+    /// bytes.
+    pub(super) fn parse(&mut self, event: &str) -> Result<Value, EventError> {
+        refuse_more_values(event.as_bytes(), MAX_VALUES)
+            .map_err(|e| EventError::TooLarge(e.to_string()))?;
+        let (value, halves) = parse_mending(event.as_bytes()).map_err(|_| EventError::NotJson)?;
+        self.halves.next_event(&halves);
+        match &value["error"] {
+            _ if !value.is_object() => Err(EventError::NotJson),
+            Value::Null => Ok(value),
+            error => Err(EventError::Refused(error.clone())),
+        }
+    }
+
     pub(super) fn text(&mut self, text: &str) {
-        self.reply.text.push_str(text);
+        self.halves.append(&mut self.reply.text, text);
         self.has_news |= !text.is_empty();
     }
 
-    /// Adds a content: a text, or parts, some of which are thoughts.
+    /// Adds a content: a text, or parts, some of which are thoughts or pictures.
     pub(super) fn content(&mut self, content: &Value) {
         match content {
             Value::String(text) => self.text(text),
             Value::Array(parts) => parts.iter().for_each(|part| self.content(part)),
             Value::Object(part) => {
                 self.thought("", &text_of(&content["thinking"]));
+                self.picture(content);
                 part.get("text")
                     .into_iter()
                     .for_each(|text| self.content(text));
             }
             _ => {}
+        }
+    }
+
+    /// Adds the picture of a part, once.
+    pub(super) fn picture(&mut self, part: &Value) {
+        match picture_in(part) {
+            None => {}
+            Some(Picture::Image(image)) if self.reply.images.contains(&image) => {}
+            Some(Picture::Image(image)) => {
+                self.reply.images.push(image);
+                self.has_news = true;
+            }
+            Some(Picture::Linked(url)) => self.text(&format!("\n{url}\n")),
+            Some(Picture::Unreadable) => self.text("\n[a picture in an unknown format]\n"),
         }
     }
 
@@ -136,7 +220,7 @@ impl<'a> ReplyBuilder<'a> {
         }
         let first = self.reply.extra.entry(REASONING_FIELD);
         if field.is_empty() || *first.or_insert_with(|| field.into()) == field {
-            self.reply.reasoning.push_str(text);
+            self.halves.append(&mut self.reply.reasoning, text);
             self.has_news = true;
         }
     }
@@ -151,24 +235,20 @@ impl<'a> ReplyBuilder<'a> {
         self.reply.cost = amount(&counts["cost"]).or(self.reply.cost);
     }
 
-    /// Records the host's finish reason, and its explanation if it gives one. Vendors have about twenty reasons; the only
-    /// difference that matters is whether calls may run.
-    pub(super) fn stop(&mut self, reason: &str, why: impl FnOnce() -> String) {
+    /// Records the host's finish reason, and its explanation if it gives one.
+    pub(super) fn stop(&mut self, reason: &str, why: &str) {
         if reason.is_empty() {
             return;
         }
         self.stage = Stage::Finished;
-        match reason {
-            "length" | "max_tokens" | "model_context_window_exceeded" => {
-                self.reply.stop = Stop::Length;
-            }
-            "content_filter" | "refusal" | "sensitive" => {
+        match stop_of(reason) {
+            Stop::Done => {}
+            Stop::Refused => {
                 self.reply.stop = Stop::Refused;
-                let why = why();
                 let separator = if why.is_empty() { "" } else { ": " };
                 self.reply.refused = format!("{reason}{separator}{why}");
             }
-            _ => {}
+            cut => self.reply.stop = cut,
         }
     }
 
@@ -249,7 +329,7 @@ impl<'a> ReplyBuilder<'a> {
                 } else {
                     call.name.push_str(&new.name);
                 }
-                call.arguments.push_str(&new.arguments);
+                self.halves.append(&mut call.arguments, &new.arguments);
                 call.extra.extend(new.extra);
             }
             None if new.name.is_empty() && new.id.is_empty() => {}
@@ -262,8 +342,11 @@ impl<'a> ReplyBuilder<'a> {
 
     /// Returns the text and the thoughts that have become visible.
     pub(crate) fn take_visible(&mut self) -> Visible {
-        let thought = self.reply.reasoning[self.shown_thoughts..].to_owned();
-        self.shown_thoughts = self.reply.reasoning.len();
+        let thoughts = &self.reply.reasoning[..];
+        // The other half of a character may follow.
+        let thoughts = thoughts.strip_suffix(HALF).unwrap_or(thoughts);
+        let thought = thoughts[self.shown_thoughts..].to_owned();
+        self.shown_thoughts = thoughts.len();
         Visible {
             text: self.take_visible_text(),
             thought,
@@ -271,7 +354,8 @@ impl<'a> ReplyBuilder<'a> {
     }
 
     fn take_visible_text(&mut self) -> String {
-        let text = &self.reply.text;
+        let text = &self.reply.text[..];
+        let text = text.strip_suffix(HALF).unwrap_or(text);
         if !self.past_thinking {
             match thoughts::opening(text) {
                 Opening::Undecided => return String::new(),
@@ -289,10 +373,8 @@ impl<'a> ReplyBuilder<'a> {
         if !self.past_calls {
             return String::new();
         }
-        let end = text.len() - text_calls::open_token(new);
-        let new = text[self.shown..end].to_owned();
-        self.shown = end;
-        new
+        self.shown = text.len();
+        new.to_owned()
     }
 
     /// Returns the reply and its parts that were not shown yet.
@@ -308,16 +390,13 @@ impl<'a> ReplyBuilder<'a> {
             match text_calls::read(&reply.text, self.offers) {
                 Found::Text => {}
                 Found::Calls(calls) => (reply.calls, reply.text) = (calls, String::new()),
-                Found::Unparsed => {
-                    return Err(ProviderError::Rejected {
-                        message: "the server did not parse the model's tool call".to_owned(),
-                        hint: "start it with its tool parser, or use another model (--model, /model)",
-                    });
-                }
+                Found::Unparsed => return Err(unparsed(reply.stop)),
+            }
+            let is_lost = reply.text.trim().is_empty() && reply.calls.is_empty();
+            if is_lost && text_calls::ends_thoughts(&reply.reasoning) {
+                return Err(unparsed(reply.stop));
             }
         }
-        let end = text_calls::without_end(&reply.text).len();
-        reply.text.truncate(end);
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
             reply.text = std::mem::take(&mut self.refusal);
             reply.stop = Stop::Refused;
@@ -338,6 +417,25 @@ impl<'a> ReplyBuilder<'a> {
         let unshown = reply.reasoning.get(self.shown_thoughts..);
         unshown.unwrap_or_default().clone_into(&mut visible.thought);
         Ok((reply, visible))
+    }
+}
+
+/// Returns the error for a call in a notation that the server should have parsed.
+fn unparsed(stop: Stop) -> ProviderError {
+    let (message, hint) = if stop.is_cut() {
+        (
+            "the model's tool call was cut off, because its reply reached the limit",
+            "raise `agents.defaults.max_tokens`, or ask for less at once",
+        )
+    } else {
+        (
+            "the server did not parse the model's tool call",
+            "start it with its tool parser (llama.cpp: `--jinja`, vLLM: `--enable-auto-tool-choice --tool-call-parser NAME`), or use another model (--model, /model)",
+        )
+    };
+    ProviderError::Rejected {
+        message: message.to_owned(),
+        hint,
     }
 }
 

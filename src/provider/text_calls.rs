@@ -1,13 +1,13 @@
 //! Calls in the text of an answer, as small local models write them when their server does not parse them.
 //!
-//! A text is read as calls only if it consists of calls in common formats and each names an offered tool, because an answer may
-//! be about calls. A text that starts with another mark of a call is an error, because it is unreadable for people.
+//! A text is read as calls only if it consists of calls in a few common formats and each names an offered tool, because an
+//! answer may be about calls. Any other mark of a call is an error, because it is unreadable for people.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::ToolOffer;
 use super::values::read_call;
-use crate::json::parse_json;
+use crate::json::{parse_json, refuse_more_values};
 use crate::message::ToolCall;
 
 const TOOL_CALL: &str = "<tool_call>";
@@ -38,10 +38,31 @@ const CALL_WORDS: [&str; 7] = [
     "functions",
     "invoke",
 ];
-/// Words in special tokens that start a call; `<|python_tag|>` is Llama's.
-const TOKEN_WORDS: [&str; 5] = ["tool", "call", "function", "invoke", "python_tag"];
+/// Words in special tokens of a call. `<|python_tag|>` is Llama's. Gpt-oss writes `<|channel|>` before each of its messages, and
+/// one that is left after its thoughts belongs to a call.
+const TOKEN_WORDS: [&str; 6] = [
+    "tool",
+    "call",
+    "function",
+    "invoke",
+    "python_tag",
+    "channel",
+];
+/// Phi's start of a call.
+const PHI: &str = "functools[";
+/// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral and gpt-oss.
+const NOTATIONS: [&str; 6] = [
+    "<arg_key>",
+    "<parameter=",
+    "<invoke name=",
+    "functools[{",
+    "[TOOL_CALLS]",
+    " to=functions.",
+];
 /// Maximum length of a mark, in bytes.
 const MAX_MARK: usize = 60;
+/// Maximum number of values in calls.
+const MAX_VALUES: usize = 100_000;
 
 /// Classification of a text.
 #[derive(Debug, PartialEq)]
@@ -54,13 +75,13 @@ pub(super) enum Found {
 
 /// Classifies the text of an answer to a request with these tools.
 pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
-    let text = without_end(text.trim());
-    if offers.is_empty() {
+    let text = text.trim();
+    if offers.is_empty() || refuse_more_values(text.as_bytes(), MAX_VALUES).is_err() {
         return Found::Text;
     }
     match offered_calls(text, offers) {
         Some(calls) => Found::Calls(calls),
-        None if opens_call(text) || has_call_token(text) => Found::Unparsed,
+        None if opens_call(text) || has_notation(text) => Found::Unparsed,
         None => Found::Text,
     }
 }
@@ -79,7 +100,10 @@ pub(super) fn may_begin(text: &str) -> bool {
             language => LANGUAGES.contains(&language),
         };
     }
-    if FENCE.starts_with(text) || may_begin_json(text) || opens_call(text) {
+    if [FENCE, PHI].iter().any(|mark| mark.starts_with(text))
+        || may_begin_json(text)
+        || opens_call(text)
+    {
         return true;
     }
     // The end of the mark may not have arrived yet.
@@ -96,18 +120,6 @@ pub(super) fn may_begin(text: &str) -> bool {
     }
 }
 
-/// Removes special tokens from the end of a text, except marks of calls.
-pub(super) fn without_end(text: &str) -> &str {
-    let mut text = text;
-    while let Some((before, token)) = last_token(text) {
-        if says_call(token) {
-            break;
-        }
-        text = before.trim_end();
-    }
-    text
-}
-
 /// Strips a tool's name of a namespace, a number or a special token that the model added.
 pub(super) fn plain_name(name: &str) -> &str {
     let name = name.split("<|").next().unwrap_or_default().trim();
@@ -121,20 +133,11 @@ pub(super) fn plain_name(name: &str) -> &str {
     }
 }
 
-/// Number of bytes at the end of a text that may become a special token.
-pub(super) fn open_token(text: &str) -> usize {
-    let Some(at) = text.rfind('<') else {
-        return 0;
-    };
-    let inner = &text[at + 1..];
-    let is_token = inner.is_empty() || inner.starts_with(['|', '｜']);
-    let is_closed = inner.strip_suffix('>').unwrap_or(inner).contains('>');
-    let is_short = inner.len() <= MAX_MARK && !inner.contains(char::is_whitespace);
-    if is_token && is_short && !is_closed {
-        text.len() - at
-    } else {
-        0
-    }
+/// Whether thoughts end with a call, as they do if the server takes everything for thoughts.
+pub(super) fn ends_thoughts(thoughts: &str) -> bool {
+    let thoughts = thoughts.trim_end();
+    let last = thoughts.rfind('<').map_or("", |at| &thoughts[at..]);
+    last.ends_with('>') && mark(last).is_some_and(|mark| has_word(mark) || says_call(mark))
 }
 
 /// Returns the calls of a text that consists of calls only.
@@ -158,6 +161,9 @@ fn opens_call(text: &str) -> bool {
         let language = fenced.lines().next().unwrap_or_default().trim();
         return LANGUAGES.contains(&language) && language.starts_with("tool_");
     }
+    if text.starts_with(PHI) {
+        return true;
+    }
     let Some(mark) = mark(text) else {
         return false;
     };
@@ -168,11 +174,14 @@ fn opens_call(text: &str) -> bool {
     let is_capital = |c: char| c.is_ascii_uppercase() || c == '_';
     let is_word = text.starts_with('[') && mark.chars().all(is_capital);
     let name = mark.split_whitespace().next().unwrap_or_default();
-    (is_tag || is_word)
-        && name
-            .to_ascii_lowercase()
-            .split(|c: char| !c.is_alphanumeric())
-            .any(|word| CALL_WORDS.contains(&word))
+    (is_tag || is_word) && has_word(name)
+}
+
+/// Whether the name of a mark has a word of a call.
+fn has_word(name: &str) -> bool {
+    name.to_ascii_lowercase()
+        .split(|c: char| !c.is_alphanumeric())
+        .any(|word| CALL_WORDS.contains(&word))
 }
 
 /// Returns the inside of the leading `<...>` or `[...]`.
@@ -191,26 +200,22 @@ fn says_call(token: &str) -> bool {
     TOKEN_WORDS.iter().any(|word| token.contains(word))
 }
 
-/// Whether a text has a special token of a call outside code.
-fn has_call_token(text: &str) -> bool {
+/// Whether a text has a special token or another notation of a call outside code.
+fn has_notation(text: &str) -> bool {
     // Every second piece is in a code block or a code span.
     let prose = text.split(FENCE).step_by(2);
-    let prose = prose.flat_map(|prose| prose.split('`').step_by(2));
-    let tokens = prose.flat_map(|prose| prose.split('<').skip(1));
-    tokens
-        .filter_map(|rest| rest.strip_prefix(['|', '｜'])?.split_once('>'))
-        .filter_map(|(token, _)| token.strip_suffix(['|', '｜']))
-        .any(|token| token.len() <= MAX_MARK && says_call(token))
-}
-
-/// Splits a special token off the end of a text; returns the text and the inside of the token.
-fn last_token(text: &str) -> Option<(&str, &str)> {
-    let inner = text.trim_end().strip_suffix('>')?;
-    let inner = inner.strip_suffix(['|', '｜'])?;
-    let open = inner.rfind('<')?;
-    let token = inner[open + 1..].strip_prefix(['|', '｜'])?;
-    (token.len() <= MAX_MARK && !token.contains(char::is_whitespace))
-        .then(|| (&text[..open], token))
+    let mut prose = prose.flat_map(|prose| prose.split('`').step_by(2));
+    prose.any(|prose| {
+        let tokens = prose
+            .split('<')
+            .skip(1)
+            .filter_map(|rest| rest.strip_prefix(['|', '｜'])?.split_once('>'))
+            .filter_map(|(token, _)| token.strip_suffix(['|', '｜']));
+        NOTATIONS.iter().any(|notation| prose.contains(notation))
+            || tokens
+                .into_iter()
+                .any(|token| token.len() <= MAX_MARK && says_call(token))
+    })
 }
 
 /// Whether a text may start with a call as JSON.
@@ -233,16 +238,19 @@ fn may_begin_json(text: &str) -> bool {
 fn group<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
     if let Some(text) = text.strip_prefix(TOOL_CALL) {
         let (inner, rest) = until(text, "</tool_call>");
-        let inner = inner.trim();
-        if inner.starts_with(FUNCTION) {
-            let after = function(inner, calls)?;
-            return after.trim().is_empty().then_some(rest);
-        }
-        calls.push(read_call(&parse_json(inner).ok().filter(Value::is_object)?));
+        let call = read_call(&parse_json(inner.trim()).ok()?);
+        calls.push(call);
         return Some(rest);
     }
-    if text.starts_with(FUNCTION) {
-        return function(text, calls);
+    if let Some(text) = text.strip_prefix(FUNCTION) {
+        let (name, text) = text.split_once('>')?;
+        let (inner, rest) = until(text, "</function>");
+        calls.push(ToolCall {
+            name: name.trim().to_owned(),
+            arguments: parse_json(inner.trim()).ok()?.to_string(),
+            ..ToolCall::default()
+        });
+        return Some(rest);
     }
     if let Some(text) = text.strip_prefix(FENCE) {
         let (inner, rest) = until(text, FENCE);
@@ -303,33 +311,6 @@ fn value(text: &str) -> Option<(Value, &str)> {
     Some((value, &text[end..]))
 }
 
-/// Reads `<function=NAME>{..}</function>` (Llama) or `<function=NAME><parameter=P>..</parameter></function>` (Qwen3-Coder).
-fn function<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
-    let (name, text) = text.strip_prefix(FUNCTION)?.split_once('>')?;
-    let call = |arguments: &Value| ToolCall {
-        name: name.trim().to_owned(),
-        arguments: arguments.to_string(),
-        ..ToolCall::default()
-    };
-    let (inner, rest) = until(text, "</function>");
-    let mut inner = inner.trim();
-    if inner.starts_with('{') {
-        calls.push(call(&parse_json(inner).ok()?));
-        return Some(rest);
-    }
-    let mut arguments = Map::new();
-    while !inner.is_empty() {
-        let (parameter, text) = inner.strip_prefix("<parameter=")?.split_once('>')?;
-        let (value, after) = until(text, "</parameter>");
-        let value = value.strip_prefix('\n').unwrap_or(value);
-        let value = value.strip_suffix('\n').unwrap_or(value);
-        arguments.insert(parameter.trim().to_owned(), value.into());
-        inner = after.trim();
-    }
-    calls.push(call(&Value::Object(arguments)));
-    Some(rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,18 +338,18 @@ mod tests {
     }
 
     /// Formats that models write; one per file of the corpus.
-    const FORMS: [&str; 7] = [
+    const FORMS: [&str; 6] = [
         include_str!("../../tests/corpus/calls/tool-call.txt"),
         include_str!("../../tests/corpus/calls/fenced.txt"),
         include_str!("../../tests/corpus/calls/bare.txt"),
         include_str!("../../tests/corpus/calls/array.txt"),
         include_str!("../../tests/corpus/calls/function.txt"),
-        include_str!("../../tests/corpus/calls/qwen-coder.txt"),
         include_str!("../../tests/corpus/calls/parameters.txt"),
     ];
 
     /// Calls that require the server's parser.
-    const UNPARSED: [&str; 19] = [
+    const UNPARSED: [&str; 26] = [
+        include_str!("../../tests/corpus/calls/qwen-coder.txt"),
         "[TOOL_CALLS] [{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
         "[TOOL_CALLS]read_file[ARGS]{\"path\": \"a.txt\"}",
         "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {\"path\": \"a.txt\"}}<|eom_id|>",
@@ -388,6 +369,12 @@ mod tests {
         "<tools>[]</tools>",
         "I look. <|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0",
         "<|tool_call>call:read_file{path:<|\"|>a.txt<|\"|>}<tool_call|>",
+        "functools[{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
+        "I look. functools[{\"name\": \"read_file\"}]",
+        "I look.<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>",
+        "I look.\n<tool_call>\n<function=read_file>\n<parameter=path>\na.txt\n</parameter>",
+        "assistant<|channel|>read_file",
+        "I look. assistantcommentary to=functions.read_file json{}",
     ];
 
     #[test]
@@ -434,7 +421,7 @@ mod tests {
             assert_eq!(calls(text).as_deref(), Some("unparsed"), "{text}");
             for (end, _) in text.char_indices() {
                 let begin = &text[..end];
-                let is_prose = text.starts_with("I look") || text.starts_with("<|channel|>");
+                let is_prose = text.starts_with("I look") || text.contains("<|channel|>");
                 assert!(is_prose || may_begin(begin), "{begin:?}");
             }
         }
@@ -467,6 +454,9 @@ mod tests {
             "<b>bold</b>",
             "The token `<|tool_call|>` begins a call.",
             "```\n<|tool_call|>\n```",
+            "GLM writes `<arg_key>`.",
+            "```\nfunctools[{}]\n```",
+            "functools.partial(f)",
             "a | b |> tool |> c",
             "| tool | call |\n|---|---|",
         ] {
@@ -489,6 +479,7 @@ mod tests {
             "<3",
             "``x",
             "<|im_start|>",
+            "functools.",
         ] {
             assert!(!may_begin(text), "{text}");
         }
@@ -502,20 +493,6 @@ mod tests {
             "<tool_call>{\"name\":\"read_file\",\"arguments\":{\"path\":\"a.txt\"}}</tool_call>\n<tool_call>{\"name\":\"list_dir\",\"arguments\":{\"depth\":2}}</tool_call>",
         ] {
             assert_eq!(calls(text).as_deref(), Some(two), "{text}");
-        }
-    }
-
-    #[test]
-    fn special_token_at_the_end_is_removed() {
-        for (text, rest) in [
-            ("a<|eom|>", "a"),
-            ("a <|im_end|>\n<|endoftext|>", "a"),
-            ("a<｜end▁of▁sentence｜>", "a"),
-            ("a<|call|>", "a<|call|>"),
-            ("a |> b", "a |> b"),
-            ("x < y|>", "x < y|>"),
-        ] {
-            assert_eq!(without_end(text), rest, "{text}");
         }
     }
 }

@@ -6,12 +6,12 @@ const TAGS: [(char, char); 3] = [('<', '>'), ('[', ']'), ('◁', '▷')];
 const WORDS: [&str; 3] = ["think", "thought", "reason"];
 /// Maximum length of a tag's name, in bytes.
 const MAX_NAME: usize = 40;
-/// Channels of thoughts, as start and end.
-const CHANNELS: [(&str, &str); 2] = [
-    ("<|channel|>analysis", FINAL),
-    ("<|channel>thought", "<channel|>"),
-];
-/// Start of an answer, with or without thoughts before it.
+/// Gemma's channel of thoughts, as start and end.
+const GEMMA: (&str, &str) = ("<|channel>thought", "<channel|>");
+/// Starts of an answer of gpt-oss whose server does not parse its channels.
+const HARMONY: [&str; 3] = ["<|channel|>", "<|start|>assistant", "assistant<|channel|>"];
+/// Channels of gpt-oss. Any other name is that of a tool.
+const CHANNELS: [&str; 3] = ["analysis", "commentary", "final"];
 const FINAL: &str = "<|channel|>final<|message|>";
 const MESSAGE: &str = "<|message|>";
 const LONE_END: &str = "</think>";
@@ -34,21 +34,14 @@ pub(super) fn opening(text: &str) -> Opening<'_> {
     if begin.is_empty() {
         return Opening::Undecided;
     }
-    if let Some(answer) = begin.strip_prefix(FINAL) {
-        let end = Some(text.len() - answer.len());
-        return Opening::Thoughts { text: "", end };
+    if HARMONY.iter().any(|open| begin.starts_with(open)) {
+        return harmony(text);
     }
-    for (open, close) in CHANNELS {
-        if let Some(inner) = begin.strip_prefix(open) {
-            return thoughts(text, inner, close);
-        }
+    if let Some(inner) = begin.strip_prefix(GEMMA.0) {
+        return thoughts(text, inner, GEMMA.1);
     }
-    let channels = CHANNELS.map(|(open, _)| open);
-    if channels
-        .iter()
-        .chain([&FINAL])
-        .any(|open| open.starts_with(begin))
-    {
+    let mut opens = HARMONY.iter().chain([&GEMMA.0]);
+    if opens.any(|open| open.starts_with(begin)) {
         return Opening::Undecided;
     }
     let tag = TAGS.into_iter().find(|(open, _)| begin.starts_with(*open));
@@ -74,12 +67,36 @@ fn is_thought(name: &str) -> bool {
     WORDS.iter().any(|word| name.contains(word))
 }
 
+/// Reads the channels of gpt-oss: everything before its final message is thoughts, unless it calls a tool.
+fn harmony(text: &str) -> Opening<'_> {
+    let end = text.find(FINAL).map(|at| at + FINAL.len());
+    let before = &text[..end.map_or(text.len(), |end| end - FINAL.len())];
+    let calls = |header: &str| {
+        let (token, name) = header.split_once("|>").unwrap_or_default();
+        let is_channel = || {
+            CHANNELS
+                .iter()
+                .any(|channel| channel.starts_with(name.trim()))
+        };
+        match token {
+            "channel" => !is_channel(),
+            "start" => name.contains(" to="),
+            _ => false,
+        }
+    };
+    if end.is_none() && before.split("<|").any(calls) {
+        return Opening::Answer;
+    }
+    let (_, message) = before.split_once(MESSAGE).unwrap_or_default();
+    let text = message.split("<|").next().unwrap_or_default().trim();
+    Opening::Thoughts { text, end }
+}
+
 /// Returns the thoughts at the start of `inner`, which is the end of `text`.
 fn thoughts<'a>(text: &'a str, inner: &'a str, close: &str) -> Opening<'a> {
-    let inner = inner.strip_prefix(MESSAGE).unwrap_or(inner);
     match inner.split_once(close) {
         Some((thoughts, answer)) => Opening::Thoughts {
-            text: thoughts.split("<|end|>").next().unwrap_or_default().trim(),
+            text: thoughts.trim(),
             end: Some(text.len() - answer.trim_start().len()),
         },
         None => Opening::Thoughts {
@@ -125,6 +142,26 @@ mod tests {
                 "Four.",
             ),
             ("<|channel|>final<|message|>Four.", "", "Four."),
+            (
+                "<|channel|>commentary<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Four.",
+                "hm",
+                "Four.",
+            ),
+            (
+                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f",
+                "",
+                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f",
+            ),
+            (
+                "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
+                "",
+                "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
+            ),
+            (
+                "assistant<|channel|>read_file",
+                "",
+                "assistant<|channel|>read_file",
+            ),
             ("<|channel>thought\nhm<channel|>Four.", "hm", "Four."),
             ("hm</think>Four.", "hm", "Four."),
             ("<think>hm", "hm", ""),
@@ -141,7 +178,7 @@ mod tests {
 
     #[test]
     fn opening_is_undecided_until_it_is_known() {
-        for text in ["", " ", "<", "<th", "[THI", "◁", "<|chan", "<|channel|>fin"] {
+        for text in ["", " ", "<", "<th", "[THI", "◁", "<|chan", "assis"] {
             assert_eq!(opening(text), Opening::Undecided, "{text}");
         }
         for text in ["H", "<3 you", "[a](b)", "<b>", "<|x"] {

@@ -1,9 +1,11 @@
 //! Reads values of a host's JSON in all observed formats: a text in parts, a number as text, a call without a function. A
 //! value of any other type counts as absent.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::message::{ToolCall, Usage};
+use crate::message::{Media, ToolCall, Usage};
 
 /// Returns a text, which may be a list of parts whose texts may consist of parts again.
 pub(super) fn text_of(value: &Value) -> String {
@@ -35,6 +37,36 @@ pub(super) fn list(value: &Value) -> &[Value] {
 /// Returns a string; empty if the value is something else.
 pub(super) fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
+}
+
+/// A picture in a reply.
+#[derive(Debug, PartialEq)]
+pub(super) enum Picture {
+    Image(Media),
+    /// Elsewhere, at this address.
+    Linked(String),
+    /// In a format that is not known.
+    Unreadable,
+}
+
+/// Reads the picture in a part, as `{"image_url":{"url":..}}`, `{"inline_data":{"data":..}}` (Gemini), `{"b64_json":..}` or
+/// `{"source":{"data":..}}` (Anthropic); `None` if it has none.
+pub(super) fn picture_in(part: &Value) -> Option<Picture> {
+    let url = [&part["image_url"]["url"], &part["image_url"]];
+    let url = url.into_iter().find_map(Value::as_str);
+    let data = ["inline_data", "inlineData", "source"]
+        .iter()
+        .map(|name| &part[*name]["data"])
+        .chain([&part["b64_json"]])
+        .find_map(Value::as_str);
+    let base64 = match url {
+        None => data?,
+        Some(url) if !url.starts_with("data:") => return Some(Picture::Linked(url.to_owned())),
+        Some(url) => url.split_once(',').unwrap_or_default().1,
+    };
+    let image = STANDARD.decode(base64.trim()).ok();
+    let image = image.and_then(|bytes| Media::image(&bytes));
+    Some(image.map_or(Picture::Unreadable, Picture::Image))
 }
 
 /// Reads a call, or a delta of one. Name and arguments are in `function` or at the top; some hosts send `parameters`.

@@ -810,7 +810,7 @@ fn cut_answer_is_marked() {
     api.text(OWNER, "go on");
     let is_told = |texts: &[String]| {
         let all = texts.concat();
-        all.contains("Half an ans") && all.contains("cut at max_tokens")
+        all.contains("Half an ans") && all.contains("The answer was cut")
     };
     until("the chat says so", || is_told(&api.texts(OWNER)));
     let before = api.texts(OWNER).len();

@@ -84,7 +84,7 @@ fn names_lose_what_is_no_part_of_them() {
 }
 
 #[test]
-fn thoughts_and_end_tokens_are_not_shown() {
+fn thoughts_are_not_shown() {
     let text = |pieces: &[&str]| {
         let pieces: Vec<Value> = pieces
             .iter()
@@ -98,10 +98,7 @@ fn thoughts_and_end_tokens_are_not_shown() {
     );
     assert_eq!(text(&["[THI", "NK]a[/THI", "NK]", "answer"]), "answer");
     assert_eq!(text(&["<", "3 you"]), "<3 you");
-    assert_eq!(text(&["hello"]), "hello");
-    assert_eq!(text(&["hello", "<|im", "_end|>"]), "hello");
-    assert_eq!(text(&["a <", " b"]), "a < b");
-    assert_eq!(text(&["a <|", "b"]), "a <|b");
+    assert_eq!(text(&["assis", "tant"]), "assistant");
 }
 
 #[test]
@@ -138,10 +135,143 @@ fn signed_thoughts_that_come_in_pieces_are_joined() {
 }
 
 #[test]
-fn half_of_a_pair_is_replaced() {
+fn a_pair_split_over_two_events_is_a_character() {
+    let two = |first: &str, second: &str| {
+        let mut builder = ReplyBuilder::new(&[]);
+        let mut shown = Visible::default();
+        for delta in [first, second] {
+            let event = format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#);
+            read(&event, &mut builder).unwrap();
+            let Visible { text, thought } = builder.take_visible();
+            shown.text += &text;
+            shown.thought += &thought;
+        }
+        let (reply, left) = builder.finish().unwrap();
+        assert_eq!(shown.text + &left.text, reply.text);
+        assert_eq!(shown.thought + &left.thought, reply.reasoning);
+        reply
+    };
+    for (first, second, whole) in [
+        (r"a\ud83d", r"\ude00b", "a😀b"),
+        (r"\uD83E", r"\uDD14\ud83d", "🤔\u{fffd}"),
+        (r"a\ud83d", "b", "a\u{fffd}b"),
+        ("a", r"\ude00b", "a\u{fffd}b"),
+        (
+            r"half \ud83d of",
+            r" one\ude00",
+            "half \u{fffd} of one\u{fffd}",
+        ),
+    ] {
+        let text = |text: &str| format!(r#""content":"{text}""#);
+        assert_eq!(two(&text(first), &text(second)).text, whole);
+        let thought = |text: &str| format!(r#""reasoning_content":"{text}""#);
+        assert_eq!(two(&thought(first), &thought(second)).reasoning, whole);
+        let call = |text: &str| {
+            format!(
+                r#""tool_calls":[{{"index":0,"function":{{"name":"f","arguments":"{text}"}}}}]"#
+            )
+        };
+        assert_eq!(two(&call(first), &call(second)).calls[0].arguments, whole);
+    }
+}
+
+fn stopped(reason: &str) -> Reply {
     let mut builder = ReplyBuilder::new(&[]);
-    let event = r#"{"choices":[{"delta":{"content":"half \ud83d of one"}}]}"#;
-    read(event, &mut builder).unwrap();
-    assert_eq!(builder.take_visible().text, "half \u{fffd} of one");
-    assert_eq!(read("no", &mut builder), Err(EventError::NotJson));
+    let end = json!({"choices": [{"delta": {"content": "a"}, "finish_reason": reason}]});
+    read(&end.to_string(), &mut builder).unwrap();
+    builder.finish().unwrap().0
+}
+
+#[test]
+fn a_refusal_by_the_host_is_named_in_any_wording() {
+    for reason in [
+        "content_filter",
+        "SAFETY",
+        "RECITATION",
+        "PROHIBITED_CONTENT",
+        "content_filter: PROHIBITED_CONTENT",
+        "blocklist",
+        "IMAGE_SAFETY",
+        "Content-Filtered",
+        "guardrail_intervened",
+    ] {
+        let reply = stopped(reason);
+        assert_eq!((reply.stop, &*reply.refused), (Stop::Refused, reason));
+    }
+    for reason in ["length", "MAX_TOKENS", "max_output_tokens", "maxTokens"] {
+        assert_eq!(stopped(reason).stop, Stop::Length, "{reason}");
+    }
+    for reason in ["model_context_window_exceeded", "model_length"] {
+        assert_eq!(stopped(reason).stop, Stop::Window, "{reason}");
+    }
+    for reason in ["stop", "STOP", "tool_calls", "end_turn", "OTHER", "eos"] {
+        assert_eq!(stopped(reason).stop, Stop::Done, "{reason}");
+    }
+}
+
+#[test]
+fn the_call_in_which_a_reply_was_cut_is_known() {
+    let cut = |arguments: &str, reason: &str| {
+        let call = |id: &str, arguments: &str| json!({"id": id, "function": {"name": "f", "arguments": arguments}});
+        let message = json!({"tool_calls": [call("a", "{}"), call("b", arguments)]});
+        let mut builder = ReplyBuilder::new(&[]);
+        let body = json!({"choices": [{"message": message, "finish_reason": reason}]});
+        read(&body.to_string(), &mut builder).unwrap();
+        let reply = builder.finish().unwrap().0;
+        assert_eq!(reply.calls.len(), 2);
+        reply.cut_call().map(|call| call.arguments.clone())
+    };
+    assert_eq!(cut("{\"x", "length").as_deref(), Some("{\"x"));
+    assert_eq!(
+        cut("", "model_context_window_exceeded").as_deref(),
+        Some("")
+    );
+    assert_eq!(cut("{\"x\":1}", "length"), None);
+    assert_eq!(cut("{\"x", "stop"), None);
+}
+
+#[test]
+fn pictures_are_part_of_the_reply() {
+    const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let url = format!("data:image/png;base64,{PNG}");
+    let part = json!({"type": "image_url", "image_url": {"url": url}});
+    for message in [
+        json!({"content": null, "images": [part]}),
+        json!({"content": [part]}),
+        json!({"content": [{"inline_data": {"mime_type": "image/png", "data": PNG}}]}),
+        json!({"images": [{"type": "image_url", "image_url": url}, part]}),
+    ] {
+        let (reply, _) = streamed(&[message.clone(), message]);
+        assert_eq!((reply.text.as_str(), reply.images.len()), ("", 1));
+        let [image] = &reply.images[..] else { return };
+        assert_eq!((&*image.mime, &*image.base64), ("image/png", PNG));
+    }
+    let linked = json!({"images": [{"image_url": {"url": "https://h/a.png"}}]});
+    assert_eq!(streamed(&[linked]).0.text.trim(), "https://h/a.png");
+    let odd = json!({"images": [{"image_url": {"url": "data:image/x;base64,AAAA"}}]});
+    assert!(!streamed(&[odd]).0.text.is_empty());
+}
+
+#[test]
+fn a_call_lost_in_thoughts_is_an_error() {
+    let offer = ToolOffer {
+        name: "f".into(),
+        description: "".into(),
+        schema: "{}".into(),
+    };
+    for delta_of in [
+        json!({"reasoning": "I look. <tool_call>f<arg_key>x</arg_key></tool_call>"}),
+        json!({"reasoning_content": "<tool_call>{\"name\":\"f\"}</tool_call>"}),
+        json!({"content": "<|channel|>analysis<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"}),
+        json!({"content": "assistant<|channel|>read_file"}),
+    ] {
+        let mut builder = ReplyBuilder::new(std::slice::from_ref(&offer));
+        read(&delta(&delta_of), &mut builder).unwrap();
+        builder.take_visible();
+        let error = builder.finish().err();
+        assert!(
+            matches!(error, Some(ProviderError::Rejected { .. })),
+            "{delta_of}"
+        );
+    }
 }

@@ -6,12 +6,11 @@ use super::{called, case, delta, done, end, finished, stream, think, whole};
 use crate::model::Reply;
 
 /// A call of `read_file`, in the formats that models write into their text.
-const FORMS: [&str; 6] = [
+const FORMS: [&str; 5] = [
     include_str!("../../corpus/calls/fenced.txt"),
     include_str!("../../corpus/calls/bare.txt"),
     include_str!("../../corpus/calls/array.txt"),
     include_str!("../../corpus/calls/function.txt"),
-    include_str!("../../corpus/calls/qwen-coder.txt"),
     include_str!("../../corpus/calls/parameters.txt"),
 ];
 
@@ -126,6 +125,24 @@ fn a_reply_without_an_answer_is_an_error() {
 }
 
 #[test]
+fn an_answer_may_be_a_picture() {
+    const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let url = format!("data:image/png;base64,{PNG}");
+    let image = json!({ "type": "image_url", "image_url": { "url": url } });
+    let seen = case(
+        2,
+        "a picture beside an empty text",
+        [whole(&json!({ "content": "", "images": [image] }))],
+    )
+    .run();
+    assert_eq!(seen.requests.len(), 1);
+    let session = seen.home.session("cli_default");
+    let last = *session.history().last().unwrap();
+    assert_eq!(last["images"][0]["mime"], "image/png");
+    assert!(last["images"][0]["file"].is_string(), "{last}");
+}
+
+#[test]
 fn usage_is_counted_however_it_is_written() {
     let want = json!({ "prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7, "cached_tokens": 3 });
     let none = json!({ "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "cached_tokens": 0 });
@@ -160,19 +177,23 @@ fn usage_is_counted_however_it_is_written() {
 #[test]
 fn calls_run_only_if_the_reply_is_whole() {
     let reply = || json!({ "content": "So far.", "tool_calls": [think("a")] });
-    for reason in ["length", "max_tokens", "model_context_window_exceeded"] {
+    for (reason, says) in [
+        ("length", "cut at max_tokens (8192)"),
+        ("MAX_TOKENS", "cut at max_tokens (8192)"),
+        ("model_context_window_exceeded", "context window is full"),
+    ] {
         let seen = case(
             10,
             "calls of a reply that was cut or filtered",
             [finished(&reply(), reason)],
         )
         .answers("So far.")
-        .says("cut at max_tokens (8192)")
+        .says(says)
         .run();
         assert_eq!(seen.requests.len(), 1, "{reason}");
         seen.home.session("cli_default").has_one_result_per_call();
     }
-    for reason in ["content_filter", "refusal", "sensitive"] {
+    for reason in ["content_filter", "refusal", "SAFETY"] {
         let seen = case(
             10,
             "a reply that the host has filtered",
@@ -255,7 +276,7 @@ fn thoughts_are_not_the_answer() {
 
 #[test]
 fn calls_written_as_text_are_found() {
-    let text = "<think>I look.</think><tool_call>\n{\"name\": \"think\", \"arguments\": {\"thought\": \"hm\"}}\n</tool_call><|eom|>";
+    let text = "<think>I look.</think><tool_call>\n{\"name\": \"think\", \"arguments\": {\"thought\": \"hm\"}}\n</tool_call>";
     let seen = case(
         13,
         "a call as text",
@@ -289,6 +310,9 @@ fn calls_written_as_text_are_found() {
     for text in [
         "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {\"path\": \"a.txt\"}}",
         "<minimax:tool_call>\n<invoke name=\"read_file\"></invoke>",
+        "I look.<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>",
+        "functools[{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{}<|call|>",
     ] {
         let pieces = text.chars().map(|c| delta(&json!({ "content": c })));
         let seen = case(
@@ -296,18 +320,12 @@ fn calls_written_as_text_are_found() {
             "a call that its server should have parsed",
             [stream(pieces.chain([end("stop")]))],
         )
-        .fails(1, "did not parse the model's tool call")
+        .exits(1)
+        .says("did not parse the model's tool call")
         .says("tool parser")
         .run();
         assert_eq!(seen.requests.len(), 1);
     }
-    case(
-        13,
-        "a marker at the end",
-        [whole(&json!({ "content": "Done.<|im_end|>" }))],
-    )
-    .answers("Done.")
-    .run();
 }
 
 #[test]
@@ -367,30 +385,19 @@ fn arguments_come_in_many_shapes() {
             seen.results()
         );
     }
-    for (broken, says) in [
-        ("{\"thought\": \"cut of", "not valid JSON"),
-        ("[1, 2]", "must be an object"),
-        ("\"words\"", "must be an object"),
-        ("7", "must be an object"),
-    ] {
-        let seen = case(
-            17,
-            "arguments that are no object",
-            [called(&with(json!(broken))), done()],
-        )
-        .answers("Done.")
-        .run();
-        assert!(
-            seen.results()[0].contains(says),
-            "{broken}: {:?}",
-            seen.results()
-        );
-        assert_eq!(
-            seen.calls()[0].2,
-            "{}",
-            "some hosts refuse the whole conversation otherwise"
-        );
-    }
+    let seen = case(
+        17,
+        "arguments that are no object",
+        [called(&with(json!("[1, 2]"))), done()],
+    )
+    .answers("Done.")
+    .run();
+    assert!(seen.results()[0].contains("must be an object"));
+    assert_eq!(
+        seen.calls()[0].2,
+        "{}",
+        "some hosts refuse the whole conversation otherwise"
+    );
     let twice = with(json!("\"{\\\"thought\\\":\\\"hm\\\"}\""));
     let seen = case(17, "arguments encoded twice", [called(&twice), done()])
         .answers("Done.")
@@ -455,11 +462,6 @@ fn ids_are_unique_and_belong_to_their_results() {
             "function"
         );
     }
-    super::elsewhere(
-        "case",
-        21,
-        "requests::call_ids_are_shortened_for_another_model: ids that Mistral would refuse",
-    );
     let mut untyped = think("a");
     untyped.as_object_mut().unwrap().remove("type");
     let seen = case(22, "a call without a type", [called(&untyped), done()])
