@@ -10,7 +10,7 @@ use super::exec::EXEC;
 use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::sync;
-use crate::text::{clip, counted, fence_of, foreign_line, size, to_single_line};
+use crate::text::{clip, counted, fence_of, foreign_line, size};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
 pub(super) const MAX_RESULT: usize = 30_000;
