@@ -2,185 +2,65 @@
 
 use serde_json::{Map, Value};
 
+use super::schema::words;
 use super::{Owner, Registry};
 
 /// Tools, and their names in other programs. docs/coming-from.md has the same table.
-pub(crate) const TOOLS: [(&str, &[&str]); 13] = [
-    (
-        "exec",
-        &[
-            "bash",
-            "sh",
-            "shell",
-            "terminal",
-            "command",
-            "run_command",
-            "run_shell_command",
-            "execute_command",
-            "execute_bash",
-            "run_terminal_cmd",
-            "local_shell",
-            "python",
-            "glob",
-            "find",
-        ],
-    ),
-    (
-        "read_file",
-        &["read", "file_read", "view", "view_file", "cat", "open_file"],
-    ),
-    (
-        "write_file",
-        &[
-            "write",
-            "file_write",
-            "create_file",
-            "write_to_file",
-            "save_file",
-        ],
-    ),
-    (
-        "edit_file",
-        &[
-            "edit",
-            "file_edit",
-            "replace",
-            "str_replace",
-            "str_replace_editor",
-            "str_replace_based_edit_tool",
-            "replace_in_file",
-            "search_replace",
-            "apply_patch",
-            "multi_edit",
-        ],
-    ),
-    (
-        "list_dir",
-        &["ls", "file_list", "list_files", "list_directory", "tree"],
-    ),
-    (
-        "grep",
-        &[
-            "grep_search",
-            "search_files",
-            "search_file_content",
-            "file_search",
-            "codebase_search",
-            "ripgrep",
-        ],
-    ),
-    (
-        "web_search",
-        &["search", "google_search", "google_web_search"],
-    ),
-    (
-        "web_fetch",
-        &["fetch", "http_get", "fetch_url", "read_url", "browse"],
-    ),
-    (
-        "subagent",
-        &[
-            "task",
-            "agent",
-            "spawn",
-            "run_skill",
-            "create_subagent",
-            "spawn_agent",
-            "delegate_task",
-        ],
-    ),
-    (
-        "memory",
-        &["save_memory", "remember", "recall", "memory_search"],
-    ),
-    ("message", &["send_message", "notify", "send_file"]),
-    ("cron", &["schedule", "schedule_task", "reminder"]),
-    ("skill", &["use_skill", "load_skill"]),
-];
+const TOOLS: &str = "\
+exec: bash sh shell terminal command run_command run_shell_command execute_command execute_bash run_terminal_cmd \
+local_shell python glob find
+read_file: read file_read view view_file cat open_file
+write_file: write file_write create_file write_to_file save_file
+edit_file: edit file_edit replace str_replace str_replace_editor str_replace_based_edit_tool replace_in_file \
+search_replace apply_patch multi_edit
+list_dir: ls file_list list_files list_directory tree
+grep: grep_search search_files search_file_content file_search codebase_search ripgrep
+web_search: search google_search google_web_search
+web_fetch: fetch http_get fetch_url read_url browse
+subagent: task agent spawn run_skill create_subagent spawn_agent delegate_task
+memory: save_memory remember recall memory_search
+message: send_message notify send_file
+cron: schedule schedule_task reminder
+skill: use_skill load_skill";
 
 /// Arguments of built-in tools, and their names in other programs.
-const ARGUMENTS: [(&str, &[&str]); 24] = [
-    (
-        "path",
-        &[
-            "file_path",
-            "absolute_path",
-            "target_file",
-            "file",
-            "filename",
-            "dir",
-            "directory",
-            "dir_path",
-            "folder",
-        ],
-    ),
-    (
-        "working_dir",
-        &[
-            "cwd",
-            "workdir",
-            "working_directory",
-            "dir",
-            "directory",
-            "path",
-        ],
-    ),
-    ("command", &["cmd", "script"]),
-    (
-        "content",
-        &[
-            "text",
-            "contents",
-            "file_text",
-            "file_content",
-            "body",
-            "data",
-            "note",
-            "message",
-        ],
-    ),
-    (
-        "old_text",
-        &["old_string", "old_str", "old", "search", "find"],
-    ),
-    (
-        "new_text",
-        &["new_string", "new_str", "new", "replace", "replacement"],
-    ),
-    ("pattern", &["query", "regex", "regexp", "search"]),
-    ("glob", &["include", "file_pattern", "include_pattern"]),
-    (
-        "max",
-        &["max_results", "max_matches", "limit", "head_limit"],
-    ),
-    ("offset", &["start_line"]),
-    ("limit", &["max_lines", "num_lines"]),
-    ("timeout", &["timeout_seconds"]),
-    ("query", &["q", "search_query"]),
-    ("count", &["num_results", "max_results", "limit"]),
-    ("url", &["uri", "link"]),
-    ("max_chars", &["max_length"]),
-    (
-        "key",
-        &["name", "note", "title", "file", "filename", "path"],
-    ),
-    ("task", &["prompt", "instructions", "goal"]),
-    ("skill", &["skill_name"]),
-    ("background", &["run_in_background", "is_background"]),
-    ("message", &["prompt", "task", "text", "content"]),
-    ("every_seconds", &["interval"]),
-    ("cron_expr", &["cron", "schedule", "expression"]),
-    ("file", &["path", "file_path", "attachment"]),
-];
-/// Further arguments, of tools that schedule and send.
-const MORE_ARGUMENTS: [(&str, &[&str]); 3] = [
-    ("at", &["time", "run_at"]),
-    ("job_id", &["id"]),
-    ("chat_id", &["chat", "to"]),
-];
+const ARGUMENTS: &str = "\
+path: file_path absolute_path target_file file filename dir directory dir_path folder
+working_dir: cwd workdir working_directory dir directory path
+command: cmd script
+content: text contents file_text file_content body data note message
+old_text: old_string old_str old search find
+new_text: new_string new_str new replace replacement
+pattern: query regex regexp search
+glob: include file_pattern include_pattern
+max: max_results max_matches limit head_limit
+offset: start_line
+limit: max_lines num_lines
+timeout: timeout_seconds
+query: q search_query
+count: num_results max_results limit
+url: uri link
+max_chars: max_length
+key: name note title file filename path
+task: prompt instructions goal
+skill: skill_name
+background: run_in_background is_background
+message: prompt task text content
+every_seconds: interval
+cron_expr: cron schedule expression
+file: path file_path attachment
+at: time run_at
+job_id: id
+chat_id: chat to";
 
 /// Arguments that comment on a call without effect.
 const COMMENTS: [&str; 4] = ["description", "explanation", "reason", "justification"];
+
+/// Returns the rows of a table: a name, and its names in other programs.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let rows = table.lines().filter_map(|line| line.split_once(": "));
+    rows.map(|(name, others)| (name, others.split(' ').collect()))
+}
 
 /// Removes text that models write around a tool's name: chat templates, parentheses, a number.
 pub(crate) fn bare_name(name: &str) -> &str {
@@ -194,43 +74,24 @@ pub(crate) fn bare_name(name: &str) -> &str {
 
 /// Returns the tool for a name from another program.
 pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
-    let name = name.to_ascii_lowercase();
-    let row = TOOLS
-        .iter()
-        .find(|(_, others)| others.contains(&name.as_str()));
-    row.map(|(tool, _)| *tool)
+    let is_known = |others: &[&str]| others.iter().any(|other| other.eq_ignore_ascii_case(name));
+    let row = rows(TOOLS).find(|(_, others)| is_known(others));
+    row.map(|(tool, _)| tool)
 }
 
-/// Suggests the equivalent tool to a model that used a name from another program.
+/// Suggests the equivalent tool, with its arguments, to a model that used a name from another program.
 pub(crate) fn suggest(name: &str, registry: &Registry) -> Option<String> {
     let tool = known_elsewhere(name)?;
     let schema = registry.schema(tool)?;
-    Some(format!("use {tool} {{{}}}", signature(&schema).join(", ")))
-}
-
-/// Lists the arguments of a schema; optional ones have a question mark.
-fn signature(schema: &Value) -> Vec<String> {
-    let required: Vec<&str> = schema["required"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    let mut arguments = words(&schema["required"]);
+    let properties = schema["properties"].as_object().into_iter();
+    let optional: Vec<String> = properties
+        .flat_map(Map::keys)
+        .filter(|name| !arguments.contains(&name.as_str()))
+        .map(|name| format!("{name}?"))
         .collect();
-    let properties = schema["properties"].as_object();
-    let mut names: Vec<&str> = properties
-        .into_iter()
-        .flat_map(|properties| properties.keys().map(String::as_str))
-        .collect();
-    names.sort_by_key(|name| {
-        required
-            .iter()
-            .position(|known| known == name)
-            .unwrap_or(usize::MAX)
-    });
-    names
-        .iter()
-        .map(|name| format!("{name}{}", if required.contains(name) { "" } else { "?" }))
-        .collect()
+    arguments.extend(optional.iter().map(String::as_str));
+    Some(format!("use {tool} {{{}}}", arguments.join(", ")))
 }
 
 /// Renames the arguments to the names of the schema. Also returns the omitted comments.
@@ -243,29 +104,17 @@ pub(crate) fn rename(
     schema: &Value,
     owner: Owner,
 ) -> Result<(Map<String, Value>, Vec<String>), String> {
-    let properties: Vec<&String> = schema["properties"]
-        .as_object()
-        .into_iter()
-        .flat_map(Map::keys)
-        .collect();
+    let properties = schema["properties"].as_object().into_iter();
+    let properties: Vec<&str> = properties.flat_map(Map::keys).map(String::as_str).collect();
     let given = given.into_iter().filter(|(_, value)| !value.is_null());
     let (mut named, others): (Map<_, _>, Map<_, _>) =
-        given.partition(|(name, _)| properties.contains(&name));
+        given.partition(|(name, _)| properties.contains(&name.as_str()));
     let mut ignored = Vec::new();
     for (name, value) in others {
-        let same = |known: &&&String| has_same_letters(known, &name);
-        let meant: Vec<&String> = match properties.iter().find(same) {
-            Some(known) => vec![known],
-            None if owner == Owner::BuiltIn => properties
-                .iter()
-                .copied()
-                .filter(|known| is_alias(known, &name))
-                .collect(),
-            None => Vec::new(),
-        };
+        let meant = meant_by(&name, &properties, owner);
         let mut absent = meant.iter().filter(|known| !named.contains_key(**known));
         match (absent.next(), absent.next()) {
-            (Some(known), None) => drop(named.insert((*known).clone(), value)),
+            (Some(known), None) => drop(named.insert((*known).to_owned(), value)),
             (None, _) if meant.iter().any(|known| named.get(*known) == Some(&value)) => {}
             (None, _) if !meant.is_empty() => {
                 let known = meant[0];
@@ -275,9 +124,10 @@ pub(crate) fn rename(
             }
             _ if COMMENTS.contains(&name.as_str()) => ignored.push(name),
             _ => {
-                let takes = properties.iter().map(|name| name.as_str());
-                let takes = takes.collect::<Vec<_>>().join(", ");
-                let takes = if takes.is_empty() { "nothing" } else { &takes };
+                let takes = match properties.join(", ") {
+                    names if names.is_empty() => "nothing".to_owned(),
+                    names => names,
+                };
                 return Err(format!(
                     "unknown argument \"{name}\": {tool} takes {takes}; nothing was run"
                 ));
@@ -290,30 +140,39 @@ pub(crate) fn rename(
     Ok((named, ignored))
 }
 
-/// Joins a list of words to a command.
-fn join_words(args: &mut Map<String, Value>) {
-    let Some(command) = args.get_mut("command") else {
-        return;
-    };
-    let words: Option<Vec<&str>> = command
-        .as_array()
-        .and_then(|words| words.iter().map(Value::as_str).collect());
-    if let Some(words) = words {
-        *command = shell_words::join(words).into();
+/// Returns the properties that a name may mean: one in another style, or those that other programs call so.
+fn meant_by<'a>(name: &str, properties: &[&'a str], owner: Owner) -> Vec<&'a str> {
+    let same = properties
+        .iter()
+        .find(|known| has_same_letters(known, name));
+    match same {
+        Some(known) => vec![*known],
+        None if owner == Owner::BuiltIn => rows(ARGUMENTS)
+            .filter(|(_, others)| others.iter().any(|other| has_same_letters(other, name)))
+            .filter_map(|(known, _)| properties.iter().find(|property| **property == known))
+            .copied()
+            .collect(),
+        None => Vec::new(),
     }
 }
 
-fn is_alias(property: &str, name: &str) -> bool {
-    let mut rows = ARGUMENTS.iter().chain(&MORE_ARGUMENTS);
-    let name = name.to_ascii_lowercase();
-    rows.any(|(known, others)| *known == property && others.contains(&name.as_str()))
+/// Joins a list of words to a command.
+fn join_words(args: &mut Map<String, Value>) {
+    let Some(Value::Array(list)) = args.get("command") else {
+        return;
+    };
+    let words: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+    if let Some(words) = words {
+        let command = shell_words::join(words);
+        args.insert("command".to_owned(), command.into());
+    }
 }
 
 /// Whether two names differ only in style: `filePath`, `file-path` and `file_path`.
 pub(super) fn has_same_letters(a: &str, b: &str) -> bool {
-    fn letters(name: &str) -> impl Iterator<Item = u8> {
-        let bytes = name.bytes().filter(u8::is_ascii_alphanumeric);
-        bytes.map(|byte| byte.to_ascii_lowercase())
+    fn letters(name: &str) -> impl Iterator<Item = char> {
+        let chars = name.chars().filter(|c| !matches!(c, '_' | '-'));
+        chars.map(|c| c.to_ascii_lowercase())
     }
     letters(a).eq(letters(b))
 }
@@ -327,7 +186,7 @@ mod tests {
     #[test]
     fn no_name_is_an_alias_of_two_tools() {
         let mut seen = std::collections::BTreeSet::new();
-        for (tool, others) in TOOLS {
+        for (tool, others) in rows(TOOLS) {
             for name in others.iter().chain([&tool]) {
                 assert!(seen.insert(*name), "{name}");
             }
@@ -337,7 +196,7 @@ mod tests {
     #[test]
     fn the_page_for_newcomers_has_the_names_of_the_table() {
         let page = include_str!("../../docs/coming-from.md");
-        for (tool, others) in TOOLS {
+        for (tool, others) in rows(TOOLS) {
             let names: Vec<String> = others.iter().map(|name| format!("`{name}`")).collect();
             let row = format!("| `{tool}` | {} |", names.join(" "));
             assert!(page.contains(&row), "docs/coming-from.md lacks: {row}");
@@ -356,7 +215,10 @@ mod tests {
         let renamed = |given: Value| read(given).map(|(args, _)| Value::Object(args));
         for (given, args) in [
             (json!({"file_path": "a"}), json!({"path": "a"})),
-            (json!({"Path": "a", "fileText": null}), json!({"path": "a"})),
+            (
+                json!({"Path": "a", "fileText": "x"}),
+                json!({"path": "a", "content": "x"}),
+            ),
             (json!({"workingDir": "a"}), json!({"working_dir": "a"})),
             (json!({"path": "a", "filename": "a"}), json!({"path": "a"})),
             (
@@ -388,6 +250,7 @@ mod tests {
         }
         let (_, ignored) = read(json!({"path": "a", "reason": "because"})).unwrap();
         assert_eq!(ignored, ["reason"]);
+        assert!(!has_same_letters("город", "улица"));
         let exec = json!({"properties": {"command": {}}});
         let words = json!({"cmd": ["ls", "a b"]}).as_object().cloned().unwrap();
         let (args, _) = rename("try", words.clone(), &exec, Owner::BuiltIn).unwrap();
