@@ -192,35 +192,54 @@ impl Dispatcher {
         self.queues.is_idle()
     }
 
+    /// Queues a message, or runs a command that does not wait for its conversation. Reads and writes no files, because a stop of
+    /// another chat may be next.
     fn dispatch(self: &Arc<Self>, message: Inbound) {
         match message.command {
-            Some(Command::Stop) => return self.stop(&message),
+            Some(Command::Stop) => {
+                let otherwise = if self.queues.stop(&message.session) {
+                    // The end of the turn reports the stop.
+                    ""
+                } else {
+                    "There is nothing to stop."
+                };
+                return self.run_apart(message, move |own, message| own.stop(message, otherwise));
+            }
             Some(Command::Status | Command::Usage | Command::Help) => {
-                return self.run_command(&message);
+                return self.run_apart(message, Self::run_command);
             }
-            Some(Command::New) => {
-                self.stop_tasks(&message);
-                // The new conversation does not contain the stopped tasks.
-                drop(self.take_stopped_tasks(&message.session));
-            }
-            Some(Command::Undo | Command::Model(_)) => {}
+            Some(Command::New | Command::Undo | Command::Model(_)) => {}
             None => self.tell_what_is_waited_for(&message),
         }
         self.enqueue(message);
     }
 
+    /// Runs a command on a separate thread. If none can be started, the message remains open until a restart.
+    fn run_apart(
+        self: &Arc<Self>,
+        message: Inbound,
+        run: impl FnOnce(&Self, &Inbound) + Send + 'static,
+    ) {
+        let (origin, running) = (message.origin.clone(), self.begin_other());
+        let work = move || run(&running.0, &message);
+        let started = Builder::new().name("command".to_owned()).spawn(work);
+        self.show_failure(&origin, started.map(drop).doing("starting a thread"));
+    }
+
     /// Answers the first message after an open question with a reminder of the question.
-    fn tell_what_is_waited_for(&self, message: &Inbound) {
-        let Some(chats) = self.chats_of(&message.origin) else {
-            return;
-        };
+    fn tell_what_is_waited_for(self: &Arc<Self>, message: &Inbound) {
         let mut asking = sync::lock(&self.asking);
-        let Some(is_told) = asking.get_mut(&message.session) else {
-            return;
-        };
-        if !std::mem::replace(is_told, true) {
-            let text = "I am waiting for your answer above; /stop withdraws it.";
-            chats.post(&message.origin.chat, text, &[]);
+        let is_first = asking
+            .get_mut(&message.session)
+            .is_some_and(|is_told| !std::mem::replace(is_told, true));
+        drop(asking);
+        if is_first {
+            self.run_apart(message.clone(), |own, message| {
+                let text = "I am waiting for your answer above; /stop withdraws it.";
+                if let Some(chats) = own.chats_of(&message.origin) {
+                    chats.post(&message.origin.chat, text, &[]);
+                }
+            });
         }
     }
 
@@ -273,14 +292,11 @@ impl Dispatcher {
         }
     }
 
-    fn stop(&self, message: &Inbound) {
-        let tasks = self.stop_tasks(message);
-        let turn = self.queues.stop(&message.session);
-        let text = match (tasks, turn) {
-            // The end of the turn reports the stop.
-            (0, true) => String::new(),
-            (0, false) => "There is nothing to stop.".to_owned(),
-            _ => stopped_tasks(tasks),
+    /// Stops the background tasks, and replies with their number, or with `otherwise` if there are none.
+    fn stop(&self, message: &Inbound, otherwise: &str) {
+        let text = match self.stop_tasks(message) {
+            0 => otherwise.to_owned(),
+            count => stopped_tasks(count),
         };
         self.reply(message, &text);
         self.show_tasks(&message.origin, &message.session);
@@ -313,9 +329,15 @@ impl Dispatcher {
         let Some(command) = &message.command else {
             return;
         };
-        // Reports of these tasks would refer to undone questions.
         let stopped = match command {
+            // Reports of these tasks would refer to undone questions.
             Command::Undo => self.stop_tasks(message),
+            Command::New => {
+                self.stop_tasks(message);
+                // The new conversation does not contain the stopped tasks.
+                drop(self.take_stopped_tasks(&message.session));
+                0
+            }
             _ => 0,
         };
         let reply = self.handler.command(command, &message.session);

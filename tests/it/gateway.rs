@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -311,6 +312,25 @@ fn chats_run_in_parallel_with_immediate_stop() {
     api.text(OWNER, "and now");
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "About and now.");
     ends(gateway);
+}
+
+/// The disk does not answer while a command of another chat reads a file.
+#[test]
+fn slow_command_does_not_delay_a_stop() {
+    let model = Model::answering(|_, _| Reply::text("Too late.").held());
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.dir("usage");
+    let file = home.path("usage/2099-01.jsonl");
+    mkfifoat(CWD, file, Mode::RUSR | Mode::WUSR).unwrap();
+    let gateway = start(&home);
+    api.text(OWNER, "slow");
+    model.wait_for_holds(1);
+    api.text(43, "/usage");
+    api.text(OWNER, "/stop");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
+    ends(gateway);
+    assert!(api.texts(43).is_empty(), "the command was not slow");
 }
 
 #[test]
