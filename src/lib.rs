@@ -74,6 +74,7 @@
 // | 0 | `storage` | directories and atomic replacement (`mod`), files in a directory that others can write (`below`), append-only logs and when they are synced (`journal`), their segments (`segments`), unfinished items (`queue`), locks (`lock`) |
 // | 0 | `json` | reads untrusted JSON, within bounds |
 // | 0 | `cancel`, `child`, `sync`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
+// | 0 | `tries` | counts the tries of a request, and what is waited before each |
 //
 // # A message's life
 //
@@ -142,6 +143,7 @@ mod test_speed;
 mod text;
 mod timezone;
 mod tool;
+mod tries;
 mod usage;
 mod web;
 mod worker;

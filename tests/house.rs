@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child sync text paths storage log sse error json secret redact access sys ssrf template timezone notify test_speed inflate worker/protocol",
+        "message bus cancel child sync text paths storage log sse error json secret redact access sys ssrf template timezone notify test_speed tries inflate worker/protocol",
     ),
 ];
 

@@ -26,8 +26,8 @@ use crate::json::{count_values, parse_json};
 use crate::log::{Level, Log};
 use crate::redact::Redactor;
 use crate::sync;
-use crate::test_speed::paced;
 use crate::text::to_single_line;
+use crate::tries::Tries;
 pub(crate) use client::Transport;
 use client::{Client, Failure, Limits};
 pub(crate) use http::Http;
@@ -219,7 +219,8 @@ impl Servers {
         let weak = Arc::downgrade(server);
         let is_program = server.definition.is_program;
         let work = move || {
-            let mut pause = if is_program { RETRY_AFTER } else { RETRY };
+            let first = if is_program { RETRY_AFTER } else { RETRY };
+            let mut tries = Tries::new(u32::MAX, first, RETRY_AFTER);
             let mut reported = String::new();
             // A server that was removed from the configuration has been dropped.
             while let Some(server) = weak.upgrade() {
@@ -242,10 +243,10 @@ impl Servers {
                     reported = e.message;
                 }
                 drop(server);
-                if background.cancel.sleep(paced(pause)).is_err() {
+                let pause = tries.wait(None).unwrap_or(RETRY_AFTER);
+                if background.cancel.sleep(pause).is_err() {
                     return;
                 }
-                pause = RETRY_AFTER.min(pause * 2);
             }
         };
         let thread = thread::Builder::new().name("mcp".to_owned()).spawn(work);

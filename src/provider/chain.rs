@@ -13,6 +13,7 @@ use crate::message::{Price, Reply};
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::sync;
+use crate::tries::{MIN_DEMAND, Tries, jitter, random};
 
 /// Number and timing of retries.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,8 @@ pub(crate) enum Note {
 const LONGEST_WAIT: Duration = Duration::from_secs(65);
 /// Wait between requests to a server that loads its model.
 const LOADING_WAIT: Duration = Duration::from_secs(2);
+/// Maximum number of these requests: a server that loads for half an hour will not load.
+const MAX_LOADING: u32 = 900;
 /// Pause of a rate-limited key, unless the host demands another.
 const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
 /// Pause of a key that was rejected or is unreadable.
@@ -245,12 +248,6 @@ fn turn(request: &Request) -> usize {
     )
 }
 
-/// The standard library has no other source of randomness.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(())
-}
-
 impl Model {
     /// Whether the model has just failed.
     fn is_down(&self, now: Instant) -> bool {
@@ -265,53 +262,67 @@ impl Model {
         sync::lock(&self.health)
     }
 
-    /// Returns the first key that is ready, else the key that will be ready first.
-    fn pick_key(&self, now: Instant) -> usize {
-        let keys = &self.health().keys;
-        (0..keys.len())
-            .min_by_key(|key| keys[*key].max(now))
-            .unwrap_or_default()
+    /// Returns the keys that are ready, else the one that will be ready first.
+    fn keys_to_ask(&self, now: Instant) -> Vec<usize> {
+        let ready_at = &self.health().keys;
+        let mut keys: Vec<usize> = (0..ready_at.len()).collect();
+        keys.sort_by_key(|key| ready_at[*key].max(now));
+        let ready = keys.iter().filter(|key| ready_at[**key] <= now).count();
+        keys.truncate(ready.max(1));
+        keys
     }
 
-    /// Pauses a key after an error that concerns it; returns whether another key is ready.
-    fn rest_key(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
-        let rest = match error {
-            ProviderError::AuthFailed { .. } | ProviderError::NotSent(_) => REFUSED_REST,
-            ProviderError::Quota(_) => QUOTA_REST,
-            ProviderError::RateLimited { retry_after, .. } => {
-                retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST)
-            }
-            _ => return false,
-        };
-        let keys = &mut self.health().keys;
-        keys[key] = now + rest;
-        keys.iter().any(|ready| *ready <= now)
-    }
-
-    /// Asks with one key after another, and retries after a wait if the failure may be temporary.
+    /// Asks with each key that is ready, and again after a wait if the failure may be temporary.
     fn ask_model(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
-        let mut tries = 0;
-        let (mut rate_limit, mut is_loading) = (None, false);
+        let retry = attempt.retry;
+        let mut tries = Tries::new(retry.max, jitter(retry.first_wait), LONGEST_WAIT);
+        let mut loading = Tries::new(MAX_LOADING, LOADING_WAIT, LOADING_WAIT);
         loop {
-            let key = self.pick_key(Instant::now());
-            let provider = self.keys[key].as_ref();
-            let error = match attempt.send(provider) {
-                Ok(reply) => return Ok(reply),
-                Err(error) if attempt.is_shown() => return Err(error),
-                Err(error) => error,
+            let error = match self.ask_keys(attempt) {
+                Err(error) if error.may_pass() && !attempt.is_shown() => error,
+                result => return result,
             };
-            if matches!(error, ProviderError::Loading(_)) && !attempt.is_too_late(LOADING_WAIT) {
-                if !is_loading {
-                    (attempt.note)(Note::Notice(format!("waiting: {}", error.text())));
-                }
-                is_loading = true;
-                attempt.sleep(LOADING_WAIT)?;
-                continue;
+            let is_loading = matches!(error, ProviderError::Loading(_));
+            let wait = if is_loading {
+                loading.wait(Some(LOADING_WAIT))
+            } else {
+                tries.wait(error.retry_after())
+            };
+            let is_worth = |wait: &Duration| *wait <= LONGEST_WAIT && !attempt.is_too_late(*wait);
+            let Some(wait) = wait.filter(is_worth) else {
+                return Err(error);
+            };
+            let text = error.text();
+            if !is_loading {
+                let (made, of, seconds) = (tries.made(), retry.max + 1, wait.as_secs_f64());
+                let text = format!("try {made} of {of}: {text}; next in {seconds:.1} s");
+                (attempt.note)(Note::Notice(text));
+            } else if loading.made() == 1 {
+                (attempt.note)(Note::Notice(format!("waiting: {text}")));
             }
-            if self.rest_key(key, &error, Instant::now()) {
-                let (name, number, of) = (self.provider().model(), key + 1, self.keys.len());
+            attempt.sleep(wait)?;
+        }
+    }
+
+    /// Asks once with each key that is ready, until one is not at fault. Each key that is at fault rests. Returns the error of
+    /// the key that will be ready first.
+    fn ask_keys(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
+        let mut failed: Option<(Duration, ProviderError)> = None;
+        let mut keys = self.keys_to_ask(Instant::now()).into_iter().peekable();
+        while let Some(key) = keys.next() {
+            let error = match attempt.send(self.keys[key].as_ref()) {
+                Err(error) if !attempt.is_shown() => error,
+                result => return result,
+            };
+            let Some(rest) = rest_after(&error) else {
+                return Err(error);
+            };
+            self.health().keys[key] = Instant::now() + rest;
+            if keys.peek().is_some() {
+                let (name, of) = (self.provider().model(), self.keys.len());
                 let text = format!(
-                    "{name}: key {number} of {of}: {}; using another",
+                    "{name}: key {} of {of}: {}; using another",
+                    key + 1,
                     error.text()
                 );
                 (attempt.note)(if error.may_pass() {
@@ -319,27 +330,26 @@ impl Model {
                 } else {
                     Note::Warning(text)
                 });
-                rate_limit = Some(error).filter(ProviderError::may_pass).or(rate_limit);
-                continue;
             }
-            // Waiting for a rate-limited key helps more than another try with a rejected key.
-            let error = if error.may_pass() {
-                error
-            } else {
-                rate_limit.take().unwrap_or(error)
-            };
-            let Some(wait) = attempt.wait_before_retry(&error, tries) else {
-                return Err(error);
-            };
-            tries += 1;
-            let (of, seconds) = (attempt.retry.max + 1, wait.as_secs_f64());
-            (attempt.note)(Note::Notice(format!(
-                "try {tries} of {of}: {}; next in {seconds:.1} s",
-                error.text()
-            )));
-            attempt.sleep(wait)?;
+            if failed.as_ref().is_none_or(|(least, _)| rest < *least) {
+                failed = Some((rest, error));
+            }
         }
+        Err(failed.map_or_else(|| rejected("no key is configured"), |(_, error)| error))
     }
+}
+
+/// Returns the pause of a key after an error; `None` if the error does not concern the key.
+fn rest_after(error: &ProviderError) -> Option<Duration> {
+    Some(match error {
+        ProviderError::AuthFailed { .. } | ProviderError::NotSent(_) => REFUSED_REST,
+        ProviderError::Quota(_) => QUOTA_REST,
+        ProviderError::RateLimited { retry_after, .. } => {
+            let rest = retry_after.unwrap_or(RATE_LIMIT_REST);
+            rest.clamp(MIN_DEMAND, QUOTA_REST)
+        }
+        _ => return None,
+    })
 }
 
 impl Attempt<'_> {
@@ -370,29 +380,6 @@ impl Attempt<'_> {
         let slept = self.request.cancel.sleep(wait);
         slept.map_err(ProviderError::Cancelled)
     }
-
-    /// Returns the wait before the next try; `None` if there are no more tries.
-    fn wait_before_retry(&self, error: &ProviderError, tries: u32) -> Option<Duration> {
-        if !error.may_pass() || tries >= self.retry.max {
-            return None;
-        }
-        let backoff = || {
-            jitter(
-                self.retry
-                    .first_wait
-                    .saturating_mul(1 << tries.min(16))
-                    .min(LONGEST_WAIT),
-            )
-        };
-        let wait = error.retry_after().unwrap_or_else(backoff);
-        (wait <= LONGEST_WAIT && !self.is_too_late(wait)).then_some(wait)
-    }
-}
-
-/// Full jitter from zero to `most`, so that clients that failed together do not retry together.
-fn jitter(most: Duration) -> Duration {
-    let thousandths = u32::try_from(random() % 1001).unwrap_or(1000);
-    most * thousandths / 1000
 }
 
 #[cfg(test)]

@@ -26,13 +26,14 @@ use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::ssrf;
 use crate::sync;
+use crate::tries::Tries;
 
 /// Maximum silence of a host, unless its entry sets another limit.
 const SILENCE: Duration = Duration::from_secs(90);
 /// Time limit for endpoints other than chat.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum number of changes to one request.
-const MAX_CHANGES: usize = 8;
+const MAX_CHANGES: u32 = 8;
 
 /// Kinds of media, and their names for the user.
 const MEDIA: [(MediaKind, &str); 3] = [
@@ -290,7 +291,7 @@ impl Host {
             self.begin(self.url.clone(), body, self.patience(), request.cancel)
         };
         let (mut response, head) = match begin() {
-            // Retries once with the certificates of this system.
+            // Once more with a change: the certificates of this system.
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
@@ -342,7 +343,7 @@ impl Host {
         let before = self.facts().clone();
         let sent = self.body(request, &before);
         for change in changes {
-            if tried.contains(&change) || tried.len() >= MAX_CHANGES {
+            if tried.contains(&change) {
                 continue;
             }
             let mut facts = before.clone();
@@ -464,6 +465,7 @@ impl Provider for Host {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let (before, mut tried) = (self.facts().clone(), Vec::new());
+        let mut tries = Tries::with_changes(MAX_CHANGES);
         // Current credit is no lasting limit of the model.
         let mut is_short_of_credit = false;
         loop {
@@ -493,7 +495,7 @@ impl Provider for Host {
                 Change::Window(window) => Some(*window),
                 _ => None,
             });
-            if !begun && self.adapt(changes, request, &mut tried) {
+            if !begun && self.adapt(changes, request, &mut tried) && tries.change() {
                 continue;
             }
             let known = window.or(self.facts().window);
@@ -503,7 +505,7 @@ impl Provider for Host {
                 self.keep(&before, request);
             }
             let is_gone = matches!(error, ProviderError::NotFound(_));
-            if is_gone && !begun && self.replaces_default(request) {
+            if is_gone && !begun && self.replaces_default(request) && tries.change() {
                 continue;
             }
             return Err(error);

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
-use super::back_off;
 use super::chats::Chats;
+use super::tries;
 use crate::bus::RemoteFile;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
@@ -156,15 +156,15 @@ impl Downloader<'_> {
 
     /// Downloads a file, with retries after temporary failures.
     fn fetch(&self, id: &str) -> std::result::Result<Vec<u8>, String> {
-        let mut back_offs = (0..RETRIES).map(back_off);
+        let mut tries = tries(RETRIES);
         loop {
             let failure = match self.chats.sender.api.fetch(id, self.cancel) {
                 Ok(bytes) => return Ok(bytes),
                 Err(failure) => failure,
             };
             let wait = match failure {
-                Failure::TooMany(time) => Some(time),
-                Failure::Failing(_) | Failure::Lost(_) => back_offs.next(),
+                Failure::TooMany(time) => tries.wait(Some(time)),
+                Failure::Failing(_) | Failure::Lost(_) => tries.wait(None),
                 _ => None,
             };
             let wait = wait.filter(|wait| self.cancel.remaining(*wait) == *wait);

@@ -31,7 +31,7 @@ use crate::error::{Context, Result};
 use crate::message::Media;
 /// Name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
-use crate::test_speed::paced;
+use crate::tries::{self, Tries};
 use crate::usage::Budget;
 use activity::Activity;
 pub(crate) use chats::Chats;
@@ -57,7 +57,12 @@ const FIRST_BACK_OFF: Duration = if cfg!(test) {
 
 /// Returns the back-off after `failures` consecutive failures.
 fn back_off(failures: u32) -> Duration {
-    paced((FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF))
+    tries::back_off(failures, FIRST_BACK_OFF, MAX_BACK_OFF)
+}
+
+/// Tries of a call that is repeated up to this many times.
+fn tries(most: u32) -> Tries {
+    Tries::new(most, FIRST_BACK_OFF, MAX_BACK_OFF)
 }
 
 #[derive(Clone)]

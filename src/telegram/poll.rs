@@ -1,7 +1,7 @@
 //! The long poll: fetches updates, records them, and only then confirms them with the offset of the next poll.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,12 @@ use super::api::Failure;
 use super::chats::Chats;
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
-use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, back_off};
+use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, tries};
 use crate::bus::{Command, Inbound, Inbox, Origin, Source, message_id};
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
+use crate::tries::{MIN_DEMAND, Tries};
 
 /// Maximum duration of a poll, in seconds.
 const POLL_TIME: u64 = 50;
@@ -63,17 +64,25 @@ const MAX_ANNOUNCED: usize = 3;
 /// Handles an event of the poller. Returns whether the program is about to restart.
 pub(crate) type Watch = Box<dyn Fn(PollEvent) -> bool + Send>;
 
-#[derive(Default)]
 struct BackOff {
-    failures: u32,
+    tries: Tries,
     /// The last reason, to log each reason once.
     reason: String,
+}
+
+impl BackOff {
+    fn new() -> Self {
+        Self {
+            tries: tries(u32::MAX),
+            reason: String::new(),
+        }
+    }
 }
 
 impl Poller {
     /// Polls until cancelled.
     pub(super) fn run(self) {
-        let mut back_off = BackOff::default();
+        let mut back_off = BackOff::new();
         let Some(me) = self.introduce(&mut back_off) else {
             return;
         };
@@ -86,6 +95,7 @@ impl Poller {
             if let Some(offset) = offset {
                 params["offset"] = u64::into(offset);
             }
+            let asked = Instant::now();
             match self.call("getUpdates", &params, Duration::from_secs(POLL_TIME)) {
                 Ok(updates) => {
                     let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -99,21 +109,27 @@ impl Poller {
                         self.pause(&mut back_off, &format!("cannot record messages: {e}"), None);
                         continue;
                     }
-                    if !std::mem::take(&mut back_off).reason.is_empty() {
+                    if !std::mem::replace(&mut back_off, BackOff::new())
+                        .reason
+                        .is_empty()
+                    {
                         self.log(Level::Info, "polling works again");
                     }
-                    offset = updates
-                        .iter()
-                        .filter_map(update_id)
-                        .max()
-                        .map(|last| last + 1);
                     (self.watch)(PollEvent::Polled);
+                    let last = updates.iter().filter_map(update_id).max();
+                    let next = last.map(|last| last + 1);
+                    // A server that answers the same at once is not asked again at once.
+                    if next == offset {
+                        let left = MIN_DEMAND.saturating_sub(asked.elapsed());
+                        let _ended = self.sender().cancel.sleep(left);
+                    }
+                    offset = next;
                 }
                 Err(failure) => {
                     let time = match failure {
                         Failure::TooMany(time) => Some(time),
                         Failure::Unauthorized(_) => Some(MAX_BACK_OFF),
-                        Failure::Refused(409, _) if back_off.failures >= QUICK_TRIES => {
+                        Failure::Refused(409, _) if back_off.tries.made() >= QUICK_TRIES => {
                             Some(CONFLICT_BACK_OFF)
                         }
                         _ => None,
@@ -170,7 +186,7 @@ impl Poller {
                 &format!("setting the bot's commands: {}", e.text()),
             );
         }
-        *back_off = BackOff::default();
+        *back_off = BackOff::new();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
         self.log(Level::Info, &format!("serving as @{username}"));
         (self.watch)(PollEvent::Serving(&username));
@@ -294,13 +310,11 @@ impl Poller {
             why.clone_into(&mut failing.reason);
         }
         // A single failure is not reported as an event.
-        if time.is_some() || failing.failures > 0 {
+        if time.is_some() || failing.tries.made() > 0 {
             (self.watch)(PollEvent::Failing(why));
         }
-        let wait = time
-            .unwrap_or_else(|| back_off(failing.failures))
-            .min(MAX_BACK_OFF);
-        failing.failures += 1;
+        let wait = failing.tries.wait(time).unwrap_or(MAX_BACK_OFF);
+        let wait = wait.min(MAX_BACK_OFF);
         let _ended = self.sender().cancel.sleep(wait);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Failure, send_styled};
 use super::ask::Questions;
 use super::update::GENERAL;
-use super::{CHANNEL, back_off};
+use super::{CHANNEL, MAX_BACK_OFF, back_off, tries};
 use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Sink};
@@ -22,6 +22,7 @@ use crate::storage::Lock;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::sync;
 use crate::text::to_single_line;
+use crate::tries::Tries;
 
 /// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
@@ -69,8 +70,9 @@ struct SenderState {
 struct ChatState {
     /// Earliest time of the next try.
     not_before: Instant,
-    /// Number of consecutive failures of the next message.
-    failures: u32,
+    /// Tries of the next message after failures, and after demands to wait, which are no failures.
+    failing: Tries,
+    flooded: Tries,
 }
 
 /// Prefix of a notice about a failed message. A failed notice is not reported.
@@ -339,28 +341,28 @@ impl MessageSender {
             self.is_ok("the outbox", &self.outbox.queue().halt(&id));
         }
         let chat = chat_of(&pending.item);
-        let mut failures = self.state().chats.get(chat).map_or(0, |chat| chat.failures);
-        let wait = self.settle(&pending, result, &mut failures);
+        let known = self.state().chats.remove(chat);
+        let mut now = known.unwrap_or_else(|| ChatState {
+            not_before: Instant::now(),
+            failing: tries(u32::MAX),
+            flooded: tries(u32::MAX),
+        });
+        let wait = self.settle(&pending, result, &mut now);
         let mut state = self.state();
         if wait.is_zero() {
             state.tried.remove(&pending.id);
-            state.chats.remove(chat);
         } else {
-            let not_before = Instant::now() + wait;
-            let now = ChatState {
-                not_before,
-                failures,
-            };
+            now.not_before = Instant::now() + wait;
             state.chats.insert(chat.to_owned(), now);
         }
     }
 
-    /// Handles the result of sending one message, after `failures` consecutive failures. Returns the pause of its chat.
+    /// Handles the result of sending one message. Returns the pause of its chat.
     fn settle(
         &self,
         pending: &Pending,
         result: Result<(), Failure>,
-        failures: &mut u32,
+        chat: &mut ChatState,
     ) -> Duration {
         let Pending { id, item, .. } = pending;
         let Err(mut failure) = result else {
@@ -371,8 +373,17 @@ impl MessageSender {
         if item.text.starts_with(NOTICE) && matches!(failure, Failure::Lost(_)) {
             failure = Failure::Failing(failure.text());
         }
+        let retry = || {
+            (self.log)(
+                Level::Warn,
+                &format!("sending to {}, will retry: {}", item.to, failure.text()),
+            );
+        };
         match &failure {
-            Failure::TooMany(time) => return *time,
+            Failure::TooMany(time) => {
+                retry();
+                return chat.flooded.wait(Some(*time)).unwrap_or(*time);
+            }
             Failure::Migrated(new) => {
                 let topic = chat_of(item)
                     .split_once('_')
@@ -392,14 +403,10 @@ impl MessageSender {
                 self.redirect(id, &item);
             }
             Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
-                if *failures < MAX_FAILURES || !self.server_works() =>
+                if chat.failing.made() < MAX_FAILURES || !self.server_works() =>
             {
-                (self.log)(
-                    Level::Warn,
-                    &format!("sending to {}, will retry: {}", item.to, failure.text()),
-                );
-                *failures += 1;
-                return back_off(*failures - 1);
+                retry();
+                return chat.failing.wait(None).unwrap_or(MAX_BACK_OFF);
             }
             _ => self.give_up(id, item, &failure),
         }

@@ -151,6 +151,7 @@ fn follow(
 ) -> Result<Found> {
     let asked = address::normalize(url)?;
     let mut address = asked.clone();
+    // Each request is a step of a counted chain, so a page that redirects to itself ends too.
     for _ in 0..=MAX_REDIRECTS {
         let headers = headers
             .iter()

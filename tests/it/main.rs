@@ -80,6 +80,7 @@ mod tasks;
 mod templates;
 mod terminal;
 mod threads;
+mod tries;
 mod undo;
 mod unrestricted;
 mod usage;

@@ -1,5 +1,8 @@
 //! Tests of the chain.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::{Sampling, System};
@@ -234,8 +237,11 @@ fn refused_key_is_retried_later() {
     assert_eq!(run(&chain, 0).0, Ok(("a".into(), "m/x".into())));
     let (model, now) = (&chain.models[0], Instant::now());
     assert_eq!(
-        (model.pick_key(now), model.pick_key(now + REFUSED_REST)),
-        (1, 0)
+        (
+            model.keys_to_ask(now),
+            model.keys_to_ask(now + REFUSED_REST)
+        ),
+        (vec![1], vec![0, 1])
     );
     assert!(matches!(
         run(&chain, 0).0,
@@ -318,4 +324,61 @@ fn a_conversation_that_is_too_long_is_nobody_elses_business() {
         vec![script("m/y", vec![good("a")])],
     ]);
     assert_eq!(run(&chain, 0).0, Err((long, "m/x".into())));
+}
+
+/// Fails each request with the same error, and counts them.
+struct Failing(&'static str, ProviderError, Arc<AtomicU32>);
+
+impl Provider for Failing {
+    fn model(&self) -> &'static str {
+        self.0
+    }
+    fn chat(&self, _: &Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        // A chain that never gives up must not fill the memory of the machine.
+        match self.2.fetch_add(1, Ordering::SeqCst) {
+            0..50 => Err(self.1.clone()),
+            _ => panic!("asked without end"),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_loads_for_ever_ends_with_the_turn() {
+    let count = Arc::new(AtomicU32::new(0));
+    let loading = ProviderError::Loading("loading".into());
+    let server = Failing("m/x", loading.clone(), count.clone());
+    let result = run(&chain(vec![vec![Box::new(server)]]), 2).0;
+    assert_eq!(result, Err((loading, "m/x".into())));
+    assert_eq!(count.load(Ordering::SeqCst), 3, "every 2 of 5 seconds");
+}
+
+#[test]
+fn each_key_is_asked_once_more_than_there_are_retries() {
+    let limited = |ms: Option<u64>| ProviderError::RateLimited {
+        message: "slow down".into(),
+        retry_after: ms.map(Duration::from_millis),
+    };
+    for error in [
+        limited(Some(0)),
+        limited(Some(1)),
+        transient(Some(0)),
+        transient(None),
+    ] {
+        for keys in 1..4 {
+            let counts: Vec<Arc<AtomicU32>> = (0..keys).map(|_| Arc::default()).collect();
+            let keys = counts.iter().map(|count| {
+                let key = Failing("m/x", error.clone(), count.clone());
+                Box::new(key) as Box<dyn Provider>
+            });
+            let chain = chain(vec![keys.collect(), vec![script("m/y", vec![good("a")])]]);
+            let (result, notes) = run(&chain, 2);
+            assert_eq!(result, Ok(("a".into(), "m/y".into())), "{error:?}");
+            let asked: Vec<u32> = counts.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            assert!(
+                asked.iter().all(|asked| *asked <= 3),
+                "{error:?}: {asked:?}"
+            );
+            assert_eq!(asked.iter().sum::<u32>() as usize, notes.len(), "{notes:?}");
+        }
+    }
 }
