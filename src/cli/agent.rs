@@ -71,7 +71,7 @@ pub(super) const COMMAND: Command = Command::row(
     ),
     (
         "--schema FILE",
-        "answer with JSON that fits the JSON Schema in FILE",
+        "answer with JSON that fits a JSON Schema: FILE, or '{...}'",
     ),
     ("--show-thinking", "show what the model thinks, on stderr"),
     ("--dry-run", "print the request; send and store nothing"),

@@ -1,4 +1,4 @@
-//! `--schema FILE`: requires an answer in JSON that fits the schema in FILE.
+//! `--schema`: requires an answer in JSON that fits a schema, which is a file or JSON text.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::args::Args;
 use super::input::{self, Deadline};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
-use crate::json::parse_json;
+use crate::json::{explain, parse_json};
 use crate::paths::shown_key;
 use crate::text::{foreign_line, not_found_near, to_single_line};
 use crate::tool::schema::Schema;
@@ -24,37 +24,32 @@ const MAX_ERROR: usize = 500;
 pub(super) struct AnswerSchema(Schema);
 
 impl AnswerSchema {
-    /// Reads the file or pipe of `--schema`, if given.
+    /// Reads the schema of `--schema`, if given: JSON text, a file or a pipe.
     ///
     /// # Errors
     /// Returns [`crate::error::Kind::Usage`] if it is missing, too large, not a JSON object, or has an unsupported keyword.
     pub(super) fn read_from(args: &Args, deadline: Option<&Deadline>) -> Result<Option<Self>> {
-        let Some(path) = args.value("schema") else {
+        let Some(given) = args.value("schema") else {
             return Ok(None);
         };
+        let (name, content) = if given.trim_start().starts_with('{') {
+            ("--schema".to_owned(), given.as_bytes().to_vec())
+        } else {
+            let name = format!("--schema {}", to_single_line(given, 200));
+            (name, read_file(given, deadline)?)
+        };
         let wrong = |what: String| {
-            Error::usage(format!("--schema {}: {what}", to_single_line(path, 200)))
+            Error::usage(format!("{name}: {}", foreign_line(&what, MAX_ERROR)))
                 .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
         };
-        let mut file = match input::open(Path::new(path), deadline) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                let list = "ls -l";
-                return Err(not_found_near("file", path, None, list).doing("--schema"));
-            }
-            Err(e) if e.kind() == ErrorKind::IsADirectory => {
-                return Err(wrong("it is a directory".to_owned()));
-            }
-            file => file.doing(format_args!("--schema {path}"))?,
-        };
-        let content = input::read("the schema", &mut file, MAX_SCHEMA, deadline)?;
         if content.len() > MAX_SCHEMA {
             return Err(wrong("it is larger than 64 KB".to_owned()));
         }
         let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        let text = text.trim_start_matches('\u{feff}');
         let schema: Value =
-            parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| wrong(e.to_string()))?;
-        let cut = |why: String| wrong(foreign_line(&why, MAX_ERROR));
-        Schema::of_answer(schema).map(Self).map(Some).map_err(cut)
+            parse_json(text).map_err(|e| wrong(explain(&e).replace("the file", "it")))?;
+        Schema::of_answer(schema).map(Self).map(Some).map_err(wrong)
     }
 
     /// Returns the end of the system prompt.
@@ -123,6 +118,21 @@ impl AnswerSchema {
         self.0.check(&value).map_err(cut)?;
         Ok(value.to_string())
     }
+}
+
+/// Reads a file or a pipe up to a byte more than a schema may have.
+fn read_file(path: &str, deadline: Option<&Deadline>) -> Result<Vec<u8>> {
+    let mut file = match input::open(Path::new(path), deadline) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(not_found_near("file", path, None, "ls -l").doing("--schema"));
+        }
+        Err(e) if e.kind() == ErrorKind::IsADirectory => {
+            let e = Error::usage(format!("{} is a directory", to_single_line(path, 200)));
+            return Err(e.doing("--schema").hint("name a file"));
+        }
+        file => file.doing(format_args!("--schema {path}"))?,
+    };
+    input::read("the schema", &mut file, MAX_SCHEMA, deadline)
 }
 
 /// Returns the content of a text that is one Markdown fence, or else the text.

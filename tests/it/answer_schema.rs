@@ -59,45 +59,34 @@ fn host_that_refuses_the_form_is_asked_without_it() {
 fn schema_that_cannot_be_read_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    for (file, content, word) in [
-        ("none.json", None, "no file named"),
-        ("list.json", Some("[]"), "not a JSON object"),
-        ("half.json", Some("{"), "half.json"),
-        ("loose.json", Some("{\"if\": {}}"), "cannot be checked"),
+    home.write("list.json", "[]");
+    home.write("half.json", "{\n");
+    home.write("latin.json", b"{\"title\": \"\xe4\"}");
+    let path = |file: &str| home.path(file).to_str().unwrap().to_owned();
+    for (schema, word) in [
+        (path("none.json"), "no file named"),
+        (path(""), "directory"),
+        (path("list.json"), "not a JSON object"),
+        (path("half.json"), "half.json: line 2"),
+        (path("latin.json"), "UTF-8"),
+        ("{\"if\": {}}".to_owned(), "cannot be checked"),
+        (" {\"type\": }".to_owned(), "--schema: line 1, column 11"),
+        ("{\"required\": [\"n\"]".to_owned(), "line 1, column 18"),
+        ("{type: object}".to_owned(), "line 1, column 2"),
     ] {
-        if let Some(content) = content {
-            home.write(file, content);
-        }
-        let path = home.path(file);
-        home.agent(["--schema", path.to_str().unwrap(), "-m", "hi"])
-            .exits(2)
-            .prints("")
-            .says(word);
+        let run = home.agent(["--schema", &schema, "-m", "hi"]);
+        run.exits(2).prints("").says(word).fails_with_a_hint();
     }
 }
 
 #[test]
-fn schema_is_read_from_a_pipe_and_must_be_text() {
-    let model = Model::scripted([Reply::text("{\"n\": 1}")]);
+fn schema_is_read_from_a_pipe_or_the_argument() {
+    let model = Model::scripted([Reply::text("{\"n\": 1}"), Reply::text("{\"n\": 2}")]);
     let home = Home::with(&model.config());
     let question = ["agent", "-n", "--schema", "/dev/stdin", "-m", "hi"];
     let piped = home.bantam().args(question).stdin(SCHEMA).run();
     piped.exits(0).prints("{\"n\":1}\n");
-    let latin = home.path("latin.json");
-    fs_err::write(&latin, b"{\"title\": \"\xe4\"}").unwrap();
-    let refused = home.agent(["--schema", latin.to_str().unwrap(), "-m", "hi"]);
-    refused.exits(2).prints("").says("UTF-8");
-}
-
-#[test]
-fn reference_choice_and_constant_are_checked() {
-    let form = r##"{"$defs":{"n":{"const":1}},"anyOf":[{"$ref":"#/$defs/n"}]}"##;
-    let model = Model::scripted([Reply::text("2"), Reply::text("1")]);
-    let home = Home::with(&model.config());
-    home.write("form.json", form);
-    let path = home.path("form.json");
-    home.agent(["--schema", path.to_str().unwrap(), "-m", "hi"])
-        .exits(0)
-        .prints("1\n");
-    assert_eq!(model.asked(), 2);
+    let inline = format!("\n {SCHEMA}");
+    let run = home.agent(["--schema", &inline, "-m", "hi"]);
+    run.exits(0).prints("{\"n\":2}\n");
 }
