@@ -3,7 +3,6 @@
 //! A question, and later its answer, is an item of the home's queue until it is settled, so that it survives a restart. Only
 //! the owner can answer, with a button of that message in that chat, within [`ANSWER_TIME`].
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -111,8 +110,6 @@ pub(super) struct Questions {
     /// Lock for changing a question, and for settling it without a change in between.
     changes: Mutex<()>,
     changed: Condvar,
-    /// Answered questions of this process. Their messages show the answer, and may be confirmed later.
-    answered: Mutex<BTreeSet<String>>,
 }
 
 impl Questions {
@@ -121,7 +118,6 @@ impl Questions {
             queue,
             changes: Mutex::new(()),
             changed: Condvar::new(),
-            answered: Mutex::default(),
         }
     }
 
@@ -167,17 +163,13 @@ impl Questions {
         Ok(is_changed)
     }
 
-    /// Stores the message of a question. Returns whether the message shows the answer now or later.
-    pub(super) fn record_message(&self, id: &str, message: i64) -> Result<bool> {
-        let is_open = self.change(id, |question| {
+    /// Stores the message of a question.
+    pub(super) fn record_message(&self, id: &str, message: i64) -> Result<()> {
+        self.change(id, |question| {
             question.message = message;
             true
-        })?;
-        Ok(is_open || self.answered().contains(id))
-    }
-
-    fn answered(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        sync::lock(&self.answered)
+        })
+        .map(drop)
     }
 
     /// Records that the message of a question will never be sent.
@@ -250,7 +242,6 @@ impl Questions {
         let is_taken = self.change(id, |question| {
             let is_open = question.answer.is_none() && !question.left().is_zero();
             if is_open {
-                self.answered().insert(id.to_owned());
                 question.message = press.message;
                 question.answer = Some(*answer);
             }

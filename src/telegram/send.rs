@@ -511,10 +511,7 @@ impl MessageSender {
             } else if !item.question.is_empty() {
                 let message = sent["message_id"].as_i64().unwrap_or_default();
                 let recorded = self.questions.record_message(&item.question, message);
-                if self.is_ok("the outbox", &recorded) && matches!(recorded, Ok(false)) {
-                    // The question was settled before its message was sent, so the message does not show the decision yet.
-                    self.post(closed_question(item, message), &[], None);
-                }
+                self.is_ok("the outbox", &recorded);
             }
         }
         if has_file {
@@ -547,17 +544,6 @@ fn notice(item: &Item, failure: &Failure) -> Item {
 fn has_no_topic(why: &str) -> bool {
     let refusals = ["message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED"];
     refusals.iter().any(|refusal| why.contains(refusal))
-}
-
-/// Returns the replacement for the message of an obsolete question.
-fn closed_question(question: &Item, message: i64) -> Item {
-    Item {
-        edits: message,
-        ..Item::text(
-            &question.to,
-            &format!("{}\n\n❌ Not allowed: the turn has ended.", question.text),
-        )
-    }
 }
 
 /// Serializes rows of buttons as a parameter.

@@ -309,7 +309,6 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
     let gateway = start(&home);
     api.text(OWNER, "write b.txt");
     asked(&api, 2);
-    // An earlier stop is tested next.
     until("the question's message is recorded", || {
         open_items(&home.path(""), "out").is_empty()
     });
@@ -318,21 +317,6 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
     wait_for(&api, OWNER, "(Stopped.)");
     ends(gateway);
     assert!(!home.path("workspace/a.txt").exists() && !home.path("workspace/b.txt").exists());
-    assert!(open_items(&home.path(""), "ask").is_empty());
-}
-
-#[test]
-fn settled_question_loses_its_buttons() {
-    let (model, api) = (writing(), BotApi::start());
-    let home = home(&model, &api);
-    let gateway = start(&home);
-    api.fault("sendMessage", Fault::Late(Duration::from_secs(2)));
-    api.text(OWNER, "write a.txt");
-    asked(&api, 1);
-    api.text(OWNER, "/stop");
-    wait_for(&api, OWNER, "❌ Not allowed");
-    ends(gateway);
-    assert!(!home.path("workspace/a.txt").exists());
     assert!(open_items(&home.path(""), "ask").is_empty());
 }
 
