@@ -254,36 +254,4 @@ mod tests {
         assert!(taken("[KEY]", &[]) && taken("[KEY]", &["a"]) && !taken("[KEY]", &["a", "b"]));
         assert!(taken("[TEXT...]", &["a", "b", "c"]));
     }
-
-    #[test]
-    fn wrong_arguments_get_a_fitting_hint() {
-        for (args, message, hint) in [
-            (
-                &["--mesage", "x"][..],
-                "no flag named \"--mesage\"",
-                "did you mean `--message`?",
-            ),
-            (
-                &["--verison"],
-                "no flag named \"--verison\"",
-                "did you mean `bantam --version`?",
-            ),
-            (&[], "bantam test needs A", "write `bantam test A [B...]`"),
-            (
-                &["-z"],
-                "no flag named \"-z\"",
-                "put `--` before text that starts with -",
-            ),
-            (&["-m"], "-m needs a value", "write `-m TEXT`"),
-            (
-                &["--json=1"],
-                "--json takes no value",
-                "write `--json` alone",
-            ),
-        ] {
-            let error = parsed(args).unwrap_err();
-            assert!(error.message.contains(message), "{error}");
-            assert_eq!(error.hint.as_deref(), Some(hint));
-        }
-    }
 }

@@ -360,13 +360,4 @@ mod tests {
         }
         assert_eq!(kind(" \t", &skills), "");
     }
-
-    #[test]
-    fn the_help_fits_a_narrow_terminal() {
-        assert!(
-            help().lines().all(|line| line.chars().count() < 80),
-            "{}",
-            help()
-        );
-    }
 }

@@ -100,18 +100,3 @@ impl Check {
 fn quoted(path: &Path) -> String {
     shell_words::quote(&path.to_string_lossy()).into_owned()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_check_is_one_line_and_one_for_its_fix() {
-        let check = Check::fail("home", "a\nb\x1b[0m").fix("chmod 700 /x");
-        assert_eq!(check.line(), "FAIL  home: a b [0m");
-        assert_eq!(check.fix_line().unwrap(), "  fix: chmod 700 /x");
-        let check = Check::info("sandbox", "off").fix("y").fix("or not");
-        assert_eq!(check.line(), "--    sandbox: off");
-        assert_eq!(check.fix_line().unwrap(), "  tip: y");
-    }
-}

@@ -132,31 +132,3 @@ pub(super) fn run(
     let output = workers.run(job, &Cancel::new(None), &mut |_| ())?;
     Ok((output.printed, output.end))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_control_explains_the_cause() {
-        const SYS: Termination = Termination::Signal(libc::SIGSYS);
-        const ELF_32: &[u8] = b"\x7fELF\x01\x01";
-        const ELF_64: &[u8] = b"\x7fELF\x02\x01";
-        let judged = |printed: &[u8], end, shell| judge_control(printed, end, shell).err();
-        assert!(judged(b"works\n", Termination::Code(0), ELF_64).is_none());
-        for (printed, end, says) in [
-            (&b"works\n"[..], Termination::Code(3), "exit code 3"),
-            (b"", Termination::Code(0), "printed something else"),
-            (b"", Termination::TimedOut, "timed out"),
-            (b"", SYS, "signal 31"),
-        ] {
-            let e = judged(printed, end, ELF_64).unwrap();
-            assert!(e.message.contains(says) && e.hint.is_none(), "{e}");
-        }
-        let hint = judged(b"", SYS, ELF_32).unwrap().hint;
-        assert_eq!(hint.is_some(), usize::BITS == 64);
-        assert!(hint.is_none_or(|hint| hint.contains("this system is 32-bit")));
-        let e = judged(b"", Termination::Signal(libc::SIGKILL), ELF_32);
-        assert!(e.unwrap().hint.is_none());
-    }
-}

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, Mode};
 use serde_json::{Value, json};
 
 use crate::contract::object;
-use crate::harness::{Home, merged};
+use crate::harness::Home;
 use crate::lease::lease;
 use crate::model::{Model, Reply, USAGE, call};
 use crate::stored::assert_single_result_per_call;
@@ -47,16 +47,6 @@ fn words_after_agent_are_the_message_too() {
 }
 
 #[test]
-fn words_after_two_dashes_are_never_flags() {
-    let model = Model::scripted([Reply::text("A flag.")]);
-    let home = Home::with(&model.config());
-    home.agent(["--", "--model", "is", "what?"])
-        .exits(0)
-        .prints("A flag.\n");
-    assert!(model.request(0).last("user").contains("--model is what?"));
-}
-
-#[test]
 fn standard_input_is_the_message_when_none_is_given() {
     let model = Model::scripted([Reply::text("Four.")]);
     let home = Home::with(&model.config());
@@ -86,85 +76,6 @@ fn standard_input_is_context_behind_a_message() {
         .find("sda: I/O error\nsda: offline")
         .expect("the context, as it came");
     assert!(question < context, "the message comes first: {user}");
-}
-
-#[test]
-fn binary_on_standard_input_is_wrong_usage_and_sends_nothing() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let asked = home.bantam().args(["agent", "-m", "what is this?"]);
-    asked
-        .stdin(b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x80")
-        .run()
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint();
-    assert!(
-        home.files()
-            .iter()
-            .all(|file| !file.starts_with("sessions/")),
-        "{:?}",
-        home.files()
-    );
-}
-
-#[test]
-fn text_in_another_script_is_not_binary() {
-    let model = Model::scripted([Reply::text("Grüße, 世界 🌍")]);
-    let home = Home::with(&model.config());
-    let asked = home.bantam().args(["agent", "-m", "übersetze"]);
-    asked
-        .stdin("こんにちは 🌍\n")
-        .run()
-        .exits(0)
-        .prints("Grüße, 世界 🌍\n");
-    assert!(model.request(0).last("user").contains("こんにちは 🌍"));
-    assert_eq!(
-        home.session("cli_default").texts("assistant"),
-        ["Grüße, 世界 🌍"]
-    );
-}
-
-#[test]
-fn an_empty_message_is_wrong_usage() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    home.agent(["-m", ""])
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint();
-    home.agent(["-m", " \n"]).exits(2).prints("");
-    home.agent([]).exits(2).prints("");
-    home.bantam()
-        .arg("agent")
-        .stdin(" \n\n")
-        .run()
-        .exits(2)
-        .prints("");
-}
-
-#[test]
-fn a_standard_input_that_is_not_open_is_no_input() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
-    home.bantam()
-        .args(["agent", "-m", "hi"])
-        .closed_stdin()
-        .run()
-        .exits(0)
-        .prints("Hello.\n");
-}
-
-#[test]
-fn a_silent_standard_input_is_waited_for_aloud() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let running = home
-        .bantam()
-        .args(["agent", "-m", "hi"])
-        .silent_stdin()
-        .spawn();
-    running.wait_for_stderr("waiting for standard input (-n skips it)");
 }
 
 #[test]
@@ -241,17 +152,6 @@ fn another_model_of_the_list_is_asked_by_its_name() {
 }
 
 #[test]
-fn unknown_model_is_wrong_usage_and_suggests_a_known_one() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    home.agent(["--model", "tets", "-m", "hi"])
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint()
-        .says("`test`");
-}
-
-#[test]
 fn tools_run_between_the_question_and_the_answer() {
     let model = Model::scripted([
         Reply::calls([
@@ -296,30 +196,6 @@ fn tools_run_between_the_question_and_the_answer() {
 }
 
 #[test]
-fn invalid_calls_are_returned_to_the_model() {
-    let model = Model::scripted([
-        Reply::calls([
-            call("call_a", "launch_rocket", &json!({})),
-            call("call_b", "read_file", &json!({ "lines": "notes.txt" })),
-            call("call_c", "read_file", &json!("not an object")),
-        ]),
-        Reply::text("I cannot."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "Launch."]).exits(0).prints("I cannot.\n");
-    let results = model.request(1).texts("tool");
-    assert!(results[0].contains("launch_rocket"), "{results:?}");
-    assert!(results[1].contains("path"), "{results:?}");
-    assert_eq!(results.len(), 3);
-    let session = home.session("cli_default");
-    let failed = session
-        .history()
-        .into_iter()
-        .filter(|message| message["is_error"] == true);
-    assert_eq!(failed.count(), 3);
-}
-
-#[test]
 fn step_limit_answer_exits_6() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })),
@@ -340,19 +216,6 @@ fn step_limit_answer_exits_6() {
 }
 
 #[test]
-fn calls_in_the_last_step_are_ignored() {
-    let model = Model::scripted([
-        Reply::call("list_dir", &json!({ "path": "." })),
-        Reply::calls([call("call_2", "list_dir", &json!({}))]).saying("That is all."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["--max-steps", "2", "-m", "Look."])
-        .exits(6)
-        .prints("That is all.\n");
-    home.session("cli_default").has_one_result_per_call();
-}
-
-#[test]
 fn a_turn_that_takes_too_long_exits_6() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
     let home = Home::with(&model.config());
@@ -363,24 +226,6 @@ fn a_turn_that_takes_too_long_exits_6() {
         .fails_with_a_hint();
     assert!(run.took < Duration::from_secs(30), "took {:?}", run.took);
     assert_eq!(home.session("cli_default").turns(), ["limit"]);
-}
-
-#[test]
-fn length_limited_reply_drops_its_calls() {
-    let model = Model::scripted([Reply::calls([call(
-        "call_a",
-        "read_file",
-        &json!({ "path": "notes.txt" }),
-    )])
-    .saying("It goes on and")
-    .finish("length")]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "Tell me everything."])
-        .exits(0)
-        .prints("It goes on and\n");
-    let session = home.session("cli_default");
-    assert_eq!(session.roles(), ["user", "assistant"]);
-    session.has_one_result_per_call();
 }
 
 #[test]
@@ -411,57 +256,6 @@ fn json_tells_the_whole_turn() {
     assert_eq!(answer["usage"]["total_tokens"], 2 * USAGE.2);
     assert_eq!(answer["usage"]["cached_tokens"], 6);
     assert!(home.path("sessions/cli_home.jsonl").is_file());
-}
-
-#[test]
-fn json_tells_a_failure_too() {
-    let refused = Reply::error(401, "no such key");
-    let model = Model::scripted([refused]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["--json", "-m", "hi"]);
-    run.exits(4);
-    let answer = object(&run);
-    assert_eq!(answer["ok"], false);
-    assert_eq!(answer["stop"], "error");
-    assert_eq!(answer["error"]["kind"], "auth");
-    for key in ["message", "hint"] {
-        assert!(
-            answer["error"][key]
-                .as_str()
-                .is_some_and(|text| !text.is_empty()),
-            "no error.{key}: {answer}"
-        );
-    }
-}
-
-#[test]
-fn json_at_step_limit_is_not_ok() {
-    let model = Model::scripted([
-        Reply::call("list_dir", &json!({ "path": "." })),
-        Reply::text("As far as I got."),
-    ]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["--json", "--max-steps", "2", "-m", "Look."]);
-    run.exits(6);
-    let answer = run.json();
-    assert_eq!(answer["ok"], false);
-    assert_eq!(answer["stop"], "limit");
-    assert_eq!(answer["output"], "As far as I got.");
-    assert_eq!(answer["error"]["kind"], "limit");
-}
-
-#[test]
-fn json_has_the_text_of_a_cut_answer() {
-    let model = Model::scripted([Reply::text("A sentence that has no end").cut_after(3)]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
-    ));
-    let run = home.agent(["--json", "-m", "hi"]);
-    run.exits(5);
-    let answer = run.json();
-    assert_eq!(answer["output"], "A sentence that ");
-    assert_eq!(answer["error"]["kind"], "unavailable");
 }
 
 #[test]
@@ -510,55 +304,6 @@ fn verbose_tells_the_retries_on_stderr() {
 }
 
 #[test]
-fn verbose_tells_the_events_of_a_stream_that_are_lost() {
-    let piece = |text: &str| {
-        let choice = json!({ "delta": { "content": text } });
-        format!("data: {}\n\n", json!({ "choices": [choice] }))
-    };
-    let broken = "data: {\"choices\":[{\"delta\n\n";
-    for (lost, told) in [
-        (1, "one event of the stream was not JSON, and is lost"),
-        (2, "2 events of the stream were not JSON, and are lost"),
-    ] {
-        let model = Model::scripted([Reply::stream([
-            piece("Hello"),
-            broken.repeat(lost),
-            piece(" there."),
-            "data: [DONE]\n\n".to_owned(),
-        ])]);
-        let home = Home::with(&model.config());
-        home.agent(["-v", "-m", "hi"])
-            .exits(0)
-            .prints("Hello there.\n")
-            .says(told);
-    }
-}
-
-#[test]
-fn a_terminal_sees_the_text_as_it_comes() {
-    let model = Model::scripted([Reply::text("First words, and then the rest.").held_after(2)]);
-    let home = Home::with(&model.config());
-    let running = home
-        .bantam()
-        .args(["agent", "-m", "hi"])
-        .stdin("")
-        .on_a_terminal()
-        .spawn();
-    running.wait_for_stdout("First wo");
-    model.release();
-    let run = running.finish();
-    run.exits(0);
-    assert_eq!(
-        run.stdout
-            .matches("First words, and then the rest.")
-            .count(),
-        1,
-        "{:?}",
-        run.stdout
-    );
-}
-
-#[test]
 fn a_pipe_sees_the_text_only_when_it_is_on_disk() {
     let model = Model::scripted([Reply::text("First words, and then the rest.").held_after(2)]);
     let home = Home::with(&model.config());
@@ -593,22 +338,6 @@ fn a_reader_that_has_gone_is_not_an_error() {
 }
 
 #[test]
-fn a_standard_output_that_is_not_open_is_not_an_error() {
-    let model = Model::scripted([Reply::text("To nobody.")]);
-    let home = Home::with(&model.config());
-    home.bantam()
-        .args(["agent", "-m", "hi"])
-        .closed_stdout()
-        .run()
-        .exits(0)
-        .is_quiet();
-    assert_eq!(
-        home.session("cli_default").texts("assistant"),
-        ["To nobody."]
-    );
-}
-
-#[test]
 fn an_answer_that_could_not_be_written_is_an_error() {
     let model = Model::scripted([Reply::text("Into a full disk.")]);
     let home = Home::with(&model.config());
@@ -621,88 +350,6 @@ fn an_answer_that_could_not_be_written_is_an_error() {
     assert_eq!(
         home.session("cli_default").texts("assistant"),
         ["Into a full disk."]
-    );
-}
-
-#[test]
-fn unknown_flag_suggests_the_nearest() {
-    let home = Home::empty();
-    home.agent(["--modell", "test", "-m", "hi"])
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint()
-        .says("--model");
-    home.agent(["--maxsteps", "2", "-m", "hi"])
-        .exits(2)
-        .fails_with_a_hint()
-        .says("--max-steps");
-    assert!(
-        home.files().is_empty(),
-        "wrong usage touches nothing: {:?}",
-        home.files()
-    );
-}
-
-#[test]
-fn misspelt_command_suggests_the_nearest() {
-    let home = Home::empty();
-    home.bantam()
-        .arg("agnet")
-        .run()
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint()
-        .says("agent");
-}
-
-#[test]
-fn invalid_flag_value_is_wrong_usage() {
-    let home = Home::empty();
-    home.agent(["-m"]).exits(2).prints("").fails_with_a_hint();
-    home.agent(["--max-steps", "many", "-m", "hi"])
-        .exits(2)
-        .prints("")
-        .says("--max-steps")
-        .fails_with_a_hint();
-    home.agent(["--timeout", "-1", "-m", "hi"])
-        .exits(2)
-        .prints("")
-        .says("--timeout")
-        .fails_with_a_hint();
-    home.agent(["-q", "-v", "-m", "hi"]).exits(2).prints("");
-}
-
-#[test]
-fn help_is_an_answer() {
-    let home = Home::empty();
-    let run = home.bantam().arg("help").run();
-    run.exits(0).is_quiet();
-    assert!(run.stdout.contains("bantam agent"), "{}", run.stdout);
-
-    for args in [["help", "agent"], ["agent", "--help"], ["agent", "-h"]] {
-        let run = home.bantam().args(args).run();
-        run.exits(0).is_quiet();
-        for flag in [
-            "--message",
-            "--session",
-            "--no-session",
-            "--model",
-            "--json",
-            "--quiet",
-            "--max-steps",
-            "--timeout",
-        ] {
-            assert!(
-                run.stdout.contains(flag),
-                "{args:?} does not tell of {flag}: {}",
-                run.stdout
-            );
-        }
-    }
-    assert!(
-        home.files().is_empty(),
-        "help touches nothing: {:?}",
-        home.files()
     );
 }
 

@@ -94,22 +94,6 @@ fn a_stopped_question_is_followed_by_a_line_that_says_so() {
 }
 
 #[test]
-fn a_failed_question_is_followed_by_a_line_that_says_so() {
-    let model = Model::scripted([Reply::error(500, "out of order"), Reply::text("Yes.")]);
-    let home = hasty(&model);
-    home.agent(["-m", "one"]).exits(5);
-    home.agent(["-m", "two"]).exits(0);
-    is_said(
-        &model.request(1),
-        &[
-            ("user", "one"),
-            ("assistant", "[failed before an answer]"),
-            ("user", "two"),
-        ],
-    );
-}
-
-#[test]
 fn timed_out_question_is_noted_in_history() {
     let model = Model::scripted([
         Reply::text("Too late.").held(),
@@ -133,22 +117,6 @@ fn timed_out_question_is_noted_in_history() {
             ("user", "three"),
         ],
     );
-}
-
-#[test]
-fn stopped_turn_is_noted_in_history() {
-    let model = Model::scripted([
-        Reply::call("think", &json!({ "thought": "hm" })),
-        Reply::error(500, "out of order"),
-        Reply::text("Yes."),
-    ]);
-    let home = hasty(&model);
-    home.agent(["-m", "one"]).exits(5);
-    home.agent(["-m", "two"]).exits(0);
-    let said = talk(&model.request(2));
-    let roles: Vec<&str> = said.iter().map(|(role, _)| role.as_str()).collect();
-    assert_eq!(roles, ["user", "assistant", "tool", "assistant", "user"]);
-    assert_eq!(said[3].1, "[failed before an answer]");
 }
 
 #[test]
@@ -312,41 +280,6 @@ fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
     );
 }
 
-#[test]
-fn step_limit_counts_requests() {
-    let model = Model::answering(|_, _| Reply::call("list_dir", &json!({ "path": "." })));
-    let home = hasty(&model);
-    home.agent(["--max-steps", "1", "-m", "look"])
-        .exits(6)
-        .says("limit of 1 step");
-    assert_eq!(model.requests().len(), 1);
-    assert_eq!(model.request(0).body["tool_choice"], "none");
-    let model = Model::answering(|_, _| Reply::call("list_dir", &json!({ "path": "." })));
-    hasty(&model)
-        .agent(["--max-steps", "2", "-m", "look"])
-        .exits(6)
-        .says("limit of 2 steps");
-    assert_eq!(model.requests().len(), 2);
-}
-
-#[test]
-fn a_request_larger_than_the_budget_is_not_made() {
-    let model = Model::never_asked();
-    let home = hasty(&model);
-    home.agent(["--budget-tokens", "100", "-m", "hi"])
-        .exits(6)
-        .fails_with_a_hint()
-        .says("budget of 100 tokens");
-}
-
-#[test]
-fn without_a_session_none_is_reported() {
-    let model = Model::scripted([Reply::text("Hi.")]);
-    let home = hasty(&model);
-    let run = home.agent(["--no-session", "--json", "-v", "-m", "hi"]);
-    assert_eq!(run.does_not_say("session").json()["session"], Value::Null);
-}
-
 /// Returns a home with two models, and a conversation that uses the second.
 fn with_a_chosen_model(model: &Model) -> Home {
     let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": "sk-fake-for-tests" });
@@ -415,41 +348,6 @@ fn a_conversation_that_starts_over_has_the_configured_model() {
 }
 
 #[test]
-fn a_damaged_session_is_told_by_the_run_that_meets_it() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = hasty(&model);
-    home.agent(["-m", "hi"]).exits(0).is_quiet();
-    let path = home.path("sessions/cli_default.jsonl");
-    let damaged = fs::read_to_string(&path).unwrap().replace("One.", "0ne.");
-    fs::write(&path, damaged).unwrap();
-    let run = home.agent(["-m", "and now?"]);
-    run.exits(0)
-        .prints("Two.\n")
-        .says("cli_default.jsonl:3: the line is damaged");
-    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-}
-
-#[test]
-fn unreadable_or_cut_prompt_file_is_reported() {
-    let model = Model::scripted([
-        Reply::text("One."),
-        Reply::text("Two."),
-        Reply::text("Three."),
-    ]);
-    let home = hasty(&model);
-    home.dir("memory/USER.md");
-    let run = home.agent(["-m", "hi"]);
-    run.exits(0).says("USER.md");
-    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-    home.agent(["-q", "-m", "hi"]).exits(0).is_quiet();
-    fs::remove_dir(home.path("memory/USER.md")).unwrap();
-    home.write("agent/AGENT.md", "Be kind.\n".repeat(20_000));
-    let run = home.agent(["-m", "hi"]);
-    run.exits(0).says("AGENT.md").says("65536 bytes");
-    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-}
-
-#[test]
 fn unreadable_agent_file_fails_the_turn() {
     for name in ["IDENTITY.md", "AGENT.md", "AGENTS.md", "SOUL.md"] {
         let model = Model::never_asked();
@@ -460,71 +358,4 @@ fn unreadable_agent_file_fails_the_turn() {
             .fails_with_a_hint()
             .says(&format!("agent/{name}"));
     }
-}
-
-#[test]
-fn missing_agent_file_has_no_replacement() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = hasty(&model);
-    home.agent(["-m", "hi"]).exits(0);
-    let built_in = model.request(0).last("system");
-    assert!(
-        built_in.contains("[IDENTITY]") && built_in.contains("[PERSONALITY]"),
-        "{built_in}"
-    );
-    home.write("agent/AGENT.md", "Be kind.\n");
-    home.agent(["-m", "hi"]).exits(0);
-    let own = model.request(1).last("system");
-    assert!(
-        own.contains("Be kind.") && !own.contains("[PERSONALITY]") && !own.contains("[IDENTITY]"),
-        "{own}"
-    );
-}
-
-/// Returns the streamed text, and the answer.
-fn streamed(home: &Home, args: &[&str], code: i32) -> (String, String) {
-    let run = home.bantam().args(["agent", "--events"]).args(args).run();
-    let events: Vec<Value> = run
-        .exits(code)
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let deltas = events.iter().filter(|event| event["event"] == "delta");
-    let shown = deltas
-        .map(|event| event["text"].as_str().unwrap())
-        .collect();
-    let last = events.last().unwrap()["output"].as_str().unwrap();
-    (shown, last.to_owned())
-}
-
-#[test]
-fn refusal_is_shown_when_streaming() {
-    // A refusal in separate pieces.
-    let chunk = |delta: &Value, reason: &Value| {
-        let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
-        format!("data: {}\n\n", json!({ "choices": [choice] }))
-    };
-    let model = Model::scripted([Reply::stream([
-        chunk(
-            &json!({ "role": "assistant", "refusal": "I will " }),
-            &Value::Null,
-        ),
-        chunk(&json!({ "refusal": "not." }), &Value::Null),
-        chunk(&json!({}), &json!("stop")),
-        "data: [DONE]\n\n".to_owned(),
-    ])]);
-    let home = Home::with(&model.config());
-    let (shown, answer) = streamed(&home, &["-m", "hi"], 0);
-    assert_eq!(
-        (shown.as_str(), answer.as_str()),
-        ("I will not.", "I will not.")
-    );
-
-    // Results of the tools, instead of an answer.
-    let look = || Reply::call("list_dir", &json!({ "path": "." }));
-    let model = Model::scripted([look(), look()]);
-    let home = Home::with(&model.config());
-    let (shown, answer) = streamed(&home, &["--max-steps", "2", "-m", "look"], 6);
-    assert_eq!((shown.as_str(), answer.as_str()), ("", ""));
 }

@@ -37,23 +37,6 @@ fn a_text_file_stands_below_the_question_with_its_name() {
 }
 
 #[test]
-fn a_tilde_means_the_users_home() {
-    let model = Model::scripted([Reply::text("Plants.")]);
-    let home = Home::with(&model.config());
-    let notes = home.write("user/notes.md", "# Plants\n");
-    let asked = home
-        .bantam()
-        .args(["agent", "-m", "what is this?", "-a", "~/notes.md"])
-        .env("HOME", notes.parent().unwrap());
-    asked.run().exits(0).prints("Plants.\n");
-    let user = model.request(0).last("user");
-    assert!(
-        user.ends_with("[file: ~/notes.md]\n```\n# Plants\n```"),
-        "{user}"
-    );
-}
-
-#[test]
 fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
     let model = Model::scripted([Reply::text("A pixel."), Reply::text("White.")]);
     let home = Home::with(&model.config());
@@ -82,55 +65,6 @@ fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
             json!({ "type": "image_url", "image_url": { "url": url } })
         );
     }
-}
-
-#[test]
-fn unusable_attachment_is_wrong_usage() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    for (bytes, says) in [
-        (&b"OggS\0\x02"[..], "set tools.transcribe.model"),
-        (b"\x7fELF\x02\x01\x01\x00", "not text"),
-        (b"caf\xe9", "UTF-8"),
-    ] {
-        let file = home.write("file", bytes);
-        let run = home
-            .bantam()
-            .args(["agent", "-m", "what?", "-a"])
-            .arg(&file)
-            .run();
-        run.exits(2).prints("").fails_with_a_hint().says(says);
-    }
-    let large = home.write("large.txt", "x".repeat((1 << 20) + 1));
-    home.bantam()
-        .args(["agent", "-m", "what?", "-a"])
-        .arg(&large)
-        .run()
-        .exits(2)
-        .fails_with_a_hint()
-        .says("1 MB");
-    home.agent(["-m", "what?", "-a", "/nowhere/at/all"])
-        .exits(2)
-        .fails_with_a_hint()
-        .says("no file named");
-    home.agent(["-m", "what?", "-a", "/"])
-        .exits(2)
-        .fails_with_a_hint()
-        .says("directory");
-    let text = home.write("text.txt", "x");
-    home.bantam()
-        .args(["agent", "-a"])
-        .arg(&text)
-        .run()
-        .exits(2)
-        .says("no question");
-    assert!(
-        home.files()
-            .iter()
-            .all(|file| !file.starts_with("sessions/")),
-        "{:?}",
-        home.files()
-    );
 }
 
 #[test]

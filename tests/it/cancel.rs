@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Home, Opened, Running, merged, until};
+use crate::harness::{Home, Running, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply};
 
@@ -50,60 +50,6 @@ fn a_polite_end_is_the_same_as_an_interrupt() {
     assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
 }
 
-/// Returns the number of threads that do not block the signals that end a run. The kernel shows them unblocked for the one that
-/// waits for them. Any other thread would receive them, and end the program immediately.
-fn threads_that_signals_reach(pid: i32) -> usize {
-    const ENDING: u64 = 1 | 1 << 1 | 1 << 14; // SIGHUP, SIGINT, SIGTERM
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let is_reached = |status: &String| {
-        let mask = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigBlk:"))
-            .unwrap();
-        u64::from_str_radix(mask.trim(), 16).unwrap() & ENDING != ENDING
-    };
-    threads
-        .map(|thread| fs::read_to_string(thread.unwrap().path().join("status")).unwrap())
-        .filter(is_reached)
-        .count()
-}
-
-#[test]
-fn interrupt_works_after_listing_server_tools() {
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let entry = json!({ "command": "sh", "args": ["server.sh"], "network": false });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "fake": entry } }),
-    ));
-    home.write(
-        "state/mcp/fake/server.sh",
-        include_str!("../support/mcp_server.sh"),
-    );
-    let running = home.bantam().args(["agent", "--json", "-m", "hi"]).spawn();
-    model.wait_for_requests(1);
-    assert!(model.request(0).tools().contains(&"fake__say"));
-    assert!(threads_that_signals_reach(running.pid()) <= 1);
-    running.signal(Signal::INT);
-    let run = running.finish();
-    let object: serde_json::Value = serde_json::from_str(&run.exits(130).stdout).unwrap();
-    assert_eq!(object["error"]["kind"], "interrupted");
-    assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
-}
-
-#[test]
-fn an_interrupted_wait_for_another_run_says_so_and_advises_nothing() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let _held = home.hold_session("cli_default");
-    let opened = Opened::watch(&home.path("state/locks/cli_default.lock"));
-    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    opened.wait();
-    interrupt(running)
-        .says("stopped while waiting for another run")
-        .does_not_say("hint:");
-}
-
 /// Whether bantam has read all data of this model. The table of TCP connections is readable for every user.
 fn has_read_everything(model: &Model) -> bool {
     let address = model.address();
@@ -143,27 +89,6 @@ fn interrupted_text_is_stored_but_not_printed() {
 }
 
 #[test]
-fn withheld_possible_call_text_is_kept() {
-    let said = r#"{"name": "read_file", and so it goes on"#;
-    let model = Model::scripted([Reply::text(said).held_after(3)]);
-    let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    model.wait_for_holds(1);
-    until("bantam has read what was sent", || {
-        has_read_everything(&model)
-    });
-    interrupt(running);
-    let session = home.session("cli_default");
-    let last = *session.history().last().unwrap();
-    let kept = last["content"].as_str().unwrap_or_default();
-    assert!(
-        said.starts_with(kept) && kept.starts_with(r#"{"name""#),
-        "{last}"
-    );
-    assert_eq!(last["partial"], true);
-}
-
-#[test]
 fn a_terminal_that_types_ctrl_c_interrupts() {
     let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3)]);
     let home = Home::with(&model.config());
@@ -177,23 +102,6 @@ fn a_terminal_that_types_ctrl_c_interrupts() {
     running.types("\x03");
     running.finish().exits(130);
     assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
-}
-
-#[test]
-fn json_tells_of_an_interrupt() {
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "--json", "-m", "hi"]).spawn();
-    model.wait_for_requests(1);
-    running.signal(Signal::INT);
-    let run = running.finish();
-    run.exits(130);
-    let answer = run.json();
-    assert_eq!(
-        (&answer["ok"], &answer["stop"]),
-        (&json!(false), &json!("cancelled"))
-    );
-    assert_eq!(answer["error"]["kind"], "interrupted");
 }
 
 #[test]
@@ -215,17 +123,4 @@ fn interrupted_command_call_gets_a_result() {
     session.has_one_result_per_call();
     assert_eq!(session.roles(), ["user", "assistant", "tool"]);
     assert_eq!(session.turns(), ["cancelled"]);
-}
-
-#[test]
-fn a_turn_after_an_interrupt_goes_on() {
-    let model = Model::scripted([Reply::text("Too late.").held(), Reply::text("Here.")]);
-    let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-m", "first"]).spawn();
-    model.wait_for_requests(1);
-    interrupt(running);
-    home.agent(["-m", "second"]).exits(0).prints("Here.\n");
-    let session = home.session("cli_default");
-    assert_eq!(session.texts("assistant"), ["Here."]);
-    assert_eq!(session.turns(), ["cancelled", "done"]);
 }

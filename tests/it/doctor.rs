@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::botapi::{BOT_NAME, BotApi, TOKEN};
-use crate::harness::{CANARY, Home, Run, config_for, merged, seen};
+use crate::harness::{Home, Run, config_for, merged};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
-use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES, SHELLS};
+use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
 
 /// Returns a home whose model has an unused address.
 fn healthy() -> Home {
@@ -92,26 +92,6 @@ fn healthy_home_passes_and_is_unchanged() {
 }
 
 #[test]
-fn a_home_that_is_not_there_is_as_good_as_new() {
-    let home = Home::empty();
-    let run = doctor(&home);
-    run.exits(0);
-    assert!(line(&run, "ok    home: ").contains("does not exist yet"));
-    assert!(line(&run, "ok    workspace: ").contains("(created)"));
-    assert!(
-        fix(&run, "--    model: ").contains("_API_KEY"),
-        "{}",
-        run.stdout
-    );
-    // Only the workspace was created from the template.
-    let made: Vec<_> = fs::read_dir(home.path(""))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    assert_eq!(made, ["workspace"]);
-}
-
-#[test]
 fn a_broken_configuration_is_shown_with_its_place() {
     let home = Home::empty();
     home.config("{ \"tools\": { \"exec\": { \"sandbox\": \"of\" } } }");
@@ -128,21 +108,6 @@ fn a_broken_configuration_is_shown_with_its_place() {
         run.stdout
     );
     line(&run, "--    sandbox: not checked");
-}
-
-#[test]
-fn a_key_that_means_nothing_is_named_and_is_no_failure() {
-    let home = Home::with(&merged(
-        config_for("http://127.0.0.1:9/v1"),
-        &json!({ "agnets": {} }),
-    ));
-    let run = doctor(&home);
-    run.exits(0);
-    assert!(
-        line(&run, "--    config: ").contains("agnets"),
-        "{}",
-        run.stdout
-    );
 }
 
 #[test]
@@ -307,84 +272,6 @@ fn every_command_gets_out_of_a_sandbox_that_does_not_hold() {
     assert_eq!(home.files(), before);
 }
 
-/// If commands do not work, no break-out counts as stopped by the sandbox.
-#[test]
-fn broken_sandbox_skips_the_break_out_tests() {
-    let home = healthy();
-    let run = home
-        .bantam()
-        .arg("doctor")
-        .on_a_system_without(&[SHELLS])
-        .run();
-    run.exits(1);
-    assert!(
-        line(&run, "FAIL  sandbox: ").contains("killed by signal 31"),
-        "{}",
-        run.stdout
-    );
-    line(&run, "--    break-out: not tested");
-    assert_eq!(break_outs(&run), 0);
-}
-
-/// bash, with which a command connects, first reads the file in `BASH_ENV`.
-#[test]
-fn a_command_that_hangs_ends_and_was_not_stopped() {
-    let home = healthy();
-    let hang = home.write("hang.sh", "exec sleep 1000\n");
-    let pass = json!({ "tools": { "exec": { "pass_env": ["BASH_ENV"] } } });
-    home.config(&merged(config_for("http://127.0.0.1:9/v1"), &pass).to_string());
-    let hang = hang.to_str().unwrap();
-    let run = home.bantam().arg("doctor").env("BASH_ENV", hang).run();
-    run.exits(0);
-    let left = out_of_the_cage(&run);
-    assert!(
-        left.len() == 1 && left[0].contains("TCP port") && left[0].contains("not tested"),
-        "{left:?}"
-    );
-    assert_eq!(break_outs(&run), 2, "{}", run.stdout);
-}
-
-#[test]
-fn a_network_of_the_hosts_is_told_as_what_it_is() {
-    let full = json!({ "tools": { "exec": { "network": "full" } } });
-    let run = doctor(&Home::with(&merged(
-        config_for("http://127.0.0.1:9/v1"),
-        &full,
-    )));
-    run.exits(0);
-    let open = out_of_the_cage(&run);
-    assert!(
-        !open.is_empty() && open.iter().all(|line| line.contains("\"full\"")),
-        "{open:?}"
-    );
-}
-
-#[test]
-fn doctor_shows_key_source_without_command() {
-    let home = healthy();
-    let key = |written: &str| {
-        let entry = json!({ "model_name": "test", "model": "openai/x", "api_base": "http://127.0.0.1:9/v1", "api_key": written });
-        home.config(&json!({ "model_list": [entry] }).to_string());
-        home.bantam().arg("doctor").env("MY_KEY", CANARY).run()
-    };
-    assert!(line(&key("${MY_KEY}"), "ok    model: ").contains("MY_KEY"));
-    let touched = home.path("touched");
-    let run = key(&format!("cmd:/usr/bin/touch {}", touched.display()));
-    assert!(
-        line(&run, "ok    model: ").contains("was not run"),
-        "{}",
-        run.stdout
-    );
-    assert!(!touched.exists());
-    let run = key("${NO_SUCH_KEY}");
-    run.exits(1);
-    assert!(
-        fix(&run, "FAIL  model: ").contains("export NO_SUCH_KEY="),
-        "{}",
-        run.stdout
-    );
-}
-
 #[test]
 fn model_check_tests_calls_and_images() {
     let model = Model::scripted([
@@ -448,49 +335,6 @@ fn model_check_tests_calls_and_images() {
         .filter(|path| path.starts_with("sessions/"))
         .collect();
     assert_eq!(kept, [""; 0]);
-}
-
-#[test]
-fn unsupported_model_feature_is_not_a_failure() {
-    let model = Model::answering(|request, _| match () {
-        () if request.body.get("tools").is_some() => {
-            Reply::error(400, "this model does not support tools")
-        }
-        () if request.body.to_string().contains("image_url") => {
-            Reply::error(400, "this model does not support images")
-        }
-        () => Reply::json(
-            200,
-            &json!({ "choices": [ { "message": { "content": "I cannot tell." }, "finish_reason": "stop" } ] }),
-        ),
-    });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": { "enabled": false } } }),
-    ));
-    let run = home.bantam().args(["doctor", "--provider"]).run();
-    run.exits(0);
-    for (start, says) in [
-        ("--    tools: ", "takes no tools"),
-        ("--    images: ", "takes no images"),
-        ("--    streaming: ", "one piece"),
-    ] {
-        assert!(line(&run, start).contains(says), "{}", run.stdout);
-    }
-}
-
-#[test]
-fn the_demo_has_nobody_to_ask() {
-    let run = healthy()
-        .bantam()
-        .args(["doctor", "--provider", "demo/demo"])
-        .run();
-    run.exits(0);
-    assert!(
-        line(&run, "--    answer: ").contains("demo"),
-        "{}",
-        run.stdout
-    );
 }
 
 #[test]
@@ -558,30 +402,4 @@ fn unwritable_home_has_a_fix() {
     for start in ["FAIL  home: ", "FAIL  break-out: "] {
         assert!(!fix(&run, start).is_empty(), "{}", run.stdout);
     }
-}
-
-/// A command remains on one line, to be copied.
-#[test]
-fn at_a_terminal_lines_break_between_words() {
-    let home = Home::with(&merged(
-        config_for("http://127.0.0.1:9/v1"),
-        &json!({ "agents": { "defaults": { "model_name": "nosuch" } } }),
-    ));
-    set_mode(&home, "", 0o755);
-    home.write("sessions/cli_x.jsonl", "{\"v\":1}\nno line\n{\"v\":1}\n");
-    let run = home.bantam().arg("doctor").on_a_clever_terminal(40).run();
-    let text = seen(&run.stdout);
-    let is_whole = |line: &str| line.starts_with("  fix: chmod 700 /") && line.ends_with("/home/");
-    assert!(text.lines().any(is_whole), "{text}");
-    for line in text
-        .lines()
-        .filter(|line| !line.starts_with("  fix: ") && !line.starts_with("  tip: "))
-    {
-        let is_one_word = !line.trim_start().contains(' ');
-        assert!(is_one_word || line.chars().count() < 40, "{line:?}: {text}");
-    }
-    assert!(
-        text.contains("\n      "),
-        "what follows is indented: {text}"
-    );
 }

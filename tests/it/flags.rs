@@ -37,23 +37,6 @@ fn a_dry_run_prints_the_request_and_sends_and_stores_nothing() {
 }
 
 #[test]
-fn dry_run_does_not_create_the_home() {
-    let home = Home::empty();
-    let run = home.agent([
-        "--dry-run",
-        "--model",
-        "demo/demo",
-        "--no-session",
-        "-m",
-        "list files",
-    ]);
-    run.exits(0);
-    let body: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(body["model"], "demo/demo");
-    assert!(!home.path("").exists(), "{:?}", home.files());
-}
-
-#[test]
 fn dry_run_output_equals_the_request() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let extra = json!({ "model_list": [ { "extra_body": { "user": OTHER_KEY, "seed": 7 } } ] });
@@ -217,77 +200,6 @@ fn every_flag_is_given_in_some_test() {
         .filter(|(long, short)| !given(long) && !short.as_ref().is_some_and(given))
         .collect();
     assert!(missing.is_empty(), "no test gives {missing:?}");
-}
-
-#[test]
-fn a_flag_means_the_same_by_its_short_name() {
-    let model = Model::scripted([Reply::text("Kept.")]);
-    let home = Home::with(&model.config());
-    home.agent(["-s", "kept", "-m", "first"]).exits(0);
-    home.write("agent/prompts/greet.md", "Greet {{name}}. {{input}}");
-    let attached = home.write("notes.txt", "attached");
-    let attached = attached.to_str().unwrap();
-    let mut pairs: BTreeMap<String, String> = flags()
-        .into_iter()
-        .filter_map(|(long, short)| Some((short?, long)))
-        .collect();
-    let mut same = |short: &str, rest: &[&str], effect: &str| {
-        let long = pairs.remove(short).expect("a flag of this name");
-        let shown = [short, &long].map(|flag| {
-            let asked = home.bantam().args(["agent", "--dry-run"]).stdin("piped");
-            let run = asked.arg(flag).args(rest).run();
-            run.exits(0);
-            // Without the time, which differs.
-            let mut body: Value = serde_json::from_str(&run.stdout).unwrap();
-            for message in body["messages"].as_array_mut().unwrap() {
-                let content = message["content"].as_str().unwrap_or_default();
-                message["content"] = content
-                    .split_once('\n')
-                    .map_or(content, |(_, rest)| rest)
-                    .to_owned()
-                    .into();
-            }
-            body.to_string()
-        });
-        assert!(
-            shown[0].contains(effect),
-            "{short}: no {effect:?} in {}",
-            shown[0]
-        );
-        assert_eq!(shown[0], shown[1]);
-        shown[0].clone()
-    };
-    same("-m", &["the question"], "the question\\n\\npiped");
-    same("-s", &["kept", "second"], "Kept.");
-    same("-c", &["more"], "Kept.");
-    same("-t", &["greet", "--param", "name=Ada"], "Greet Ada. piped");
-    same(
-        "-p",
-        &["name=Bob", "--template", "greet"],
-        "Greet Bob. piped",
-    );
-    same("-a", &[attached, "look"], "attached");
-    assert!(!same("-n", &["look"], "look").contains("piped"));
-    same("-q", &["look"], "look");
-    same("-v", &["look"], "look");
-    assert_eq!(
-        pairs,
-        BTreeMap::new(),
-        "flags with a short name that is not tried here"
-    );
-}
-
-#[test]
-fn a_workspace_that_does_not_exist_is_not_made() {
-    let home = Home::with(&Model::never_asked().config());
-    let run = home
-        .bantam()
-        .args(["agent", "--workspace", "nowhere", "-m", "go"])
-        .run();
-    run.exits(2)
-        .prints("")
-        .says("no directory named")
-        .says("hint: run `mkdir -p ");
 }
 
 #[test]

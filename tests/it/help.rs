@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{Home, seen};
+use crate::harness::Home;
 use crate::model::{Model, Reply};
 
 /// Returns every command in `bantam help`, by name: `agent`, `sessions list`.
@@ -138,55 +138,6 @@ fn every_command_has_a_page_and_a_place_in_the_readme() {
     );
 }
 
-#[test]
-fn a_word_with_verbs_shows_all_of_them() {
-    let home = Home::empty();
-    for args in [&["help", "sessions"][..], &["sessions", "--help"]] {
-        let run = home.bantam().args(args).run();
-        run.exits(0).is_quiet();
-        for part in [
-            "bantam sessions list",
-            "bantam sessions show KEY",
-            "--after SEQ",
-            "bantam sessions erase KEY",
-            "--yes",
-        ] {
-            assert!(
-                run.stdout.contains(part),
-                "{part:?} is missing: {}",
-                run.stdout
-            );
-        }
-    }
-}
-
-#[test]
-fn unknown_command_suggests_the_nearest() {
-    let home = Home::empty();
-    for (args, hint) in [
-        (&["stauts"][..], "bantam status"),
-        (&["session", "list"], "bantam sessions"),
-        (&["sessions", "lsit"], "bantam sessions list"),
-        (&["sessions", "frobnicate"], "run `bantam help sessions`"),
-        (&["what", "is", "up"], "bantam 'what is up'"),
-        (&["cron", "rm"], "bantam cron remove"),
-        (&["sessions", "delete"], "bantam sessions erase KEY"),
-        (&["sessions", "list", "--jsn"], "did you mean `--json`?"),
-        (&["sessions", "show"], "bantam sessions show KEY"),
-        (&["sessions", "show", "a", "b"], "bantam help sessions show"),
-        (&["status", "now"], "bantam help status"),
-        (&["help", "onbaord"], "did you mean `bantam help onboard`?"),
-    ] {
-        home.bantam()
-            .args(args)
-            .run()
-            .exits(2)
-            .prints("")
-            .fails_with_a_hint()
-            .says(hint);
-    }
-}
-
 /// Names from other programs never lead to the opposite command.
 #[test]
 fn a_group_alone_lists_and_other_words_for_a_command_work() {
@@ -243,76 +194,4 @@ fn tools_list_needs_no_model() {
     let run = home.bantam().arg("tools").run();
     run.exits(0).says("tools.exec.enabled");
     assert!(!run.stdout.contains("exec"), "{}", run.stdout);
-}
-
-#[test]
-fn of_a_shell_that_is_not_known_there_are_no_completions() {
-    let home = Home::empty();
-    home.bantam()
-        .args(["completions", "ksh"])
-        .run()
-        .exits(2)
-        .prints("")
-        .fails_with_a_hint();
-}
-
-#[test]
-fn the_manual_fits_a_terminal() {
-    let home = Home::empty();
-    let page = home.bantam().arg("man").run();
-    let lines = page
-        .exits(0)
-        .stdout
-        .lines()
-        .filter(|line| !line.starts_with('.'));
-    for line in lines {
-        let shown = line
-            .replace("\\-", "-")
-            .replace("\\&", "")
-            .replace("\\e", "\\");
-        assert!(shown.chars().count() <= 80, "{shown}");
-    }
-    assert!(
-        page.stdout.contains(".EX\n.in 0\n"),
-        "examples begin at the left edge"
-    );
-}
-
-/// The pages are wrapped for readers of the files; a terminal may be narrower or wider. A code span continues in the next line.
-#[test]
-fn a_page_fills_the_lines_of_a_terminal() {
-    let home = Home::empty();
-    for columns in [60, 140] {
-        for name in ["guide", "sandbox", "cron", "telegram"] {
-            let page = home
-                .bantam()
-                .args(["help", name])
-                .env("PAGER", "cat")
-                .on_a_clever_terminal(columns)
-                .run();
-            let text = seen(&page.stdout);
-            let prose = text.lines().filter(|line| !line.starts_with("    "));
-            let is_apart = |line: &&str| line.contains('│') || line.starts_with("```");
-            let prose: Vec<&str> = prose.filter(|line| !is_apart(line)).collect();
-            let mark = prose.iter().find(|line| line.contains('`'));
-            assert_eq!(mark, None, "{name} at {columns} columns");
-            let widest = prose.iter().map(|line| line.chars().count()).max();
-            assert!(widest.unwrap() < columns as usize, "{name}: {widest:?}");
-            // A line ends where the next word does not fit.
-            for pair in prose.windows(2) {
-                let [line, next] = pair else { continue };
-                let starts_low = next.starts_with(|c: char| c.is_ascii_lowercase());
-                let is_split = starts_low && line.ends_with(|c: char| c.is_ascii_lowercase());
-                let word = next.split(' ').next().unwrap_or_default();
-                let room = columns as usize - 1 - line.chars().count().min(columns as usize - 1);
-                // A command above its description, and the cells of a table that does not fit.
-                let is_cell = next.find(": ").is_some_and(|end| end < 20);
-                let is_apart = line.starts_with("bantam ") || is_cell;
-                assert!(
-                    !is_split || is_apart || room <= word.chars().count(),
-                    "{name} at {columns} columns: {line:?}, {next:?}"
-                );
-            }
-        }
-    }
 }

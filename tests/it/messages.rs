@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
-
-use crate::harness::{CANARY, Home, Run};
+use crate::harness::Home;
 use crate::model::{Model, Reply};
 
 #[test]
@@ -117,35 +115,6 @@ fn damaged_home_file_is_reported_in_brief() {
 }
 
 #[test]
-fn demo_user_learns_to_set_a_model() {
-    let home = Home::empty();
-    home.config("{\"agents\": {\"defaults\": {\"model_name\": \"demo/demo\"}}}");
-    home.bantam().args(["onboard", "--yes"]).run().exits(0);
-    // An exported key has no effect while config.json names the demo.
-    let bantam = || home.bantam().env("OPENROUTER_API_KEY", CANARY);
-    let answer = bantam().args(["agent", "-m", "hello"]).run();
-    assert!(
-        answer
-            .exits(0)
-            .stdout
-            .contains("agents.defaults.model_name"),
-        "{}",
-        answer.stdout
-    );
-    let doctor = bantam().arg("doctor").run().stdout;
-    let tip = doctor
-        .lines()
-        .skip_while(|line| !line.starts_with("--    model: demo/demo"))
-        .nth(1)
-        .unwrap();
-    assert!(tip.contains("bantam onboard"), "{tip}");
-    assert!(
-        doctor.contains("sessions: 1 file without damage"),
-        "{doctor}"
-    );
-}
-
-#[test]
 fn the_name_alone_prints_help() {
     let home = Home::empty();
     let run = home.bantam().run();
@@ -159,105 +128,6 @@ fn the_name_alone_prints_help() {
 }
 
 #[test]
-fn onboarding_claims_no_more_than_it_has_tried() {
-    let home = Home::empty();
-    let run = home
-        .bantam()
-        .env("OPENAI_API_KEY", "sk-fake-no-such-key")
-        .args(["onboard", "--yes"])
-        .run();
-    run.exits(0);
-    assert!(!run.stdout.contains("is ready"), "{}", run.stdout);
-    assert!(
-        run.stdout.contains("bantam doctor --provider"),
-        "{}",
-        run.stdout
-    );
-}
-
-#[test]
-fn missing_skill_error_omits_system_message() {
-    let home = Home::empty();
-    let run = home.bantam().args(["skills", "install", "sk/nosuch"]).run();
-    run.exits(2)
-        .prints("")
-        .fails_with_a_hint()
-        .says("no folder named \"sk/nosuch\"")
-        .does_not_say("os error");
-}
-
-#[test]
-fn invalid_home_error_names_bantam_home() {
-    let home = Home::empty();
-    let file = home.write("file", "not a directory");
-    for args in [
-        "agent hi",
-        "status",
-        "doctor",
-        "sessions list",
-        "cron list",
-        "cron add -e 60 -m hi",
-        "usage",
-        "tools",
-    ] {
-        let run = home
-            .bantam()
-            .env("BANTAM_HOME", &file)
-            .args(args.split(' '))
-            .run();
-        run.exits(3)
-            .prints("")
-            .fails_with_a_hint()
-            .says("is not a directory")
-            .says("hint: set BANTAM_HOME");
-        run.does_not_say("os error");
-    }
-    let run = home
-        .bantam()
-        .env("BANTAM_HOME", "/proc/nowhere")
-        .args(["agent", "hi"])
-        .run();
-    run.prints("")
-        .fails_with_a_hint()
-        .says("hint: set BANTAM_HOME");
-    let config = json!({ "agents": { "defaults": { "workspace": "/proc/nowhere" } } });
-    let run = Home::with(&config)
-        .bantam()
-        .args(["agent", "--model", "demo/demo", "hi"])
-        .run();
-    run.prints("")
-        .fails_with_a_hint()
-        .says("hint: set agents.defaults.workspace");
-}
-
-#[test]
-fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let mut talk = home
-        .bantam()
-        .arg("agent")
-        .on_a_terminal()
-        .silent_stdin()
-        .spawn();
-    talk.wait_for_stdout("> ");
-    talk.types("export OPENAI_API_KEY=sk-typed-by-hand\n");
-    talk.wait_for_stdout("that is a shell command");
-    talk.types("\u{4}");
-    let run = talk.finish();
-    run.exits(0);
-    // The shell's prompt starts on a new line.
-    assert!(run.stdout.ends_with("> \r\n"), "{:?}", run.stdout);
-    assert!(
-        home.files()
-            .iter()
-            .all(|file| !file.starts_with("sessions/")),
-        "{:?}",
-        home.files()
-    );
-}
-
-#[test]
 fn permanent_failure_does_not_restart_the_service() {
     let home = Home::empty();
     let unit = home.bantam().arg("service").run().stdout;
@@ -266,27 +136,4 @@ fn permanent_failure_does_not_restart_the_service() {
         unit.contains("\nRestartPreventExitStatus=2 3 4\n"),
         "{unit}"
     );
-}
-
-#[test]
-fn status_does_not_call_a_secret_set_whose_variable_is_not() {
-    let home = Home::with(&json!({ "channels": { "telegram": { "token": "${NOWHERE}" } } }));
-    let line = |run: &Run| {
-        run.stdout
-            .lines()
-            .find(|line| line.contains("telegram.token"))
-            .unwrap()
-            .to_owned()
-    };
-    let run = home.bantam().args(["status", "-v"]).run();
-    assert_eq!(
-        line(&run),
-        "channels.telegram.token = (NOWHERE is not set) (config.json)"
-    );
-    let run = home
-        .bantam()
-        .env("NOWHERE", CANARY)
-        .args(["status", "-v"])
-        .run();
-    assert_eq!(line(&run), "channels.telegram.token = (set) (config.json)");
 }

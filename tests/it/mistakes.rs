@@ -6,7 +6,7 @@ use crate::harness::Home;
 const DEMO: &str = r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#;
 
 /// Arguments, exit code, kind with `--json`, and a word of the error or its hint.
-const TYPED: &str = r#"
+const TYPED: &str = r"
 agnet                                 | 2 |        | `bantam agent`
 what is up                            | 2 |        | `bantam 'what is up'`
 help sanbox                           | 2 |        | `bantam help sandbox`
@@ -33,7 +33,7 @@ mcp add x -- nosuchprogram            | 2 |        | no program named
 skills show nope                      | 2 |        | no skill named
 config get timeout                    | 2 |        | agents.defaults.timeout
 config set log.json maybe             | 3 |        | true or false
-"#;
+";
 
 /// Files of the home, their content, and the end of a question then.
 const HOMES: &str = r#"

@@ -205,40 +205,6 @@ fn interrupted_onboarding_changes_no_files() {
 }
 
 #[test]
-fn uncreatable_home_error_has_a_hint() {
-    let home = Home::empty();
-    let nowhere = home.path("file/home");
-    fs::create_dir_all(home.path("")).unwrap();
-    home.write("file", "in the way");
-    let run = home
-        .bantam()
-        .env("BANTAM_HOME", nowhere)
-        .args(["onboard", "--yes"])
-        .run();
-    run.exits(1)
-        .prints("")
-        .fails_with_a_hint()
-        .says("BANTAM_HOME");
-    // Even root cannot write to a read-only file system.
-    let run = home
-        .bantam()
-        .env("BANTAM_HOME", "/proc/bantam")
-        .args(["onboard", "--yes"])
-        .run();
-    run.exits(1)
-        .prints("")
-        .fails_with_a_hint()
-        .says("BANTAM_HOME");
-    home.bantam()
-        .without("BANTAM_HOME")
-        .args(["onboard", "--yes"])
-        .run()
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint();
-}
-
-#[test]
 fn a_configuration_that_cannot_be_used_is_kept_and_told() {
     let home = Home::empty();
     home.config("{ nope }");
@@ -248,21 +214,6 @@ fn a_configuration_that_cannot_be_used_is_kept_and_told() {
     assert_eq!(
         fs::read_to_string(home.path("config.json")).unwrap(),
         "{ nope }"
-    );
-}
-
-#[test]
-fn a_workspace_elsewhere_is_told_of() {
-    let home = Home::empty();
-    home.config(
-        &json!({ "agents": { "defaults": { "workspace": "/srv/agent", "model_name": "demo/demo" } } }).to_string(),
-    );
-    let run = home.bantam().args(["onboard", "--yes"]).run();
-    run.exits(0);
-    assert!(
-        run.stdout.contains("The agent works in /srv/agent"),
-        "{}",
-        run.stdout
     );
 }
 
@@ -431,15 +382,4 @@ fn configured_hosts_come_first_and_keep_what_is_set() {
     assert_eq!(changed["agents"]["defaults"]["model_name"], "mine/y");
     let entry = json!({ "model": "mine/*", "api_base": model.base(), "api_key": "sk-new-key", "request_timeout": 77 });
     assert_eq!(changed["model_list"], json!([entry, openai]));
-    // Stopping at the last question preserves the verified settings.
-    let mut running = onboard(
-        closed(&home).before("echo next-line"),
-        &[("Change the model?", "")],
-    );
-    running.wait_for_next_stdout(BOT);
-    running.types("\u{3}");
-    let run = running.finish();
-    run.exits(130);
-    assert!(run.stdout.contains("] ^C\r\n"), "{}", run.stdout);
-    assert_eq!(config(&home), changed);
 }

@@ -1,6 +1,5 @@
 //! The conversation at a terminal.
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{Home, Running, merged, seen};
@@ -79,18 +78,6 @@ fn double_ctrl_c_at_prompt_exits() {
     talk.wait_for_next_stdout("(Ctrl-C once more");
     talk.types("\x03");
     talk.finish().exits(130);
-}
-
-#[test]
-fn a_polite_end_stops_the_turn_and_the_program() {
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    talk.types("hi\n");
-    model.wait_for_requests(1);
-    talk.signal_at_the_terminal(Signal::TERM);
-    talk.finish().exits(130);
-    assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
 }
 
 #[test]
@@ -226,69 +213,6 @@ fn failed_turn_keeps_the_conversation_open() {
 }
 
 #[test]
-fn a_tool_is_shown_while_it_runs_and_can_be_stopped() {
-    let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": "sleep 60" })),
-        Reply::text("Yes."),
-    ]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
-    ));
-    let mut talk = conversation(&home, []);
-    talk.types("sleep\n");
-    talk.wait_for_stdout(" exec sleep 60");
-    talk.types("\x03");
-    talk.wait_for_stdout("bantam: stopped\r\n\r\n\u{1b}[?2004h");
-    talk.types("awake?\n");
-    talk.wait_for_stdout("Yes.");
-    talk.types("/quit\n");
-    talk.finish().exits(0);
-    home.session("cli_default").has_one_result_per_call();
-}
-
-#[test]
-fn flag_needing_question_starts_no_conversation() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    for flag in ["--json", "--events", "-n"] {
-        let run = home
-            .bantam()
-            .args(["agent", flag])
-            .silent_stdin()
-            .on_a_terminal()
-            .run();
-        assert_eq!(run.code, Some(2), "{flag}: {}", run.stdout);
-    }
-}
-
-#[test]
-fn hints_name_what_can_be_typed_at_the_prompt() {
-    let too_long = Reply::error(400, "This model's maximum context length is 8192 tokens");
-    let model = Model::scripted([
-        Reply::error(402, "insufficient credit"),
-        // The reported window first allows a shorter reply.
-        too_long.clone(),
-        too_long.clone(),
-        // The earlier conversation is summarized, and the question is repeated.
-        Reply::text("Somebody said hi."),
-        too_long,
-    ]);
-    let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    talk.types("hi\n");
-    talk.wait_for_stdout("use another model (--model, /model)\r\n");
-    talk.types("hi again\n");
-    talk.wait_for_stdout("start a new conversation (--new, /new)\r\n");
-    talk.types("/model groq/other\n");
-    talk.wait_for_stdout("hint: export GROQ_API_KEY=...");
-    talk.types("/model\n");
-    talk.wait_for_stdout("/model NAME changes it: test, or vendor/model");
-    talk.types("/quit\n");
-    talk.finish().exits(0);
-}
-
-#[test]
 fn an_answer_is_asked_for_again_and_taken_back() {
     let replies = [
         Reply::text("One."),
@@ -386,20 +310,6 @@ fn files_go_with_a_message_that_names_them() {
         "{}",
         model.request(1).body
     );
-}
-
-#[test]
-fn missing_file_fails_before_sending() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    talk.types("what is in @no/such-file.txt?\r");
-    talk.wait_for_next_stdout("nothing was sent: there is no file no/such-file.txt");
-    assert!(model.requests().is_empty());
-    talk.types("greet @somebody\r");
-    talk.wait_for_next_stdout("Hello.");
-    talk.types("/quit\r");
-    talk.finish().exits(0);
 }
 
 /// The author of pasted text must not choose files, so no part of a paste answers the question.
@@ -507,18 +417,6 @@ fn a_dumb_terminal_reads_plain_lines() {
 }
 
 #[test]
-fn a_retry_is_shown() {
-    let model = Model::scripted([Reply::error(503, "overloaded"), Reply::text("One.")]);
-    let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    talk.types("hi\r");
-    talk.wait_for_stdout("One.");
-    talk.types("/quit\r");
-    let run = talk.finish();
-    assert!(seen(&run.stdout).contains("try 1 of 3: "), "{}", run.stdout);
-}
-
-#[test]
 fn host_models_are_listed_and_selectable() {
     let model = Model::answering(|request, _| match request.method.as_str() {
         "GET" => Reply::json(
@@ -556,32 +454,4 @@ fn host_models_are_listed_and_selectable() {
     talk.finish().exits(0);
     let asked = model.requests().pop().unwrap();
     assert_eq!(asked.body["model"], "gpt-small");
-}
-
-/// The first line of pasted text is not a command, because users do not read it as one.
-#[test]
-fn several_lines_that_begin_like_a_command_are_not_run() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    for (line, name) in [
-        ("/new", "/new"),
-        ("/model x", "/model"),
-        ("/nothing", "/nothing"),
-    ] {
-        talk.types(&format!("\u{1b}[200~{line}\nis that right?\u{1b}[201~\r"));
-        talk.wait_for_next_stdout(&format!(
-            "bantam: {name} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message\r\n"
-        ));
-    }
-    talk.types("\u{1b}[200~ /new\nis that right?\u{1b}[201~\r");
-    talk.wait_for_next_stdout("One.");
-    talk.types("/quit\r");
-    talk.finish().exits(0);
-    assert!(
-        model
-            .request(0)
-            .last("user")
-            .ends_with(" /new\nis that right?")
-    );
 }

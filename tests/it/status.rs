@@ -159,38 +159,3 @@ fn status_with_broken_config_exits_3() {
         .fails_with_a_hint()
         .says("config.json");
 }
-
-#[test]
-fn without_a_home_there_is_nothing_to_tell_of() {
-    let home = Home::empty();
-    home.bantam()
-        .without("BANTAM_HOME")
-        .arg("status")
-        .run()
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint();
-}
-
-#[test]
-fn the_conversations_are_counted() {
-    let home = Home::empty();
-    home.agent(["--model", "demo/demo", "-m", "time"]).exits(0);
-    home.agent(["--model", "demo/demo", "-s", "work", "-m", "time"])
-        .exits(0);
-    let run = home.bantam().arg("status").run();
-    run.exits(0);
-    assert!(
-        run.stdout.contains("2, the newest is work ("),
-        "{}",
-        run.stdout
-    );
-    let object = home.bantam().args(["status", "--json"]).run().json();
-    assert_eq!(
-        (
-            &object["sessions"]["count"],
-            &object["sessions"]["newest"]["key"]
-        ),
-        (&json!(2), &json!("cli_work"))
-    );
-}

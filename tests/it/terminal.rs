@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, seen};
+use crate::harness::{Home, seen};
 use crate::model::{Model, Reply, USAGE};
 
 const MARKDOWN: &str = "# Plants\n\n- **water** the `basil`\n- 2*3*4 litres\n\n```sh\nls *.txt\n```\n| [a](http://h) | b |\n|---|---|\n| 世界 | 2 |\n\nDone.";
@@ -162,102 +162,6 @@ fn each_piece_is_shown_before_the_answer_ends() {
 }
 
 #[test]
-fn the_progress_indicator_is_erased_before_the_answer() {
-    let model = Model::scripted([Reply::text("Here.").held()]);
-    let home = Home::with(&model.config());
-    let running = home
-        .bantam()
-        .args(["agent", "-n", "-m", "hi"])
-        .on_a_clever_terminal(40)
-        .spawn();
-    running.wait_for_stdout("thinking...");
-    model.release();
-    let run = running.finish();
-    run.exits(0);
-    assert!(
-        run.stdout.ends_with("thinking...\r\u{1b}[KHere.\r\n"),
-        "{:?}",
-        run.stdout
-    );
-}
-
-#[test]
-fn without_a_utf8_locale_progress_is_ascii() {
-    let model = Model::scripted([
-        Reply::call("list_dir", &json!({ "path": "." })),
-        Reply::text("**one**").held(),
-    ]);
-    let home = Home::with(&model.config());
-    let asked = home
-        .bantam()
-        .args(["agent", "-n", "-m", "hi"])
-        .on_a_clever_terminal(80)
-        .env("LC_ALL", "C");
-    let running = asked.spawn();
-    running.wait_for_stdout("thinking");
-    model.release();
-    let run = running.finish();
-    assert!(run.stdout.is_ascii(), "{:?}", run.stdout);
-    assert!(seen(&run.stdout).ends_with("\none\n"), "{:?}", run.stdout);
-}
-
-#[test]
-fn quiet_and_json_and_a_dumb_terminal_have_no_progress_indicator() {
-    for args in [["-q", "-n"], ["--json", "-n"]] {
-        let model = Model::scripted([
-            Reply::call("exec", &json!({ "command": "true" })),
-            Reply::text("Here."),
-        ]);
-        let home = Home::with(&merged(
-            model.config(),
-            &json!({ "tools": { "exec": { "sandbox": "off" } } }),
-        ));
-        let run = home
-            .bantam()
-            .arg("agent")
-            .args(args)
-            .args(["-m", "hi"])
-            .on_a_clever_terminal(80)
-            .run();
-        run.exits(0);
-        assert!(!run.stdout.contains("thinking"), "{:?}", run.stdout);
-    }
-    let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": "true" })),
-        Reply::text("Here."),
-    ]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
-    ));
-    let run = home
-        .bantam()
-        .args(["agent", "-n", "-m", "hi"])
-        .on_a_clever_terminal(80)
-        .env("TERM", "dumb")
-        .run();
-    assert_eq!(
-        seen(&run.stdout),
-        "bantam: default is a new conversation\n· exec true\nHere.\n"
-    );
-}
-
-#[test]
-fn a_notice_is_not_shown_in_the_middle_of_a_line() {
-    let first = Reply::call("list_dir", &json!({ "path": "." })).saying("Let me **look");
-    let model = Model::scripted([first, Reply::text("Nothing.")]);
-    let home = Home::with(&model.config());
-    let run = home
-        .bantam()
-        .args(["agent", "-n", "-m", "hi"])
-        .on_a_clever_terminal(80)
-        .run();
-    let shown = seen(&run.stdout);
-    assert!(shown.contains("Let me look\n· "), "{shown:?}");
-    assert!(shown.ends_with("\nNothing.\n"), "{shown:?}");
-}
-
-#[test]
 fn events_end_with_the_json_object() {
     let model = Model::scripted([
         Reply::call("list_dir", &json!({ "path": "." })).saying("Looking."),
@@ -306,67 +210,6 @@ fn events_end_with_the_json_object() {
         (&last["ok"], &last["output"], &last["event"]),
         (&json!(true), &json!("Nothing is here."), &Value::Null)
     );
-}
-
-#[test]
-fn call_without_text_shows_result_start() {
-    let model = Model::answering(|request, _| {
-        let messages = request.body["messages"].as_array().unwrap();
-        if messages.last().unwrap()["role"] == "tool" {
-            Reply::text("Read.")
-        } else {
-            Reply::call("read_file", &json!({ "path": "long.txt" }))
-        }
-    });
-    let home = Home::with(&model.config());
-    home.write(
-        "workspace/long.txt",
-        format!("marker {}end of it", "word ".repeat(200)),
-    );
-    let events = home.agent(["--events", "-m", "hi"]).exits(0).stdout.clone();
-    assert!(
-        events.contains("tool_finished") && !events.contains("\"progress\""),
-        "{events}"
-    );
-    let told = home.agent(["-v", "-m", "hi"]).exits(0).stderr.clone();
-    let shown = told
-        .lines()
-        .find(|line| line.contains("marker"))
-        .expect(&told);
-    assert!(
-        shown.matches("word").count() > 30 && !shown.contains("end of it"),
-        "{told}"
-    );
-}
-
-#[test]
-fn events_end_with_the_object_on_failure_too() {
-    let model = Model::scripted([Reply::error(401, "no such key")]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["--events", "-m", "hi"]);
-    run.exits(4).fails_with_a_hint();
-    let last: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(
-        (&last["ok"], &last["error"]["kind"]),
-        (&json!(false), &json!("auth"))
-    );
-    let run = home.agent(["--events", "-m", ""]);
-    assert_eq!(run.exits(2).json()["error"]["kind"], "usage");
-    home.agent(["--events", "--json", "-m", "hi"])
-        .exits(2)
-        .fails_with_a_hint();
-}
-
-#[test]
-fn a_closed_standard_error_changes_nothing() {
-    let model = Model::scripted([Reply::text("Here.")]);
-    let home = Home::with(&model.config());
-    home.bantam()
-        .args(["agent", "-v", "-m", "hi"])
-        .closed_stderr()
-        .run()
-        .exits(0)
-        .prints("Here.\n");
 }
 
 /// Text for people, rather than machines, is wrapped between words on a narrow screen.

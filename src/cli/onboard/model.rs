@@ -513,51 +513,6 @@ mod tests {
     }
 
     #[test]
-    fn onboarding_saves_only_the_choices() {
-        let openai = ModelHost {
-            key: Some(Secret::new("sk-fake")),
-            ..host("openai")
-        };
-        let entry = json!({"model": "openai/*", "api_key": "sk-fake"});
-        let chosen = |name: &str| json!({"defaults": {"model_name": name}});
-        for (host, model, before, after) in [
-            (
-                &openai,
-                "m",
-                json!({}),
-                json!({"agents": chosen("openai/m"), "model_list": [entry]}),
-            ),
-            (
-                &openai,
-                "",
-                json!({}),
-                json!({"agents": chosen("openai"), "model_list": [entry]}),
-            ),
-            (
-                &host("demo"),
-                "demo",
-                json!({}),
-                json!({"agents": chosen("demo/demo")}),
-            ),
-            // Other settings are unchanged, and a listed key is not written again.
-            (
-                &openai,
-                "m",
-                json!({"model_list": [{"model": "openai/m", "api_keys": ["sk-fake"], "rpm": 5}]}),
-                json!({"agents": chosen("openai/m"), "model_list": [{"model": "openai/m", "api_keys": ["sk-fake"], "rpm": 5}]}),
-            ),
-            (
-                &openai,
-                "n",
-                json!({"model_list": [{"model": "openai/*", "api_key": "old", "rpm": 5}]}),
-                json!({"agents": chosen("openai/n"), "model_list": [{"model": "openai/*", "api_key": "sk-fake", "rpm": 5}]}),
-            ),
-        ] {
-            assert_eq!(saved(host, model, before), after);
-        }
-    }
-
-    #[test]
     fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
         for vendor in VENDORS {
             let host = ModelHost {
@@ -605,16 +560,5 @@ mod tests {
             assert_eq!((model.id.as_str(), model.base), ("Qwen/Qwen3-8B", address));
         }
         assert!(read_address("http://").is_err());
-    }
-
-    #[test]
-    fn redundant_vendor_prefix_is_dropped() {
-        for (vendor, typed, model) in [
-            ("openai", "openai/gpt-5", "gpt-5"),
-            ("openrouter", "openrouter/auto", "openrouter/auto"),
-            ("groq", "openai/gpt-oss-20b", "openai/gpt-oss-20b"),
-        ] {
-            assert_eq!(host(vendor).without_its_name(typed), model);
-        }
     }
 }

@@ -335,34 +335,6 @@ mod tests {
     }
 
     #[test]
-    fn links_are_shown_where_they_are_understood() {
-        for (name, value, understood) in [
-            ("VTE_VERSION", "7600", true),
-            ("VTE_VERSION", "4205", false),
-            ("TERM_PROGRAM", "WezTerm", true),
-            ("TERM_PROGRAM", "Apple_Terminal", false),
-            ("TERM", "xterm-kitty", true),
-            ("NONE", "", false),
-        ] {
-            assert_eq!(
-                detect_style(&[("TERM", "xterm-256color"), (name, value)]).links,
-                understood,
-                "{name}={value}"
-            );
-            assert!(!detect_style(&[("TERM", "xterm"), (name, value), ("NO_COLOR", "1")]).links);
-        }
-        let tmux = |version| {
-            detect_style(&[
-                ("TERM", "tmux"),
-                ("VTE_VERSION", "7600"),
-                ("TERM_PROGRAM", "tmux"),
-                ("TERM_PROGRAM_VERSION", version),
-            ])
-        };
-        assert!(tmux("3.5a").links && !tmux("3.3a").links);
-    }
-
-    #[test]
     fn the_environment_tells_what_the_terminal_can_show() {
         assert_eq!(style(&[]), (false, false));
         assert_eq!(
