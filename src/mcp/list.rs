@@ -455,53 +455,6 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_listings_leave_a_complete_file() {
-        let dir = TestDir::new();
-        let list = || {
-            let lists = store(&dir);
-            for _ in 0..200 {
-                lists
-                    .replace(&Ok(Listing::default()), SystemTime::now())
-                    .unwrap();
-            }
-        };
-        std::thread::scope(|scope| (0..4).map(|_| scope.spawn(list)).for_each(drop));
-        assert!(store(&dir).read(SystemTime::now()).is_some());
-    }
-
-    #[test]
-    fn arguments_become_headers_as_the_specification_shows_them() {
-        let schema = json!({"type": "object", "properties": {
-            "region": {"type": "string", "x-mcp-header": "Region"},
-            "deep": {"type": "object", "properties": {"n/m": {"type": "integer", "x-mcp-header": "N"}}},
-            "left": {"type": "boolean", "x-mcp-header": "Left"},
-        }});
-        let listing = listing(&[json!({"name": "query", "inputSchema": schema})]);
-        let headers = |args: Value| listing.tools[0].headers_for(&args);
-        let args = json!({"region": "Hello, 世界", "deep": {"n/m": -7}, "left": null});
-        let mut found = headers(args);
-        found.sort();
-        assert_eq!(
-            found,
-            [
-                ("mcp-param-n".to_owned(), "-7".to_owned()),
-                (
-                    "mcp-param-region".to_owned(),
-                    "=?base64?SGVsbG8sIOS4lueVjA==?=".to_owned()
-                ),
-            ]
-        );
-        for (value, expected) in [
-            ("us-west1", "us-west1"),
-            (" padded ", "=?base64?IHBhZGRlZCA=?="),
-            ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
-            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
-        ] {
-            assert_eq!(header_value(value), expected);
-        }
-    }
-
-    #[test]
     fn tools_that_cannot_be_offered_are_named_with_the_reason() {
         let header = |header: &str, kind: &str| json!({"name": "odd", "inputSchema": {"properties": {"a": {"type": kind, "x-mcp-header": header}}}});
         for tool in [

@@ -93,28 +93,6 @@ fn a_large_file_that_would_be_replaced_is_told_of() {
 }
 
 #[test]
-fn unclear_confirmation_is_asked_again() {
-    let model = writing();
-    let home = home(&model, &["writes"]);
-    let asked = home.bantam().args(["agent", "-m", "write a.txt"]);
-    let mut talk = asked.silent_stdin().on_a_clever_terminal(40).spawn();
-    talk.wait_for_next_stdout("a: every\r\nwrite_file call in this conversation\r\n[n] ");
-    talk.types("what?\n");
-    talk.wait_for_next_stdout("Not understood. Allow it? y: yes, n:\r\nno, a: every");
-    talk.wait_for_next_stdout("conversation [n] ");
-    talk.types("y\n");
-    talk.wait_for_next_stdout("Result: ");
-    let run = talk.finish();
-    run.exits(0);
-    assert!(
-        run.stdout.contains("Not understood. Allow it? "),
-        "{:?}",
-        run.stdout
-    );
-    assert!(home.path("workspace/a.txt").exists());
-}
-
-#[test]
 fn without_anyone_to_ask_the_call_is_refused() {
     let model = writing();
     for names in [&["writes"][..], &["write_file"]] {

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::fixtures::Fixture;
 use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply, call};
-use crate::without_syscall;
 
 /// Returns calls that write to, append to and edit `path`.
 fn every_change(path: &str) -> Vec<(&'static str, Value)> {
@@ -47,15 +46,6 @@ fn a_file_is_written_with_the_directories_it_needs() {
     }
 }
 
-/// A crash left it between a link and a rename.
-#[test]
-fn new_file_takes_an_earlier_leftover_away() {
-    let fixture = Fixture::calling("write_file", &json!({ "path": "a.txt", "content": "a" }));
-    fixture.home.write("workspace/.bantam-new", "half");
-    fixture.is_told("created ");
-    fixture.has_no_leftovers();
-}
-
 #[test]
 fn a_file_is_written_anew_and_keeps_its_mode() {
     let fixture = Fixture::calling(
@@ -70,47 +60,6 @@ fn a_file_is_written_anew_and_keeps_its_mode() {
     assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\n");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
     fixture.has_no_leftovers();
-}
-
-#[test]
-fn text_is_added_to_the_end_of_a_file() {
-    let fixture = Fixture::making([
-        (
-            "append_file",
-            json!({ "path": "log/today.md", "content": "one\n" }),
-        ),
-        (
-            "append_file",
-            json!({ "path": "log/today.md", "content": "two" }),
-        ),
-        (
-            "append_file",
-            json!({ "path": "log/today.md", "content": "three\n" }),
-        ),
-        (
-            "append_file",
-            json!({ "path": "latin.txt", "content": "é\n" }),
-        ),
-        ("append_file", json!({ "path": "empty", "content": "x" })),
-    ]);
-    fixture.home.write("workspace/latin.txt", b"\xe9\n");
-    fixture.home.write("workspace/empty", "");
-    let inode = fs::metadata(fixture.file("latin.txt")).unwrap().ino();
-    let told = fixture.succeeds();
-    assert_eq!(fixture.bytes("log/today.md"), b"one\ntwothree\n");
-    assert!(told[0].contains("created log/today.md"), "{told:?}");
-    assert!(
-        !told[1].contains("no line end") && told[2].contains("no line end"),
-        "{told:?}"
-    );
-    assert_eq!(fixture.bytes("latin.txt"), b"\xe9\n\xc3\xa9\n");
-    assert_eq!(
-        fs::metadata(fixture.file("latin.txt")).unwrap().ino(),
-        inode,
-        "rewritten, and not added to"
-    );
-    assert_eq!(fixture.bytes("empty"), b"x");
-    assert!(!told[4].contains("no line end"), "{told:?}");
 }
 
 #[test]
@@ -362,20 +311,6 @@ fn edit_of_non_regular_file_is_refused() {
         .concat(),
     )
     .is_refused_saying("names a directory");
-}
-
-#[test]
-fn a_file_that_may_not_be_written_is_not_replaced() {
-    without_syscall::privileges(|| {
-        let fixture = Fixture::making(every_change("fixed"));
-        fs::set_permissions(
-            fixture.home.write("workspace/fixed", "first\n"),
-            fs::Permissions::from_mode(0o444),
-        )
-        .unwrap();
-        fixture.is_refused_saying("permission denied");
-        assert_eq!(fixture.bytes("fixed"), b"first\n");
-    });
 }
 
 #[test]

@@ -62,18 +62,6 @@ fn a_file_that_somebody_sent_cannot_pass_for_anything_else() {
 }
 
 #[test]
-fn a_file_that_does_not_exist_is_told_by_its_name() {
-    let (result, failed) =
-        Fixture::calling("read_file", &json!({ "path": "nowhere.txt" })).result();
-    assert!(failed && result.contains("nowhere.txt"), "{result}");
-}
-
-#[test]
-fn a_directory_is_not_read_as_a_file() {
-    Fixture::calling("read_file", &json!({ "path": "." })).is_refused();
-}
-
-#[test]
 fn a_symlink_that_leaves_the_workspace_is_refused() {
     let fixture = Fixture::calling("read_file", &json!({ "path": "link" }));
     symlink("../config.json", fixture.home.path("workspace/link")).unwrap();
@@ -308,31 +296,6 @@ fn an_image_that_is_too_large_is_refused_with_its_size() {
     let bytes = [IMAGES[0].1, &vec![0; (5 << 20) + (512 << 10)]].concat();
     fixture.home.write("workspace/large.png", bytes);
     fixture.is_refused_saying("is an image of 5.5 MB, over the limit of 5.0 MB");
-}
-
-#[test]
-fn a_host_that_takes_no_images_gets_words_in_their_place() {
-    let look = Reply::call("read_file", &json!({ "path": "a.png" }));
-    let refusal = Reply::error(404, "No endpoints found that support image input");
-    let model = Model::scripted([look, refusal, Reply::text("I cannot see it.")]);
-    let home = Home::with(&model.config());
-    home.write("workspace/a.png", IMAGES[0].1);
-    home.agent(["-m", "look"])
-        .exits(0)
-        .prints("I cannot see it.\n");
-    let request = model.request(2);
-    assert!(
-        request
-            .last("tool")
-            .contains("24 bytes: left out: this model"),
-        "{}",
-        request.body
-    );
-    assert!(
-        !request.body.to_string().contains("base64"),
-        "{}",
-        request.body
-    );
 }
 
 #[test]

@@ -97,20 +97,6 @@ fn lines_are_found_in_every_text_file_and_nowhere_else() {
 }
 
 #[test]
-fn slow_pattern_searches_less_of_lines() {
-    let fixture = Fixture::making([("grep", json!({ "pattern": "(a?a?a?a?a?a?a?a?a?a?){25}b" }))]);
-    fixture.home.write("workspace/long", "a".repeat(60_000));
-    let [(told, failed)] = <[_; 1]>::try_from(fixture.results()).unwrap();
-    assert_eq!(
-        (told.as_str(), failed),
-        (
-            "no matches\n[lines searched only at their start: 1]\n",
-            false
-        )
-    );
-}
-
-#[test]
 fn files_are_chosen_by_name_or_by_path() {
     let [(by_name, _), (by_path, _), (at_any_depth, _), (none, _)] = searches([
         json!({ "pattern": "run", "glob": "*.{md,txt}" }),

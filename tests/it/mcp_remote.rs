@@ -135,26 +135,6 @@ fn a_forgotten_session_begins_anew_with_the_same_call() {
     assert_eq!(count(&server, "tools/call"), 2);
 }
 
-#[test]
-fn a_session_is_ended_with_the_program() {
-    let server = with_sessions(|request, method| {
-        let answer = match method {
-            "tools/list" => list(&["say"]),
-            "tools/call" => text("from afar"),
-            _ => return accepted(),
-        };
-        Reply::json(200, &result(request, &answer))
-    });
-    asked_afar(&server, &json!({})).exits(0);
-    let requests = server.requests();
-    let ends: Vec<&Request> = requests
-        .iter()
-        .filter(|request| request.method == "DELETE")
-        .collect();
-    assert_eq!(ends.len(), 1);
-    assert_eq!(ends[0].header("mcp-session-id"), Some("session-1"));
-}
-
 /// Returns a model that calls `far__say` several times, and a home with this server.
 fn asking(server: &Model, times: usize) -> (Model, Home) {
     let model = Model::answering(move |request, _| match request.texts("tool").len() {
@@ -163,25 +143,6 @@ fn asking(server: &Model, times: usize) -> (Model, Home) {
     });
     let home = home(&model, server);
     (model, home)
-}
-
-#[test]
-fn a_remote_server_is_not_started_and_so_never_too_often() {
-    let server = with_sessions(|request, method| match method {
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-        "tools/call" => Reply::error(404, "who?"),
-        _ => accepted(),
-    });
-    let (model, home) = asking(&server, 5);
-    home.agent(["-m", "call it"]).exits(0);
-    let said = model.requests().pop().unwrap().texts("tool");
-    assert_eq!(said.len(), 5);
-    assert!(
-        said[4].contains("it has forgotten this session"),
-        "{}",
-        said[4]
-    );
-    assert_eq!(count(&server, "tools/call"), 10);
 }
 
 #[test]
@@ -316,56 +277,6 @@ fn a_request_with_an_overlong_id_gets_no_reply() {
     assert_eq!(ids, ["short"]);
 }
 
-/// A provider refuses each request with it.
-#[test]
-fn odd_tool_schema_is_normalized() {
-    let server = with_sessions(|request, method| {
-        let answer = match method {
-            "tools/list" => json!({ "tools": [
-                { "name": "say", "inputSchema": { "type": "object" } },
-                { "name": "odd", "inputSchema": { "oneOf": [{ "properties": { "a": 5 } }], "required": true } },
-            ] }),
-            _ => return accepted(),
-        };
-        Reply::json(200, &result(request, &answer))
-    });
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = home(&model, &server);
-    home.agent(["-m", "hi"]).exits(0).is_quiet();
-    let request = model.request(0);
-    let tools = request.body["tools"].as_array().unwrap();
-    let odd = tools
-        .iter()
-        .find(|tool| tool["function"]["name"] == "far__odd");
-    assert_eq!(
-        odd.unwrap()["function"]["parameters"],
-        json!({ "type": "object", "properties": { "a": {} } })
-    );
-}
-
-#[test]
-fn request_of_a_server_is_an_unknown_method() {
-    let server = with_sessions(|request, method| match method {
-        _ if request.method == "GET" => Reply::error(405, "not here"),
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-        "tools/call" => {
-            let params = json!({ "messages": [], "maxTokens": 1 });
-            let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "sampling/createMessage", "params": params });
-            let events = [asked, result(request, &text("said"))];
-            Reply::stream(events.map(|event| format!("data: {event}\n\n")))
-        }
-        _ => accepted(),
-    });
-    asked_afar(&server, &json!({}))
-        .exits(0)
-        .prints("```\nsaid\n```\n");
-    let requests = server.requests();
-    let first = requests.iter().find(said("initialize")).unwrap();
-    assert_eq!(first.body["params"]["capabilities"], json!({}));
-    let reply = requests.iter().find(|request| request.body["id"] == "q-1");
-    assert_eq!(reply.unwrap().body["error"]["code"], -32601);
-}
-
 /// Returns a server that accepts every request and answers none until released.
 fn silent() -> Model {
     Model::answering(|_, _| Reply::text("never").held())
@@ -409,32 +320,6 @@ fn silent_servers_do_not_block_the_gateway() {
     gateway.finish().exits(0);
 }
 
-#[test]
-fn late_server_tools_join_the_next_turn() {
-    let late = with_sessions(|request, method| match method {
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))).held(),
-        _ => accepted(),
-    });
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = home_of(&model, &[("late", &late)], &settings());
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = door(&gateway);
-    door.ask("hi").is(200);
-    let has_tool = || {
-        let requests = model.requests();
-        requests.last().unwrap().tools().contains(&"late__say")
-    };
-    assert!(!has_tool());
-    late.wait_for_holds(1);
-    late.release();
-    wait_until("the tool is offered", || {
-        door.ask("hi").is(200);
-        has_tool()
-    });
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
-}
-
 /// A board starts before its network.
 #[test]
 fn server_down_at_start_is_retried() {
@@ -462,27 +347,6 @@ fn server_down_at_start_is_retried() {
     // The same failure is reported once.
     let told = run.stderr.matches("late are missing").count();
     assert_eq!(told, 1, "{}", run.stderr);
-}
-
-#[test]
-fn servers_are_asked_in_parallel() {
-    for signal in [Signal::INT, Signal::TERM] {
-        let (model, silent) = (Model::never_asked(), silent());
-        let home = home_of(
-            &model,
-            &[("a", &silent), ("b", &silent), ("c", &silent)],
-            &json!({}),
-        );
-        let running = home.bantam().args(["agent", "-s", "s", "-m", "hi"]).spawn();
-        silent.wait_for_holds(3);
-        running.signal(signal);
-        let run = running.finish();
-        run.exits(130).prints("").does_not_say("are missing");
-        assert_eq!(home.session("cli_s").turns(), ["cancelled"]);
-        // It had no time to answer, so it is tried again.
-        let kept = |name: &str| home.path("state/mcp").join(name).exists();
-        assert!(!kept("a.json"), "{:?}", home.files());
-    }
 }
 
 /// Returns a server whose list of tools changes after the first call.
@@ -541,31 +405,6 @@ fn a_changed_tool_is_reported_once_by_the_next_run() {
 }
 
 #[test]
-fn a_conversation_has_changed_tools_in_its_next_turn() {
-    let server = turning();
-    let (model, home) = asking(&server, 1);
-    let mut talk = home
-        .bantam()
-        .args(["agent", "-s", "work"])
-        .silent_stdin()
-        .on_a_clever_terminal(200)
-        .spawn();
-    talk.types("call it\r");
-    talk.wait_for_next_stdout("Done.");
-    talk.types("and now\r");
-    talk.wait_for_next_stdout(TOLD);
-    talk.wait_for_next_stdout("Done.");
-    talk.types("/quit\r");
-    talk.finish().exits(0);
-    let requests = model.requests();
-    let has_new: Vec<bool> = requests
-        .iter()
-        .map(|request| request.tools().contains(&"far__one"))
-        .collect();
-    assert_eq!(has_new, [false, false, true]);
-}
-
-#[test]
 fn a_gateway_logs_a_changed_tool_and_offers_new_ones_later() {
     let (model, server) = (calling("far__say"), turning());
     let home = home_of(&model, &[("far", &server)], &settings());
@@ -619,20 +458,6 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
     let near = "near-mcp --api-key [secret removed] --token=[secret removed] -v plain";
     assert!(run.stdout.contains(near), "{}", run.stdout);
     assert!(!run.stdout.contains("hush"), "{}", run.stdout);
-}
-
-/// Otherwise `a__b__x` could be a tool of server `a` or of server `a__b`.
-#[test]
-fn server_names_are_unambiguous() {
-    let home = Home::empty();
-    for name in ["a__b", "a_"] {
-        home.bantam()
-            .args(["mcp", "add", name, "--", "server"])
-            .run()
-            .exits(2)
-            .says("because __ is between a server and its tool")
-            .fails_with_a_hint();
-    }
 }
 
 /// In the error that replaces its tools, in its stored form, and in a list of servers.
@@ -732,17 +557,6 @@ fn unanswered_tool_list_does_not_delay_chats() {
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     assert_eq!(count(&server, "tools/list"), 2);
-}
-
-#[test]
-fn a_list_asks_its_servers_side_by_side() {
-    let (model, silent) = (Model::never_asked(), silent());
-    let servers = [("a", &silent), ("b", &silent), ("c", &silent)];
-    let home = home_of(&model, &servers, &json!({}));
-    let running = home.bantam().args(["mcp", "list"]).spawn();
-    silent.wait_for_holds(3);
-    running.signal(Signal::KILL);
-    running.wait();
 }
 
 #[test]
@@ -865,26 +679,4 @@ fn a_server_without_a_handshake_is_called_with_all_headers() {
     run.exits(0);
     assert!(run.stdout.contains("more input"), "{}", run.stdout);
     assert_eq!(count(&server, "notifications/initialized"), 0);
-}
-
-#[test]
-fn a_server_of_an_unknown_revision_is_named_with_it() {
-    let server = Model::answering(|request, _| {
-        if request.body["method"] == "server/discover" {
-            return Reply::json(
-                200,
-                &result(request, &json!({ "supportedVersions": ["2031-01-01"] })),
-            );
-        }
-        Reply::error(400, "")
-    });
-    asked_afar(&server, &json!({})).says("2031-01-01");
-}
-
-#[test]
-fn a_redirect_is_named_with_its_target() {
-    let server = Model::answering(|_, _| {
-        Reply::error(308, "").header("Location", "https://far.example/mcp")
-    });
-    asked_afar(&server, &json!({})).says("it redirects to https://far.example/mcp");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::botapi::BotApi;
 use crate::fixtures::Fixture;
 use crate::harness::{Home, config_for, merged};
-use crate::model::{Model, Reply, call};
+use crate::model::{Model, Reply};
 
 /// Returns the date in this many hours, as used in names of notes.
 fn day_in(hours: u32) -> String {
@@ -87,40 +87,6 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
             .ends_with(b"Likes tea\n")
     );
     fixture.has_no_leftovers();
-}
-
-#[test]
-fn appended_day_note_gets_its_time() {
-    let before = day_in(0);
-    let fixture = Fixture::making([
-        memory(
-            "append",
-            &json!({ "key": "today", "content": "sowed peas" }),
-        ),
-        memory(
-            "append",
-            &json!({ "key": "2020-01-31", "content": "was forgotten\n" }),
-        ),
-    ]);
-    fixture.succeeds();
-    let of = |day: &str| fs::read_to_string(fixture.file(&format!("../memory/{day}.md"))).unwrap();
-    // Midnight may have passed meanwhile.
-    let day = if fixture.file(&format!("../memory/{before}.md")).exists() {
-        before
-    } else {
-        day_in(0)
-    };
-    let added = of(&day);
-    let time = added
-        .strip_prefix("- ")
-        .and_then(|rest| rest.strip_suffix(" sowed peas\n"))
-        .unwrap_or_else(|| panic!("{added}"));
-    assert!(time.len() == 5 && time.as_bytes()[2] == b':', "{added}");
-    let late = of("2020-01-31");
-    assert!(
-        late.starts_with("- 20") && late.ends_with(" was forgotten\n") && late.len() == 33,
-        "{late}"
-    );
 }
 
 #[test]
@@ -202,23 +168,6 @@ fn links_pipes_and_directories_are_no_notes() {
     home.agent(["-m", "hi"]).exits(3).says("memory");
 }
 
-#[test]
-fn oversized_note_file_is_ignored() {
-    let fixture = Fixture::making([
-        memory("view", &json!({ "key": "huge" })),
-        memory("search", &json!({ "query": "needle" })),
-    ]);
-    let huge = fs::File::create(fixture.home.write("memory/huge.md", "needle")).unwrap();
-    huge.set_len(1 << 40).unwrap();
-    fixture.home.write("memory/small.md", "needle");
-    let told = fixture.results();
-    assert!(told[0].1 && told[0].0.contains("not text"), "{told:?}");
-    assert!(
-        !told[1].1 && told[1].0.contains("small:1: needle"),
-        "{told:?}"
-    );
-}
-
 /// Returns a reply of Anthropic's API with this text or call.
 fn anthropic(said: &str, call: Option<Value>) -> Reply {
     let mut content = vec![json!({ "type": "text", "text": said })];
@@ -234,34 +183,6 @@ fn anthropic(said: &str, call: Option<Value>) -> Reply {
         200,
         &json!({ "type": "message", "content": content, "stop_reason": reason, "usage": {} }),
     )
-}
-
-#[test]
-fn a_write_to_memory_changes_only_what_comes_after_the_mark() {
-    let write = json!({ "action": "write", "key": "MEMORY", "content": "Likes quinces" });
-    let model = Model::scripted([
-        anthropic("So.", Some(write)),
-        anthropic("Done.", None),
-        anthropic("Well.", None),
-    ]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] }),
-    ));
-    home.agent(["--no-stream", "-m", "remember"]).exits(0);
-    home.agent(["--no-stream", "-m", "and now?"]).exits(0);
-    let system = |n: usize| model.request(n).body["system"].as_array().unwrap().clone();
-    let (first, last) = (system(0), system(2));
-    assert!(
-        first[0]["cache_control"].is_object() && first[1]["cache_control"].is_null(),
-        "{first:?}"
-    );
-    assert_eq!(first[0].to_string(), system(1)[0].to_string());
-    assert_eq!(first[0].to_string(), last[0].to_string());
-    assert!(
-        !first[1].to_string().contains("quinces") && last[1].to_string().contains("Likes quinces"),
-        "{last:?}"
-    );
 }
 
 #[test]
@@ -374,50 +295,6 @@ fn long_memory_is_cut_and_the_rest_is_named() {
     assert!(!system.contains("the last wish"));
 }
 
-#[test]
-fn broken_notes_are_told_and_stop_nothing() {
-    let model = Model::scripted([Reply::text("Done.")]);
-    let home = Home::with(&model.config());
-    home.dir("memory");
-    for hours in [0, 1] {
-        fs::remove_file(home.path(&format!("memory/{}.md", day_in(hours)))).ok();
-        symlink(
-            "../config.json",
-            home.path(&format!("memory/{}.md", day_in(hours))),
-        )
-        .unwrap();
-    }
-    let run = home.agent(["-v", "-m", "hi"]);
-    run.exits(0).prints("Done.\n").says(".md was left out: ");
-    assert!(!model.request(0).body.to_string().contains("api_key"));
-}
-
-#[test]
-fn looking_into_memory_is_told_in_one_line() {
-    let model = Model::scripted([
-        Reply::calls([
-            call(
-                "a",
-                "memory",
-                &json!({ "action": "search", "query": "peas\nbeans" }),
-            ),
-            call(
-                "b",
-                "memory",
-                &json!({ "action": "append", "content": "Likes tea" }),
-            ),
-            call("c", "memory", &json!({ "action": "View", "key": "garden" })),
-        ]),
-        Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["-v", "-m", "go"]);
-    run.exits(0)
-        .says("memory search peas beans\n")
-        .says("memory append\n")
-        .says("memory view garden\n");
-}
-
 /// Returns a host that computes vectors of texts; texts about fruit have another direction than the rest.
 fn embeddings() -> Model {
     Model::answering(|request, _| {
@@ -498,21 +375,6 @@ fn semantic_search_sends_only_changed_notes() {
     );
     drop(host);
     assert!(ask().contains("[not searched by meaning: ") && ask().contains("By words:"));
-}
-
-#[test]
-fn command_that_empties_everything_is_refused() {
-    let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": "rm -rf /*" })),
-        Reply::call("exec", &json!({ "command": "find / -delete" })),
-        Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "tidy up"]).exits(0);
-    for request in [1, 2] {
-        let told = model.request(request).last("tool");
-        assert!(told.contains("refused: ask the user"), "{told}");
-    }
 }
 
 /// The file tools accept the notes' former names in the workspace, which models write by habit.

@@ -101,43 +101,6 @@ fn skill_script_is_executable_but_read_only() {
 }
 
 #[test]
-fn a_skill_that_cannot_be_used_is_refused_with_the_reason() {
-    let model = Model::scripted([
-        Reply::calls([
-            call("a", "skill", &json!({ "name": "quiet" })),
-            call("b", "skill", &json!({ "name": "far" })),
-            call("c", "skill", &json!({ "name": "../../config.json" })),
-            call("d", "subagent", &json!({ "skill": "far", "task": "go" })),
-        ]),
-        Reply::text("Done."),
-    ]);
-    let home = with_tea(&model);
-    home.write(
-        "agent/skills/quiet/SKILL.md",
-        "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n",
-    );
-    home.write(
-        "agent/skills/far/SKILL.md",
-        "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n",
-    );
-    home.agent(["-m", "go"]).exits(0);
-    let told = model.request(1).texts("tool");
-    assert!(
-        told[0].contains("there is no skill called \"quiet\"; the skills are: tea"),
-        "{told:?}"
-    );
-    assert!(
-        told[1].contains("requires the program no-such-program"),
-        "{told:?}"
-    );
-    assert!(told[2].contains("there is no skill"), "{told:?}");
-    assert!(
-        told[3].contains("requires the program no-such-program"),
-        "{told:?}"
-    );
-}
-
-#[test]
 fn the_user_calls_for_a_skill_by_name() {
     let model = Model::scripted([Reply::text("Poured."), Reply::text("Read.")]);
     let home = with_tea(&model);
@@ -267,30 +230,6 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
 }
 
 #[test]
-fn a_subagents_tokens_count_and_end_with_the_budget() {
-    let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call(
-            "list_dir",
-            &json!({ "path": ".", "depth": request.messages().len() }),
-        )
-        .counted(4000, 0),
-        None if request.texts("tool").is_empty() => {
-            Reply::call("subagent", &json!({ "task": "for ever" })).counted(4000, 0)
-        }
-        None => Reply::text("Done."),
-    });
-    let home = Home::with(&model.config());
-    home.agent(["-m", "go", "--budget-tokens", "20000"])
-        .exits(6)
-        .fails_with_a_hint();
-    assert!(
-        (5..=6).contains(&model.requests().len()),
-        "{}",
-        model.requests().len()
-    );
-}
-
-#[test]
 fn subagents_side_by_side_share_what_is_left_of_the_budget() {
     let model = Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::call(
@@ -312,32 +251,6 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
         (9..=12).contains(&model.requests().len()),
         "{}",
         model.requests().len()
-    );
-}
-
-#[test]
-fn a_failed_subagent_is_told() {
-    let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::error(400, "no such thing"),
-        None if request.texts("tool").is_empty() => Reply::calls((0..3).map(|n| {
-            call(
-                &format!("c{n}"),
-                "subagent",
-                &json!({ "task": format!("t{n}") }),
-            )
-        })),
-        None => Reply::text("Done."),
-    });
-    let home = Home::with(&model.config());
-    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
-    let requests = model.requests();
-    let told = requests.last().unwrap().texts("tool");
-    assert_eq!(
-        told.iter()
-            .filter(|text| text.contains("the subagent failed"))
-            .count(),
-        3,
-        "{told:?}"
     );
 }
 
@@ -392,24 +305,6 @@ fn skills_are_installed_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_skill_that_is_compiled_in_can_be_removed() {
-    let model = Model::answering(|_, _| Reply::text("Done."));
-    let home = Home::with(&model.config());
-    let remove = |name: &str| {
-        let args = ["skills", "remove", name, "--yes"];
-        home.bantam().args(args).run()
-    };
-    home.agent(["-m", "go"]).exits(0);
-    remove("journal").exits(0).prints("Removed journal\n");
-    remove("jornal").exits(2);
-    home.agent(["-m", "go"]).exits(0);
-    assert_eq!(
-        [0, 1].map(|n| model.request(n).last("system").contains("- journal:")),
-        [true, false]
-    );
-}
-
-#[test]
 fn invalid_or_linked_skill_is_not_installed() {
     let home = Home::empty();
     let other = Home::empty();
@@ -455,43 +350,6 @@ fn invalid_or_linked_skill_is_not_installed() {
             .count(),
         0
     );
-}
-
-#[test]
-fn a_broken_skill_is_told_and_stops_nothing() {
-    let model = Model::scripted([Reply::text("Done.")]);
-    let home = with_tea(&model);
-    home.write("agent/skills/binary/SKILL.md", [0xff, 0xfe, 0, 1]);
-    home.write("agent/skills/Bad_Name/SKILL.md", TEA);
-    home.write("agent/skills/huge/SKILL.md", vec![b'x'; 100 << 10]);
-    symlink("../tea", home.path("agent/skills/link")).unwrap();
-    let run = home.agent(["-m", "go", "-v"]);
-    run.exits(0)
-        .prints("Done.\n")
-        .says("Bad_Name")
-        .says("skills/link");
-    assert!(model.request(0).last("system").contains("- tea:"));
-}
-
-#[test]
-fn lowercase_unicode_skill_is_used() {
-    let model = Model::scripted([Reply::text("Done.")]);
-    let home = Home::with(&model.config());
-    home.write(
-        "agent/skills/天気/skill.md",
-        "---\nname: 天気\ndescription: \"Says \\\"rain\\\".\"\n---\nLook out.\n",
-    );
-    home.write(
-        "agent/skills/open/SKILL.md",
-        "---\nname: open\ndescription: Never ends.\n",
-    );
-    let run = home.agent(["-m", "/天気 today"]);
-    run.exits(0).says("skill open: the front matter");
-    let system = model.request(0).last("system");
-    assert!(system.contains("- 天気: Says \"rain\"."), "{system}");
-    assert!(!system.contains("Never ends"), "{system}");
-    let asked = model.request(0).last("user");
-    assert!(asked.contains("Look out."), "{asked}");
 }
 
 /// One of many skills is chosen by its name, and shown before it is installed.
@@ -558,20 +416,4 @@ fn without_a_terminal_a_skill_is_installed_only_with_yes() {
     assert!(!home.path("agent/skills/tea").exists());
     install(&["--yes"]).exits(0);
     assert!(home.path("agent/skills/tea/SKILL.md").exists());
-}
-
-#[test]
-fn a_skill_without_a_description_is_told_of_once() {
-    let other = Home::empty();
-    other.write("bare/SKILL.md", "# Boils water\n\nUse a kettle.\n");
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&model.config());
-    let from = other.path("bare").display().to_string();
-    let run = home.bantam().args(["skills", "install", "-y", &from]).run();
-    run.exits(0).says("has no description");
-    assert!(run.stdout.contains("bare: Boils water"), "{}", run.stdout);
-    home.agent(["-m", "hi"]).exits(0).is_quiet();
-    let list = home.bantam().args(["skills", "list"]).run();
-    list.exits(0).is_quiet();
-    assert!(list.stdout.contains("Boils water"));
 }

@@ -214,34 +214,3 @@ fn the_last_call_of_a_message_gets_an_answer() {
         .says("the 3 model calls that one message may cause are used up");
     assert_eq!(model.asked(), 3);
 }
-
-#[test]
-fn an_answer_that_shows_nothing_is_told() {
-    for (nothing, said) in [
-        (
-            "\u{200b}\u{2060} \u{feff}",
-            "the model gave an empty answer",
-        ),
-        ("```\n```", "(The answer has no visible text.)"),
-    ] {
-        let (model, api) = (
-            Model::answering(move |_, _| Reply::text(nothing)),
-            BotApi::start(),
-        );
-        let home = Home::with(&config(&model, &api));
-        let gateway = start(&home);
-        api.text(OWNER, "go");
-        assert!(
-            api.wait_for_texts(OWNER, 1)[0].contains(said),
-            "{:?}",
-            api.texts(OWNER)
-        );
-        ends(gateway);
-    }
-    let model = Model::answering(|_, _| Reply::text("\u{200b}"));
-    Home::with(&model.config())
-        .agent(["-m", "go"])
-        .exits(1)
-        .prints("")
-        .says("the model gave an empty answer");
-}

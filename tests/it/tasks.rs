@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::bot::{ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::harness::{Home, merged, seen, until};
+use crate::harness::{Home, merged, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
-use crate::stored::{open_tasks, sent_items};
+use crate::stored::sent_items;
 
 const OWNER: i64 = 42;
 
@@ -221,47 +221,6 @@ fn time_and_tokens_bound_the_whole() {
     );
 }
 
-#[test]
-fn tasks_that_come_of_tasks_end() {
-    let model = Model::answering(|request, _| match task_of(request) {
-        Some(task) => Reply::text(&task),
-        None if request.messages().last().unwrap()["role"] == "tool" => {
-            Reply::text(&request.last("tool"))
-        }
-        None => Reply::calls([spawn("c", "again")]),
-    });
-    let few_calls = json!({ "agents": { "defaults": { "max_calls": 20 } } });
-    let home = Home::with(&merged(model.config(), &few_calls));
-    let run = home.agent(["-m", "go"]);
-    run.exits(6).fails_with_a_hint().says("20 model calls");
-    assert_eq!(model.requests().len(), 20);
-}
-
-#[test]
-fn a_conversation_at_the_terminal_goes_on_when_they_are_answered() {
-    let model = spawning(&["the moon"], |task| {
-        Reply::text(&format!("{task} is grey"))
-    });
-    let home = Home::with(&model.config());
-    let run = home
-        .bantam()
-        .arg("agent")
-        .stdin("go\n")
-        .on_a_terminal()
-        .run();
-    run.exits(0);
-    let seen = seen(&run.stdout);
-    let at = |text: &str| {
-        seen.find(text)
-            .unwrap_or_else(|| panic!("no {text} in {seen}"))
-    };
-    // It shows the prompt again when no more output can follow.
-    assert!(
-        at("Begun") < at("the moon is grey") && at("the moon is grey") < seen.rfind("> ").unwrap(),
-        "{seen}"
-    );
-}
-
 /// Waits until the gateway has recorded this many sent messages.
 fn noted(home: &Home, count: usize) {
     until("what was sent is noted", || {
@@ -454,28 +413,6 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     assert_eq!(notes.count(), 1, "{queue}");
 }
 
-/// The model's host is down when the task has ended.
-#[test]
-fn a_report_that_no_model_answers_is_posted_itself() {
-    let model = Model::answering(|request, _| match (task_of(request), report_of(request)) {
-        (Some(_), _) => Reply::text("grey"),
-        (_, Some(_)) => Reply::error(400, "no such thing"),
-        _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
-        _ => Reply::calls([spawn("c", "the moon")]),
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.text(OWNER, "go");
-    let texts = api.wait_for_texts(OWNER, 2);
-    ends(gateway);
-    assert!(
-        texts[1].contains("grey") && texts[1].contains('⚠'),
-        "{texts:?}"
-    );
-    assert!(open_tasks(&home.path("")).is_empty());
-}
-
 #[test]
 fn a_job_has_no_background() {
     let model =
@@ -497,87 +434,4 @@ fn a_job_has_no_background() {
         "{}",
         run.stdout
     );
-}
-
-#[test]
-fn unstarted_task_is_reported_after_crash() {
-    let model = spawning(&["1", "2", "3", "4", "5"], |_| Reply::text("never").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.text(OWNER, "go");
-    api.wait_for_texts(OWNER, 1);
-    model.wait_for_holds(4);
-    noted(&home, 1);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
-    let gateway = start(&home);
-    let is_told = |n: i32| {
-        api.texts(OWNER)
-            .iter()
-            .any(|said| said.contains(&format!("“{n}” was interrupted")))
-    };
-    until("all are told", || (1..=5).all(is_told));
-    noted(&home, 6);
-    ends(gateway);
-    assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
-    assert!(open_tasks(&home.path("")).is_empty());
-}
-
-#[test]
-fn report_during_shutdown_is_posted_at_restart() {
-    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.text(OWNER, "go");
-    api.wait_for_texts(OWNER, 1);
-    model.wait_for_holds(1);
-    noted(&home, 1);
-    gateway.signal(Signal::TERM);
-    // From here on, no turn starts.
-    until("the signal is heard", || {
-        std::fs::read_to_string(home.path("state/gateway.json"))
-            .unwrap_or_default()
-            .contains("\"ended\"")
-    });
-    model.release();
-    until("the report is stored", || {
-        std::fs::read_to_string(home.path("state/queue.jsonl"))
-            .unwrap_or_default()
-            .contains("has ended")
-    });
-    gateway.finish().exits(0);
-    let gateway = start(&home);
-    let texts = api.wait_for_texts(OWNER, 2);
-    assert!(
-        texts[1].contains("“the moon” has ended") && texts[1].contains("grey"),
-        "{texts:?}"
-    );
-    ends(gateway);
-    assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
-}
-
-#[test]
-fn report_during_restart_is_kept() {
-    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
-    let api = BotApi::start();
-    let config = config(&model, &api);
-    let home = Home::with(&config);
-    let gateway = start(&home);
-    api.text(OWNER, "go");
-    api.wait_for_texts(OWNER, 1);
-    model.wait_for_holds(1);
-    noted(&home, 1);
-    home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
-    api.text(666, "a poll returns");
-    gateway.wait_for_stderr("restarting");
-    model.release();
-    // The report of the other task precedes it.
-    let texts = api.wait_for_texts(OWNER, 3);
-    assert!(
-        texts[2].contains("Heard of “the moon” has ended"),
-        "{texts:?}"
-    );
-    ends(gateway);
 }

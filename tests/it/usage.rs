@@ -150,31 +150,6 @@ fn usage_is_added_up_by_day_and_model() {
 }
 
 #[test]
-fn lines_that_cannot_be_read_are_counted_and_left_out() {
-    let model = Model::scripted([Reply::text("Done."), Reply::text("Done.")]);
-    let home = Home::with(&priced(
-        &model,
-        &json!({ "budget": { "daily_tokens": 100_000 } }),
-    ));
-    home.agent(["-m", "one"]).exits(0);
-    let file = home
-        .files()
-        .into_iter()
-        .find(|file| file.starts_with("usage/"))
-        .unwrap();
-    let whole = fs::read_to_string(home.path(&file)).unwrap();
-    // A line torn by a crash does not damage the next one.
-    home.write(
-        &file,
-        format!("oops\n{whole}\u{0}\n{}", &whole[..whole.len() / 2]),
-    );
-    home.agent(["-m", "two"]).exits(0);
-    let run = home.bantam().args(["usage", "--json"]).run();
-    run.exits(0).says("skipped 3 damaged lines of usage/");
-    assert_eq!(run.json()["total"]["calls"], 2);
-}
-
-#[test]
 fn several_at_once_write_whole_lines() {
     let model = Model::answering(|_, number| {
         if number % 4 == 3 {
@@ -274,21 +249,6 @@ fn a_budget_holds_over_runs_and_tells_what_to_do() {
 }
 
 #[test]
-fn the_first_question_of_a_day_obeys_the_budget_too() {
-    let model = Model::scripted([]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "budget": { "daily_tokens": 100 } }),
-    ));
-    home.agent(["-m", "one"])
-        .exits(6)
-        .prints("")
-        .says("the day's budget is 100 tokens: 0 are spent")
-        .fails_with_a_hint();
-    assert_eq!(model.requests().len(), 0);
-}
-
-#[test]
 fn a_budget_ends_a_turn_between_its_steps() {
     let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" }))]);
     let home = Home::with(&priced(&model, &json!({ "budget": { "daily_cost": ONE } })));
@@ -340,34 +300,4 @@ fn cut_reply_is_counted_as_an_estimate() {
     home.agent(["-m", "go"]).exits(0).prints("Done.\n");
     counted(&home);
     assert_eq!(lines(&home).len(), 2);
-}
-
-#[test]
-fn usage_that_cannot_be_written_is_told_and_fails_nothing() {
-    let model = Model::scripted([
-        Reply::call("think", &json!({ "thought": "so" })),
-        Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    home.write("usage", "a file where a directory should be");
-    let run = home.agent(["-v", "-m", "go"]);
-    run.exits(0).prints("Done.\n");
-    assert_eq!(
-        run.stderr.matches("recording usage: ").count(),
-        1,
-        "{}",
-        run.stderr
-    );
-}
-
-#[test]
-fn a_budget_of_cost_names_what_it_cannot_count() {
-    let model = Model::scripted([Reply::text("Done.")]);
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "budget": { "daily_cost": 1 } }),
-    ));
-    home.agent(["-m", "go"])
-        .exits(0)
-        .says("budget.daily_cost does not count openai/test-model");
 }
