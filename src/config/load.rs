@@ -468,26 +468,6 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_and_a_flag_are_named_for_their_values() {
-        let env = Env::from([(
-            "BANTAM_AGENTS_DEFAULTS_TIMEOUT".to_owned(),
-            "soon".to_owned(),
-        )]);
-        let error = Config::load(None, &env, Vec::new()).err().unwrap();
-        assert_eq!(error.kind, Kind::Config);
-        assert!(
-            error
-                .message
-                .starts_with("BANTAM_AGENTS_DEFAULTS_TIMEOUT is"),
-            "{error}"
-        );
-        let flag = Override::flag("--timeout", "agents.defaults.timeout", 0);
-        let error = Config::load(None, &Env::new(), vec![flag]).err().unwrap();
-        assert_eq!(error.kind, Kind::Usage);
-        assert!(error.message.starts_with("--timeout is 0"), "{error}");
-    }
-
-    #[test]
     fn misspelled_variable_is_reported() {
         let variable = |name: &str| {
             let env = Env::from([(name.to_owned(), "5".to_owned())]);

@@ -437,27 +437,6 @@ mod tests {
     }
 
     #[test]
-    fn unknown_name_is_answered_with_the_known_ones() {
-        let list = r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model":"box/*","api_base":"http://h"}]}"#;
-        for (config, name, hint) in [
-            (config(list), "fak", "did you mean `fake`?"),
-            (config(list), "zzz", "run `bantam models`"),
-            (config("{}"), "qwen3:4b", "did you mean `ollama/qwen3:4b`?"),
-            (
-                config("{}"),
-                "zzz",
-                "write vendor/model, such as `openai/gpt-5-mini`",
-            ),
-        ] {
-            let error = config.named(name, &env(&[])).err().unwrap();
-            assert_eq!(
-                (error.kind, error.hint.as_deref()),
-                (Kind::Usage, Some(hint))
-            );
-        }
-    }
-
-    #[test]
     fn an_address_needs_a_scheme() {
         let error = |base: &str| {
             let list = format!(r#"{{"model_list":[{{"model":"openai/x","api_base":"{base}"}}]}}"#);

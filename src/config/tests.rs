@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::path::{all_settings, get, join, set, shape};
+use super::path::{all_settings, get, shape};
 use super::vendors::{Protocol, VENDORS};
 use super::{Config, Env};
-use crate::error::Kind;
 
 /// Compares a section of the page with the expected lines, or writes it if `BANTAM_BLESS` is set.
 #[track_caller]
@@ -210,38 +209,6 @@ fn a_serialized_configuration_has_no_secret() {
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     let written = serde_json::to_string(&*loaded.config).unwrap();
     assert!(!written.contains("hush"), "{written}");
-}
-
-#[test]
-fn a_list_is_no_section() {
-    let mut sections = Vec::new();
-    list_sections(&shape(), &mut Vec::new(), &mut sections);
-    assert!(sections.len() > 15, "{sections:?}");
-    for path in sections {
-        let mut file = json!({});
-        set(&mut file, &path, json!([true])).unwrap();
-        let error = Config::load(Some(("c", &file.to_string())), &Env::new(), Vec::new()).err();
-        let error = error.unwrap_or_else(|| panic!("{path:?} takes a list"));
-        assert_eq!(error.kind, Kind::Config);
-        assert!(error.message.contains(&join(&path)), "{error}");
-    }
-}
-
-fn list_sections(shape: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    let Some(members) = shape
-        .as_object()
-        .filter(|members| !members.contains_key("*"))
-    else {
-        return;
-    };
-    if !path.is_empty() {
-        found.push(path.clone());
-    }
-    for (name, value) in members {
-        path.push(name.clone());
-        list_sections(value, path, found);
-        path.pop();
-    }
 }
 
 #[test]

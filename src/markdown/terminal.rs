@@ -495,22 +495,6 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_never_closes_ends_with_its_paragraph() {
-        for (text, shown) in [
-            (
-                "an **open\nmark\n\nnext",
-                "an <b>open</>\n<b>mark</>\n\nnext",
-            ),
-            ("- an *open\n- next", "• an <i>open</>\n• next"),
-            ("a `tick **x\n# Title", "a <code>tick **x</>\n<b>Title</>"),
-            ("> a **b\nnext", "<dim>│</> a <b>b</>\nnext"),
-            ("| *a |\n**b", "| <i>a |</>\n<b>b</>"),
-        ] {
-            assert_eq!(on(LOOK, text), shown, "{text:?}");
-        }
-    }
-
-    #[test]
     fn links_lead_where_they_say() {
         let text = "see [the **docs**](http://h/_x_/(y)), ![a](http://i), [![b](http://j)](http://k) and http://h.";
         assert_eq!(

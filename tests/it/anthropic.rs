@@ -265,22 +265,6 @@ fn unstreamed_answer_is_read() {
 }
 
 #[test]
-fn pings_are_no_content() {
-    let model = Model::scripted([streamed(&[
-        began(),
-        json!({ "type": "ping" }),
-        json!({ "type": "ping" }),
-    ])
-    .held_after(3)]);
-    let silence = json!({ "agents": { "defaults": { "max_retries": 0 } }, "model_list": [ { "request_timeout": 1 } ] });
-    let run = Home::with(&merged(config(&model), &silence)).agent(["-m", "hi"]);
-    run.exits(5)
-        .prints("")
-        .fails_with_a_hint()
-        .says("no answer for 1 s");
-}
-
-#[test]
 fn mid_stream_error_keeps_the_text() {
     let overloaded = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     let block = start(0, &json!({ "type": "text", "text": "" }));
@@ -301,17 +285,6 @@ fn mid_stream_error_keeps_the_text() {
         (&last["content"], &last["partial"]),
         (&json!("Once upon"), &json!(true))
     );
-}
-
-#[test]
-fn an_answer_without_its_end_is_cut() {
-    let block = start(0, &json!({ "type": "text", "text": "" }));
-    let model = Model::scripted([streamed(&[began(), block, text(0, "Once upon")])]);
-    once(&model)
-        .agent(["-m", "hi"])
-        .exits(5)
-        .prints("")
-        .says("broke off");
 }
 
 #[test]

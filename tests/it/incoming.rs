@@ -8,7 +8,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
 use crate::bot::{ends, start};
-use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
@@ -262,58 +262,6 @@ fn non_file_message_becomes_a_line() {
     }
     ends(gateway);
     assert!(kept(&home).is_empty());
-}
-
-#[test]
-fn a_stop_ends_the_fetching_of_a_file() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.fault("getFile", Fault::Silence);
-    api.document(OWNER, "a.txt", "text/plain", b"x", &json!({}));
-    api.wait_for_asked("getFile", 1);
-    api.text(OWNER, "/stop");
-    assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
-    api.text(OWNER, "hello");
-    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Seen.");
-    assert_eq!(model.requests().len(), 1);
-    ends(gateway);
-}
-
-#[test]
-fn files_on_their_way_hold_nobody_up_who_has_none() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let one = json!({ "gateway": { "workers": 1 }, "channels": { "telegram": { "allow_from": [OWNER, 43] } } });
-    let home = Home::with(&merged(config(&model, &api), &one));
-    let gateway = start(&home);
-    api.fault("getFile", Fault::Silence);
-    api.document(OWNER, "a.txt", "text/plain", b"x", &json!({}));
-    api.wait_for_asked("getFile", 1);
-    api.text(43, "hello");
-    assert_eq!(api.wait_for_texts(43, 1), ["Seen."]);
-    ends(gateway);
-}
-
-#[test]
-fn transient_download_error_is_retried() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    for fault in [Fault::TooMany(1), Fault::Page(502)] {
-        api.fault("getFile", fault);
-    }
-    api.document(OWNER, "a.txt", "text/plain", b"what is in it", &json!({}));
-    api.wait_for_texts(OWNER, 1);
-    ends(gateway);
-    assert_eq!(api.asked("getFile").len(), 3);
-    assert!(
-        model.request(0).last("user").contains("what is in it"),
-        "{}",
-        model.request(0).last("user")
-    );
 }
 
 #[test]

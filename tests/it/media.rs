@@ -226,21 +226,6 @@ fn large(key: &str) -> String {
     journal([header, user(&much), user(&much)])
 }
 
-#[test]
-fn session_that_is_too_large_starts_over_and_is_kept() {
-    let model = Model::answering(|_, _| Reply::text("Here."));
-    let home = Home::with(&model.config());
-    home.write("sessions/cli_x.jsonl", large("cli_x"));
-    home.bantam().args(["sessions", "list"]).run().exits(0);
-    home.bantam().args(["sessions", "show", "x"]).run().exits(1);
-    let run = home.agent(["-s", "x", "-m", "hello"]);
-    run.exits(0).prints("Here.\n");
-    run.says("more than 16.0 MB").says("sessions/cli_x.1.jsonl");
-    assert_eq!(home.session("cli_x").lines[0]["base"], 10);
-    assert!(home.path("sessions/cli_x.1.jsonl").exists());
-    home.agent(["-s", "x", "-m", "hello"]).exits(0).is_quiet();
-}
-
 /// Returns the results of `read_file` for recordings in the workspace, with a host that transcribes each as `words`, or without
 /// such a host.
 fn heard(files: &[(&str, Vec<u8>)], words: Option<&'static str>) -> Vec<String> {
@@ -311,30 +296,6 @@ fn bot(model: &Model, api: &BotApi) -> Home {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
     let channels = json!({ "channels": { "telegram": bot } });
     Home::with(&merged(model.config(), &channels))
-}
-
-#[test]
-fn a_photo_without_a_header_is_kept_and_not_shown() {
-    let model = Model::answering(|_, _| Reply::text("Here."));
-    let api = BotApi::start();
-    let home = bot(&model, &api);
-    let gateway = start(&home);
-    let zeros = [b"\x89PNG\r\n\x1a\n".as_slice(), &vec![0; 4 << 20]].concat();
-    api.photo(OWNER, &zeros, &json!({ "caption": "look" }));
-    api.wait_for_texts(OWNER, 1);
-    ends(gateway);
-    let asked = model.request(0);
-    assert_eq!(images(&asked), 0);
-    assert!(
-        asked.last("user").contains("it has no image header"),
-        "{}",
-        asked.last("user")
-    );
-    assert!(
-        asked.last("user").contains(": inbox/"),
-        "{}",
-        asked.last("user")
-    );
 }
 
 #[test]

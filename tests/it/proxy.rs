@@ -192,17 +192,6 @@ fn certificates_that_cannot_be_used_exit_3() {
 }
 
 #[test]
-fn certificates_are_of_no_interest_where_nothing_is_encrypted() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&model.config());
-    let asked = home
-        .bantam()
-        .env("SSL_CERT_FILE", home.path("absent.pem"))
-        .args(["agent", "-m", "hi"]);
-    asked.run().exits(0).prints("Hello.\n").is_quiet();
-}
-
-#[test]
 fn azure_has_its_own_header_and_the_deployment_in_the_address() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let base = model.base().replace("/v1", "");

@@ -11,7 +11,6 @@ use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, Request, call};
-use crate::stored::sealed;
 
 /// The two allowed users.
 const OWNER: i64 = 42;
@@ -216,40 +215,6 @@ fn message_tool_reaches_only_known_chats() {
 }
 
 #[test]
-fn full_outbox_refuses_further_messages() {
-    let model = Model::answering(|request: &Request, _| match request.texts("tool").len() {
-        0 => Reply::calls((0..22).map(|n| {
-            call(
-                &format!("c{n}"),
-                "message",
-                &json!({ "content": format!("{n}") }),
-            )
-        })),
-        _ => Reply::text("Done."),
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    for _ in 0..50 {
-        api.fault("sendMessage", Fault::Page(502));
-    }
-    let gateway = start(&home);
-    api.text(OWNER, "flood me");
-    model.wait_for_requests(2);
-    let told = model.request(1).texts("tool");
-    assert!(
-        told[..20].iter().all(|told| told.contains("sending to")),
-        "{told:?}"
-    );
-    assert!(
-        told[20..]
-            .iter()
-            .all(|told| told.contains("20 messages to telegram")),
-        "{told:?}"
-    );
-    ends(gateway);
-}
-
-#[test]
 fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
     let api = BotApi::start();
@@ -394,39 +359,6 @@ fn a_file_outlives_the_program_and_the_network() {
 }
 
 #[test]
-fn unparsable_caption_and_moved_chat_are_handled() {
-    let (old, new) = (-5, -1_000_000_000_777);
-    let model = sending([
-        json!({ "content": "a **b** c", "file": "notes.txt", "chat_id": old.to_string() }),
-    ]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    home.write("workspace/notes.txt", "some notes\n");
-    home.write(&format!("sessions/telegram_{old}.jsonl"), "");
-    api.chat(old);
-    api.migrate(old, new);
-    api.fault(
-        "sendDocument",
-        Fault::Error(
-            400,
-            "Bad Request: can't parse entities: unsupported start tag",
-        ),
-    );
-    let run = home.agent(["-m", "send it"]);
-    run.exits(0);
-    let sent = api.sent(new);
-    assert_eq!(
-        (sent.len(), sent[0].text.as_str(), sent[0].html),
-        (1, "a b c", true)
-    );
-    assert_eq!(
-        sent[0].file,
-        Some(("notes.txt".to_owned(), b"some notes\n".to_vec()))
-    );
-    assert!(waiting(&home).is_empty());
-}
-
-#[test]
 fn failing_chat_does_not_delay_other_chats() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 if request.last("user").contains("a file") => {
@@ -459,58 +391,6 @@ fn failing_chat_does_not_delay_other_chats() {
     assert!(
         pauses.windows(2).all(|two| two[0] < two[1]) && pauses[2] > Duration::from_secs(3),
         "{pauses:?}"
-    );
-}
-
-#[test]
-fn slow_upload_delays_only_its_chat() {
-    let model = Model::answering(|request, _| match request.texts("tool").len() {
-        0 if request.last("user").contains("a file") => {
-            Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
-        }
-        0 => Reply::text("At once."),
-        _ => Reply::text("Sent."),
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    home.write("workspace/notes.txt", "some notes\n");
-    api.fault("sendDocument", Fault::Late(Duration::from_secs(12)));
-    let gateway = start(&home);
-    api.text(OWNER, "send a file");
-    api.wait_for_asked("sendDocument", 1);
-    api.text(OTHER, "hello");
-    assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
-    assert_eq!(api.texts(OWNER), [""], "the answer waits for the file");
-    assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
-    until("nothing waits", || waiting(&home).is_empty());
-    // When stopped during a delivery, it does not wait long; a delivered message is not sent again.
-    api.fault("sendDocument", Fault::Late(Duration::from_secs(1)));
-    api.text(OTHER, "send a file");
-    api.wait_for_asked("sendDocument", 2);
-    ends(gateway);
-    assert!(waiting(&home).is_empty());
-}
-
-#[test]
-fn undeliverable_item_leaves_the_outbox() {
-    let (model, api) = (Model::scripted([Reply::text("Hello.")]), BotApi::start());
-    let home = Home::with(&config(&model, &api));
-    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0);
-    let path = home.path("state/queue.jsonl");
-    // As another program may have written it.
-    let rest = r#""seq":9,"add":"1-1-1","kind":"out","item":{"to":"pigeon:7","text":"coo"}}"#;
-    fs::write(
-        &path,
-        [fs::read(&path).unwrap(), sealed(rest).into_bytes()].concat(),
-    )
-    .unwrap();
-    let gateway = start(&home);
-    gateway.wait_for_stderr("a message to pigeon:7 could not be sent");
-    ends(gateway);
-    assert!(
-        fs::read_to_string(&path)
-            .unwrap()
-            .contains(r#""done":["1-1-1"]"#)
     );
 }
 
@@ -566,36 +446,6 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
 }
 
 #[test]
-fn invalid_destination_fails_before_any_request() {
-    let (model, api) = (Model::never_asked(), BotApi::start());
-    let home = Home::with(&config(&model, &api));
-    for to in ["42", "telegram:me", "pigeon:1", "telegram:"] {
-        home.agent(["--to", to, "-m", "hi"])
-            .exits(2)
-            .prints("")
-            .fails_with_a_hint()
-            .says("invalid destination");
-    }
-    home.bantam()
-        .args(["agent", "--to", "telegram:42"])
-        .on_a_terminal()
-        .run()
-        .exits(2);
-    home.config(&model.config().to_string());
-    home.agent(["--to", "telegram:42", "-m", "hi"])
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint()
-        .says("token");
-    let object = home
-        .agent(["--to", "telegram:42", "--json", "-m", "hi"])
-        .exits(3)
-        .json();
-    assert_eq!(object["error"]["kind"], "config");
-    assert!(api.asked("").is_empty());
-}
-
-#[test]
 fn an_answer_that_fails_or_is_refused_is_not_delivered() {
     let model = Model::scripted([
         Reply::error(401, "no such key"),
@@ -647,44 +497,6 @@ fn undelivered_answer_is_sent_after_restart() {
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Kept."]);
     ends(gateway);
-}
-
-#[test]
-fn many_that_deliver_at_once_say_each_thing_once() {
-    let model =
-        Model::answering(|request, _| Reply::text(request.last("user").lines().last().unwrap()));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let say = |n: usize| {
-        let (session, text) = (format!("s{n}"), format!("number {n}"));
-        home.bantam()
-            .args([
-                "agent",
-                "--no-tools",
-                "-s",
-                &session,
-                "--to",
-                "telegram:42",
-                "-m",
-                &text,
-            ])
-            .spawn()
-    };
-    let mut running: Vec<Running> = (0..4).map(say).collect();
-    let gateway = start(&home);
-    running.extend((4..8).map(say));
-    for run in running {
-        run.finish().exits(0).is_quiet();
-    }
-    ends(gateway);
-    let mut texts = api.texts(OWNER);
-    texts.sort();
-    assert_eq!(texts.len(), 8, "{texts:?}");
-    assert!(
-        (0..8).all(|n| texts[n] == format!("number {n}")),
-        "{texts:?}"
-    );
-    assert_eq!(notes(&home, "telegram_42").len(), 8);
 }
 
 #[test]
