@@ -7,8 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::jobs::Tick;
-use super::runs::{Run, Runs};
-use super::schedule::{Millis, Schedule};
+use super::schedule::Millis;
 use super::*;
 use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
 use crate::storage::Queue;
@@ -109,24 +108,6 @@ fn interval_job_is_due_after_clock_rollback() {
 }
 
 #[test]
-fn a_stored_time_that_is_none_of_the_schedules_is_forgotten() {
-    let eight = 100 * DAY + 8 * HOUR;
-    for stored in [
-        json!(null),
-        json!(""),
-        json!("soon"),
-        json!(eight - 3 * HOUR),
-        json!(eight + 1),
-        json!(i64::MIN),
-    ] {
-        assert_eq!(
-            due(&daily(&stored), eight - HOUR, None),
-            Due::Later(Some(eight))
-        );
-    }
-}
-
-#[test]
 fn a_single_time_is_served_once() {
     let at = |last: Value| {
         job(
@@ -142,41 +123,6 @@ fn a_single_time_is_served_once() {
     );
     assert_eq!(due(&at(json!(null)), DAY + 1, Some(DAY)), Due::Later(None));
     assert_eq!(due(&at(json!(DAY)), DAY + 1, None), Due::Later(None));
-}
-
-#[test]
-fn null_and_empty_count_as_missing_and_broken_schedules_are_named() {
-    let other = job(json!({
-        "id": "x1", "name": null, "enabled": true, "createdAtMs": 500, "deleteAfterRun": true,
-        "schedule": {"kind": "every", "everyMs": 1000, "expr": "", "tz": null},
-        "payload": {"kind": "agent_turn", "message": "hi", "deliver": true, "channel": "telegram", "to": "7"},
-    }));
-    assert_eq!(
-        other.schedule().unwrap(),
-        Schedule::Every {
-            interval: 1000,
-            anchor: 500
-        }
-    );
-    assert_eq!(
-        (other.name(), other.to(), other.tz()),
-        ("hi", Some("telegram:7".to_owned()), None)
-    );
-    for (schedule, says) in [
-        (json!(null), "kind of schedule \"\""),
-        (json!({"kind": "at"}), "atMs"),
-        (json!({"kind": "every", "everyMs": 0}), "everyMs"),
-        (json!({"kind": "cron"}), "0 fields"),
-        (json!({"kind": "moon"}), "\"moon\""),
-    ] {
-        let error = job(json!({"id": "x1", "schedule": schedule}))
-            .schedule()
-            .unwrap_err();
-        assert!(
-            error.message.contains("x1") && error.message.contains(says),
-            "{error}"
-        );
-    }
 }
 
 fn last_error(job: &Job) -> &str {
@@ -331,89 +277,6 @@ fn a_due_run_begins_once_whatever_the_crash() {
 }
 
 #[test]
-fn a_run_that_was_cut_short_long_ago_is_interrupted_once() {
-    let scratch = Scratch::new();
-    scratch.add(When::Every(600));
-    let first = START + 10 * MINUTE;
-    // Interrupted before its message was in the inbox, and after that.
-    assert_eq!(scratch.tick(first).started.len(), 1);
-    let tick = scratch.tick(first + 2 * HOUR);
-    assert_eq!((tick.started.len(), tick.interrupted.len()), (1, 1));
-    scratch.add_message(&tick.started[0]);
-    let old = |oldest| scratch.jobs.end_old(oldest).unwrap().len();
-    assert_eq!(old(first + 2 * HOUR), 0);
-    assert_eq!((old(first + 3 * HOUR), old(first + 3 * HOUR)), (1, 0));
-    assert!(scratch.messages().all().unwrap().is_empty());
-    assert_eq!(scratch.jobs.list().unwrap()[0].last_status(), "interrupted");
-    let tick = scratch.tick(first + 2 * HOUR + 1);
-    assert_eq!((tick.started.len(), tick.interrupted.len()), (0, 0));
-    assert_eq!(scratch.statuses(), [RunStatus::Interrupted; 2]);
-}
-
-#[test]
-fn a_run_that_ended_before_its_job_knew_is_not_repeated() {
-    let scratch = Scratch::new();
-    scratch.add(When::Every(600));
-    let due = scratch.tick(START + 10 * MINUTE).started.remove(0);
-    let running = scratch.stored();
-    let end = RunEnd::Failed("no answer".to_owned());
-    scratch.jobs.finish(&run_of(&due), &end).unwrap();
-    // A crash between writing the record and the file.
-    fs_err::write(scratch.dir.home().cron_jobs(), running).unwrap();
-    assert!(scratch.tick(START + 10 * MINUTE + 6).started.is_empty());
-    assert_eq!(
-        (
-            scratch.statuses(),
-            last_error(&scratch.jobs.list().unwrap()[0])
-        ),
-        (vec![RunStatus::Error], "no answer")
-    );
-}
-
-#[test]
-fn the_runs_of_a_removed_job_stay_on_record() {
-    let scratch = Scratch::new();
-    let id = scratch.add(When::Every(600));
-    let due = scratch.tick(START + 10 * MINUTE).started.remove(0);
-    scratch.jobs.remove(&id).unwrap();
-    assert!(scratch.statuses().is_empty());
-    let end = RunEnd::Answered("done".to_owned());
-    scratch.jobs.finish(&run_of(&due), &end).unwrap();
-    assert_eq!(scratch.statuses(), [RunStatus::Ok]);
-}
-
-#[test]
-fn run_missed_beyond_grace_is_recorded_once() {
-    let scratch = Scratch::new();
-    let daily = scratch.add(When::Cron("0 9 * * *".into()));
-    let single = scratch.add(When::At("2027-01-15T08:30".into()));
-    let noon = START + 4 * HOUR;
-    let tick = scratch.tick(noon);
-    assert!(tick.started.is_empty());
-    let missed: Vec<(&str, Millis)> = tick
-        .missed
-        .iter()
-        .map(|(job, at)| (job.id(), *at))
-        .collect();
-    assert_eq!(
-        missed,
-        [
-            (daily.as_str(), START + HOUR),
-            (&single, START + 30 * MINUTE)
-        ]
-    );
-    assert_eq!(tick.next, Some(START + 25 * HOUR));
-    assert!(scratch.tick(noon + 1).missed.is_empty());
-    assert_eq!(scratch.statuses(), [RunStatus::Missed, RunStatus::Missed]);
-    let list = scratch.jobs.list().unwrap();
-    assert_eq!(
-        (list[0].last_status(), list[1].is_enabled()),
-        ("missed", false)
-    );
-    assert!(scratch.jobs.set_enabled(&single, true, noon).is_err());
-}
-
-#[test]
 fn single_job_is_removed_on_success_only() {
     let scratch = Scratch::new();
     let [good, bad] = [(); 2].map(|()| scratch.add(When::At("+5m".into())));
@@ -440,151 +303,6 @@ fn single_job_is_removed_on_success_only() {
         (tick.started.len(), tick.missed.len(), tick.next),
         (0, 0, None)
     );
-}
-
-#[test]
-fn a_jump_forwards_runs_each_job_at_most_once() {
-    let scratch = Scratch::new();
-    let every = scratch.add(When::Every(60));
-    let daily = scratch.add(When::Cron("0 9 * * *".into()));
-    let stars = scratch.add(When::Cron("*/5 * * * *".into()));
-    let mut now = START + 65 * MINUTE;
-    assert_eq!(scratch.run_due(now), [every.as_str(), &daily, &stars]);
-    assert!(scratch.run_due(now + 10).is_empty());
-    // A step of days.
-    now += 3 * DAY + 1;
-    assert_eq!(scratch.run_due(now), [every.as_str(), &daily, &stars]);
-    assert!(scratch.run_due(now + 10).is_empty());
-}
-
-#[test]
-fn clock_rollback_repeats_and_delays_no_job() {
-    let scratch = Scratch::new();
-    let every = scratch.add(When::Every(600));
-    let daily = scratch.add(When::Cron("0 9 * * *".into()));
-    let now = START + HOUR;
-    assert_eq!(scratch.run_due(now), [every.as_str(), &daily]);
-    // After a step of two hours, the interval continues immediately, and nine o'clock is not repeated.
-    let mut ran = 0;
-    for minute in 0..120 {
-        let due = scratch.run_due(now + (minute - 119) * MINUTE);
-        assert!(!due.contains(&daily), "{minute}");
-        ran += due.len();
-    }
-    assert!((11..=12).contains(&ran), "{ran} runs in two hours");
-    assert_eq!(scratch.run_due(now + DAY), [every.as_str(), &daily]);
-    // After a step of a month, jobs run by the new time.
-    let then = now - 30 * DAY;
-    assert!(scratch.run_due(then + 1).is_empty());
-    assert_eq!(scratch.run_due(then + 10 * MINUTE), [every]);
-    assert_eq!(
-        scratch.tick(then + 11 * MINUTE).next,
-        Some(then + 20 * MINUTE)
-    );
-}
-
-#[test]
-fn run_record_merges_ends_and_stays_short() {
-    let scratch = Scratch::new();
-    let runs = Runs::new(&scratch.dir.home());
-    let run = |at, status, ended| Run {
-        job: "a".into(),
-        name: String::new(),
-        at,
-        ended,
-        status,
-        error: String::new(),
-        answer: String::new(),
-    };
-    assert_eq!(runs.read().unwrap(), []);
-    for at in 0..1200 {
-        runs.record(&run(at, RunStatus::Ok, Some(at + 5))).unwrap();
-    }
-    runs.record(&run(1200, RunStatus::Missed, None)).unwrap();
-    runs.record(&run(1201, RunStatus::Interrupted, None))
-        .unwrap();
-    runs.record(&run(1201, RunStatus::Ok, Some(1205))).unwrap();
-    let runs = runs.read().unwrap();
-    assert_eq!(runs.len(), 300);
-    assert_eq!(
-        runs[runs.len() - 3..],
-        [
-            run(1199, RunStatus::Ok, Some(1204)),
-            run(1200, RunStatus::Missed, None),
-            run(1201, RunStatus::Ok, Some(1205))
-        ]
-    );
-    assert_eq!(
-        fs_err::read_dir(scratch.dir.home().cron()).unwrap().count(),
-        1
-    );
-}
-
-#[test]
-fn cut_temporary_file_keeps_the_jobs() {
-    let scratch = Scratch::new();
-    let first = scratch.add(When::Every(60));
-    let before = scratch.stored();
-    let second = scratch.add(When::Every(70));
-    let new = scratch.stored();
-    let ids = || -> Vec<String> {
-        scratch
-            .jobs
-            .list()
-            .unwrap()
-            .iter()
-            .map(|job| job.id().to_owned())
-            .collect()
-    };
-    assert_eq!(ids(), [first.clone(), second]);
-    for cut in 0..=new.len() {
-        fs_err::write(scratch.dir.home().cron_jobs(), &before).unwrap();
-        fs_err::write(scratch.new_file(), &new[..cut]).unwrap();
-        assert_eq!(ids(), [first.as_str()], "cut at {cut}");
-        let third = scratch.add(When::Every(80));
-        assert_eq!(ids(), [first.clone(), third], "cut at {cut}");
-        assert!(!scratch.new_file().exists());
-    }
-}
-
-#[test]
-fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
-    let scratch = Scratch::new();
-    let id = scratch.add(When::Every(60));
-    let run = |at: Millis| {
-        let run = JobRun {
-            job: id.clone(),
-            at,
-            ..JobRun::default()
-        };
-        let end = RunEnd::Failed("失敗".to_owned());
-        scratch.jobs.finish(&run, &end).unwrap();
-    };
-    run(1000);
-    run(2000);
-    let bytes = fs_err::read(scratch.dir.home().cron_history()).unwrap();
-    for cut in 0..=bytes.len() {
-        fs_err::write(scratch.dir.home().cron_history(), &bytes[..cut]).unwrap();
-        // One header line, and one line per run.
-        let whole = bytes[..cut]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            .saturating_sub(1);
-        run(3000);
-        let times: Vec<Millis> = scratch
-            .jobs
-            .history()
-            .unwrap()
-            .iter()
-            .map(|run| run.at)
-            .collect();
-        assert_eq!(
-            times,
-            [&[1000, 2000][..whole], &[3000]].concat(),
-            "cut at {cut}"
-        );
-    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::thread;
-use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -152,62 +151,6 @@ fn intervals_and_single_times_are_stored_as_others_read_them() {
     );
     assert_eq!(at["schedule"]["atMs"], 32_479_669_800_000_i64);
     assert_eq!(at["payload"]["session"], "notes");
-}
-
-#[test]
-fn invalid_job_is_refused_with_an_explanation() {
-    let home = Home::empty();
-    for (args, says) in [
-        (&["-e", "60"][..], "no message"),
-        (&["-m", "x"], "exactly one time"),
-        (&["-m", "x", "-e", "60", "-c", "@daily"], "exactly one time"),
-        (&["-m", "x", "-e", "0"], "cannot read \"0\" as an interval"),
-        (
-            &["-m", "x", "-e", "60", "--tz", "UTC"],
-            "--tz without a time of day",
-        ),
-        (&["-m", "x", "-c", "30 2 31 2 *"], "never run"),
-        (
-            &["-m", "x", "-c", "61 * * * *"],
-            "\"61\" is not valid (0-59)",
-        ),
-        (&["-m", "x", "-c", "@reboot"], "@reboot"),
-        (
-            &["-m", "x", "-c", "bad"],
-            "the expression \"bad\" has 1 field, not 5",
-        ),
-        (&["-m", "x", "-c", "* * * *"], "has 4 fields, not 5"),
-        (
-            &["-m", "x", "-c", "@daily", "--tz", "Europe/Nowhere"],
-            "Europe/Nowhere",
-        ),
-        (
-            &["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"],
-            "no time zone",
-        ),
-        (
-            &["-m", "x", "--at", "2001-01-01T00:00"],
-            "2001-01-01 00:00:00 has passed",
-        ),
-        (
-            &["-m", "x", "--at", "soon"],
-            "cannot read \"soon\" as a time",
-        ),
-        (
-            &["-m", "x", "-e", "60", "--to", "pigeon:1"],
-            "invalid destination",
-        ),
-    ] {
-        home.bantam()
-            .args(["cron", "add"])
-            .args(args)
-            .run()
-            .exits(2)
-            .prints("")
-            .fails_with_a_hint()
-            .says(says);
-    }
-    assert!(!home.path("cron/jobs.json").exists());
 }
 
 #[test]
@@ -610,33 +553,6 @@ fn a_model_schedules_within_bounds() {
 }
 
 #[test]
-fn the_heartbeat_is_listed_when_it_beats() {
-    let home = Home::empty();
-    home.config(&json!({ "heartbeat": { "enabled": true, "interval_minutes": 15 } }).to_string());
-    let run = cron(&home, ["list"]);
-    run.exits(0).is_quiet();
-    assert!(
-        run.stdout.contains("\nheartbeat ") && run.stdout.contains("every 15 min"),
-        "{}",
-        run.stdout
-    );
-    let last = || {
-        let list = cron(&home, ["list"]).exits(0).stdout.clone();
-        let row = list.lines().find(|line| line.starts_with("heartbeat "));
-        let columns = row.unwrap().split("  ").filter(|text| !text.is_empty());
-        columns.map(str::trim).nth(2).unwrap().to_owned()
-    };
-    assert_eq!(last(), "-");
-    home.write("sessions/cron_heartbeat.jsonl", "");
-    let conversation = home.path("sessions/cron_heartbeat.jsonl");
-    let file = fs::File::options().write(true).open(conversation).unwrap();
-    // 14 or 15 November 2023, in any time zone.
-    let beat = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    file.set_modified(beat).unwrap();
-    assert!(last().starts_with("2023-11-1"), "{}", last());
-}
-
-#[test]
 fn default_job_answer_goes_to_owner() {
     let model = Model::never_asked();
     let bot = json!({ "enabled": true, "token": "123456:fake-token", "allow_from": [42, 43] });
@@ -682,50 +598,6 @@ fn removed_job_runs_are_found_by_name() {
         );
     }
     cron(&home, ["history", "nobody"]).exits(2);
-}
-
-#[test]
-fn chat_job_without_bot_is_reported() {
-    let home = Home::empty();
-    let to = ["add", "-m", "look", "-e", "1d", "--to", "telegram:42"];
-    cron(&home, to)
-        .exits(0)
-        .says("cannot deliver to telegram:42")
-        .says("channels.telegram.token");
-}
-
-#[test]
-fn a_name_is_given_once_and_intervals_are_told_in_words() {
-    let home = Home::empty();
-    for (interval, name) in [
-        ("3600", "hourly"),
-        ("5m", "often"),
-        ("90", "odd"),
-        ("1d", "daily"),
-    ] {
-        cron(&home, ["add", "-m", "look", "-e", interval, "-n", name]).exits(0);
-    }
-    cron(&home, ["add", "-m", "look", "-e", "1h", "-n", "odd"])
-        .exits(2)
-        .fails_with_a_hint()
-        .says("there is a job odd already");
-    let list = cron(&home, ["list"]);
-    for words in [
-        "every hour",
-        "every 5 minutes",
-        "every 90 seconds",
-        "every day",
-    ] {
-        assert!(
-            list.exits(0).stdout.contains(words),
-            "{words}: {}",
-            list.stdout
-        );
-    }
-    // Jobs named by their message may be alike.
-    for _ in 0..2 {
-        cron(&home, ["add", "-m", "look again", "-e", "1h"]).exits(0);
-    }
 }
 
 #[test]

@@ -7,7 +7,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -17,8 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, flock, inotify};
+use rustix::fs::{FlockOperation, flock};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
@@ -47,33 +45,6 @@ pub fn seen(text: &str) -> String {
         }
     }
     out
-}
-
-/// Detects that a file is opened.
-pub struct Opened {
-    events: OwnedFd,
-    path: PathBuf,
-}
-
-impl Opened {
-    /// Starts watching an existing file.
-    pub fn watch(path: &Path) -> Self {
-        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
-        inotify::add_watch(&events, path, inotify::WatchFlags::OPEN).unwrap();
-        Self {
-            events,
-            path: path.to_owned(),
-        }
-    }
-
-    /// Waits until it has been opened since the start.
-    #[track_caller]
-    pub fn wait(&self) {
-        let mut ready = [PollFd::new(&self.events, PollFlags::IN)];
-        let limit = Timespec::try_from(LIMIT).unwrap();
-        let count = poll(&mut ready, Some(&limit)).unwrap();
-        assert_eq!(count, 1, "nobody opens {}", self.path.display());
-    }
 }
 
 /// API key of every test, an obvious fake. It is long and odd enough to be found anywhere.
@@ -334,10 +305,6 @@ enum Stdout {
     Caught,
     /// A pipe with a closed reader, as left by `head`.
     Gone,
-    /// File descriptor 1 is closed.
-    Closed,
-    /// Captured, but file descriptor 2 is closed.
-    WithoutStderr,
     /// Every write fails because the disk is full.
     Full,
     /// Both ends are a terminal, whose output is captured. Typed text comes from `stdin`.
@@ -400,16 +367,6 @@ impl<'h> Bantam<'h> {
 
     pub fn reader_gone(mut self) -> Self {
         self.stdout = Stdout::Gone;
-        self
-    }
-
-    pub fn closed_stdout(mut self) -> Self {
-        self.stdout = Stdout::Closed;
-        self
-    }
-
-    pub fn closed_stderr(mut self) -> Self {
-        self.stdout = Stdout::WithoutStderr;
         self
     }
 
@@ -529,8 +486,6 @@ impl<'h> Bantam<'h> {
         let program = program();
         let closing = match (&self.stdin, &self.stdout) {
             (Stdin::Closed, _) => "<&-",
-            (_, Stdout::Closed) => ">&-",
-            (_, Stdout::WithoutStderr) => "2>&-",
             _ => "",
         };
         let mut command = if matches!(self.stdout, Stdout::Terminal) {
@@ -576,8 +531,7 @@ impl<'h> Bantam<'h> {
             Stdin::Bytes(_) | Stdin::Silent => Stdio::piped(),
         });
         command.stdout(match self.stdout {
-            Stdout::Caught | Stdout::WithoutStderr | Stdout::Terminal => Stdio::piped(),
-            Stdout::Closed => Stdio::null(),
+            Stdout::Caught | Stdout::Terminal => Stdio::piped(),
             Stdout::Full => fs::OpenOptions::new()
                 .write(true)
                 .open("/dev/full")
@@ -766,18 +720,6 @@ impl Running<'_> {
             matches!(sent, Ok(()) | Err(rustix::io::Errno::SRCH)),
             "{sent:?}"
         );
-    }
-
-    /// Sends a signal to the program at the terminal, but not to the terminal's parent process.
-    #[track_caller]
-    pub fn signal_at_the_terminal(&self, signal: Signal) {
-        let pid = self.pid();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let child = children
-            .split_whitespace()
-            .next()
-            .and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-        kill_process(child.unwrap(), signal).unwrap();
     }
 
     /// Waits only for the end, because the search for the canary in [`Self::finish`] takes extra time.

@@ -10,16 +10,13 @@ use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// A system call and its error; 0 to report success without an effect; [`DEADLY`] to kill the process.
+/// A system call and its error; 0 to report success without an effect.
 pub type Withheld = (libc::c_long, libc::c_int);
-const DEADLY: libc::c_int = -1;
 
 /// Namespaces, as withheld by a container's default profile.
 pub const NAMESPACES: Withheld = (libc::SYS_unshare, libc::EPERM);
 /// Landlock, as in a kernel built without it.
 pub const LANDLOCK: Withheld = (libc::SYS_landlock_create_ruleset, libc::ENOSYS);
-/// Shells die of SIGSYS, like a 32-bit shell under a filter for 64-bit programs. bantam does not call getgid.
-pub const SHELLS: Withheld = (libc::SYS_getgid, DEADLY);
 /// Sending descriptors fails, as when too many of this user's descriptors are in flight, which a command can cause.
 pub const DESCRIPTORS: Withheld = (libc::SYS_sendmsg, libc::ETOOMANYREFS);
 /// Every step into the sandbox reports success without an effect.
@@ -72,10 +69,7 @@ fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn failing(withheld: &[Withheld]) -> Vec<sock_filter> {
-    let action = |errno: libc::c_int| match errno {
-        DEADLY => libc::SECCOMP_RET_KILL_PROCESS,
-        errno => libc::SECCOMP_RET_ERRNO | u32::try_from(errno).unwrap(),
-    };
+    let action = |errno: libc::c_int| libc::SECCOMP_RET_ERRNO | u32::try_from(errno).unwrap();
     filter(withheld.iter().map(|(call, errno)| (*call, action(*errno))))
 }
 
