@@ -56,34 +56,6 @@ fn text_is_put_together_and_shown_as_it_comes() {
 }
 
 #[test]
-fn complete_call_ends_where_the_next_name_begins() {
-    let call = |name: &str, arguments: &str| json!({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]});
-    let (reply, _) = streamed(&[call("f", "{\"x\":1}"), call("g", "{}")]);
-    let calls: Vec<String> = reply
-        .calls
-        .into_iter()
-        .map(|call| call.name + &call.arguments)
-        .collect();
-    assert_eq!(calls, ["f{\"x\":1}", "g{}"]);
-}
-
-#[test]
-fn names_lose_what_is_no_part_of_them() {
-    for name in [
-        "functions.f",
-        "f<|channel|>commentary",
-        "functions.f:0",
-        " f ",
-    ] {
-        let (reply, _) =
-            streamed(&[json!({"tool_calls": [{"id": "a", "function": {"name": name}}]})]);
-        assert_eq!(reply.calls[0].name, "f", "{name}");
-    }
-    let nameless = json!({"tool_calls": [{"function": {"arguments": "{}"}}]});
-    assert_eq!(streamed(&[nameless]).0.calls, []);
-}
-
-#[test]
 fn thoughts_are_not_shown() {
     let text = |pieces: &[&str]| {
         let pieces: Vec<Value> = pieces
