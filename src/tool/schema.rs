@@ -50,8 +50,6 @@ const LEFT_TO_OWNER: [&str; 7] = [
 ];
 /// Maximum nesting depth of a value and the references of its schema. JSON is parsed to a depth of 128.
 const MAX_DEPTH: usize = 256;
-/// Maximum number of missing fields in an error.
-const MAX_MISSING: usize = 3;
 
 /// A schema, and what it describes.
 pub(crate) struct Schema {
@@ -272,20 +270,18 @@ impl Place<'_> {
         rules: &Map<String, Value>,
         given: &Map<String, Value>,
     ) -> Result<(), String> {
-        let missing = words(&rules["required"])
-            .into_iter()
-            .filter(|name| !given.contains_key(*name))
-            .map(|name| {
-                let field = rules.get("properties").and_then(|fields| fields.get(name));
-                let kind = field.map_or("a value".to_owned(), described);
-                format!("\"{}\" is missing: {kind}", self.field(name).path)
-            });
-        let missing: Vec<String> = missing.take(MAX_MISSING).collect();
+        let mut missing = words(&rules["required"]);
+        missing.retain(|name| !given.contains_key(*name));
         if missing.is_empty() {
-            Ok(())
-        } else {
-            Err(missing.join("; "))
+            return Ok(());
         }
+        let missing = missing.into_iter().map(|name| {
+            let fields = rules.get("properties");
+            let kind = fields.and_then(|fields| fields.get(name)?.get("type"));
+            let kind = described(kind.unwrap_or(&Value::Null));
+            format!("\"{}\" is missing: {kind}", self.field(name).path)
+        });
+        Err(missing.collect::<Vec<_>>().join("; "))
     }
 
     /// Checks the fields that `properties` does not declare.
@@ -349,7 +345,7 @@ fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
     let size = rule.as_u64();
     let expected = match keyword {
         "type" if is_type(rule) && !words(rule).iter().any(|kind| has_type(value, kind)) => {
-            described_types(&words(rule))
+            described(rule)
         }
         "enum" if !rule.as_array()?.contains(value) => {
             let choices: Vec<String> = rule.as_array()?.iter().map(Value::to_string).collect();
@@ -408,22 +404,19 @@ pub(super) fn words(rule: &Value) -> Vec<&str> {
     }
 }
 
-/// Describes the values that a schema allows by their types.
-fn described(schema: &Value) -> String {
-    match words(&schema["type"]).as_slice() {
-        [] => "a value".to_owned(),
-        types => described_types(types),
-    }
-}
-
-fn described_types(types: &[&str]) -> String {
-    let describe = |kind: &&str| match *kind {
+/// Describes the values of a `type`.
+fn described(kinds: &Value) -> String {
+    let describe = |kind: &str| match kind {
         "array" => "a list".to_owned(),
         "null" => "null".to_owned(),
         "integer" | "object" => format!("an {kind}"),
         kind => format!("a {kind}"),
     };
-    types.iter().map(describe).collect::<Vec<_>>().join(" or ")
+    let types: Vec<String> = words(kinds).into_iter().map(describe).collect();
+    if types.is_empty() {
+        return "a value".to_owned();
+    }
+    types.join(" or ")
 }
 
 /// Gives a value the form of its schema, as far as its meaning is clear.
