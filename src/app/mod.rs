@@ -100,7 +100,7 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
 }
 
 /// Valid names in `tools.confirm`, besides MCP servers and their tools.
-const CONFIRMED: [&str; 18] = [
+const CONFIRMED: &[&str] = &[
     "writes",
     "runs",
     "append_file",
@@ -136,7 +136,7 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
         let near = names::known_elsewhere(bare)
-            .or_else(|| nearest(bare, CONFIRMED.into_iter().chain(servers.clone())));
+            .or_else(|| nearest(bare, CONFIRMED.iter().copied().chain(servers.clone())));
         let hint = near.map_or(
             "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
                 .to_owned(),

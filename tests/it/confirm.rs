@@ -208,11 +208,7 @@ fn confirm_name_without_effect_is_refused() {
         .run();
     let rows = run.exits(0).stdout.lines().skip(1);
     let names: Vec<&str> = rows.filter_map(|row| row.split(' ').next()).collect();
-    assert!(
-        names.contains(&"message") && names.len() > 15,
-        "{}",
-        run.stdout
-    );
+    assert!(names.contains(&"message"), "{}", run.stdout);
     set(&json!(names).to_string()).exits(0).is_quiet();
 }
 

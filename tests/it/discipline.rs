@@ -52,118 +52,17 @@ fn in_order(messages: &[&Value]) {
 }
 
 #[test]
-fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
-    let results = told([
-        call("a", "read_file", &json!({ "limit": 2 })),
-        call(
-            "b",
-            "read_file",
-            &json!({ "path": "notes.txt", "limit": "a few" }),
-        ),
-        call("c", "list_dir", &json!({ "path": ["."] })),
-        call("d", "exec", &json!({ "command": "echo x", "timeout": 0 })),
-        call("e", "read_more", &json!({ "result_id": "r1", "page": -1 })),
-        call(
-            "f",
-            "read_file",
-            &json!({ "path": "notes.txt", "ofset": 2 }),
-        ),
-    ]);
-    for (result, says) in results.iter().zip([
-        "\"path\" is missing: a string",
-        "\"limit\" must be an integer, not \"a few\"",
-        "\"path\" must be a string, not [\".\"]",
-        "\"timeout\" must be at least 1, not 0",
-        "\"page\" must be at least 1, not -1",
-        "unknown argument \"ofset\": read_file takes limit, offset, pages, path; nothing was run",
-    ]) {
-        assert!(
-            result.starts_with("error: invalid arguments for ") && result.ends_with(says),
-            "{result}"
-        );
-        assert!(!result.contains('\n'), "{result}");
-    }
-}
-
-#[test]
-fn a_negative_count_is_told_by_its_name() {
-    let model = Model::answering(|request, n| {
-        if n > 0 {
-            return Reply::text("Done.");
-        }
-        let tools = request.body["tools"].as_array().unwrap();
-        let calls = tools.iter().flat_map(|tool| {
-            let (name, schema) = (
-                tool["function"]["name"].as_str().unwrap(),
-                &tool["function"]["parameters"],
-            );
-            let required = schema["required"].as_array().unwrap();
-            let properties = schema["properties"].as_object().unwrap();
-            let counts = properties
-                .iter()
-                .filter(|(_, schema)| schema["type"] == "integer")
-                .map(|(count, _)| count);
-            counts.map(move |count| {
-                let mut arguments = json!({});
-                for name in required {
-                    let name = name.as_str().unwrap();
-                    arguments[name] = properties[name]["enum"]
-                        .get(0)
-                        .cloned()
-                        .unwrap_or(json!("1"));
-                }
-                arguments[count] = json!(-1);
-                call(&format!("{name}.{count}"), name, &arguments)
-            })
-        });
-        Reply::calls(calls)
-    });
-    Home::with(&model.config()).agent(["-m", "go"]).exits(0);
-    let request = model.request(1);
-    let results: Vec<&Value> = request
-        .messages()
-        .into_iter()
-        .filter(|message| message["role"] == "tool")
-        .collect();
-    assert!(results.len() >= 6, "{results:?}");
-    for result in results {
-        let (_, count) = result["tool_call_id"]
-            .as_str()
-            .unwrap()
-            .split_once('.')
-            .unwrap();
-        let says = format!("\"{count}\" must be at least ");
-        assert!(
-            result["content"].as_str().unwrap().contains(&says),
-            "{result}"
-        );
-    }
-}
-
-#[test]
 fn each_call_is_told_to_a_person_in_one_line() {
     let calls = [
-        ("list_dir", json!({ "path": "." }), "list_dir ."),
         (
             "read_file",
             json!({ "path": "notes.txt" }),
             "read_file notes.txt",
         ),
-        ("grep", json!({ "pattern": "t.o" }), "grep t.o"),
         (
             "write_file",
             json!({ "path": "a.txt", "content": "long\nand no one's business" }),
             "write_file a.txt",
-        ),
-        (
-            "append_file",
-            json!({ "path": "a.txt", "content": "more" }),
-            "append_file a.txt",
-        ),
-        (
-            "edit_file",
-            json!({ "path": "a.txt", "old_text": "long", "new_text": "short" }),
-            "edit_file a.txt",
         ),
         (
             "exec",
@@ -171,56 +70,13 @@ fn each_call_is_told_to_a_person_in_one_line() {
             "exec cat a.txt # [31mred",
         ),
         (
-            "exec",
-            json!({ "command": "pwd", "working_dir": "memory" }),
-            "exec pwd memory",
-        ),
-        ("think", json!({ "thought": "so\nfar" }), "think so far"),
-        (
-            "memory",
-            json!({ "action": "search", "query": "who\nis it" }),
-            "memory search who is it",
-        ),
-        (
             "cron",
             json!({ "action": "add", "message": "look\nhere", "at": "+1h" }),
             "cron add look here",
         ),
         (
-            "cron",
-            json!({ "action": "disable", "job_id": "x1" }),
-            "cron disable x1",
-        ),
-        (
-            "read_more",
-            json!({ "result_id": "r3", "page": 2 }),
-            "read_more r3 2",
-        ),
-        ("skill", json!({ "name": "no\nsuch" }), "skill no such"),
-        (
-            "subagent",
-            json!({ "skill": "none", "task": "go" }),
-            "subagent go none",
-        ),
-        (
-            "subagent",
-            json!({ "task": "look\naround" }),
-            "subagent look around",
-        ),
-        ("subagent", json!({ "task": " " }), "subagent"),
-        (
-            "web_fetch",
-            json!({ "url": "http://127.0.0.1:1/" }),
-            "web_fetch http://127.0.0.1:1/",
-        ),
-        (
-            "web_search",
-            json!({ "query": "one\ntwo" }),
-            "web_search one two",
-        ),
-        (
             "exce",
-            json!({ "command": "pwd" }),
+            json!({}),
             "exce cannot run: no tool named \"exce\"; did you mean exec?",
         ),
         (
@@ -233,74 +89,12 @@ fn each_call_is_told_to_a_person_in_one_line() {
         .iter()
         .enumerate()
         .map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
-    // The subagent's reply is the second one.
-    let model = Model::scripted([
-        Reply::calls(made),
-        Reply::text("Nothing."),
-        Reply::text("Done."),
-    ]);
-    // A search without a local address, so that requests remain on this machine.
-    let tools =
-        json!({ "exec": { "sandbox": "off" }, "web": { "search": { "provider": "searxng" } } });
-    let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
-    home.write("workspace/notes.txt", "two\n");
-    let run = home.agent(["-v", "-m", "go"]);
+    let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
+    let run = unsandboxed(&model).agent(["-v", "-m", "go"]);
     run.exits(0);
-    // Each begins with a mark that depends on the terminal.
-    let lines: Vec<&str> = run
-        .stderr
-        .lines()
-        .filter_map(|line| Some(line.split_once(' ')?.1))
-        .collect();
     for (name, _, says) in &calls {
-        assert!(
-            lines.iter().any(|line| line.starts_with(says)),
-            "{name}: no {says:?} in {lines:#?}"
-        );
+        assert!(run.stderr.contains(says), "{name}: {}", run.stderr);
     }
-    let offered = model.request(0);
-    let told = |tool: &&str| calls.iter().any(|(name, ..)| name == tool);
-    assert!(
-        offered.tools().iter().all(told),
-        "a tool is missing here: {:?}",
-        offered.tools()
-    );
-}
-
-#[test]
-fn arguments_that_only_look_wrong_are_taken() {
-    let results = told([
-        call(
-            "a",
-            "read_file",
-            &json!({ "path": "notes.txt", "offset": "2", "limit": 1.0 }),
-        ),
-        call(
-            "b",
-            "read_file",
-            &json!({ "path": "notes.txt", "offset": 3, "limit": null, "reason": "to see" }),
-        ),
-        call(
-            "c",
-            "read_file",
-            &json!("{\"path\": \"notes.txt\", \"limit\": 1}"),
-        ),
-        call(
-            "d",
-            "exec",
-            &json!({ "command": "echo $PWD", "workingDir": "." }),
-        ),
-    ]);
-    assert!(
-        results[0].contains("two") && !results[0].contains("one") && !results[0].contains("three"),
-        "{results:?}"
-    );
-    assert!(
-        results[1].contains("three") && !results[1].contains("two"),
-        "{results:?}"
-    );
-    assert!(results[2].contains("one"), "{results:?}");
-    assert!(results[3].contains("/workspace"), "{results:?}");
 }
 
 #[test]
@@ -410,25 +204,6 @@ fn long_result_is_paged_with_both_ends() {
         text
     });
     assert_eq!([head, &middle, tail].concat(), expected + "ERROR: why\n");
-}
-
-/// Even if a command prints a lot in between.
-#[test]
-fn long_output_end_is_on_first_page() {
-    let command = "echo first; head -c 3000000 /dev/zero | tr '\\0' '\\n'; printf '1%%\\r100%%\\n'; echo ERROR: why; exit 3";
-    let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": command })),
-        Reply::text("Seen."),
-    ]);
-    let home = unsandboxed(&model);
-    home.agent(["-m", "run it"]).exits(0).prints("Seen.\n");
-    let told = model.request(1).last("tool");
-    assert!(
-        told.starts_with("[exit code 3]\nfirst\n"),
-        "{}",
-        &told[..60]
-    );
-    assert!(page(&told).ends_with("\n100%\nERROR: why\n"), "{told}");
 }
 
 #[test]
@@ -747,30 +522,6 @@ fn host_ignoring_tool_choice_gets_no_tools() {
     let look = || home.agent(["--max-steps", "2", "-m", "look"]);
     look().exits(6).prints("");
     look().exits(6).prints("So far.\n");
-}
-
-#[test]
-fn thinking_changes_nothing_and_is_offered() {
-    let model = Model::scripted([
-        Reply::call(
-            "think",
-            &json!({ "thought": "first the plants\u{1b}[2J,\nthen the cat" }),
-        ),
-        Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["-v", "-m", "plan"]);
-    run.exits(0)
-        .prints("Done.\n")
-        .says("think first the plants [2J, then the cat\n");
-    for tool in ["think", "read_more"] {
-        assert!(
-            model.request(0).tools().contains(&tool),
-            "{:?}",
-            model.request(0).tools()
-        );
-    }
-    assert_eq!(model.request(1).last("tool"), "Noted.");
 }
 
 /// Reproducible pseudo-random numbers (xorshift).
