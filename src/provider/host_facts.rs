@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ToolOffer;
-use super::refusal::{Change, STALE_REASONING};
+use super::refusal::{Change, MIN_LIMIT, STALE_REASONING};
 use crate::access;
 use crate::cancel::Cancel;
 use crate::config::Model;
@@ -92,6 +92,10 @@ fn read(home: &Home) -> Store {
     let mut store: Store = from_json(&text).unwrap_or_default();
     let now = now();
     store.models.retain(|row| row.facts.at.abs_diff(now) < LIFE);
+    for Row { facts, .. } in &mut store.models {
+        facts.max_tokens = facts.max_tokens.filter(|limit| *limit >= MIN_LIMIT);
+        facts.window = facts.window.filter(|limit| *limit >= MIN_LIMIT);
+    }
     store
 }
 

@@ -156,11 +156,20 @@ const EXCESS: &str = "exceed | too long | too large | too many | longer | larger
 /// Words of sentences about other limits.
 const NOT_LENGTH: &str =
     "byte | mb | pixel | timeout | timed out | per minute | per min | per day | rate limit | quota";
+/// Names of the reply's length, and words about the request. An invalid input is any field.
+const REPLY: &str = r"\b(max_?(completion_?|output_?|new_?)?tokens|(completion|output) tokens)\b";
+const REQUEST: &str =
+    r"context|window|prompt|\binputs?\b( (tokens?|length|or|and)|`)|n_ctx|messages";
+/// Words that precede the lower end of a range.
+const LOWER: &str = "at least|minimum|\\bmin\\b|>=|≥|greater than or equal to|\
+    (must|should|has to|needs to) be (greater|more|larger|higher) than|(no|not|not be) (less|lower|smaller) than";
+/// Words of a range without its upper end.
+const EXCLUSIVE: &str = r"\(exclusive\)|((less|lower|smaller) than|below|under|[^<]<)[\s`'(]*[0-9]";
 /// Words that precede a limit.
 const LIMIT_WORDS: &str =
     "context length|window|size|limit|maximum|max|allowed|only|less than|at most|n_ctx";
-/// Minimum plausible limit.
-const MIN_LIMIT: u64 = 256;
+/// Minimum plausible limit; a smaller one is never learned.
+pub(super) const MIN_LIMIT: u64 = 256;
 /// Minimum plausible limit in a sentence that does not mention tokens.
 const MIN_PLAIN_LIMIT: u64 = 4096;
 
@@ -243,7 +252,7 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Ch
     let change = || {
         tool_change(refusal, &said, sent)
             .or_else(|| value_change(&said))
-            .or_else(|| reply_limit(&said, sent).map(Change::MaxTokens))
+            .or_else(|| reply_limit(refusal, sent).map(Change::MaxTokens))
     };
     if let Some(change) = can_adapt.then(change).flatten() {
         return (rejected(message), vec![change]);
@@ -417,33 +426,50 @@ fn value_change(said: &str) -> Option<Change> {
     is_unknown.then(|| Change::Without("max_completion_tokens".to_owned()))
 }
 
-/// Returns a limit of the reply that is lower than the requested length.
-fn reply_limit(said: &str, sent: &Sent) -> Option<u64> {
-    let tied = Regex::new(
-        r"max_(completion_|output_)?tokens\W{0,3}(must|should|cannot|can't|may not|has to|needs to|is limited|<=|at most)[^0-9.;]{0,60}(?<limit>[0-9][0-9,_]*)",
-    )
-    .ok()?;
-    let is_lower = |limit: &u64| *limit > 0 && *limit < sent.max_tokens;
-    // "must be at least 1" is not an upper limit.
-    let tied = tied
-        .captures(said)
-        .filter(|found| !found[0].contains("at least"));
-    let tied = tied.and_then(|found| number(&found["limit"]));
-    if let Some(limit) = tied.filter(is_lower) {
-        return Some(limit);
-    }
-    let names = "max_tokens | max_completion_tokens | max_output_tokens | completion tokens | output tokens";
-    if !says(said, names) || says(said, "context | window | prompt | input | n_ctx | messages") {
-        return None;
-    }
-    in_range(said, sent)
+/// Returns a limit of the reply that is lower than the requested length: the upper end of a range, in any wording.
+fn reply_limit(refusal: &Refusal, sent: &Sent) -> Option<u64> {
+    let is_named = is_match(REPLY, &refusal.param);
+    let texts = refusal.texts.iter().map(|text| text.to_lowercase());
+    let limit_in = |sentence: &str| {
+        let clause = without_lower_ends(about_reply(sentence, is_named)?);
+        let ends = numbers(&clause).filter(|end| (MIN_LIMIT..sent.max_tokens).contains(end));
+        ends.max()
+            .map(|end| end - u64::from(is_match(EXCLUSIVE, &clause)))
+    };
+    texts.into_iter().find_map(|text| {
+        let mut sentences = text.lines().flat_map(|line| line.split(". "));
+        sentences.find_map(limit_in)
+    })
 }
 
-/// Returns the highest number of a text below the requested length.
-fn in_range(said: &str, sent: &Sent) -> Option<u64> {
-    numbers(said)
-        .filter(|number| *number > 1 && *number < sent.max_tokens)
-        .max()
+/// Returns the part of a sentence about the length of the reply, up to words about the request.
+fn about_reply(sentence: &str, is_named: bool) -> Option<&str> {
+    let find = |pattern| Some(Regex::new(pattern).ok()?.find(sentence)?.start());
+    let end = find(REQUEST).unwrap_or(sentence.len());
+    let is_about = is_named || find(REPLY)? < end;
+    is_about.then(|| &sentence[..end])
+}
+
+/// Removes the numbers of a lower-case text that are the lower end of a range.
+fn without_lower_ends(text: &str) -> String {
+    let rewrite = |text: String, pattern: &str, by: &str| match Regex::new(pattern) {
+        Ok(pattern) => pattern.replace_all(&text, by).into_owned(),
+        Err(_) => text,
+    };
+    let text = rewrite(
+        text.to_owned(),
+        r"\[\s*([0-9]+)\s*,\s*([0-9]+)\s*\]",
+        "$1 to $2",
+    );
+    let text = rewrite(
+        text,
+        r"(^|[^-.\w])([0-9][0-9,_]*)\s*(\.\.=?|[-–—~…])\s*([0-9][0-9,_]*)($|[^-\w])",
+        "$1$2 to $4$5",
+    );
+    let after_word = format!("({LOWER})[\\s:=`'\"(]*((of|is|value|be) )*[0-9][0-9,_]*");
+    let text = rewrite(text, &after_word, "");
+    let before_word = r#"[0-9][0-9,_]*[\s`'"]*(<=?|≤|(to|and|through)[\s`'"]*([0-9]))"#;
+    rewrite(text, before_word, " $3")
 }
 
 /// Whether the request was too long, and the limit if the error states it.
@@ -573,7 +599,7 @@ fn plain_number(text: &str, start: usize, end: usize) -> Option<u64> {
 
 /// Returns the separate integers of a text.
 fn numbers(text: &str) -> impl Iterator<Item = u64> {
-    let pattern = Regex::new("[0-9][0-9,_]*").ok();
+    let pattern = Regex::new(r"[0-9]{1,3}([,_][0-9]{3})+\b|[0-9]+").ok();
     let found: Vec<(usize, usize)> = pattern.map_or_else(Vec::new, |pattern| {
         let all = pattern.find_iter(text);
         all.map(|found| (found.start(), found.end())).collect()

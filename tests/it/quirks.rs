@@ -150,6 +150,8 @@ fn quirks_expire_after_30_days() {
     home.agent(["-m", "hi"]).exits(0);
     let [mut row] = rows(&home).try_into().unwrap();
     let at = row["at"].as_u64().unwrap();
+    // A limit that no answer fits into is not believed.
+    row["max_tokens"] = json!(1);
     for (days, requests) in [(29, 1), (31, 2)] {
         row["at"] = json!(at - days * 86_400);
         home.write("state/hosts.json", json!({ "models": [row] }).to_string());
@@ -160,6 +162,8 @@ fn quirks_expire_after_30_days() {
             requests,
             "after {days} days"
         );
+        let sent = model.requests().pop().unwrap().body;
+        assert_eq!(sent["max_completion_tokens"], 8192);
     }
     assert!(
         rows(&home)[0]["at"].as_u64() >= Some(at),

@@ -549,6 +549,77 @@ fn refusal_leads_to_its_change() {
     }
 }
 
+/// Ranges of the reply's length, and what each leads to after a request for 8192 tokens.
+const RANGES: [(&str, Option<u64>); 28] = [
+    ("max_tokens must be between 1 and 4096", Some(4096)),
+    ("max_tokens must be in [1, 4096]", Some(4096)),
+    ("max_tokens should be in [1,512]", Some(512)),
+    ("max_tokens: expected a value <= 4096 and >= 1", Some(4096)),
+    (
+        "max_tokens: expected a value >= 1 and <= 4096, got 8192",
+        Some(4096),
+    ),
+    ("max_tokens is out of the range of 1..=4096", Some(4096)),
+    ("max_tokens must be within 1..4096", Some(4096)),
+    ("Valid values of max_tokens: 1-4096", Some(4096)),
+    ("Valid values of max_tokens: 1 – 4,096", Some(4096)),
+    ("max_tokens: minimum 1, maximum 4096", Some(4096)),
+    (
+        "max_tokens has to be at least 16 and at most 1024",
+        Some(1024),
+    ),
+    ("max_tokens must be from 1 through 4096", Some(4096)),
+    ("It must hold that 1 <= max_tokens <= 4096", Some(4096)),
+    (
+        "max_tokens: must be at most 4096 and not less than 16",
+        Some(4096),
+    ),
+    (
+        "Invalid input: max_tokens must be between 512 and 4096",
+        Some(4096),
+    ),
+    (
+        "max_tokens (8192) is larger than the maximum of 4096",
+        Some(4096),
+    ),
+    (
+        "max_tokens must be between 1 and 4096 (context window: 131072)",
+        Some(4096),
+    ),
+    (
+        "it has a maxOutputTokens value of 8192 but the supported range is from 1 (inclusive) to 4097 (exclusive)",
+        Some(4096),
+    ),
+    ("max_tokens must be less than 4097", Some(4096)),
+    // Too low to answer anything.
+    ("max_tokens must be between 1 and 128", None),
+    ("max_tokens must be at most 255", None),
+    // The lower end is no limit, and the request is within the range.
+    ("max_tokens must be at least 1024", None),
+    ("max_tokens is less than the minimum of 1024", None),
+    ("max_tokens cannot be less than 2048", None),
+    ("max_tokens must be greater than 4096", None),
+    ("max_tokens must be between 1024 and 16384", None),
+    ("1024 <= max_tokens <= 16384", None),
+    ("max_tokens: minimum 1024, maximum 16384", None),
+];
+
+#[test]
+fn a_range_of_the_reply_is_known_by_its_upper_end() {
+    let mut wrong = Vec::new();
+    for (text, limit) in RANGES {
+        let (error, changes) = refused(400, &error(text));
+        let wanted: Vec<Change> = limit.map(Change::MaxTokens).into_iter().collect();
+        if changes != wanted {
+            wrong.push(format!("{text}: {changes:?} {error:?}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    let detail = json!({"detail": [{"loc": ["body", "max_tokens"], "msg": "Input should be less than or equal to 4096"}]});
+    let (_, changes) = refused(422, &detail.to_string());
+    assert_eq!(changes, [Change::MaxTokens(4096)]);
+}
+
 #[test]
 fn message_holds_the_reason_and_no_page() {
     let message = |status: u16, body: &str| refused(status, body).0.text().to_owned();
