@@ -84,7 +84,7 @@ impl<'a> TurnContext<'a> {
         let started = Instant::now();
         let (result, model) = turn.chain.ask_chain(
             &request,
-            &turn.request.model,
+            turn.choice,
             agent.limits.retry,
             &mut on_delta,
             &mut note,

@@ -401,6 +401,7 @@ impl Agent {
                 events: &|_| (),
                 budget: &self.budget(&request.session, &request.origin.channel),
                 chain: &models.chain,
+                choice: &models.chain.choose(""),
                 history: self.history,
             };
             context.call(open, name, args)

@@ -93,6 +93,7 @@ impl Agent {
                 events,
                 budget: &budget,
                 chain: &models.chain,
+                choice: &models.chain.choose(&request.model),
                 history: self.history.with_window_of(&models.chain),
             };
             context.run(open, &mut response)

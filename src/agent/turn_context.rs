@@ -6,6 +6,7 @@ use super::{Agent, History, Request};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::provider::Chain;
+use crate::provider::chain::Choice;
 use crate::usage::Budget;
 
 /// Shows an event.
@@ -21,6 +22,8 @@ pub(super) struct TurnContext<'a> {
     pub budget: &'a Arc<Budget>,
     /// The models to ask.
     pub chain: &'a Arc<Chain>,
+    /// The one of them that this turn asks first.
+    pub choice: &'a Choice,
     /// Limits of the history, with the context window of these models.
     pub history: History,
 }

@@ -3,6 +3,7 @@
 //! A failure leads, in this order, to another key of the same model if the key was rejected, to a retry after a wait if the
 //! failure may be temporary, and to the next model. After part of a reply was shown, a failure is final.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -60,9 +61,14 @@ pub struct Chain {
     models: Vec<Model>,
     /// Number of leading models that are equivalent and share the turns.
     alike: usize,
+    /// Number of turns so far.
+    turns: AtomicUsize,
     /// Context window of the first model in tokens, if known; 0 for the demo, which has no limit.
     window: Option<u64>,
 }
+
+/// The entry that a turn asks first. A turn keeps it, because another one has not cached its prompt.
+pub(crate) struct Choice(AtomicUsize);
 
 /// A model and its credentials.
 struct Model {
@@ -168,12 +174,32 @@ impl Chain {
             .map(Provider::model)
     }
 
-    /// Asks one model after another until one answers, starting with the model named `wanted` if it exists. Also returns the
-    /// answering model; if all fail, returns the first model and its error.
+    /// Chooses the entry for a turn: the model named `wanted`, or else one of those that share the turns. A model that has just
+    /// failed is chosen last.
+    pub(crate) fn choose(&self, wanted: &str) -> Choice {
+        static START: OnceLock<usize> = OnceLock::new();
+        let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
+        let turn = start.wrapping_add(self.turns.fetch_add(1, Ordering::Relaxed));
+        let alike = self.alike.clamp(1, self.models.len().max(1));
+        let mut order: Vec<usize> = (0..self.models.len()).collect();
+        if let Some(alike) = order.get_mut(..alike) {
+            alike.rotate_left(turn % alike.len());
+        }
+        let now = Instant::now();
+        let is_other = |entry: &usize| self.models[*entry].provider().model() != wanted;
+        let best = order.into_iter().min_by_key(|entry| {
+            let is_down = self.models[*entry].is_down(now);
+            (is_down, is_other(entry))
+        });
+        Choice(AtomicUsize::new(best.unwrap_or_default()))
+    }
+
+    /// Asks one entry after another until one answers, starting with the chosen one; the choice becomes the entry that answers.
+    /// Also returns the answering model; if all fail, returns the first model and its error.
     pub(crate) fn ask_chain(
         &self,
         request: &Request,
-        wanted: &str,
+        choice: &Choice,
         retry: Retry,
         on_delta: &mut dyn FnMut(&str),
         note: &mut dyn FnMut(Note),
@@ -186,13 +212,15 @@ impl Chain {
             begun: false,
         };
         let mut first_error = None;
-        let models = self.in_order(wanted, turn(request), Instant::now());
-        let mut models = models.into_iter().peekable();
-        while let Some(model) = models.next() {
+        let entries = self.in_order(choice, Instant::now());
+        let mut entries = entries.into_iter().peekable();
+        while let Some(entry) = entries.next() {
+            let model = &self.models[entry];
             let provider = model.provider();
             let error = match model.ask_model(&mut attempt) {
                 Ok(reply) => {
                     model.health().down_until = None;
+                    choice.0.store(entry, Ordering::Relaxed);
                     return (Ok(reply), provider);
                 }
                 Err(error) => error,
@@ -209,8 +237,8 @@ impl Chain {
                 return (Err(ProviderError::Cancelled(why)), provider);
             }
             model.health().down_until = Some(Instant::now() + MODEL_REST);
-            if let Some(next) = models.peek() {
-                let (this, next) = (provider.model(), next.provider().model());
+            if let Some(next) = entries.peek() {
+                let (this, next) = (provider.model(), self.models[*next].provider().model());
                 (attempt.note)(Note::Warning(format!(
                     "{this}: {}; asking {next}",
                     error.text()
@@ -221,31 +249,13 @@ impl Chain {
         first_error.unwrap_or((Err(rejected("no model is configured")), &Demo))
     }
 
-    /// Returns the models in the order to ask them, with recently failed models last. Models that share the load alternate by
-    /// turn instead of by request, so that prompt caches are effective.
-    fn in_order(&self, wanted: &str, turn: usize, now: Instant) -> Vec<&Model> {
-        let mut models: Vec<&Model> = self.models.iter().collect();
-        let alike = self.alike.clamp(1, models.len().max(1));
-        models
-            .get_mut(..alike)
-            .into_iter()
-            .for_each(|alike| alike.rotate_left(turn % alike.len()));
-        models.sort_by_key(|model| (model.is_down(now), model.provider().model() != wanted));
-        models
+    /// Returns the entries in the order to ask them: the chosen one first, and those that have just failed last.
+    fn in_order(&self, choice: &Choice, now: Instant) -> Vec<usize> {
+        let first = choice.0.load(Ordering::Relaxed);
+        let mut entries: Vec<usize> = (0..self.models.len()).collect();
+        entries.sort_by_key(|entry| (self.models[*entry].is_down(now), *entry != first));
+        entries
     }
-}
-
-/// Number that identifies the turn of a request; all its steps have the same number.
-fn turn(request: &Request) -> usize {
-    static START: OnceLock<usize> = OnceLock::new();
-    let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
-    start.wrapping_add(
-        request
-            .messages
-            .iter()
-            .filter(|message| message.is_question())
-            .count(),
-    )
 }
 
 impl Model {

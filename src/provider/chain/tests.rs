@@ -72,8 +72,12 @@ fn refused() -> Answer {
 /// The answer and its model, or the error and its model.
 type ChainResult = Result<(String, String), (ProviderError, String)>;
 
-/// Returns the result and the notes.
+/// Returns the result and the notes of a turn with one request.
 fn run(chain: &Chain, max: u32) -> (ChainResult, Vec<Note>) {
+    ask(chain, &chain.choose(""), max)
+}
+
+fn ask(chain: &Chain, choice: &Choice, max: u32) -> (ChainResult, Vec<Note>) {
     let cancel = Cancel::new(Some(Duration::from_secs(5)));
     let request = Request {
         system: System::default(),
@@ -94,7 +98,7 @@ fn run(chain: &Chain, max: u32) -> (ChainResult, Vec<Note>) {
         partial: max == NOT_SHOWN,
     };
     let mut notes = Vec::new();
-    let (result, model) = chain.ask_chain(&request, "", retry, &mut |_| (), &mut |note| {
+    let (result, model) = chain.ask_chain(&request, choice, retry, &mut |_| (), &mut |note| {
         notes.push(note);
     });
     let model = model.model().to_owned();
@@ -272,27 +276,38 @@ fn failed_model_moves_to_the_end() {
 
 #[test]
 fn same_name_models_rotate_and_fall_back() {
-    let chain = chain(
-        ["m/a", "m/b", "m/c"]
-            .map(|name| vec![script(name, Vec::new())])
-            .into(),
-    );
-    let order = |chain: &Chain, turn| {
-        chain
-            .in_order("", turn, Instant::now())
-            .iter()
-            .map(|model| model.provider().model().to_owned())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(order(&chain, 1), ["m/a", "m/b", "m/c"]);
+    let entries = ["m/a", "m/a", "m/c"].map(|name| vec![script(name, Vec::new())]);
+    let chain = chain(entries.into());
+    let order = |choice: &Choice| chain.in_order(choice, Instant::now());
+    assert_eq!(order(&chain.choose("")), [0, 1, 2]);
+    assert_eq!(order(&chain.choose("m/c")), [2, 0, 1]);
     let chain = chain.sharing_load(2);
-    assert_eq!(
-        [order(&chain, 4)[0].as_str(), order(&chain, 5)[0].as_str()],
-        ["m/a", "m/b"]
-    );
-    assert_eq!(order(&chain, 5)[2], "m/c", "a fallback stays one");
+    let order = |choice: &Choice| chain.in_order(choice, Instant::now());
+    let (one, other) = (chain.choose(""), chain.choose(""));
+    let mut firsts = [order(&one)[0], order(&other)[0]];
+    assert_eq!(order(&one)[0], firsts[0], "a turn keeps its entry");
+    firsts.sort_unstable();
+    assert_eq!(firsts, [0, 1]);
+    assert_eq!(order(&one)[2], 2, "a fallback stays one");
     chain.models[1].health().down_until = Some(Instant::now() + MODEL_REST);
-    assert_eq!(order(&chain, 5)[0], "m/a");
+    assert_eq!((order(&one)[0], order(&other)[0]), (0, 0));
+    assert_eq!(order(&chain.choose(""))[0], 0);
+    // Once the other one is up again, the turn stays with the one that has answered.
+    let answering = crate::provider::chain::tests::chain(vec![
+        vec![script(
+            "m/a",
+            vec![("", Err(rejected("down"))), good("never")],
+        )],
+        vec![script("m/a", vec![good("one"), good("two")])],
+    ]);
+    let choice = answering.choose("");
+    for text in ["one", "two"] {
+        assert_eq!(
+            ask(&answering, &choice, 0).0,
+            Ok((text.into(), "m/a".into()))
+        );
+        answering.models[0].health().down_until = None;
+    }
 }
 
 #[test]
