@@ -38,19 +38,6 @@ fn text_beside_tool_calls_is_in_the_chat_before_the_answer() {
 }
 
 #[test]
-fn text_beside_calls_is_not_the_answer() {
-    let model = talkative();
-    let home = Home::with(&model.config());
-    let run = home.agent(["-v", "-m", "what is there?"]);
-    run.exits(0).prints("Nothing there.\n");
-    assert!(run.stderr.contains("I **look** first."), "{}", run.stderr);
-    home.agent(["--new", "-m", "what is there?"])
-        .exits(0)
-        .prints("Nothing there.\n")
-        .is_quiet();
-}
-
-#[test]
 fn a_message_whose_response_was_lost_is_not_sent_again() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let api = BotApi::start();
@@ -70,52 +57,6 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Answer 1.");
     ends(gateway);
     assert_eq!(api.texts(OWNER).len(), 3);
-}
-
-/// The notice about a possibly lost answer is repeated until Telegram has confirmed it.
-#[test]
-fn possibly_lost_answer_is_reported() {
-    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    for _ in 0..3 {
-        api.fault("sendMessage", Fault::CutBefore);
-    }
-    let gateway = start(&home);
-    api.text(OWNER, "hello");
-    let texts = api.wait_for_texts(OWNER, 1);
-    assert!(texts[0].contains("may not have arrived"), "{texts:?}");
-    ends(gateway);
-}
-
-#[test]
-fn message_with_interrupted_download_is_answered_later() {
-    let model = Model::answering(|request, _| {
-        let is_there = request.last("user").contains("water the plants");
-        Reply::text(if is_there {
-            "I have it."
-        } else {
-            "Where is it?"
-        })
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    api.fault("getFile", Fault::Lost);
-    let gateway = start(&home);
-    let caption = json!({ "caption": "read it" });
-    api.document(
-        OWNER,
-        "notes.txt",
-        "text/plain",
-        b"water the plants",
-        &caption,
-    );
-    api.wait_for_asked("getFile", 1);
-    ends(gateway);
-    assert!(api.texts(OWNER).is_empty(), "{:?}", api.texts(OWNER));
-    let gateway = start(&home);
-    assert_eq!(api.wait_for_texts(OWNER, 1), ["I have it."]);
-    ends(gateway);
 }
 
 #[test]
@@ -182,32 +123,6 @@ fn failing_delivery_is_dropped_after_two_minutes() {
     assert!(texts.iter().any(|text| text == "Sent."), "{texts:?}");
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-}
-
-#[test]
-fn an_outage_of_the_server_loses_no_message() {
-    let (model, api) = (
-        Model::answering(|_, _| Reply::text("Here.")),
-        BotApi::start(),
-    );
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.wait_for_poll();
-    api.text(OWNER, "hello");
-    api.wait_for_texts(OWNER, 1);
-    api.weather(|_| Some(Fault::Error(502, "Bad Gateway")));
-    home.bantam()
-        .env("BANTAM_TEST_SPEED", "20")
-        .args(["agent", "-n", "--to", "telegram:42", "-m", "hi"])
-        .run()
-        .exits(1);
-    api.calm();
-    assert!(
-        api.wait_up_to(Duration::from_secs(90), |state| state.sent.len() == 2),
-        "{:?}",
-        api.texts(OWNER)
-    );
-    ends(gateway);
 }
 
 #[test]

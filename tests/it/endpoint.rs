@@ -428,28 +428,6 @@ fn a_turn_that_acted_is_not_to_be_repeated() {
 }
 
 #[test]
-fn a_subagent_cannot_call_the_clients_tools() {
-    let model = Model::answering(|request, _| {
-        let is_subagent = request.last("user").contains("ask the weather");
-        match (is_subagent, request.texts("tool").pop()) {
-            (true, None) => Reply::call("weather", &json!({ "city": "Ulm" })),
-            (true, Some(result)) => Reply::text(&result),
-            (false, None) => Reply::call("subagent", &json!({ "task": "ask the weather" })),
-            (false, Some(report)) => Reply::text(&report),
-        }
-    });
-    let home = home(&model);
-    let door = open(&home);
-    let tools = json!([{ "type": "function", "function": { "name": "weather" } }]);
-    let messages = json!([{ "role": "user", "content": "Weather in Ulm?" }]);
-    let answer = door.post(&json!({ "messages": messages, "tools": tools }), &[]);
-    let answer = answer.is(200);
-    assert_eq!(answer.json()["choices"][0]["finish_reason"], "stop");
-    let told = "a subagent cannot use the client's tools";
-    assert!(answer.text().contains(told), "{}", answer.body);
-}
-
-#[test]
 fn a_client_that_hangs_up_ends_its_turn() {
     let model = Model::answering(|request, _| {
         if request.last("user").contains("again") {
@@ -506,32 +484,17 @@ fn more_turns_than_may_run_wait_and_none_is_lost() {
     assert_eq!(model.asked(), 50);
 }
 
-#[test]
-fn bantam_can_be_bantams_model() {
-    let model = Model::answering(|_, _| Reply::text("from far below"));
-    let below = home(&model);
-    let door = open(&below);
-    let entry = json!({
-        "model_name": "below", "model": "openai/bantam", "api_key": TOKEN,
-        "api_base": format!("http://{}/v1", door.address),
-    });
-    let above = Home::with(
-        &json!({ "agents": { "defaults": { "model_name": "below" } }, "model_list": [entry] }),
-    );
-    above
-        .agent(["-m", "hi"])
-        .exits(0)
-        .prints("from far below\n");
-}
-
 /// Returns settings that only enable the endpoint.
 fn enabled() -> Value {
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0" });
     json!({ "channels": { "http": http }, "cron": { "enabled": false } })
 }
 
-/// Checks that the endpoint accepts only the generated token, that the log does not show it, and that `status` names its file.
-fn needs_the_stored_token(home: &Home, served: Served) {
+#[test]
+fn no_request_is_served_without_a_token() {
+    let model = Model::never_asked();
+    let home = Home::with(&merged(model.config(), &enabled()));
+    let served = open(&home);
     let request = |token: &str| {
         let head = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n";
         served.raw(format!("{head}{token}\r\n").as_bytes()).status
@@ -542,34 +505,13 @@ fn needs_the_stored_token(home: &Home, served: Served) {
     let token = &fs::read_to_string(&made).unwrap();
     assert_eq!(token.len(), 32);
     assert_eq!(request(&format!("Authorization: Bearer {token}\r\n")), 200);
-    assert_eq!(
-        fs::metadata(&made).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    let mode = fs::metadata(&made).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     served.gateway.signal(Signal::TERM);
     let run = served.gateway.finish();
     assert!(!run.exits(0).stderr.contains(token), "{}", run.stderr);
     let status = home.bantam().arg("status").run();
     assert!(status.exits(0).stdout.contains("state/http_token"));
-}
-
-#[test]
-fn no_request_is_served_without_a_token() {
-    let model = Model::never_asked();
-    let home = Home::with(&merged(model.config(), &enabled()));
-    needs_the_stored_token(&home, open(&home));
-}
-
-#[test]
-fn enabling_the_endpoint_of_a_running_gateway_makes_a_token() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let gateway = home.bantam().arg("gateway").spawn();
-    gateway.wait_for_stderr("Telegram is off");
-    home.config(&merged(model.config(), &enabled()).to_string());
-    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
-    let door = Door { address };
-    needs_the_stored_token(&home, Served { gateway, door });
 }
 
 #[test]

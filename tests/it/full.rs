@@ -9,6 +9,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::bot;
+use crate::botapi::BotApi;
 use crate::contract::object;
 use crate::harness::{Home, Run, merged};
 use crate::model::{Model, Reply, call};
@@ -162,53 +164,6 @@ fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
 }
 
 #[test]
-fn another_disk_that_a_command_fills_up() {
-    if !is_inside("full::another_disk_that_a_command_fills_up") {
-        return;
-    }
-    let other = Home::empty();
-    let dir = other.dir("other");
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=40m,mode=700", "none"])
-        .arg(&dir)
-        .status();
-    assert!(mounted.unwrap().success());
-    // The clock ticks ten times per second.
-    let script = "for n in $(seq 40); do head -c 1000000 /dev/zero >$0/$n; sleep .05; done";
-    let command = shell_words::join(["sh", "-c", script, dir.to_str().unwrap()]);
-    let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": command })),
-        Reply::text("Done."),
-    ]);
-    let open = json!({ "tools": { "exec": { "sandbox": "off" }, "write_paths": [dir] } });
-    let home = Home::with(&merged(model.config(), &open));
-    home.agent(["-m", "go"]).exits(0);
-    let unmounted = Command::new("umount").arg("--lazy").arg(&dir).status();
-    assert!(unmounted.unwrap().success());
-    let result = model.request(1).last("tool");
-    assert!(result.contains("the disk is nearly full"), "{result}");
-}
-
-#[test]
-fn a_disk_that_is_full_before_the_first_turn() {
-    if !is_inside("full::a_disk_that_is_full_before_the_first_turn") {
-        return;
-    }
-    let board = Board::asking(Model::scripted([Reply::text("Better.")]));
-    board.fill();
-    let run = board.home.agent(["--json", "-m", "hi"]);
-    failed(&run);
-    assert_eq!(board.model.requests().len(), 0);
-    board.make_room();
-    board.home.dir("workspace");
-    board.fill();
-    let run = board.home.agent(["--json", "-m", "hi"]);
-    failed(&run);
-    assert_eq!(board.model.requests().len(), 0);
-    board.goes_on(&[]);
-}
-
-#[test]
 fn a_disk_that_is_full_before_a_turn() {
     if !is_inside("full::a_disk_that_is_full_before_a_turn") {
         return;
@@ -272,33 +227,6 @@ fn a_disk_that_fills_up_while_the_model_thinks() {
 }
 
 #[test]
-fn a_disk_that_is_full_when_calls_are_to_be_stored() {
-    if !is_inside("full::a_disk_that_is_full_when_calls_are_to_be_stored") {
-        return;
-    }
-    let arguments = json!({ "command": format!("rm keep.txt # {}", long("because")) });
-    let board = Board::asking(replies([Reply::call("exec", &arguments).held()]));
-    board.home.write("workspace/keep.txt", "kept");
-    board.home.agent(["-m", "hi"]).exits(0);
-    let running = board
-        .home
-        .bantam()
-        .args(["agent", "--json", "-m", "Tidy up."])
-        .spawn();
-    board.model.wait_for_requests(2);
-    let before = board.stored();
-    board.fill();
-    board.model.release();
-    failed(&running.finish());
-    assert!(
-        board.home.path("workspace/keep.txt").exists(),
-        "a call that is not stored is not run"
-    );
-    assert_eq!(board.stored(), before);
-    board.goes_on(&before);
-}
-
-#[test]
 fn a_disk_that_a_tool_fills_up() {
     if !is_inside("full::a_disk_that_a_tool_fills_up") {
         return;
@@ -357,15 +285,38 @@ fn a_disk_that_a_tool_fills_up() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named_once() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let run = home
-        .bantam()
-        .args(["agent", "-m", "hi"])
-        .after("trap '' XFSZ\nulimit -f 0")
-        .run();
-    run.exits(1).says("creating the workspace: cannot write ");
-    let named = run.stderr.matches("/README.md").count();
-    assert_eq!(named, 1, "{}", run.stderr);
+fn full_disk_delays_messages_to_a_bot() {
+    if !is_inside("full::full_disk_delays_messages_to_a_bot") {
+        return;
+    }
+    let api = BotApi::start();
+    let model = Model::answering(|_, n| {
+        if n == 1 {
+            Reply::text(&long("An answer.")).held()
+        } else {
+            Reply::text("Hello.")
+        }
+    });
+    let board = Board::asking(model);
+    let home = &board.home;
+    home.config(&bot::config(&board.model, &api).to_string());
+    let gateway = bot::start(home);
+    api.text(42, "hi");
+    api.wait_for_texts(42, 1);
+    api.text(42, "and now?");
+    board.model.wait_for_holds(1);
+    board.fill();
+    board.model.release();
+    let texts = api.wait_for_texts(42, 2);
+    assert!(texts[1].contains("No space left on device"), "{texts:?}");
+    // A message that cannot be stored remains at Telegram.
+    api.text(42, &"later ".repeat(600));
+    gateway.wait_for_stderr("cannot record messages");
+    board.make_room();
+    assert_eq!(api.wait_for_texts(42, 3)[2], "Hello.");
+    bot::ends(gateway);
+    let gateway = bot::start(home);
+    api.text(42, "/help");
+    assert!(api.wait_for_texts(42, 4)[3].contains("/new"));
+    bot::ends(gateway);
 }

@@ -389,85 +389,6 @@ fn the_commands_do_what_they_say() {
 }
 
 #[test]
-fn a_message_outlives_the_program_at_every_moment() {
-    // During the model's reply, during a tool call, and during the delivery of the answer.
-    let model = Model::answering(|request, _| {
-        match (request.texts("tool").len(), said(request).as_str()) {
-            (0, "tool") => Reply::call("exec", &json!({ "command": "echo x >>count; sleep 5" })),
-            (1, "tool") => Reply::text(&format!("Told: {}", request.last("tool"))),
-            (_, said) => Reply::text(&format!("About {said}.")),
-        }
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-
-    let gateway = start(&home);
-    api.text(OWNER, "tool");
-    // The file exists before it has content.
-    until("the tool runs", || {
-        fs::read(home.path("workspace/count")).is_ok_and(|count| !count.is_empty())
-    });
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
-    let gateway = start(&home);
-    let texts = api.wait_for_texts(OWNER, 1);
-    assert!(
-        texts[0].contains("interrupted, outcome unknown"),
-        "{texts:?}"
-    );
-    assert_eq!(
-        fs::read_to_string(home.path("workspace/count")).unwrap(),
-        "x\n",
-        "the tool ran again"
-    );
-
-    api.fault("sendMessage", Fault::Silence);
-    api.text(OWNER, "second");
-    api.wait_for_asked("sendMessage", 2);
-    gateway.signal(Signal::KILL);
-    drop(gateway.finish());
-    let asked = model.requests().len();
-    let gateway = start(&home);
-    // The fault was after the effect, so the message is there twice; the model was not asked again.
-    assert_eq!(
-        api.wait_for_texts(OWNER, 3)[1..],
-        ["About second.", "About second."]
-    );
-    assert_eq!(model.requests().len(), asked);
-    ends(gateway);
-    home.session("telegram_42").has_one_result_per_call();
-}
-
-#[test]
-fn a_polite_end_loses_nothing_either() {
-    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.text(OWNER, "hello");
-    model.wait_for_holds(1);
-    ends(gateway);
-    model.release();
-    let gateway = start(&home);
-    assert_eq!(api.wait_for_texts(OWNER, 1), ["Second."]);
-    ends(gateway);
-    let history: Vec<Value> = home
-        .session("telegram_42")
-        .history()
-        .into_iter()
-        .cloned()
-        .collect();
-    assert_eq!(
-        history
-            .iter()
-            .filter(|message| message["role"] == "user")
-            .count(),
-        1,
-        "{history:?}"
-    );
-}
-
-#[test]
 fn a_message_that_brings_the_program_down_is_set_aside() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text(&format!("About {}.", said(request)));
@@ -532,27 +453,6 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
     assert!(told[0].contains("crashed me three times"), "{told:?}");
     // It may be sent twice, because the second kill may come before its record.
     assert_eq!(api.wait_for_texts(43, 1)[0], "About two.");
-    ends(gateway);
-}
-
-#[test]
-fn faults_of_the_network_and_of_telegram_are_survived() {
-    let (model, api) = (echo(), BotApi::start());
-    let home = Home::with(&config(&model, &api));
-    for fault in [
-        Fault::Page(502),
-        Fault::CutBefore,
-        Fault::Error(500, "Internal Server Error"),
-        Fault::TooMany(1),
-    ] {
-        api.fault("getUpdates", fault);
-    }
-    for fault in [Fault::TooMany(1), Fault::Page(502)] {
-        api.fault("sendMessage", fault);
-    }
-    let gateway = start(&home);
-    api.text(OWNER, "are you there?");
-    assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: are you there?"]);
     ends(gateway);
 }
 
@@ -631,51 +531,6 @@ fn answer_is_formatted_or_falls_back_plain() {
     let code: String = sent.iter().map(|sent| sent.text.as_str()).collect();
     assert_eq!(code.matches("let x = 1").count(), 600);
     assert!(sent[0].html && !sent.last().unwrap().html);
-    botschema::check(&api);
-}
-
-#[test]
-fn pictures_and_texts_come_with_a_message() {
-    // The smallest valid PNG.
-    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01".to_vec();
-    let (model, api) = (echo(), BotApi::start());
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.photo(
-        OWNER,
-        &[png.clone(), vec![0; 32]].concat().repeat(2),
-        &json!({ "caption": "what is it?" }),
-    );
-    api.wait_for_texts(OWNER, 1);
-    api.document(
-        OWNER,
-        "notes.txt",
-        "text/plain",
-        "some notes\n".as_bytes(),
-        &json!({}),
-    );
-    api.wait_for_texts(OWNER, 2);
-    api.voice(OWNER, b"OggS\0\xff\xfe");
-    api.wait_for_texts(OWNER, 3);
-    ends(gateway);
-    let requests = model.requests();
-    let first = requests[0].body.to_string();
-    assert!(
-        first.contains("data:image/png;base64,") && first.contains("what is it?"),
-        "{first}"
-    );
-    assert!(
-        requests[1]
-            .last("user")
-            .contains("notes.txt:\n```\nsome notes"),
-        "{}",
-        requests[1].last("user")
-    );
-    assert!(
-        requests[2].last("user").contains("voice.ogg was attached"),
-        "{}",
-        requests[2].last("user")
-    );
     botschema::check(&api);
 }
 
@@ -833,21 +688,6 @@ fn cut_answer_is_marked() {
         all.contains("Half an ans") && all.contains("The answer was cut")
     };
     until("the chat says so", || is_told(&api.texts(OWNER)));
-    let before = api.texts(OWNER).len();
-    let add = [
-        "cron",
-        "add",
-        "-m",
-        "go on",
-        "--at",
-        "+1s",
-        "--to",
-        "telegram:42",
-    ];
-    home.bantam().args(add).run().exits(0);
-    until("the delivery says so", || {
-        is_told(&api.texts(OWNER)[before..])
-    });
     ends(gateway);
 }
 

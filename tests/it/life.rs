@@ -51,54 +51,25 @@ fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
 
 #[test]
 fn removed_user_gets_no_pending_answer() {
-    let model = Model::answering(|request, _| {
-        Reply::text(&format!("About {}.", request.last("user").contains("mine")))
+    let model = Model::answering(|_, n| {
+        let reply = Reply::text("Late.");
+        if n < 2 { reply.held() } else { reply }
     });
     let api = BotApi::start();
-    let config = config(&model, &api);
+    let mut config = config(&model, &api);
     let home = Home::with(&config);
-    // Stored, and the program ended before the answer.
-    let kept = |update: i64, chat: &str, from: i64, text: &str| {
-        let source = json!({ "telegram": { "bot": 123_456, "user": from, "message": update, "more_follows": false } });
-        let item = json!({
-            "origin": { "channel": "telegram", "chat": chat }, "session": format!("telegram_{chat}"),
-            "text": text, "reply_to": format!("telegram:{chat}"), "source": source,
-        });
-        json!({ "add": format!("telegram:123456:{update}"), "kind": "message", "item": item })
-    };
-    let started = |message: Value| merged(message, &json!({ "starts": 1, "begun": true }));
-    let lines = [
-        json!({ "v": 1 }),
-        kept(1, "43", 43, "mine"),
-        started(kept(2, "-5", 43, "mine, in a group")),
-        kept(3, "42", OWNER, "theirs"),
-        // Answered together; the first is for a user who is still allowed.
-        started(kept(5, "-6", OWNER, "theirs")),
-        started(kept(6, "-6", 43, "mine, too")),
-    ];
-    home.dir("state");
-    home.write("state/queue.jsonl", journal(lines));
-    for chat in [OWNER, 43, -5, -6] {
-        api.chat(chat);
-    }
-    let mut other = config.clone();
-    other["channels"]["telegram"]["allow_from"] = json!([OWNER]);
-    home.config(&other.to_string());
     let gateway = start(&home);
-    gateway.wait_for_stderr("dropped a message from a user who is no longer in allow_from");
-    assert_eq!(api.wait_for_texts(OWNER, 1), ["About false."]);
-    assert_eq!(api.wait_for_texts(-6, 1), ["About false."]);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
-    // They are closed, so admitting the user again does not reopen them.
+    api.text(43, "mine");
+    api.text(OWNER, "theirs");
+    model.wait_for_holds(2);
+    ends(gateway);
+    config["channels"]["telegram"]["allow_from"] = json!([OWNER]);
     home.config(&config.to_string());
     let gateway = start(&home);
-    api.text(43, "again");
-    assert_eq!(api.wait_for_texts(43, 1), ["About false."]);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
-    assert!(api.texts(-5).is_empty());
-    assert_eq!(api.texts(-6).len(), 1);
+    gateway.wait_for_stderr("dropped a message from a user who is no longer in allow_from");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Late."]);
+    ends(gateway);
+    assert!(api.texts(43).is_empty());
     assert_eq!(model.requests().len(), 3);
 }
 
@@ -191,38 +162,6 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
     assert_eq!(model.requests().len(), 3);
 }
 
-#[test]
-fn allowed_group_member_can_stop_and_reset() {
-    let model = Model::answering(|request, _| {
-        let reply = Reply::text("Well.");
-        if request.last("user").contains("snail") {
-            reply.held()
-        } else {
-            reply
-        }
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    let group = -1_000_000_000_123;
-    api.mention(group, OWNER, "snail");
-    model.wait_for_holds(1);
-    api.message(group, 43, &json!({ "text": "/stop" }));
-    assert_eq!(api.wait_for_texts(group, 1), ["(Stopped.)"]);
-    api.mention(group, OWNER, "snail again");
-    model.wait_for_holds(2);
-    api.message(group, 43, &json!({ "text": "/new@test_bantam_bot" }));
-    assert_eq!(
-        api.wait_for_texts(group, 3)[1..],
-        ["(Stopped.)", "This is a new conversation."]
-    );
-    api.mention(group, OWNER, "what was that?");
-    api.wait_for_texts(group, 4);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
-    assert!(!model.request(2).body.to_string().contains("snail"));
-}
-
 /// Returns the output of `bantam status`, as a page and as an object.
 fn status(home: &Home) -> (String, Value) {
     let page = home.bantam().arg("status").run();
@@ -235,7 +174,7 @@ fn status(home: &Home) -> (String, Value) {
 }
 
 #[test]
-fn status_tells_how_the_gateway_is() {
+fn status_shows_state_of_gateway() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Yes.");
         if request.last("user").contains("slow") {
@@ -247,17 +186,12 @@ fn status_tells_how_the_gateway_is() {
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let (page, object) = status(&home);
-    assert!(
-        page.contains("not running; bantam gateway starts it"),
-        "{page}"
-    );
+    assert!(page.contains("not running"), "{page}");
     assert_eq!(object["running"], false);
     assert_eq!(home.files(), ["config.json"], "looking makes nothing");
 
     let gateway = start(&home);
-    gateway.wait_for_stderr("serving as");
     api.text(666, "let me in");
-    api.text(667, "me too");
     api.text(OWNER, "slow");
     model.wait_for_holds(1);
     api.wait_for_confirmation();
@@ -266,65 +200,27 @@ fn status_tells_how_the_gateway_is() {
         "running since 20",
         "as @test_bantam_bot",
         "waiting for an answer: 1",
-        "2 wrote and got no answer: 666, 667",
+        "1 wrote and got no answer: 666",
     ] {
         assert!(page.contains(says), "{says:?} is missing: {page}");
     }
-    assert!(!page.contains("cannot poll"), "{page}");
     assert_eq!(
-        (&object["running"], &object["pid"]),
-        (&json!(true), &json!(gateway.pid()))
+        (&object["running"], &object["pid"], &object["waiting"]),
+        (&json!(true), &json!(gateway.pid()), &json!(1))
     );
-    assert_eq!(
-        (&object["v"], &object["polling"]["ok"], &object["waiting"]),
-        (&json!(1), &json!(true), &json!(1))
-    );
-    assert_eq!(
-        (&object["strangers"], object.get("ended")),
-        (&json!([666, 667]), None)
-    );
-    // A poll must not write files.
-    let written = || {
-        fs::metadata(home.path("state/gateway.json"))
-            .unwrap()
-            .modified()
-            .unwrap()
-    };
-    let (before, polls) = (written(), api.asked("getUpdates").len());
-    for n in 1..=3 {
-        api.text(668, "and me");
-        api.wait_for_asked("getUpdates", polls + n);
-    }
-    assert_eq!(written(), before);
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     api.text(666, "again");
-    gateway.wait_for_stderr("Telegram refused the token");
-    until("it is written down", || {
-        status(&home).0.contains("polling has failed since 20")
+    until("the refused token is shown", || {
+        let (page, object) = status(&home);
+        page.contains("Telegram refused the token") && object["polling"]["ok"] == false
     });
+    ends(gateway);
     let (page, object) = status(&home);
-    assert!(
-        page.contains("Telegram refused the token (Unauthorized)"),
-        "{page}"
-    );
-    assert_eq!(object["polling"]["ok"], false);
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
-    let (page, object) = status(&home);
-    assert!(
-        page.contains("not running: it ended at 20") && page.contains("waiting for an answer: 1"),
-        "{page}"
-    );
-    assert!(
-        !page.contains("cannot poll") && object["ended"].is_string(),
-        "{page}"
-    );
+    assert!(page.contains("not running: it ended at 20"), "{page}");
+    assert!(object["ended"].is_string());
 
     api.fault("sendMessage", Fault::TooMany(300));
-    let mut other = config(&model, &api);
-    other["channels"]["telegram"]["allow_from"] = json!([OWNER, 43, 667, 668]);
-    home.config(&other.to_string());
     let gateway = start(&home);
     api.text(43, "quick");
     until("an answer is not delivered", || {
@@ -332,73 +228,10 @@ fn status_tells_how_the_gateway_is() {
     });
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
-    let (page, object) = status(&home);
+    let (page, _) = status(&home);
     assert!(
         page.contains("died") && page.contains("answers not delivered yet: 1, the oldest from 20"),
         "{page}"
-    );
-    assert!(
-        page.contains("1 wrote and got no answer: 666\n") && page.contains("allow_from"),
-        "{page}"
-    );
-    assert_eq!(object["running"], false);
-    home.write("state/gateway.json", "{\"v\":2,\"started\":\"x\"}");
-    assert!(
-        status(&home)
-            .0
-            .contains("not running; bantam gateway starts it")
-    );
-}
-
-#[test]
-fn status_tells_the_next_jobs_and_how_they_went() {
-    let model = Model::scripted([Reply::error(401, "no such key")]);
-    let home = Home::with(&model.config());
-    for (name, days) in [
-        ("late", 5),
-        ("soon", 1),
-        ("later", 6),
-        ("next", 2),
-        ("then", 3),
-        ("more", 4),
-        ("off", 7),
-    ] {
-        let seconds = (days * 86_400).to_string();
-        home.bantam()
-            .args(["cron", "add", "-m", "look", "-n", name, "-e", &seconds])
-            .run()
-            .exits(0);
-    }
-    home.bantam()
-        .args(["cron", "disable", "off"])
-        .run()
-        .exits(0);
-    home.bantam().args(["cron", "run", "soon"]).run().exits(4);
-    let (page, object) = status(&home);
-    let place = |name: &str| {
-        page.find(&format!(":{name}"))
-            .or_else(|| page.find(&format!(" {name}")))
-            .unwrap()
-    };
-    assert!(
-        page.contains(" soon (last: error at 20") && page.contains("and 1 more: bantam cron list"),
-        "{page}"
-    );
-    assert!(
-        place("soon") < place("next") && place("next") < place("then"),
-        "{page}"
-    );
-    assert!(!page.contains(" later") && !page.contains(" off"), "{page}");
-    let names: Vec<&Value> = object["jobs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|job| &job["name"])
-        .collect();
-    assert_eq!(names, ["soon", "next", "then", "more", "late", "later"]);
-    assert_eq!(
-        (&object["jobs"][0]["status"], &object["jobs"][1]["last"]),
-        (&json!("error"), &Value::Null)
     );
 }
 
@@ -488,45 +321,6 @@ fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
 }
 
 #[test]
-fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let api = BotApi::start();
-    let config = config(&model, &api);
-    let home = Home::with(&config);
-    let gateway = start(&home);
-    api.wait_for_poll();
-    for (n, (bad, why)) in [
-        (json!({ "agents": { "defaults": { "model_name": "nosuch/thing" } } }), "nosuch"),
-        (json!({ "channels": { "telegram": { "token": "" } } }), "channels.telegram.token is not set"),
-        (json!({ "channels": { "telegram": { "enabled": false } }, "cron": { "enabled": false } }), "nothing to do"),
-        (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base has no scheme"),
-        (json!({ "tools": { "read_paths": ["/"] } }), "would give the tools access"),
-    ]
-    .iter()
-    .enumerate()
-    {
-        home.config(&merged(config.clone(), bad).to_string());
-        api.text(OWNER, "hi");
-        gateway.wait_for_stderr(why);
-        let texts = api.wait_for_texts(OWNER, 2 * (n + 1));
-        let told = texts.iter().filter(|text| text.contains("previous settings"));
-        assert_eq!(told.count(), n + 1, "{texts:?}");
-    }
-    assert_eq!(api.asked("getMe").len(), 1);
-    gateway.signal(Signal::TERM);
-    let run = gateway.finish();
-    assert_eq!(
-        run.exits(0)
-            .stderr
-            .matches("the previous settings stay in force")
-            .count(),
-        5,
-        "{}",
-        run.stderr
-    );
-}
-
-#[test]
 fn the_log_tells_as_much_as_it_is_asked_for() {
     let model = Model::answering(|_, n| {
         if n == 0 {
@@ -549,32 +343,20 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
         gateway.finish().exits(0).stderr.clone()
     };
     let all = told(json!({"level": "debug", "json": true}), "a turn ended");
-    let lines: Vec<Value> = all
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let has = |level: &str, about: &str, text: &str| {
-        lines.iter().any(|line| {
-            assert!(
-                line["time"]
-                    .as_str()
-                    .is_some_and(|time| time.ends_with('Z')),
-                "{line}"
-            );
-            line["level"] == level
-                && line["about"] == about
+    let lines = all.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    for (level, about, text) in [
+        ("info", "telegram", "serving as @"),
+        ("debug", "turn", "telegram 42: list_dir done in"),
+        ("debug", "turn", "telegram 42: a turn ended (done)"),
+    ] {
+        let is_it = |line: &Value| {
+            line["time"].is_string()
+                && (&line["level"], &line["about"]) == (&json!(level), &json!(about))
                 && line["text"].as_str().unwrap().contains(text)
-        })
-    };
-    assert!(has("info", "telegram", "serving as @"), "{all}");
-    assert!(
-        has("debug", "turn", "telegram 42: list_dir done in"),
-        "{all}"
-    );
-    assert!(
-        has("debug", "turn", "telegram 42: a turn ended (done)"),
-        "{all}"
-    );
+        };
+        assert!(lines.iter().any(is_it), "{text}: {all}");
+    }
     let few = told(json!({"level": "info"}), "serving");
     assert_eq!(
         few.split_once(' ').unwrap().1,
@@ -600,31 +382,12 @@ fn a_token_may_stand_in_a_variable_or_in_a_file() {
     api.wait_for_texts(OWNER, 1);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    assert!(
-        fs::read_to_string(home.path("state/queue.jsonl"))
-            .unwrap()
-            .contains("\"bot\":123456"),
-        "the inbox is the bot's own"
-    );
     let home = written("${A_TOKEN}");
     let gateway = home.bantam().env("A_TOKEN", TOKEN).arg("gateway").spawn();
     gateway.wait_for_stderr("serving as");
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    for command in [
-        &["gateway"][..],
-        &["agent", "-m", "hi", "--to", "telegram:42"],
-    ] {
-        let run = home.bantam().args(command).run();
-        run.exits(3);
-        assert!(
-            run.stderr.contains(
-                "channels.telegram.token: reading a key: the variable A_TOKEN is not set"
-            ),
-            "{}",
-            run.stderr
-        );
-    }
+    home.bantam().arg("gateway").run().exits(3).says("A_TOKEN");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A gateway without Telegram runs scheduled jobs and heartbeats, and `bantam cron history` shows their answers.
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bot::{ends, start};
@@ -71,25 +70,6 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
     until("there is a heartbeat", reported);
     ends(gateway);
     assert!(model.request(0).last("user").contains("water the plants"));
-}
-
-#[test]
-fn without_telegram_a_changed_configuration_is_taken_up() {
-    let model = Model::answering(|_, _| Reply::text("Looked."));
-    let home = Home::with(&model.config());
-    let gateway = start(&home);
-    gateway.wait_for_stderr("Telegram is off");
-    home.config(&merged(model.config(), &json!({ "gateway": { "workers": 3 } })).to_string());
-    gateway.wait_for_stderr("restarting");
-    home.bantam()
-        .args(["cron", "add", "-m", "look", "--at", "+1s"])
-        .run()
-        .exits(0);
-    until("the job has run", || {
-        statuses(&home).contains(&"ok".to_owned())
-    });
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
 }
 
 #[test]
