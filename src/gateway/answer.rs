@@ -193,15 +193,7 @@ impl Dispatcher {
             }
             self.show(&origin, event);
         });
-        // The error that the budget is used up is shown once, not for each waiting report.
-        let is_silent = response.stop == TurnStop::Limit
-            && budget.is_told_again()
-            && response.output.is_empty();
-        let text = if is_silent {
-            String::new()
-        } else {
-            final_text(&response)
-        };
+        let text = final_text(&response);
         (response, text)
     }
 
@@ -280,7 +272,7 @@ impl Dispatcher {
             text,
         });
         let item = Item::text(to, text);
-        let is_kept = self.poster.post(item.clone(), ids, note.as_ref());
+        let is_kept = self.poster.post(&item, ids, note.as_ref());
         if let (false, Some(chats)) = (is_kept, &self.poster.chats) {
             chats.sender.send_unrecorded(item, ids);
         }

@@ -179,7 +179,7 @@ impl Clock {
         let text = format!("The job “{}” {what}", to_single_line(name, 80));
         (self.starter.log)(Level::Warn, &text);
         if let Some(to) = to {
-            self.poster.post(Item::text(&to, &text), &[], None);
+            self.poster.post(&Item::text(&to, &text), &[], None);
         }
     }
 

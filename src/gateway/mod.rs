@@ -368,22 +368,14 @@ impl Dispatcher {
     }
 
     fn show(&self, origin: &Origin, event: Event) {
-        let Some((last, others)) = self
-            .outbound
-            .get()
-            .and_then(|channels| channels.split_last())
-        else {
-            return;
-        };
         let outbound = Outbound {
             origin: origin.clone(),
             event,
         };
-        for channel in others {
+        for channel in self.outbound.get().into_iter().flatten() {
             // A channel may have no receiver any more.
             drop(channel.send(outbound.clone()));
         }
-        drop(last.send(outbound));
     }
 
     /// Shows the number of running background tasks of a conversation.

@@ -16,10 +16,10 @@ pub(crate) struct Poster {
 
 impl Poster {
     /// Posts a message and finishes the answered messages. Returns whether this is on disk.
-    pub(super) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
+    pub(super) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
         match &self.chats {
             Some(chats) => chats.sender.post(item, ends, note),
-            None => log_error(&self.log, self.outbox.post_noted(&item, ends, note)).is_some(),
+            None => log_error(&self.log, self.outbox.post_noted(item, ends, note)).is_some(),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Dispatcher {
             text: &report.text,
         };
         let ids = std::slice::from_ref(&report.id);
-        self.poster.post(Item::text(to, text), ids, Some(&note));
+        self.poster.post(&Item::text(to, text), ids, Some(&note));
     }
 }
 

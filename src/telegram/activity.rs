@@ -89,7 +89,9 @@ impl Activity {
                 Ok(outbound) => self.update(outbound),
             }
             // Many events may have arrived during a slow call.
-            events.try_iter().for_each(|outbound| self.update(outbound));
+            for outbound in events.try_iter() {
+                self.update(outbound);
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Chats {
             buttons: vec![buttons.to_vec()],
             ..Item::text(&format!("{CHANNEL}:{owner}"), &text)
         };
-        self.sender.post(item, &[], None);
+        self.sender.post(&item, &[], None);
     }
 
     /// Handles a press of these buttons, and returns the text to show; `None` for other buttons.
@@ -84,7 +84,7 @@ impl Chats {
             edits: press.message,
             ..Item::text(&format!("{CHANNEL}:{}", press.chat), &text)
         };
-        self.sender.post(item, &[], None);
+        self.sender.post(&item, &[], None);
         Some(String::new())
     }
 

@@ -87,6 +87,6 @@ impl Chats {
             return self.sender.is_ok("ending a message", &ended);
         }
         let item = Item::text(&format!("{CHANNEL}:{chat}"), text);
-        self.sender.post(item, answered, None)
+        self.sender.post(&item, answered, None)
     }
 }

@@ -36,7 +36,7 @@ impl Chats {
                 .collect(),
             ..Item::text(&format!("{CHANNEL}:{chat}"), text)
         };
-        self.sender.post(item, answered, None);
+        self.sender.post(&item, answered, None);
     }
 
     /// Handles the press of a button. Returns the equivalent command, and the text for the user.

@@ -180,8 +180,8 @@ impl MessageSender {
     }
 
     /// Posts a message. `ends` are the items of the queue that it answers. Returns whether this is on disk.
-    pub(crate) fn post(&self, item: Item, ends: &[String], note: Option<&Note>) -> bool {
-        let posted = self.outbox.post_noted(&item, ends, note);
+    pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
+        let posted = self.outbox.post_noted(item, ends, note);
         self.wake();
         self.is_ok("keeping an answer", &posted)
     }
@@ -455,7 +455,7 @@ impl MessageSender {
         if is_about_chat {
             self.tell_owner_of_refusal(chat_of(item), &why);
         } else if !item.text.starts_with(NOTICE) {
-            self.post(notice(item, failure), &[], None);
+            self.post(&notice(item, failure), &[], None);
         }
         self.record(|| self.outbox.give_up(id, &why));
     }
@@ -467,7 +467,7 @@ impl MessageSender {
         };
         if chat != owner && self.state().refusing.insert(chat.to_owned()) {
             let text = format!("{NOTICE}a message to {chat} {}", to_single_line(why, 200));
-            self.post(Item::text(&format!("{CHANNEL}:{owner}"), &text), &[], None);
+            self.post(&Item::text(&format!("{CHANNEL}:{owner}"), &text), &[], None);
         }
     }
 
