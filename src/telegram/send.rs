@@ -193,21 +193,20 @@ impl MessageSender {
             item,
             ..Pending::default()
         };
-        let (mut pending, mut failures) = (unsent(item), 0);
+        let (mut pending, mut tries) = (unsent(item), tries(u32::MAX));
         while let Err(failure) = self.send(&mut pending) {
             let Item { to, text, .. } = &pending.item;
             let why = what_happened(&failure);
             (self.log)(Level::Error, &format!("a message to {to} {why}"));
             let wait = match &failure {
                 Failure::Migrated(_) | Failure::Refused(..) => break,
-                Failure::TooMany(time) => *time,
-                _ => back_off(failures),
+                Failure::TooMany(time) => tries.wait(Some(*time)),
+                _ => tries.wait(None),
             };
             if matches!(failure, Failure::Lost(_)) && !text.starts_with(NOTICE) {
                 pending = unsent(notice(&pending.item, &failure));
             }
-            failures += 1;
-            if self.cancel.sleep(wait).is_err() {
+            if self.cancel.sleep(wait.unwrap_or(MAX_BACK_OFF)).is_err() {
                 return;
             }
         }
