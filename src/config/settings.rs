@@ -348,7 +348,7 @@ section! {
         compact_at: f64 = 0.8,
         /// start the conversation over after this many idle hours; 0: never
         ttl_hours: f64,
-        /// maximum number of messages sent to the model; 0: all that fit
+        /// maximum number of messages sent to the model, the question included; 0: all that fit
         history_limit: usize,
         /// delete unused unnamed and job conversations, and archived parts, after this many days; 0: never
         keep_days: u64 = 30,
