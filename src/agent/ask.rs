@@ -47,7 +47,7 @@ impl<'a> TurnContext<'a> {
         let (agent, turn) = (self.agent, self);
         let request = provider::Request {
             system,
-            messages,
+            messages: &history::alternating(messages),
             tools: tools.offers,
             withheld: tools.withheld,
             stream: agent.stream,
@@ -137,11 +137,12 @@ impl<'a> TurnContext<'a> {
     }
 }
 
-/// Upper estimate of a request's tokens, to compute the space for its reply in the context window.
+/// Returns the count by which compaction makes room, so that the reply gets all that compaction left free.
 fn input_tokens(request: &provider::Request) -> u64 {
     let System { stable, changing } = request.system;
     let system = (stable.len() + changing.len()) as u64 / history::TOKEN;
-    system + history::weight_of_offers(request.tools) + history::weight(request.messages)
+    let base = system + history::weight_of_offers(request.tools);
+    history::estimate(base, request.messages)
 }
 
 /// Estimate of a request's tokens.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::history;
@@ -16,7 +17,7 @@ use super::{Agent, Decision, PendingCall, Request};
 use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
-use crate::message::{Message, ToolCall, ToolResult};
+use crate::message::{Message, Reply, Stop, ToolCall, ToolResult};
 use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
@@ -44,6 +45,8 @@ pub(super) struct CallRunner<'a> {
     detector: LoopDetector,
     /// Notice after the last result of the reply.
     footer: String,
+    /// Number of tokens at which the reply was cut off, if it was.
+    cut_at: Option<u64>,
     /// Tool that needed approval while the user could not be asked.
     unasked: Option<String>,
     /// See [`CallContext::is_handed_over`].
@@ -76,6 +79,7 @@ impl<'a> CallRunner<'a> {
             shown: Shown::default(),
             detector: LoopDetector::default(),
             footer: String::new(),
+            cut_at: None,
             unasked: None,
             is_handed_over: AtomicBool::new(false),
             said: None,
@@ -93,9 +97,10 @@ impl<'a> CallRunner<'a> {
     }
 
     /// Starts the calls of another reply. `footer` is added to the last result.
-    pub(super) fn next_reply(&mut self, footer: String) {
+    pub(super) fn next_reply(&mut self, reply: &Reply, footer: String) {
         self.detector.next_reply();
         self.footer = footer;
+        self.cut_at = (reply.stop == Stop::Length).then_some(reply.limit);
     }
 
     /// Returns the error of a turn in which a call was refused because the user could not be asked.
@@ -161,13 +166,22 @@ impl<'a> CallRunner<'a> {
         self.run_batch(&[admitted], is_last, open, reports)
     }
 
-    fn admit<'c>(&mut self, call: &'c ToolCall, session: &Session) -> Admitted<'c>
+    fn admit<'c>(&mut self, raw: &'c ToolCall, session: &Session) -> Admitted<'c>
     where
         'a: 'c,
     {
         let agent: &'a Agent = self.context.agent;
-        let call = agent.tools.prepare(call);
+        let call = agent.tools.prepare(raw);
         let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
+        if let Some(limit) = self.cut_at.filter(|_| !is_complete(raw)) {
+            return Admitted {
+                call,
+                permission: Permission::Refused(format!(
+                    "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
+                     that, a file with append_file"
+                )),
+            };
+        }
         let permission = match self.detector.refuses(&call, is_gone) {
             Some(why) => Permission::Refused(why),
             None => Permission::Granted,
@@ -454,6 +468,11 @@ fn append_result(
     open.append(&[Record::Message(&message)], durability, SystemTime::now())?;
     open.session.messages.push(message);
     Ok(())
+}
+
+/// Whether the arguments of a call are whole, although its reply may be cut off.
+pub(super) fn is_complete(call: &ToolCall) -> bool {
+    serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok()
 }
 
 /// Returns everything that the user wrote.

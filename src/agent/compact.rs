@@ -11,10 +11,13 @@ use super::prompt::SystemPrompt;
 use super::turn_context::TurnContext;
 use crate::bus::Event;
 use crate::error::Result;
-use crate::message::{Message, Stop, Usage};
+use crate::message::{Message, Stop, TurnStop, Usage};
 use crate::provider::{ProviderError, System, rejected};
 use crate::session::{OpenSession, Session};
 use crate::text::{clip, fenced, rfc3339};
+
+/// Number of times that a request is repeated with less because its host refused what it says.
+const MOST_REFUSALS: u32 = 3;
 
 /// System prompt for a summary.
 const SUMMARIZE: &str = "\
@@ -32,15 +35,18 @@ pub(super) struct Compaction<'a> {
     failed: bool,
     /// Whether requests of this turn omit stored messages. The hosts' token counts then do not apply to the next turn.
     left_out: bool,
+    /// Whether the turn before failed, so that a refusal may be due to the history.
+    follows_failure: bool,
 }
 
 impl<'a> Compaction<'a> {
-    pub(super) fn new(turn: TurnContext<'a>, prompt: SystemPrompt) -> Self {
+    pub(super) fn new(turn: TurnContext<'a>, prompt: SystemPrompt, session: &Session) -> Self {
         Self {
             turn,
             prompt,
             failed: false,
             left_out: false,
+            follows_failure: session.ended == Some(TurnStop::Error),
         }
     }
 
@@ -53,6 +59,8 @@ impl<'a> Compaction<'a> {
         let turn = self.turn;
         let agent = turn.agent;
         let mut refused: Option<Failure> = None;
+        let mut before = None;
+        let mut refusals = 0;
         loop {
             self.prompt.set_summary(open.session.summary.as_deref());
             let base = self.prompt.text.len() as u64 / TOKEN + agent.offers_weight;
@@ -76,6 +84,9 @@ impl<'a> Compaction<'a> {
             let mut on_delta = |text: &str| (turn.events)(Event::Delta(text.to_owned()));
             match turn.ask(self.prompt.system(), messages, tools, &mut on_delta) {
                 Ok(mut answer) => {
+                    if before.is_some() {
+                        turn.renew_as_it_is(open);
+                    }
                     if self.left_out {
                         answer.reply.usage = Usage::default();
                     }
@@ -92,7 +103,24 @@ impl<'a> Compaction<'a> {
                         ));
                         turn.renew_as_it_is(open);
                     }
-                    _ => return Err(failure),
+                    ProviderError::MessageRefused(why)
+                        if before.is_none() || (self.follows_failure && refusals < MOST_REFUSALS) =>
+                    {
+                        refusals += 1;
+                        let messages = &mut open.session.messages;
+                        let whole = messages.clone();
+                        let Some(what) = leave_out_refused(messages, self.follows_failure) else {
+                            *messages = before.unwrap_or(whole);
+                            return Err(failure);
+                        };
+                        turn.notice(format!("asking again without {what}: {why}"));
+                        before.get_or_insert(whole);
+                    }
+                    _ => {
+                        open.session.messages =
+                            before.unwrap_or(std::mem::take(&mut open.session.messages));
+                        return Err(failure);
+                    }
                 },
             }
         }
@@ -294,6 +322,26 @@ fn drop_images_of_tools(messages: &mut [Message]) -> bool {
         .iter_mut()
         .filter(|message| matches!(message, Message::ToolResult(_)));
     history::drop_images(results, "refused by the model's host") > 0
+}
+
+/// Leaves out what the host may have refused besides the user's message: results of tools, or the turn before if there are none.
+/// Returns its name, or `None` if only the message is left.
+fn leave_out_refused(messages: &mut Vec<Message>, follows_failure: bool) -> Option<&'static str> {
+    let is_question = messages.last().is_some_and(Message::is_question);
+    if is_question && !follows_failure {
+        return None;
+    }
+    if history::leave_out_results(messages) > 0 {
+        history::forget_usage(messages);
+        return Some("what tools have brought");
+    }
+    let (from, to) = (
+        history::last_turns(messages, 2),
+        history::last_turns(messages, 1)?,
+    );
+    messages.drain(from.unwrap_or(0)..to);
+    history::forget_usage(messages);
+    Some("the turn before, which is left out from now on")
 }
 
 /// Converts `room` from the host's tokens to our weights: `all` in weights is `counted` in tokens.

@@ -1,7 +1,9 @@
 //! Measures, cuts and shortens a conversation. Weights are estimated tokens, because only the host can count them. Three bytes
 //! per token is a safe overestimate for most texts (English has about four bytes per token).
 
-use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, User};
+use std::borrow::Cow;
+
+use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, User, UserKind};
 use crate::provider::ToolOffer;
 use crate::session::{NOT_SHOWN, SHOWN_TURNS};
 use crate::text::clip;
@@ -215,6 +217,43 @@ pub(super) fn drop_old_images(messages: &mut [Message]) {
     drop_images(&mut messages[..recent], NOT_SHOWN);
 }
 
+/// Adds a line of the assistant before each message of the user that follows a result, or joins a turn after another message.
+/// Some hosts and chat templates refuse these orders of roles.
+pub(super) fn alternating(messages: &[Message]) -> Cow<'_, [Message]> {
+    let needs_line = |pair: &[Message]| match (&pair[0], &pair[1]) {
+        (Message::ToolResult(_), Message::User(_)) => true,
+        (Message::User(_), Message::User(user)) => user.kind == UserKind::Steering,
+        _ => false,
+    };
+    if !messages.windows(2).any(needs_line) {
+        return Cow::Borrowed(messages);
+    }
+    let mut all: Vec<Message> = messages.iter().take(1).cloned().collect();
+    for pair in messages.windows(2) {
+        if needs_line(pair) {
+            all.push(Message::Assistant(Reply {
+                text: "[continuing]".to_owned(),
+                ..Reply::default()
+            }));
+        }
+        all.push(pair[1].clone());
+    }
+    Cow::Owned(all)
+}
+
+/// Replaces the contents of all results, because the host refuses one of them and does not name it. Returns their number.
+pub(super) fn leave_out_results(messages: &mut [Message]) -> usize {
+    const LEFT_OUT: &str = "[left out: the model's host refused what the tools brought]";
+    let mut count = 0;
+    for message in messages {
+        if let Message::ToolResult(result) = message {
+            count += usize::from(result.content != LEFT_OUT);
+            LEFT_OUT.clone_into(&mut result.content);
+        }
+    }
+    count
+}
+
 /// Clears the hosts' counts, which were for longer requests.
 pub(super) fn forget_usage(messages: &mut [Message]) {
     for message in messages {
@@ -392,6 +431,37 @@ mod tests {
         }
         assert_eq!(cut(&messages[..4], 0), 0, "the turn under way is never cut");
         assert_eq!(cut(&[], 0), 0);
+    }
+
+    #[test]
+    fn a_line_of_the_assistant_stands_before_a_message_that_joins_a_turn() {
+        let steering = || {
+            Message::User(User {
+                kind: UserKind::Steering,
+                ..User::default()
+            })
+        };
+        let roles = |messages: &[Message]| -> String {
+            let role = |message: &Message| match message {
+                Message::User(_) => 'u',
+                Message::Assistant(_) => 'a',
+                Message::ToolResult(_) => 't',
+                Message::System(_) => 's',
+            };
+            alternating(messages).iter().map(role).collect()
+        };
+        let turn = || vec![Message::user("u"), calls("look"), result("r")];
+        let with = |more: Vec<Message>| [turn(), more].concat();
+        for (messages, expected) in [
+            (with(vec![]), "uat"),
+            (with(vec![says("a"), Message::user("u")]), "uatau"),
+            (with(vec![steering()]), "uatau"),
+            (with(vec![steering(), steering()]), "uatauau"),
+            (with(vec![Message::user("u")]), "uatau"),
+            (vec![], ""),
+        ] {
+            assert_eq!(roles(&messages), expected);
+        }
     }
 
     #[test]

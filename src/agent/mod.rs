@@ -86,14 +86,18 @@ impl Default for Limits {
     }
 }
 
+/// Maximum number of tokens that compaction keeps free for an answer.
+const LONGEST_ANSWER: u64 = 8192;
+
 /// Limits on the part of a conversation that is sent to the model.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
     /// Context window in tokens. 0 if unknown, which compacts only when a host refuses a request as too long. Default: 131,072.
     pub window: u64,
-    /// Share of the window above which to compact. Default: 0.8.
+    /// Share of the window above which to compact, which leaves a quarter of the window, or 8,192 tokens, for the answer.
+    /// Default: 0.8.
     pub compact_at: f64,
-    /// Maximum number of messages; 0, the default, for all that fit.
+    /// Maximum number of messages, of which the question is one; 0, the default, for all that fit.
     pub limit: usize,
     /// Idle time after which a conversation starts over. Default: never.
     pub ttl: Option<Duration>,
@@ -128,14 +132,16 @@ impl History {
         }
     }
 
-    /// Returns the part of a window that a conversation may fill, in tokens.
+    /// Returns the part of a window that a conversation may fill, in tokens. The rest is for the answer: a quarter of the
+    /// window, of which a model is asked for [`LONGEST_ANSWER`] at most.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss
     )] // windows are small
     fn share_of(&self, window: u64) -> u64 {
-        (window as f64 * self.compact_at) as u64
+        let share = (window as f64 * self.compact_at) as u64;
+        share.min(window - (window / 4).min(LONGEST_ANSWER))
     }
 }
 
@@ -275,7 +281,7 @@ impl Agent {
         };
         let body = first.preview(&provider::Request {
             system: prompt.system(),
-            messages: &messages,
+            messages: &history::alternating(&messages),
             tools: &self.offers,
             withheld: false,
             stream: self.stream,

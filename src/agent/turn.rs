@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Instant, SystemTime};
 
 use super::ask::{Answer, Failure, Tools};
-use super::calls::CallRunner;
+use super::calls::{CallRunner, is_complete};
 use super::compact::Compaction;
 use super::prompt::HeldWorkspace;
 use super::resume::{calls_used, ids_in_turn, last_reply, resume};
@@ -26,6 +26,8 @@ use crate::text::{has_text, millis, rfc3339};
 /// Notice to the user while another process has locked the conversation.
 const WAITING: &str = "waiting for another bantam in this conversation";
 
+/// Number of replies in a row whose calls may be cut off; then the turn ends.
+const MOST_CUTS: u32 = 3;
 /// Maximum number of calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
 
@@ -60,6 +62,8 @@ struct Turn<'a> {
     is_follow_up: bool,
     /// Whether the model gave an empty answer and is asked once more, without tools.
     is_second_try: bool,
+    /// Number of last replies whose calls were cut off.
+    cuts: u32,
     response: &'a mut Response,
 }
 
@@ -169,12 +173,13 @@ impl<'a> Turn<'a> {
         }
         let mut turn = Self {
             context,
-            compaction: Compaction::new(context, prompt),
+            compaction: Compaction::new(context, prompt, &open.session),
             calls: CallRunner::new(context, &open.session, resumed.is_some()),
             open,
             state: State::Asking,
             is_follow_up: context.budget.has_asked(),
             is_second_try: false,
+            cuts: 0,
             response,
         };
         match resumed {
@@ -211,6 +216,14 @@ impl<'a> Turn<'a> {
                 return Permit::Stop(error);
             }
             None => {}
+        }
+        if self.cuts == MOST_CUTS {
+            let message =
+                format!("{MOST_CUTS} replies in a row were cut off within their tool calls");
+            let error = Error::new(Kind::Limit, message);
+            return Permit::Stop(
+                error.hint("allow more with --max-tokens, or ask for less at once"),
+            );
         }
         if self.calls.is_stuck() {
             return Permit::TextOnly(withheld("it made the same calls over and over"));
@@ -266,10 +279,11 @@ impl<'a> Turn<'a> {
         self.response.steps += 1;
         let wants_tools = !reply.calls.is_empty();
         let is_offered = !tools.withheld && !tools.offers.is_empty();
-        if !is_offered || reply.stop != Stop::Done {
-            // Tools were not offered, or the calls may be incomplete.
+        if !is_offered || reply.stop == Stop::Refused {
             reply.calls.clear();
         }
+        let is_cut = reply.stop == Stop::Length && !reply.calls.iter().all(is_complete);
+        self.cuts = if is_cut { self.cuts + 1 } else { 0 };
         if reply.calls.is_empty() {
             self.end_with(reply, wants_tools, limit)
         } else {
@@ -332,7 +346,7 @@ impl<'a> Turn<'a> {
         }
         let no_more_tools = self.last_request(self.response.steps + 1).is_some();
         self.calls
-            .next_reply(footer(reply.calls.len(), no_more_tools));
+            .next_reply(&reply, footer(reply.calls.len(), no_more_tools));
         reply.calls_used = self.context.budget.calls_used();
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {

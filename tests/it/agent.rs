@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::contract::object;
 use crate::harness::Home;
 use crate::lease::lease;
-use crate::model::{Model, Reply, USAGE, call};
+use crate::model::{Call, Model, Reply, USAGE, call, written_call};
 use crate::stored::assert_single_result_per_call;
 
 #[test]
@@ -226,6 +226,46 @@ fn a_turn_that_takes_too_long_exits_6() {
         .fails_with_a_hint();
     assert!(run.took < Duration::from_secs(30), "took {:?}", run.took);
     assert_eq!(home.session("cli_default").turns(), ["limit"]);
+}
+
+/// Returns a reply whose last call was cut off within its arguments.
+fn cut_calls(whole: Option<Call>, text: &str) -> Reply {
+    let begun = r#"{"path": "long.txt", "content": "It begins"#;
+    let cut = written_call("call_cut", "write_file", begun);
+    Reply::calls(whole.into_iter().chain([cut]))
+        .saying(text)
+        .finish("length")
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_answered_and_not_run() {
+    for (has_whole, text) in [(false, ""), (true, ""), (false, "First, the file:")] {
+        let arguments = json!({ "path": "a.txt", "content": "whole" });
+        let whole = has_whole.then(|| call("call_a", "write_file", &arguments));
+        let model = Model::scripted([cut_calls(whole, text), Reply::text("In parts, then.")]);
+        let home = Home::with(&model.config());
+        home.agent(["-m", "Write it."])
+            .exits(0)
+            .prints("In parts, then.\n");
+        let next = model.request(1);
+        assert!(!next.tools().is_empty(), "the model can go on");
+        assert!(next.texts("tool").pop().unwrap().contains("append_file"));
+        assert!(!home.path("workspace/long.txt").exists());
+        assert_eq!(home.path("workspace/a.txt").exists(), has_whole);
+        home.session("cli_default").has_one_result_per_call();
+    }
+}
+
+#[test]
+fn three_cut_calls_in_a_row_end_the_turn() {
+    let model = Model::answering(|_, _| cut_calls(None, ""));
+    let home = Home::with(&model.config());
+    home.agent(["-m", "Write it."])
+        .exits(6)
+        .fails_with_a_hint()
+        .says("--max-tokens");
+    assert_eq!(model.requests().len(), 3);
+    home.session("cli_default").has_one_result_per_call();
 }
 
 #[test]

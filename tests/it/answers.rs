@@ -152,6 +152,51 @@ fn refused_message_is_stored_but_not_sent() {
     }
 }
 
+/// Returns a model whose host refuses a request with this text from its request `from` on, as Azure's filter does.
+fn filtering(bad: &'static str, from: usize, first: fn() -> Reply) -> Model {
+    Model::answering(move |request, n| {
+        if n >= from && request.body.to_string().contains(bad) {
+            let message = "The response was filtered due to the content management policy.";
+            let error = json!({ "code": "content_filter", "param": "prompt", "message": message });
+            return Reply::json(400, &json!({ "error": error }));
+        }
+        if n == 0 {
+            first()
+        } else {
+            Reply::text("Here.")
+        }
+    })
+}
+
+#[test]
+fn a_history_that_the_host_refuses_is_left_out() {
+    let reads = || Reply::call("read_file", &json!({ "path": "bad.txt" }));
+    let says = || Reply::text("My nasty words.");
+    // The words of an answer, and of a tool.
+    for (from, first) in [(1, says as fn() -> Reply), (2, reads)] {
+        let model = filtering("nasty words", from, first);
+        let home = hasty(&model);
+        home.write("workspace/bad.txt", "nasty words");
+        home.agent(["-m", "hi"]).exits(0);
+        home.agent(["-m", "one"]).exits(1).says("left out");
+        let run = home.agent(["-v", "-m", "two"]);
+        run.exits(0).prints("Here.\n").says("asking again without");
+        home.agent(["-m", "three"]).exits(0).prints("Here.\n");
+        home.session("cli_default").has_one_result_per_call();
+    }
+}
+
+#[test]
+fn what_a_tool_brought_is_left_out_when_the_host_refuses_it() {
+    let reads = || Reply::call("read_file", &json!({ "path": "bad.txt" }));
+    let model = filtering("nasty words", 1, reads);
+    let home = hasty(&model);
+    home.write("workspace/bad.txt", "nasty words");
+    home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
+    home.agent(["-m", "and now?"]).exits(0).prints("Here.\n");
+    home.session("cli_default").has_one_result_per_call();
+}
+
 #[test]
 fn cut_answer_is_reported() {
     let cut = |message: Value| {

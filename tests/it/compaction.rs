@@ -555,35 +555,40 @@ fn turn_killed_during_renewal_is_resumable() {
 }
 
 #[test]
-fn small_window_is_never_exceeded() {
-    for window in [4096, 8192, 16_384] {
+fn a_small_window_leaves_room_for_each_answer() {
+    for window in [8192, 16_384, 32_768] {
         let refused = Arc::new(AtomicUsize::new(0));
-        let count = refused.clone();
+        let short = Arc::new(AtomicUsize::new(0));
+        let (refusals, cuts) = (refused.clone(), short.clone());
         let model = Model::answering(move |request, _| {
             let body = &request.body;
             // Four bytes are about one token.
-            let messages = request.messages();
-            let said: usize = messages
-                .iter()
-                .map(|message| message["content"].to_string().len())
-                .sum();
-            let tools = body["tools"].as_array().into_iter().flatten();
-            let tools: usize = tools.map(|tool| tool["function"].to_string().len()).sum();
-            let asked = (said + tools) / 4;
+            let asked = (body["messages"].to_string().len() + body["tools"].to_string().len()) / 4;
             let reply = usize::try_from(body["max_tokens"].as_u64().unwrap()).unwrap();
             if asked + reply > window {
-                count.fetch_add(1, Ordering::SeqCst);
+                refusals.fetch_add(1, Ordering::SeqCst);
                 let says = format!("This model's maximum context length is {window} tokens.");
                 return Reply::error(400, &says);
             }
-            Reply::text(&"words ".repeat(100)).counted(asked as u64, 150)
+            if reply < (window / 4).min(8192) {
+                cuts.fetch_add(1, Ordering::SeqCst);
+            }
+            let said = request.messages().pop().unwrap();
+            let reply = if said["role"] == "user" && said.to_string().contains("0:") {
+                Reply::call("read_file", &json!({ "path": "long.txt" }))
+            } else {
+                Reply::text(&"words ".repeat(200))
+            };
+            reply.counted(asked as u64, 300)
         });
         let entry = json!({ "model_list": [{ "context_window": window }] });
         let home = Home::with(&merged(model.config(), &entry));
-        for n in 0..8 {
+        home.write("workspace/long.txt", "words and more\n".repeat(250));
+        for n in 0..30 {
             home.agent(["-m", &format!("question {n}: {}", "long ".repeat(200))])
                 .exits(0);
         }
-        assert_eq!(refused.load(Ordering::SeqCst), 0, "{window}");
+        let found = [&refused, &short].map(|count| count.load(Ordering::SeqCst));
+        assert_eq!(found, [0, 0], "{window}: refused, and short of room");
     }
 }

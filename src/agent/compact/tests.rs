@@ -307,7 +307,7 @@ fn talkative(seen: &SeenRequest) -> Reply {
 
 #[test]
 fn older_turns_are_summarized() {
-    let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
+    let fixture = Fixture::new(1200, |seen, _| Ok(talkative(seen)));
     let mut n = 0;
     let told = loop {
         let (response, notices) = fixture.say(format!("turn {n}, {}", "q".repeat(100)));
