@@ -11,10 +11,7 @@
 //! # Ok::<(), bantam::Error>(())
 //! ```
 
-mod ask;
 mod builder;
-mod calls;
-mod compact;
 mod history;
 mod loop_detector;
 mod media;
@@ -26,8 +23,6 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod turn_context;
-mod turn_end;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::SystemTime;
 
-use super::turn_context::{Events, TurnContext};
+use super::turn::{Events, Shared};
 use super::{Agent, Limits, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
@@ -188,7 +188,7 @@ impl Tasks {
     }
 
     /// Starts a background task of a turn.
-    fn start(&self, context: &TurnContext, task: Task) -> Result<()> {
+    fn start(&self, context: &Shared, task: Task) -> Result<()> {
         let request = context.request;
         if request.origin.channel == JOB {
             return Err(Error::failed(
@@ -278,7 +278,7 @@ impl Engine {
     }
 }
 
-impl TurnContext<'_> {
+impl Shared<'_> {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
         self.subagent()?

@@ -3,25 +3,30 @@
 //! A turn is a value with a state, and each step makes one transition. All persistent state is in the lines of the
 //! conversation, so that an interrupted turn continues from them.
 
+mod ask;
+mod calls;
+mod compact;
+mod end;
+
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::ask::{Answer, Failure, Tools};
-use super::calls::{CallRunner, is_complete};
-use super::compact::Compaction;
-use super::prompt::HeldWorkspace;
+use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::resume::{calls_used, ids_in_turn, last_reply, resume};
-use super::turn_context::{Events, TurnContext};
-use super::turn_end::{Keep, TurnEnd};
-use super::{Agent, ReceivedMessage, Request, history};
+use super::{Agent, Budget, History, ReceivedMessage, Request, history};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
-use crate::provider::ProviderError;
-use crate::session::{OpenSession, Record, Session};
+use crate::provider::chain::Choice;
+use crate::provider::{Chain, ProviderError};
+use crate::session::{OpenSession, Record};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
+use ask::Wanted;
+use calls::{Calls, is_complete};
+use end::{judge, repeat_end, tell};
 
 /// Notice to the user while another process has locked the conversation.
 const WAITING: &str = "waiting for another bantam in this conversation";
@@ -52,18 +57,45 @@ enum Permit {
     Stop(Error),
 }
 
+/// Shows an event.
+pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
+
+/// What a turn only reads, so that its calls can share it between threads.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub agent: &'a Agent,
+    pub request: &'a Request,
+    pub cancel: &'a Cancel,
+    pub events: Events<'a>,
+    pub budget: &'a Arc<Budget>,
+    /// The models to ask.
+    pub chain: &'a Arc<Chain>,
+    /// The one of them that this turn asks first.
+    pub choice: &'a Choice,
+    /// Limits of the history, with the context window of these models.
+    pub history: History,
+}
+
 struct Turn<'a> {
-    context: TurnContext<'a>,
+    shared: Shared<'a>,
     open: OpenSession,
-    compaction: Compaction<'a>,
-    calls: CallRunner<'a>,
+    prompt: SystemPrompt,
+    calls: Calls,
     state: State,
+    is_resumed: bool,
     /// Whether the turn answers a result of another turn, so that its question would not be asked again.
     is_follow_up: bool,
+    /// Whether the turn before failed, so that a host may refuse the history instead of the message.
+    follows_failure: bool,
     /// Whether the model gave an empty answer and is asked once more, without tools.
     is_second_try: bool,
+    /// Whether requests omit stored messages. Nothing is compacted for good then, and the hosts' token counts do not apply to the
+    /// next turn.
+    is_shortened: bool,
     /// Number of last replies whose calls were cut off.
     cuts: u32,
+    /// The text of the last request's reply that arrived.
+    arrived: String,
     response: &'a mut Response,
 }
 
@@ -83,14 +115,14 @@ impl Agent {
         };
         let ended = contained("the turn", || {
             request.check()?;
-            let open = self.open_session(&request, &cancel, events)?;
+            let mut open = self.open_session(&request, &cancel, events)?;
             let chosen = open.session.model.as_deref();
             let models = self.models.choose(&request.model, chosen)?;
             models.first().clone_into(&mut response.model);
             response.lost.clone_from(&open.session.damage);
             let warnings = response.lost.iter().chain(&models.warnings);
             warnings.for_each(|warning| events(Event::Warning(warning.clone())));
-            let context = TurnContext {
+            let shared = Shared {
                 agent: self,
                 request: &request,
                 cancel: &cancel,
@@ -100,10 +132,21 @@ impl Agent {
                 choice: &models.chain.choose(&request.model),
                 history: self.history.with_window_of(&models.chain),
             };
-            context.run(open, &mut response)
+            let resumed = resume(&mut open, &request);
+            if resumed.is_some() {
+                response.answered = ids_in_turn(&open.session);
+            }
+            if resumed == Some(State::Done) {
+                return repeat_end(&open.session, &mut response);
+            }
+            let mut turn = Turn::begin(shared, open, resumed, &mut response)?;
+            while turn.state != State::Done {
+                turn.step()?;
+            }
+            Ok(())
         });
         if let Err(e) = ended {
-            TurnEnd::of_error(e).fill(&mut response);
+            tell(&mut response, None, Some(e));
         }
         response.error = response.error.take().map(|e| self.redacted(e));
         if !self.is_subagent {
@@ -138,61 +181,59 @@ impl Agent {
     }
 }
 
-impl<'a> TurnContext<'a> {
-    fn run(self, mut open: OpenSession, response: &'a mut Response) -> Result<()> {
-        let resumed = resume(&mut open, self.request);
-        if resumed.is_some() {
-            response.answered = ids_in_turn(&open.session);
-        }
-        if resumed == Some(State::Done) {
-            return repeat_end(&open.session, response);
-        }
-        let mut turn = Turn::begin(self, open, resumed, response)?;
-        while turn.state != State::Done {
-            turn.step()?;
-        }
-        Ok(())
+impl<'a> Shared<'a> {
+    fn notice(&self, text: impl Into<String>) {
+        (self.events)(Event::Notice(text.into()));
+    }
+
+    /// Reports something broken.
+    fn warn(&self, text: impl Into<String>) {
+        (self.events)(Event::Warning(text.into()));
     }
 }
 
 impl<'a> Turn<'a> {
     /// Starts with the request's message, or continues from the state of a turn that already has it.
     fn begin(
-        context: TurnContext<'a>,
+        shared: Shared<'a>,
         open: OpenSession,
         resumed: Option<State>,
         response: &'a mut Response,
     ) -> Result<Self> {
-        let TurnContext { agent, request, .. } = context;
+        let Shared { agent, request, .. } = shared;
         let held = agent.prompt.hold_workspace();
         let mut prompt = agent
             .prompt
             .build(&agent.tools, &open.session, request, &held)?;
         for warning in prompt.warnings.drain(..) {
-            context.warn(warning);
+            shared.warn(warning);
         }
         let mut turn = Self {
-            context,
-            compaction: Compaction::new(context, prompt, &open.session),
-            calls: CallRunner::new(context, &open.session, resumed.is_some()),
-            open,
+            shared,
+            prompt,
+            calls: Calls::new(&open.session),
             state: State::Asking,
-            is_follow_up: context.budget.has_asked(),
+            is_resumed: resumed.is_some(),
+            is_follow_up: shared.budget.has_asked(),
+            follows_failure: open.session.ended == Some(TurnStop::Error),
             is_second_try: false,
+            is_shortened: false,
             cuts: 0,
+            arrived: String::new(),
+            open,
             response,
         };
         match resumed {
             Some(state) => {
                 turn.state = state;
-                context.budget.restore(calls_used(&turn.open.session));
+                shared.budget.restore(calls_used(&turn.open.session));
             }
             None => {
                 turn.give_up_calls()?;
                 turn.append_user_message(&held)?;
             }
         }
-        context.apply_message_limit(&mut turn.open);
+        shared.apply_message_limit(&mut turn.open);
         history::drop_old_images(&mut turn.open.session.messages);
         Ok(turn)
     }
@@ -208,11 +249,12 @@ impl<'a> Turn<'a> {
     }
 
     fn permit(&self) -> Permit {
-        let cancel = self.context.cancel;
+        let cancel = self.shared.cancel;
         match cancel.reason() {
             Some(CancelReason::Deadline) => return Permit::Stop(cancel.timed_out()),
             Some(why @ CancelReason::Stopped) => {
-                let error = ProviderError::Cancelled(why).into_error(self.context.model());
+                let error =
+                    ProviderError::Cancelled(why).into_error(self.shared.chain.first_name());
                 return Permit::Stop(error);
             }
             None => {}
@@ -225,7 +267,7 @@ impl<'a> Turn<'a> {
                 error.hint("allow more with --max-tokens, or ask for less at once"),
             );
         }
-        if self.calls.is_stuck() {
+        if self.calls.detector.is_stuck() {
             return Permit::TextOnly(withheld("it made the same calls over and over"));
         }
         match self.last_request(self.response.steps + 1) {
@@ -236,7 +278,7 @@ impl<'a> Turn<'a> {
 
     /// Returns why request `step` of the turn is the last one, without tools; `None` if it is not.
     fn last_request(&self, step: u32) -> Option<Error> {
-        let TurnContext { agent, budget, .. } = self.context;
+        let Shared { agent, budget, .. } = self.shared;
         let limit = agent.limits.max_steps;
         if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
@@ -251,38 +293,32 @@ impl<'a> Turn<'a> {
 
     fn ask_model(&mut self) -> Result<State> {
         let limit = match self.permit() {
-            Permit::Stop(error) => return self.finish(TurnEnd::of_error(error)),
+            Permit::Stop(error) => return self.end(None, Some(error)),
             Permit::TextOnly(limit) => Some(limit),
             Permit::Tools => None,
         };
-        let agent = self.context.agent;
-        let tools = Tools {
-            offers: &agent.offers,
-            withheld: limit.is_some() || self.is_second_try,
+        let agent = self.shared.agent;
+        let wanted = if limit.is_some() || self.is_second_try {
+            Wanted::Words
+        } else {
+            Wanted::Step
         };
         // A later message gets a separate turn with all steps.
         let has_steps = self.response.steps < agent.limits.max_steps / 2;
-        if !self.response.tool_calls.is_empty() && !tools.withheld && has_steps {
+        if !self.response.tool_calls.is_empty() && wanted == Wanted::Step && has_steps {
             self.take_steering()?;
         }
-        let answer = self.compaction.ask(&mut self.open, tools);
-        let mut reply = match answer {
-            Ok(Answer { reply, model }) => {
-                model.clone_into(&mut self.response.model);
-                reply
-            }
-            Err(failure) => {
-                failure.model.clone_into(&mut self.response.model);
-                return self.finish(self.failed(failure));
-            }
+        let mut reply = match self.ask_with_room(wanted) {
+            Ok(reply) => reply,
+            Err(failure) => return self.end_failed(failure),
         };
         self.response.steps += 1;
         let wants_tools = !reply.calls.is_empty();
-        let is_offered = !tools.withheld && !tools.offers.is_empty();
+        let is_offered = wanted == Wanted::Step && !agent.offers.is_empty();
         if !is_offered || reply.stop == Stop::Refused {
             reply.calls.clear();
         }
-        let is_cut = reply.stop == Stop::Length && !reply.calls.iter().all(is_complete);
+        let is_cut = reply.stop.is_cut() && !reply.calls.iter().all(is_complete);
         self.cuts = if is_cut { self.cuts + 1 } else { 0 };
         if reply.calls.is_empty() {
             self.end_with(reply, wants_tools, limit)
@@ -293,12 +329,12 @@ impl<'a> Turn<'a> {
 
     /// Ends the turn with a reply without permitted calls. After an empty reply, asks again without tools.
     fn end_with(&mut self, reply: Reply, wants_tools: bool, limit: Option<Error>) -> Result<State> {
-        let TurnContext {
+        let Shared {
             agent,
             events,
             budget,
             ..
-        } = self.context;
+        } = self.shared;
         let cut = match reply.stop {
             _ if !has_text(&reply.text) => None,
             Stop::Length if reply.limit > 0 => Some(format!(
@@ -329,25 +365,25 @@ impl<'a> Turn<'a> {
         }
         if !is_answer && wants_tools {
             let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
-            let end = TurnEnd::of_calls_alone(limit, &self.open.session.messages);
-            return self.finish(end);
+            return self.end_without_answer(limit);
         }
         // A first step may have needed no tools.
         let needed_none = self.response.steps == 1 && !wants_tools;
         let limit = if needed_none { None } else { limit };
-        self.finish(TurnEnd::of_reply(reply, limit))
+        let (reply, error) = judge(reply, limit);
+        self.end(reply, error)
     }
 
     /// Appends a reply with calls, which run next.
     fn begin_calls(&mut self, mut reply: Reply) -> Result<State> {
-        let TurnContext { agent, events, .. } = self.context;
+        let Shared { agent, events, .. } = self.shared;
         if has_text(&reply.text) {
             events(Event::Progress(reply.text.clone()));
         }
         let no_more_tools = self.last_request(self.response.steps + 1).is_some();
         self.calls
             .next_reply(&reply, footer(reply.calls.len(), no_more_tools));
-        reply.calls_used = self.context.budget.calls_used();
+        reply.calls_used = self.shared.budget.calls_used();
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
             call.name = agent
@@ -365,82 +401,35 @@ impl<'a> Turn<'a> {
         let Some(next) = calls.front() else {
             return self.end_calls();
         };
-        if self.calls.needs_approval(next, &self.open.session) {
+        if self.needs_approval(next) {
             return Ok(State::AwaitingApproval(calls));
         }
-        let count = self.calls.parallel(&calls, &self.open.session);
+        let count = self.parallel(&calls);
         let batch: Vec<ToolCall> = calls.drain(..count).collect();
-        let reports = &mut self.response.tool_calls;
-        self.calls
-            .run(&batch, calls.is_empty(), &mut self.open, reports)?;
+        self.run_together(&batch, calls.is_empty())?;
         Ok(State::Running(calls))
     }
 
     /// Asks the user about the first call. The stored question tells a resumed turn that these calls have not begun.
     fn ask_user(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         if let Some(call) = calls.pop_front() {
-            let reports = &mut self.response.tool_calls;
-            self.calls
-                .run_if_approved(&call, calls.is_empty(), &mut self.open, reports)?;
+            self.run_if_approved(&call, calls.is_empty())?;
         }
         Ok(State::Running(calls))
     }
 
     /// Continues after all calls of the reply have a result.
     fn end_calls(&mut self) -> Result<State> {
-        if self.calls.is_handed_over() && self.context.cancel.reason().is_none() {
+        if self.calls.is_handed_over() && self.shared.cancel.reason().is_none() {
             let said = last_reply(&self.open.session).map(|reply| reply.text.clone());
-            return self.finish(TurnEnd::handed_over(said.unwrap_or_default()));
+            // The client runs the calls of the last reply and continues.
+            let reply = Reply {
+                text: said.unwrap_or_default(),
+                ..Reply::default()
+            };
+            return self.end(Some(reply), None);
         }
         Ok(State::Asking)
-    }
-
-    /// Returns the end of the turn after a failed request.
-    fn failed(&self, failure: Failure) -> TurnEnd {
-        let Failure {
-            error,
-            arrived,
-            model,
-        } = failure;
-        let messages = &self.open.session.messages;
-        let is_first_word = messages.last().is_some_and(Message::is_question)
-            && (!self.is_follow_up || matches!(error, ProviderError::MessageRefused(_)));
-        let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
-        let is_too_long = matches!(error, ProviderError::TooLong { .. });
-        let mut end = TurnEnd::of_failure(error, &arrived, model, is_first_word);
-        if is_late {
-            end.error = Some(self.context.cancel.timed_out());
-        }
-        let is_first_turn =
-            self.open.session.summary.is_none() && history::last_turns(messages, 1).is_none();
-        if is_too_long && is_first_turn {
-            // A new conversation would be as long.
-            end.error = end.error.map(|error| {
-                error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
-            });
-        }
-        end
-    }
-
-    /// Stores the end of the turn.
-    fn finish(&mut self, mut end: TurnEnd) -> Result<State> {
-        let open = &mut self.open;
-        end.error = end.error.or_else(|| self.calls.take_unasked());
-        let reply = end.reply.clone().map(Message::Assistant);
-        let mut records: Vec<Record> = reply.iter().map(Record::Message).collect();
-        if end.keep == Keep::Nothing {
-            records.push(open.undo_turn());
-        }
-        records.push(Record::End(end.stop()));
-        open.append(&records, Durability::Now, SystemTime::now())?;
-        if end.keep != Keep::Nothing {
-            let messages = &mut open.session.messages;
-            messages.extend(reply);
-            let asked = messages.iter().rposition(Message::is_question);
-            self.response.stored = messages.split_off(asked.unwrap_or_default());
-        }
-        end.fill(self.response);
-        Ok(State::Done)
     }
 
     fn append_message(&mut self, message: Message) -> Result<()> {
@@ -452,9 +441,9 @@ impl<'a> Turn<'a> {
     }
 
     fn append_user_message(&mut self, held: &HeldWorkspace) -> Result<()> {
-        let TurnContext { agent, request, .. } = self.context;
+        let Shared { agent, request, .. } = self.shared;
         let (open, now) = (&mut self.open, SystemTime::now());
-        self.context.expire_idle(open, now)?;
+        self.shared.expire_idle(open, now)?;
         let user = request.message(&agent.prompt, now);
         open.append(
             &[Record::Message(&Message::User(user.clone()))],
@@ -466,7 +455,7 @@ impl<'a> Turn<'a> {
         let message = Message::User(User { notes, ..user });
         open.session.messages.push(message);
         for warning in warnings {
-            self.context.warn(warning);
+            self.shared.warn(warning);
         }
         Ok(())
     }
@@ -484,7 +473,7 @@ impl<'a> Turn<'a> {
 
     /// Adds the messages that arrived since the last request.
     fn take_steering(&mut self) -> Result<()> {
-        let Some(steering) = &self.context.request.steering else {
+        let Some(steering) = &self.shared.request.steering else {
             return Ok(());
         };
         for part in steering() {
@@ -499,26 +488,16 @@ impl<'a> Turn<'a> {
         self.append_message(Message::User(User {
             content: part.text.clone(),
             time: rfc3339(now),
-            local_time: self.context.agent.prompt.local_time(now),
+            local_time: self.shared.agent.prompt.local_time(now),
             ids: vec![part.id.clone()],
             kind: UserKind::Steering,
             ..User::default()
         }))?;
-        (self.context.events)(Event::Trace(
+        (self.shared.events)(Event::Trace(
             "took in a message that arrived meanwhile".to_owned(),
         ));
         Ok(())
     }
-}
-
-/// Ends a turn in the same way as before.
-fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
-    if session.ended == Some(TurnStop::Cancelled) {
-        return Err(Error::new(Kind::Interrupted, "stopped by the user"));
-    }
-    let answer = last_reply(session).cloned().unwrap_or_default();
-    TurnEnd::of_reply(answer, None).fill(response);
-    Ok(())
 }
 
 /// Returns the error of a turn in which tools were withheld.

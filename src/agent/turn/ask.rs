@@ -1,55 +1,56 @@
-//! Makes one model request of the agent: offers tools, enforces the limits, and records the cost.
+//! Makes one model request of a turn: offers tools, enforces the limits, and records the cost.
 
 use std::cell::RefCell;
 use std::time::Instant;
 
-use super::history;
-use super::turn_context::TurnContext;
+use super::compact::SUMMARIZE;
+use super::{Shared, Turn};
+use crate::agent::history;
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::chain::Note;
-use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
+use crate::provider::{self, Provider, ProviderError, System};
 use crate::text::millis;
 use crate::usage::Spend;
 
-/// How a request declares the agent's tools.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Tools<'a> {
-    pub offers: &'a [ToolOffer],
-    /// The tools remain in the request, because the host has cached its beginning, but calls are forbidden.
-    pub withheld: bool,
+/// What a model is asked for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Wanted<'q> {
+    /// An answer or calls.
+    Step,
+    /// An answer. The tools remain in the request, because the host has cached its beginning, but calls are forbidden.
+    Words,
+    /// A summary, by these messages.
+    Summary(&'q [Message]),
 }
 
-/// A reply and the model that gave it, as `vendor/model`.
-pub(super) struct Answer<'a> {
-    pub reply: Reply,
-    pub model: &'a str,
-}
-
-/// A request that failed.
-pub(super) struct Failure<'a> {
-    pub error: ProviderError,
-    /// The text that arrived before the error.
-    pub arrived: String,
-    /// The model that was asked last, as `vendor/model`.
-    pub model: &'a str,
-}
-
-impl<'a> TurnContext<'a> {
-    /// Asks the model chain if the limits allow it, and records what that cost.
-    pub(super) fn ask(
-        &self,
-        system: System,
-        messages: &[Message],
-        tools: Tools,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Answer<'a>, Failure<'a>> {
-        let (agent, turn) = (self.agent, self);
+impl Turn<'_> {
+    /// Asks the model chain if the limits allow it, and records what that cost. After an error, `arrived` has the text that came
+    /// before it.
+    pub(super) fn ask(&mut self, wanted: Wanted) -> Result<Reply, ProviderError> {
+        let turn = self.shared;
+        let agent = turn.agent;
+        self.arrived.clear();
+        self.prompt
+            .set_summary(self.open.session.summary.as_deref());
+        let filtered;
+        let (system, messages, tools) = match (wanted, &agent.filter) {
+            (Wanted::Summary(messages), _) => {
+                let system = System::marked(SUMMARIZE, SUMMARIZE.len());
+                (system, messages, &[][..])
+            }
+            (Wanted::Step | Wanted::Words, filter) => {
+                let stored = &self.open.session.messages;
+                filtered = filter.as_ref().map(|filter| filter(stored.clone()));
+                let messages = filtered.as_deref().unwrap_or(stored);
+                (self.prompt.system(), messages, &agent.offers[..])
+            }
+        };
         let request = provider::Request {
             system,
             messages: &history::alternating(messages),
-            tools: tools.offers,
-            withheld: tools.withheld,
+            tools,
+            withheld: wanted == Wanted::Words,
             stream: agent.stream,
             sampling: &turn.request.sampling,
             on_thought: &|text| (turn.events)(Event::Thought(text.to_owned())),
@@ -63,16 +64,14 @@ impl<'a> TurnContext<'a> {
             ..request
         };
         let allowed = turn.budget.begin(Spend::Reply, || request_tokens(&request));
-        allowed.map_err(|e| Failure {
-            error: ProviderError::NotSent(e),
-            arrived: String::new(),
-            model: turn.model(),
-        })?;
+        allowed.map_err(ProviderError::NotSent)?;
         // Text of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
             arrived.borrow_mut().push_str(text);
-            on_delta(text);
+            if !matches!(wanted, Wanted::Summary(_)) {
+                (turn.events)(Event::Delta(text.to_owned()));
+            }
         };
         let mut note = |note: Note| {
             (turn.events)(match note {
@@ -89,6 +88,7 @@ impl<'a> TurnContext<'a> {
             &mut on_delta,
             &mut note,
         );
+        model.model().clone_into(&mut self.response.model);
         // Incomplete replies also cost money.
         let unpaid = void
             .into_inner()
@@ -101,21 +101,19 @@ impl<'a> TurnContext<'a> {
             };
             turn.bill(model, &request, &unpaid);
         }
-        let name = model.model();
-        let reply = result.map_err(|error| Failure {
-            error,
-            arrived: arrived.into_inner(),
-            model: name,
-        })?;
+        self.arrived = arrived.into_inner();
+        let reply = result?;
         turn.bill(model, &request, &reply);
-        let (ms, usage) = (millis(started.elapsed()), reply.usage);
+        let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());
         (turn.events)(Event::Trace(format!(
             "{name} answered in {ms} ms ({} + {} tokens)",
             usage.prompt_tokens, usage.completion_tokens
         )));
-        Ok(Answer { reply, model: name })
+        Ok(reply)
     }
+}
 
+impl Shared<'_> {
     /// Records the usage of a request and its reply.
     fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
         let mut usage = reply.usage;

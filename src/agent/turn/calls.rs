@@ -9,15 +9,14 @@ use std::time::{Instant, SystemTime};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::history;
-use super::loop_detector::LoopDetector;
-use super::media::Shown;
-use super::turn_context::TurnContext;
-use super::{Agent, Decision, PendingCall, Request};
+use super::{Shared, Turn};
+use crate::agent::loop_detector::LoopDetector;
+use crate::agent::media::Shown;
+use crate::agent::{Agent, Decision, PendingCall, Request, history};
 use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
-use crate::message::{Message, Reply, Stop, ToolCall, ToolResult};
+use crate::message::{Message, Reply, ToolCall, ToolResult};
 use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
@@ -34,15 +33,13 @@ const SHOWN_OF_A_RESULT: usize = 200;
 /// Maximum number of characters shown of a running command's output line.
 const SHOWN_OF_A_LINE: usize = 200;
 
-/// Runs the calls of one turn.
-pub(super) struct CallRunner<'a> {
-    context: TurnContext<'a>,
-    is_resumed: bool,
+/// State of the calls of a turn.
+pub(super) struct Calls {
     /// Named values of the conversation.
     values: Values,
     pages: Pages,
     shown: Shown,
-    detector: LoopDetector,
+    pub detector: LoopDetector,
     /// Notice after the last result of the reply.
     footer: String,
     /// Number of tokens at which the reply was cut off, if it was.
@@ -69,11 +66,9 @@ enum Permission {
     Refused(String),
 }
 
-impl<'a> CallRunner<'a> {
-    pub(super) fn new(context: TurnContext<'a>, session: &Session, is_resumed: bool) -> Self {
+impl Calls {
+    pub(super) fn new(session: &Session) -> Self {
         Self {
-            context,
-            is_resumed,
             values: Values::new(&session.values),
             pages: Pages::default(),
             shown: Shown::default(),
@@ -91,16 +86,11 @@ impl<'a> CallRunner<'a> {
         self.is_handed_over.load(Ordering::SeqCst)
     }
 
-    /// Whether the model repeats itself, so that tools should be withheld.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.detector.is_stuck()
-    }
-
     /// Starts the calls of another reply. `footer` is added to the last result.
     pub(super) fn next_reply(&mut self, reply: &Reply, footer: String) {
         self.detector.next_reply();
         self.footer = footer;
-        self.cut_at = (reply.stop == Stop::Length).then_some(reply.limit);
+        self.cut_at = reply.stop.is_cut().then_some(reply.limit);
     }
 
     /// Returns the error of a turn in which a call was refused because the user could not be asked.
@@ -113,128 +103,16 @@ impl<'a> CallRunner<'a> {
         Some(error.hint("ask at a terminal (bantam agent -c), or take it out of tools.confirm"))
     }
 
-    /// Whether the call needs the user's decision before it runs.
-    pub(super) fn needs_approval(&self, call: &ToolCall, session: &Session) -> bool {
-        self.asks_about(&self.context.agent.tools.prepare(call), session)
-    }
-
-    fn asks_about(&self, call: &Call, session: &Session) -> bool {
-        let TurnContext { agent, cancel, .. } = self.context;
-        call.needs_approval(&agent.confirm)
-            && !session.allowed.contains(&call.allowed_as())
-            && cancel.reason().is_none()
-    }
-
-    /// Returns how many of these calls run together: the first, and parallel ones after it that need no approval.
-    pub(super) fn parallel(&self, calls: &VecDeque<ToolCall>, session: &Session) -> usize {
-        let tools = &self.context.agent.tools;
-        let prepared = calls.iter().take(AT_ONCE).map(|call| tools.prepare(call));
-        let together = prepared
-            .take_while(|call| call.is_parallel() && !self.asks_about(call, session))
-            .count();
-        together.max(1)
-    }
-
-    /// Runs calls together that need no approval. Appends each result as soon as the earlier ones are appended. If the last
-    /// call of the reply is included, all results are on disk when this returns.
-    pub(super) fn run(
-        &mut self,
-        calls: &[ToolCall],
-        is_last: bool,
-        open: &mut OpenSession,
-        reports: &mut Vec<CallReport>,
-    ) -> Result<()> {
-        let batch: Vec<Admitted> = calls
-            .iter()
-            .map(|call| self.admit(call, &open.session))
-            .collect();
-        self.run_batch(&batch, is_last, open, reports)
-    }
-
-    /// Asks the user about a call, and runs it if they agree.
-    pub(super) fn run_if_approved(
-        &mut self,
-        call: &ToolCall,
-        is_last: bool,
-        open: &mut OpenSession,
-        reports: &mut Vec<CallReport>,
-    ) -> Result<()> {
-        let mut admitted = self.admit(call, &open.session);
-        if matches!(admitted.permission, Permission::Granted) {
-            admitted.permission = self.ask_user(&admitted.call, open)?;
-        }
-        self.run_batch(&[admitted], is_last, open, reports)
-    }
-
-    fn admit<'c>(&mut self, raw: &'c ToolCall, session: &Session) -> Admitted<'c>
-    where
-        'a: 'c,
-    {
-        let agent: &'a Agent = self.context.agent;
-        let call = agent.tools.prepare(raw);
-        let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
+    /// Returns why a call of this reply must not run.
+    fn refuses(&mut self, call: &Call, raw: &ToolCall, session: &Session) -> Option<String> {
         if let Some(limit) = self.cut_at.filter(|_| !is_complete(raw)) {
-            return Admitted {
-                call,
-                permission: Permission::Refused(format!(
-                    "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
-                     that, a file with append_file"
-                )),
-            };
+            return Some(format!(
+                "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
+                 that, a file with append_file"
+            ));
         }
-        let permission = match self.detector.refuses(&call, is_gone) {
-            Some(why) => Permission::Refused(why),
-            None => Permission::Granted,
-        };
-        Admitted { call, permission }
-    }
-
-    fn run_batch(
-        &mut self,
-        batch: &[Admitted],
-        is_last: bool,
-        open: &mut OpenSession,
-        reports: &mut Vec<CallReport>,
-    ) -> Result<()> {
-        if self.said.is_none() {
-            self.said = Some(said(&open.session.messages));
-            self.keep_versions(open);
-        }
-        let mut left = batch.len();
-        let mut failed = Vec::new();
-        self.run_together(batch, |(mut result, report)| {
-            left -= 1;
-            if result.is_error {
-                failed.push(result.call_id.clone());
-            }
-            // The line number makes the name of the pages unique in the conversation.
-            let pages = format!("r{}", open.place());
-            let first = FirstPage::of_tool(&report.name);
-            result.content = self.pages.fold(&pages, result.content, first);
-            reports.push(report);
-            let footer = (is_last && left == 0).then_some(self.footer.as_str());
-            append_result(result, footer, open)
-        })?;
-        for id in failed {
-            self.detector.failed(&id);
-        }
-        self.store_values(open)
-    }
-
-    /// Stores earlier versions of files for `/undo`, starting with the first call.
-    fn keep_versions(&self, open: &OpenSession) {
-        let Some((home, kind)) = &self.context.agent.undo_in else {
-            return;
-        };
-        if !open.session.name.starts_with(kind) {
-            return;
-        }
-        let (dir, place) = (home.undo(&open.session.name), open.asked_at());
-        self.context.budget.keep_versions(if self.is_resumed {
-            Versions::resumed(dir, place)
-        } else {
-            Versions::new(dir, place)
-        });
+        let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
+        self.detector.refuses(call, is_gone)
     }
 
     /// Appends the values that calls have set.
@@ -251,56 +129,21 @@ impl<'a> CallRunner<'a> {
         open.append(&entries, Durability::Later, now)
     }
 
-    /// Asks the user about a call, and waits without a limit. The question is stored first, so that a resumed turn asks again
-    /// and runs each call only once.
-    fn ask_user(&mut self, call: &Call, open: &mut OpenSession) -> Result<Permission> {
-        let (cancel, tool) = (self.context.cancel, call.name());
-        let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
-        let Some(confirm) = &self.context.request.confirm else {
-            self.unasked = Some(tool.to_owned());
-            return refused(&format!(
-                "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
-            ));
-        };
-        store_now(open, &[Record::Asked(call.id())])?;
-        let decision = {
-            let _pause = cancel.pause();
-            let view = call.view(Audience::Approver(cancel));
-            confirm(&PendingCall {
-                id: call.id().to_owned(),
-                tool: tool.to_owned(),
-                summary: view.summary,
-                arguments: view.arguments,
-                change: view.diff,
-            })
-        };
-        match decision {
-            Decision::Yes => store_now(open, &[Record::Asked("")])?,
-            Decision::Always => {
-                let mut allowed = open.session.allowed.clone();
-                allowed.push(call.allowed_as());
-                store_now(open, &[Record::Asked(""), Record::Allow(&allowed)])?;
-            }
-            Decision::No => return refused("the user was asked, and said no"),
-            Decision::Unanswered => return refused("the user was asked, and has not answered"),
-        }
-        Ok(Permission::GrantedByUser)
-    }
-
     /// Runs calls in parallel and passes their results to `append` in order.
-    fn run_together(
+    fn run_all(
         &self,
+        turn: &Shared,
         calls: &[Admitted],
         mut append: impl FnMut((ToolResult, CallReport)) -> Result<()>,
     ) -> Result<()> {
         if let [only] = calls {
-            return append(self.run_one(only));
+            return append(self.run_one(turn, only));
         }
         thread::scope(|scope| {
             let spawn = |call| {
                 thread::Builder::new()
                     .name("call".to_owned())
-                    .spawn_scoped(scope, move || self.run_one(call))
+                    .spawn_scoped(scope, move || self.run_one(turn, call))
             };
             let running: Vec<_> = calls.iter().map(|call| (call, spawn(call))).collect();
             for (call, thread) in running {
@@ -309,15 +152,19 @@ impl<'a> CallRunner<'a> {
                         .join()
                         .map_err(|_| Error::failed("a tool panicked"))?,
                     // The process may start no more threads, so the call runs here, which only takes longer.
-                    Err(_) => self.run_one(call),
+                    Err(_) => self.run_one(turn, call),
                 })?;
             }
             Ok(())
         })
     }
 
-    fn run_one(&self, Admitted { call, permission }: &Admitted) -> (ToolResult, CallReport) {
-        let (turn, agent, started) = (&self.context, self.context.agent, Instant::now());
+    fn run_one(
+        &self,
+        turn: &Shared,
+        Admitted { call, permission }: &Admitted,
+    ) -> (ToolResult, CallReport) {
+        let (agent, started) = (turn.agent, Instant::now());
         let why_not = match (turn.cancel.reason(), permission) {
             (Some(CancelReason::Stopped), _) => Some("the user stopped the turn"),
             (Some(CancelReason::Deadline), _) => Some("the turn timed out"),
@@ -377,6 +224,145 @@ impl<'a> CallRunner<'a> {
     }
 }
 
+impl Turn<'_> {
+    /// Whether the call needs the user's decision before it runs.
+    pub(super) fn needs_approval(&self, call: &ToolCall) -> bool {
+        self.asks_about(&self.shared.agent.tools.prepare(call))
+    }
+
+    fn asks_about(&self, call: &Call) -> bool {
+        let Shared { agent, cancel, .. } = self.shared;
+        call.needs_approval(&agent.confirm)
+            && !self.open.session.allowed.contains(&call.allowed_as())
+            && cancel.reason().is_none()
+    }
+
+    /// Returns how many of these calls run together: the first, and parallel ones after it that need no approval.
+    pub(super) fn parallel(&self, calls: &VecDeque<ToolCall>) -> usize {
+        let tools = &self.shared.agent.tools;
+        let prepared = calls.iter().take(AT_ONCE).map(|call| tools.prepare(call));
+        let together = prepared
+            .take_while(|call| call.is_parallel() && !self.asks_about(call))
+            .count();
+        together.max(1)
+    }
+
+    /// Runs calls together that need no approval. Appends each result as soon as the earlier ones are appended. If the last
+    /// call of the reply is included, all results are on disk when this returns.
+    pub(super) fn run_together(&mut self, calls: &[ToolCall], is_last: bool) -> Result<()> {
+        let batch: Vec<Admitted> = calls.iter().map(|call| self.admit(call)).collect();
+        self.run_batch(&batch, is_last)
+    }
+
+    /// Asks the user about a call, and runs it if they agree.
+    pub(super) fn run_if_approved(&mut self, call: &ToolCall, is_last: bool) -> Result<()> {
+        let mut admitted = self.admit(call);
+        if matches!(admitted.permission, Permission::Granted) {
+            admitted.permission = self.ask_about(&admitted.call)?;
+        }
+        self.run_batch(&[admitted], is_last)
+    }
+
+    fn admit<'c>(&mut self, raw: &'c ToolCall) -> Admitted<'c>
+    where
+        Self: 'c,
+    {
+        let call = self.shared.agent.tools.prepare(raw);
+        let permission = match self.calls.refuses(&call, raw, &self.open.session) {
+            Some(why) => Permission::Refused(why),
+            None => Permission::Granted,
+        };
+        Admitted { call, permission }
+    }
+
+    fn run_batch(&mut self, batch: &[Admitted], is_last: bool) -> Result<()> {
+        if self.calls.said.is_none() {
+            self.calls.said = Some(said(&self.open.session.messages));
+            self.keep_versions();
+        }
+        let Self {
+            shared,
+            open,
+            calls,
+            response,
+            ..
+        } = self;
+        let mut left = batch.len();
+        let mut failed = Vec::new();
+        calls.run_all(shared, batch, |(mut result, report)| {
+            left -= 1;
+            if result.is_error {
+                failed.push(result.call_id.clone());
+            }
+            // The line number makes the name of the pages unique in the conversation.
+            let pages = format!("r{}", open.place());
+            let first = FirstPage::of_tool(&report.name);
+            result.content = calls.pages.fold(&pages, result.content, first);
+            response.tool_calls.push(report);
+            let footer = (is_last && left == 0).then_some(calls.footer.as_str());
+            append_result(result, footer, open)
+        })?;
+        for id in failed {
+            calls.detector.failed(&id);
+        }
+        calls.store_values(open)
+    }
+
+    /// Stores earlier versions of files for `/undo`, starting with the first call.
+    fn keep_versions(&self) {
+        let Shared { agent, budget, .. } = self.shared;
+        let Some((home, kind)) = &agent.undo_in else {
+            return;
+        };
+        let name = &self.open.session.name;
+        if !name.starts_with(kind) {
+            return;
+        }
+        let (dir, place) = (home.undo(name), self.open.asked_at());
+        budget.keep_versions(if self.is_resumed {
+            Versions::resumed(dir, place)
+        } else {
+            Versions::new(dir, place)
+        });
+    }
+
+    /// Asks the user about a call, and waits without a limit. The question is stored first, so that a resumed turn asks again
+    /// and runs each call only once.
+    fn ask_about(&mut self, call: &Call) -> Result<Permission> {
+        let (turn, tool, open) = (self.shared, call.name(), &mut self.open);
+        let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
+        let Some(confirm) = &turn.request.confirm else {
+            self.calls.unasked = Some(tool.to_owned());
+            return refused(&format!(
+                "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
+            ));
+        };
+        store_now(open, &[Record::Asked(call.id())])?;
+        let decision = {
+            let _pause = turn.cancel.pause();
+            let view = call.view(Audience::Approver(turn.cancel));
+            confirm(&PendingCall {
+                id: call.id().to_owned(),
+                tool: tool.to_owned(),
+                summary: view.summary,
+                arguments: view.arguments,
+                change: view.diff,
+            })
+        };
+        match decision {
+            Decision::Yes => store_now(open, &[Record::Asked("")])?,
+            Decision::Always => {
+                let mut allowed = open.session.allowed.clone();
+                allowed.push(call.allowed_as());
+                store_now(open, &[Record::Asked(""), Record::Allow(&allowed)])?;
+            }
+            Decision::No => return refused("the user was asked, and said no"),
+            Decision::Unanswered => return refused("the user was asked, and has not answered"),
+        }
+        Ok(Permission::GrantedByUser)
+    }
+}
+
 impl Agent {
     /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns the full text
     /// for the model, including errors, even if the model would get only a first page.
@@ -397,7 +383,7 @@ impl Agent {
     /// ```
     ///
     /// Stores values that the tool sets, but not its result. The call needs no approval
-    /// ([`Builder::confirm`](super::Builder::confirm)), because the program makes it. Waits for a running turn, so a tool
+    /// ([`Builder::confirm`](crate::agent::Builder::confirm)), because the program makes it. Waits for a running turn, so a tool
     /// cannot use this for its own conversation.
     ///
     /// # Errors
@@ -406,9 +392,9 @@ impl Agent {
         let request = Request::new("", "library_default");
         let cancel = request.cancel.with_timeout(self.limits.timeout);
         let called = contained("the call", || {
-            let open = self.open_session(&request, &cancel, &|_| ())?;
+            let mut open = self.open_session(&request, &cancel, &|_| ())?;
             let models = self.models.choose("", open.session.model.as_deref())?;
-            let context = TurnContext {
+            let shared = Shared {
                 agent: self,
                 request: &request,
                 cancel: &cancel,
@@ -418,31 +404,26 @@ impl Agent {
                 choice: &models.chain.choose(""),
                 history: self.history,
             };
-            context.call(open, name, args)
+            let call = ToolCall {
+                id: format!("call_{}", open.place()),
+                name: name.to_owned(),
+                arguments: args.to_string(),
+                ..ToolCall::default()
+            };
+            let calls = Calls::new(&open.session);
+            let admitted = Admitted {
+                call: self.tools.prepare(&call),
+                permission: Permission::Granted,
+            };
+            let (result, _) = calls.run_one(&shared, &admitted);
+            calls.store_values(&mut open)?;
+            Ok(ToolOutput {
+                text: result.content,
+                failed: result.is_error,
+                images: result.images,
+            })
         });
         called.map_err(|e| self.redacted(e))
-    }
-}
-
-impl TurnContext<'_> {
-    fn call(self, mut open: OpenSession, name: &str, args: &Value) -> Result<ToolOutput> {
-        let call = ToolCall {
-            id: format!("call_{}", open.place()),
-            name: name.to_owned(),
-            arguments: args.to_string(),
-            ..ToolCall::default()
-        };
-        let calls = CallRunner::new(self, &open.session, false);
-        let (result, _) = calls.run_one(&Admitted {
-            call: self.agent.tools.prepare(&call),
-            permission: Permission::Granted,
-        });
-        calls.store_values(&mut open)?;
-        Ok(ToolOutput {
-            text: result.content,
-            failed: result.is_error,
-            images: result.images,
-        })
     }
 }
 

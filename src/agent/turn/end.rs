@@ -1,0 +1,172 @@
+//! The end of a turn: its last reply, its error, and what remains of it in the conversation.
+
+use std::time::SystemTime;
+
+use super::{State, Turn, last_reply};
+use crate::agent::history;
+use crate::bus::{Response, TurnStop};
+use crate::cancel::CancelReason;
+use crate::error::{Error, Kind, Result};
+use crate::message::{Message, Reply, Stop};
+use crate::provider::ProviderError;
+use crate::session::{Record, Session};
+use crate::storage::Durability;
+use crate::text::{clip, has_text, to_single_line};
+
+/// Maximum size of the stored part of a broken reply, in bytes; an endless reply would fill the context window forever.
+const MOST_PARTIAL: usize = 64 << 10;
+
+impl Turn<'_> {
+    /// Ends the turn with its last reply, which is not stored yet, and an error.
+    pub(super) fn end(&mut self, reply: Option<Reply>, error: Option<Error>) -> Result<State> {
+        let error = error.or_else(|| self.calls.take_unasked());
+        let stop = stop_of(reply.as_ref(), error.as_ref());
+        self.store_end(reply.clone(), stop)?;
+        tell(self.response, reply, error);
+        Ok(State::Done)
+    }
+
+    /// Ends a turn in which the model had to answer without tools and only made more calls. In the conversation, the error takes
+    /// the place of the answer.
+    pub(super) fn end_without_answer(&mut self, limit: Error) -> Result<State> {
+        let stand_in = Reply {
+            text: format!("[No answer: {}]", limit.message),
+            ..Reply::default()
+        };
+        self.store_end(Some(stand_in), stop_of(None, Some(&limit)))?;
+        tell(self.response, None, Some(limit));
+        Ok(State::Done)
+    }
+
+    /// Ends a turn whose request failed. The text that arrived is its answer. A turn without a reply is undone if its message was
+    /// not sent, or was refused permanently, because it would be refused again.
+    pub(super) fn end_failed(&mut self, failure: ProviderError) -> Result<State> {
+        use ProviderError::{AuthFailed, Cancelled, MessageRefused, NotSent, TooLong};
+        let messages = &self.open.session.messages;
+        let has_no_reply = messages.last().is_some_and(Message::is_question);
+        let is_undone = has_no_reply
+            && match failure {
+                MessageRefused(_) => true,
+                AuthFailed { .. } | NotSent(_) => !self.is_follow_up,
+                _ => false,
+            };
+        let is_first_turn =
+            self.open.session.summary.is_none() && history::last_turns(messages, 1).is_none();
+        let error = match failure {
+            Cancelled(CancelReason::Deadline) => self.shared.cancel.timed_out(),
+            failure => {
+                let is_refused = matches!(failure, MessageRefused(_));
+                let is_too_long = matches!(failure, TooLong { .. });
+                let mut error = failure.into_error(&self.response.model);
+                if is_undone && is_refused {
+                    error
+                        .message
+                        .push_str("; the message is left out of the conversation from now on");
+                }
+                if is_too_long && is_first_turn {
+                    // A new conversation would be as long.
+                    error = error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)");
+                }
+                error
+            }
+        };
+        let text = clip(&self.arrived, MOST_PARTIAL).to_owned();
+        let begun = (!text.is_empty()).then(|| Reply {
+            text,
+            partial: true,
+            ..Reply::default()
+        });
+        if is_undone {
+            let stop = stop_of(None, Some(&error));
+            let records = [self.open.undo_turn(), Record::End(stop)];
+            self.open
+                .append(&records, Durability::Now, SystemTime::now())?;
+            tell(self.response, begun, Some(error));
+            return Ok(State::Done);
+        }
+        self.end(begun, Some(error))
+    }
+
+    /// Stores the end of the turn and returns its messages in the response.
+    fn store_end(&mut self, reply: Option<Reply>, stop: TurnStop) -> Result<()> {
+        let reply = reply.map(Message::Assistant);
+        let mut records: Vec<Record> = reply.iter().map(Record::Message).collect();
+        records.push(Record::End(stop));
+        self.open
+            .append(&records, Durability::Now, SystemTime::now())?;
+        let messages = &mut self.open.session.messages;
+        messages.extend(reply);
+        let asked = messages.iter().rposition(Message::is_question);
+        self.response.stored = messages.split_off(asked.unwrap_or_default());
+        Ok(())
+    }
+}
+
+/// Ends a turn in the same way as before.
+pub(super) fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
+    if session.ended == Some(TurnStop::Cancelled) {
+        return Err(Error::new(Kind::Interrupted, "stopped by the user"));
+    }
+    let answer = last_reply(session).cloned().unwrap_or_default();
+    let (reply, error) = judge(answer, None);
+    tell(response, reply, error);
+    Ok(())
+}
+
+/// Returns the answer and the error of a turn with this last reply without calls. `limit` is the reason why no further step is
+/// possible, if any.
+pub(super) fn judge(reply: Reply, limit: Option<Error>) -> (Option<Reply>, Option<Error>) {
+    if !reply.refused.is_empty() {
+        let why = to_single_line(&reply.refused, 300);
+        let error = Error::failed(format!("the model's host refused this answer ({why})"))
+            .hint("rephrase the request, or use another model (--model, /model)");
+        let begun = has_text(&reply.text).then_some(Reply {
+            partial: true,
+            ..reply
+        });
+        return (begun, Some(error));
+    }
+    if reply.used_all_to_think() {
+        let message = match reply.stop {
+            Stop::Window => "the model's thoughts filled its context window".to_owned(),
+            _ => format!("the model used all {} tokens to think", reply.limit),
+        };
+        let hint = "allow more with --max-tokens, or lower reasoning_effort";
+        return (None, Some(Error::new(Kind::Limit, message).hint(hint)));
+    }
+    if !has_text(&reply.text) && reply.images.is_empty() {
+        let error = match limit {
+            Some(limit) => Error {
+                message: format!("{}, and the model gave no answer", limit.message),
+                ..limit
+            },
+            None => Error::failed("the model gave an empty answer")
+                .hint("ask again, or use another model (--model, /model)"),
+        };
+        return (None, Some(error));
+    }
+    let error = match reply.stop {
+        Stop::Length | Stop::Window => None,
+        _ => limit,
+    };
+    (Some(reply), error)
+}
+
+fn stop_of(reply: Option<&Reply>, error: Option<&Error>) -> TurnStop {
+    match error.map(|error| error.kind) {
+        None if reply.is_some_and(|reply| reply.stop.is_cut()) => TurnStop::Length,
+        None => TurnStop::Done,
+        Some(Kind::Interrupted) => TurnStop::Cancelled,
+        Some(Kind::Limit) => TurnStop::Limit,
+        Some(_) => TurnStop::Error,
+    }
+}
+
+/// Puts the end of the turn into the response.
+pub(super) fn tell(response: &mut Response, reply: Option<Reply>, error: Option<Error>) {
+    response.stop = stop_of(reply.as_ref(), error.as_ref());
+    if let Some(reply) = reply {
+        (response.output, response.partial) = (reply.text, reply.partial);
+    }
+    response.error = error;
+}
