@@ -152,13 +152,11 @@ fn refused_message_is_stored_but_not_sent() {
     }
 }
 
-/// Returns a model whose host refuses a request with this text from its request `from` on, as Azure's filter does.
+/// Returns a model whose host refuses requests with this text from request `from` on.
 fn filtering(bad: &'static str, from: usize, first: fn() -> Reply) -> Model {
     Model::answering(move |request, n| {
         if n >= from && request.body.to_string().contains(bad) {
-            let message = "The response was filtered due to the content management policy.";
-            let error = json!({ "code": "content_filter", "param": "prompt", "message": message });
-            return Reply::json(400, &json!({ "error": error }));
+            return Reply::error(400, "violates the content policy");
         }
         if n == 0 {
             first()

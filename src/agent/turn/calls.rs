@@ -105,7 +105,7 @@ impl Calls {
 
     /// Returns why a call of this reply must not run.
     fn refuses(&mut self, call: &Call, raw: &ToolCall, session: &Session) -> Option<String> {
-        if let Some(limit) = self.cut_at.filter(|_| !is_complete(raw)) {
+        if let (Some(limit), false) = (self.cut_at, is_complete(raw)) {
             return Some(format!(
                 "your reply was cut at {limit} tokens, and this call with it: write the rest in parts, each shorter than \
                  that, a file with append_file"

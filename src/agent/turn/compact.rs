@@ -126,7 +126,9 @@ impl Turn<'_> {
         if estimate <= bound && refused.is_none() {
             return false;
         }
-        let room = bound - base;
+        // A host may count more tokens than our weights, by which everything below is measured.
+        let weight = (base + history::weight(messages)).min(estimate);
+        let room = (bound - base).saturating_mul(weight) / estimate.max(1);
         let enough = room / 4 * 3;
         let mut lighter = messages.clone();
         let recent = history::last_turns(&lighter, 2).unwrap_or(0);

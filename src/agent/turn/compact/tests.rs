@@ -335,7 +335,7 @@ fn older_turns_are_summarized() {
     let summary = seen.iter().find(|seen| seen.is_for_a_summary()).unwrap();
     assert_eq!(summary.tools, 0);
     assert!(
-        summary.user()[0].contains("User (") && summary.user()[0].contains("): turn 0, qqq"),
+        summary.user()[0].contains("User (") && summary.user()[0].contains("): turn "),
         "{}",
         summary.user()[0]
     );
