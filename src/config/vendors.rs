@@ -180,7 +180,10 @@ pub(crate) const VENDORS: &[Vendor] = &[
         &["HF_TOKEN"],
         OPEN_WEIGHTS,
     ),
-    local("ollama", "http://localhost:11434/v1"),
+    Vendor {
+        list: "/api/tags",
+        ..local("ollama", "http://localhost:11434/v1")
+    },
     Vendor {
         list: "/api/v0/models",
         ..local("lmstudio", "http://localhost:1234/v1")

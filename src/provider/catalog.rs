@@ -1,6 +1,6 @@
 //! Lists the models of the configured hosts, and picks a host's default model from its list.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -15,7 +15,6 @@ use crate::http::authority;
 use crate::message::Price;
 use crate::paths::Home;
 use crate::redact::Redactor;
-use crate::text::rfc3339;
 
 /// Time limit for a host to list its models; shorter at a prompt, where a user waits.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -404,7 +403,9 @@ fn list_of(host: &Host, within: Duration) -> Result<Vec<Offer>> {
     let name = model.name.trim_end_matches(ANY_MODEL).trim_end_matches('/');
     let vendor = vendors::find(model.name.split('/').next().unwrap_or_default());
     let path = vendor.map_or("", |vendor: &Vendor| vendor.list);
-    let listed = host.get(Some(path).filter(|path| !path.is_empty()), &cancel);
+    let own = || Some(host.get(Some(path), &cancel).ok()?).filter(|own| rows(own).is_some());
+    let own = if path.is_empty() { None } else { own() };
+    let listed = own.map_or_else(|| host.get(None, &cancel), Ok);
     let listed = listed.map_err(|e| match e {
         ProviderError::Cancelled(CancelReason::Deadline) => {
             let seconds = within.as_secs();
@@ -413,56 +414,53 @@ fn list_of(host: &Host, within: Duration) -> Result<Vec<Offer>> {
         }
         e => e.into_error(name),
     })?;
-    let list = [&listed["data"], &listed["models"], &listed]
-        .into_iter()
-        .find_map(Value::as_array);
-    let mut offers: Vec<Offer> = list.into_iter().flatten().filter_map(offer).collect();
+    let list = rows(&listed).into_iter().flatten();
+    let mut offers: Vec<Offer> = list.filter_map(offer).collect();
     if vendor.is_some_and(|vendor| vendor.name == "ollama") {
+        let loaded = host.get(Some("/api/ps"), &cancel).unwrap_or_default();
         for offer in &mut offers {
-            *offer = ollama::offer(&model.base, &offer.id).unwrap_or_else(|| std::mem::take(offer));
+            offer.window = ollama::loaded_window(&loaded, &offer.id).or(offer.window);
         }
     }
     Ok(offers)
 }
 
+/// Returns the models of a list.
+fn rows(listed: &Value) -> Option<&Vec<Value>> {
+    let lists = [&listed["data"], &listed["models"], listed];
+    lists.into_iter().find_map(Value::as_array)
+}
+
 /// Parses a model of a host's list; field names differ between hosts.
-fn offer(value: &Value) -> Option<Offer> {
+pub(super) fn offer(value: &Value) -> Option<Offer> {
+    const WINDOWS: [&str; 6] = [
+        "loaded_context_length",
+        "context_length",
+        "context_window",
+        "max_context_length",
+        "max_model_len",
+        "max_input_tokens",
+    ];
     let id = ["id", "name", "model"]
         .iter()
         .find_map(|name| value[*name].as_str())?;
-    let windows = [
-        &value["loaded_context_length"],
-        &value["top_provider"]["context_length"],
-        &value["context_length"],
-        &value["context_window"],
-        &value["max_context_length"],
-        &value["max_model_len"],
-        &value["max_input_tokens"],
-    ];
-    let has = |list: &Value, words: &[&str]| {
-        list.as_array().map(|all| {
-            all.iter()
-                .any(|word| words.iter().any(|known| word == known))
-        })
-    };
+    let top = &value["top_provider"]["context_length"];
+    let windows = WINDOWS.into_iter().map(|name| &value[name]);
+    let mut windows = std::iter::once(top)
+        .chain(windows)
+        .filter_map(Value::as_u64);
+    let has = |list: &Value, word: &str| Some(list.as_array()?.iter().any(|known| known == word));
     let able = &value["capabilities"];
-    let tools = has(&value["supported_parameters"], &["tools"])
-        .or_else(|| has(able, &["tools", "tool_use"]))
+    let tools = has(&value["supported_parameters"], "tools")
+        .or_else(|| has(able, "tools"))
         .or_else(|| able["function_calling"].as_bool());
-    let images = has(&value["architecture"]["input_modalities"], &["image"])
-        .or_else(|| able["vision"].as_bool())
-        .or_else(|| match value["type"].as_str() {
-            Some(kind) if value["max_context_length"].is_u64() => Some(kind == "vlm"),
-            _ => None,
-        });
-    let window = windows
-        .into_iter()
-        .find_map(Value::as_u64)
-        .filter(|window| *window > 0);
+    let images = has(&value["architecture"]["input_modalities"], "image")
+        .or_else(|| has(able, "vision"))
+        .or_else(|| able["vision"].as_bool());
     Some(Offer {
         name: String::new(),
         id: id.trim_start_matches("models/").to_owned(),
-        window,
+        window: windows.find(|window| *window > 0),
         tools,
         images,
         price: price(value),
@@ -471,53 +469,29 @@ fn offer(value: &Value) -> Option<Offer> {
     })
 }
 
-/// Reads the price in a list: per token (OpenRouter) or per million tokens (Together).
+/// Reads the price per token in a list.
 fn price(value: &Value) -> Option<Price> {
-    let pricing = &value["pricing"];
-    let number = |name: &str, scale: f64| {
-        let value = &pricing[name];
+    let number = |name: &str| {
+        let value = &value["pricing"][name];
         let number = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
-        Some(number * scale).filter(|price| *price >= 0.0)
+        Some(number * 1e6).filter(|price| *price >= 0.0)
     };
-    let price = if pricing.get("prompt").is_some() {
-        Price {
-            input: Some(number("prompt", 1e6)?),
-            output: Some(number("completion", 1e6)?),
-            cached: number("input_cache_read", 1e6),
-        }
-    } else {
-        Price {
-            input: Some(number("input", 1.0)?),
-            output: Some(number("output", 1.0)?),
-            cached: number("cached_input", 1.0),
-        }
-    };
-    Some(price)
+    Some(Price {
+        input: Some(number("prompt")?),
+        output: Some(number("completion")?),
+        cached: number("input_cache_read"),
+    })
 }
 
 /// Whether the host's data reports that the model cannot chat or is retired.
 fn is_denied(value: &Value) -> bool {
     const CHAT_TYPES: [&str; 6] = ["model", "chat", "llm", "vlm", "language", "text"];
-    let today = rfc3339(SystemTime::now());
-    let has_passed = |name: &str| {
-        let date = value[name].as_str();
-        date.is_some_and(|date| date.starts_with("20") && date < &today[..10])
-    };
+    let kind = value["type"].as_str();
     let output = value["architecture"]["output_modalities"].as_array();
-    let is_false = |value: &Value| *value == false;
-    value["type"]
-        .as_str()
-        .is_some_and(|kind| !CHAT_TYPES.contains(&kind))
-        || is_false(&value["capabilities"]["completion_chat"])
+    kind.is_some_and(|kind| !CHAT_TYPES.contains(&kind))
         || output.is_some_and(|output| output.iter().all(|kind| kind != "text"))
-        || is_false(&value["active"])
-        || value["archived"] == true
-        || value["status"]
-            .as_str()
-            .is_some_and(|status| matches!(status, "inactive" | "retired" | "deprecated"))
-        || ["expiration_date", "deprecation", "expires_at"]
-            .into_iter()
-            .any(has_passed)
+        || value["capabilities"]["completion_chat"] == false
+        || value["active"] == false
 }
 
 /// Stores the window and the price of a configured model.
@@ -563,7 +537,7 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
         return None;
     }
     let window = if is_ollama {
-        ollama::offer(&model.base, &model.id)?.window
+        Some(ollama::window(&model.base, &model.id)?)
     } else {
         let offers = ask(model, parts, PROMPT_PATIENCE).unwrap_or_default();
         let offer = offers.into_iter().find(|offer| offer.id == model.id);

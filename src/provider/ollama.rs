@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::catalog::Offer;
+use super::catalog::{self, Offer};
 use crate::cancel::Cancel;
 use crate::config::{Env, vendors};
 use crate::http::{Body, Client, Outgoing, Settings, left};
 use crate::json::parse_json;
 
-/// Time limit of a request. Ollama may read the data from disk; without a server, the connection fails immediately.
+/// Time limit of all requests of one question. Ollama may read the data from disk; without a server, the connection fails
+/// immediately.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maximum size of an answer, in bytes.
@@ -28,88 +29,95 @@ pub(crate) fn usual_base(env: &Env) -> String {
 
 /// Whether an Ollama server answers at the usual address.
 pub(crate) fn is_there(env: &Env) -> bool {
-    ask(&usual_base(env), "version", None).is_some()
+    Api::new(&usual_base(env)).ask("version", None).is_some()
 }
 
 /// Returns the first model that can use tools, else the first model.
 pub(crate) fn pick_model(env: &Env) -> Option<String> {
     let base = &usual_base(env);
-    let tags = ask(base, "tags", None)?;
-    let names: Vec<&str> = tags["models"]
-        .as_array()?
-        .iter()
-        .filter_map(|model| model["name"].as_str())
-        .collect();
-    let has_tools =
-        |name: &&&str| show(base, name).is_some_and(|shown| can(&shown, "tools") == Some(true));
-    names
-        .iter()
-        .find(has_tools)
-        .or(names.first())
-        .map(|name| (*name).to_owned())
+    let tags = Api::new(base).ask("tags", None)?;
+    let models = tags["models"].as_array()?;
+    let mut offers: Vec<Offer> = models.iter().filter_map(catalog::offer).collect();
+    find_tools(base, &mut offers);
+    let with_tools = offers.iter().find(|offer| offer.tools == Some(true));
+    Some(with_tools.or(offers.first())?.id.clone())
 }
 
-/// Describes a model. The window is the loaded model's, else the model's `num_ctx` parameter, else the default.
-pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
-    let loaded = ask(base, "ps", None).unwrap_or_default();
-    // A name without a tag means `:latest`.
+/// Asks about models whose abilities are not listed, until one can use tools or the time is over.
+pub(crate) fn find_tools(base: &str, offers: &mut [Offer]) {
+    let api = Api::new(base);
+    for offer in offers.iter_mut().filter(|offer| offer.is_chat()) {
+        if offer.tools.is_none() {
+            let Some(shown) = api.show(&offer.id) else {
+                return;
+            };
+            let can =
+                |what: &str| Some(shown["capabilities"].as_array()?.iter().any(|c| c == what));
+            (offer.tools, offer.images) = (can("tools"), can("vision"));
+        }
+        if offer.tools == Some(true) {
+            return;
+        }
+    }
+}
+
+/// Returns the context window of a model: the loaded model's, else the model's `num_ctx` parameter, else the default.
+pub(super) fn window(base: &str, model: &str) -> Option<u64> {
+    let api = Api::new(base);
+    let loaded = api.ask("ps", None).unwrap_or_default();
+    if let Some(window) = loaded_window(&loaded, model) {
+        return Some(window);
+    }
+    let shown = api.show(model)?;
+    let mut parameters = shown["parameters"].as_str().unwrap_or_default().lines();
+    let num_ctx =
+        parameters.find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok());
+    num_ctx.or(Some(DEFAULT_WINDOW))
+}
+
+/// Returns the context window of a model in a list of loaded models. A name without a tag means `:latest`.
+pub(super) fn loaded_window(loaded: &Value, model: &str) -> Option<u64> {
     let plain = |name: &str| name.trim_end_matches(":latest").to_owned();
-    let is_it = |entry: &&Value| {
-        entry["name"]
-            .as_str()
-            .is_some_and(|name| plain(name) == plain(model))
-    };
-    let loaded = loaded["models"]
-        .as_array()
-        .and_then(|models| models.iter().find(is_it)?["context_length"].as_u64());
-    let shown = show(base, model)?;
-    let parameters = shown["parameters"].as_str().unwrap_or_default();
-    let num_ctx = || {
-        parameters
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok())
-    };
-    let window = loaded.or_else(num_ctx).or(Some(DEFAULT_WINDOW));
-    Some(Offer {
-        id: model.to_owned(),
-        window,
-        tools: can(&shown, "tools"),
-        images: can(&shown, "vision"),
-        ..Offer::default()
-    })
+    let is_it = |row: &&Value| row["name"].as_str().map(plain) == Some(plain(model));
+    let row = loaded["models"].as_array()?.iter().find(is_it)?;
+    row["context_length"].as_u64()
 }
 
-fn show(base: &str, model: &str) -> Option<Value> {
-    ask(base, "show", Some(&json!({"model": model})))
+/// Ollama's native API, next to the OpenAI-compatible API.
+struct Api {
+    root: String,
+    until: Instant,
 }
 
-/// Whether a model has a capability; `None` if the server does not report capabilities.
-fn can(shown: &Value, what: &str) -> Option<bool> {
-    shown["capabilities"]
-        .as_array()
-        .map(|all| all.iter().any(|name| name == what))
-}
+impl Api {
+    fn new(base: &str) -> Self {
+        let root = base.trim_end_matches('/').trim_end_matches("/v1");
+        Self {
+            root: root.to_owned(),
+            until: Instant::now() + TIMEOUT,
+        }
+    }
 
-/// Calls Ollama's native API, next to the OpenAI-compatible API at `base`.
-fn ask(base: &str, path: &str, body: Option<&Value>) -> Option<Value> {
-    let url = format!(
-        "{}/api/{path}",
-        base.trim_end_matches('/').trim_end_matches("/v1")
-    );
-    let request = Outgoing {
-        url,
-        headers: Vec::new(),
-        body: body.map(Body::json),
-    };
-    let mut exchange = Client::new(Settings::default())
-        .send(request, &Cancel::new(None))
-        .ok()?;
-    let until = Instant::now() + TIMEOUT;
-    let head = exchange.head(left(until)).ok()?;
-    let body = exchange.whole_body(MAX_ANSWER, until).ok()?;
-    if head.status == 200 {
-        parse_json(&body).ok()
-    } else {
-        None
+    fn show(&self, model: &str) -> Option<Value> {
+        self.ask("show", Some(&json!({"model": model})))
+    }
+
+    fn ask(&self, path: &str, body: Option<&Value>) -> Option<Value> {
+        let request = Outgoing {
+            url: format!("{}/api/{path}", self.root),
+            headers: Vec::new(),
+            body: body.map(Body::json),
+        };
+        let cancel = Cancel::new(Some(left(self.until)));
+        let mut exchange = Client::new(Settings::default())
+            .send(request, &cancel)
+            .ok()?;
+        let head = exchange.head(left(self.until)).ok()?;
+        let body = exchange.whole_body(MAX_ANSWER, self.until).ok()?;
+        if head.status == 200 {
+            parse_json(&body).ok()
+        } else {
+            None
+        }
     }
 }

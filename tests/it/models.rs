@@ -79,13 +79,24 @@ fn model_list_shows_and_stores_windows() {
 
 #[test]
 fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
-    let ollama = Model::answering(|request, _| match request.path.as_str() {
-        "/v1/models" => Reply::json(200, &json!({ "data": [ { "id": "local" } ] })),
-        "/api/ps" => Reply::json(200, &json!({ "models": [] })),
-        _ => Reply::json(
+    let many: Vec<Value> = (0..40)
+        .map(|n| json!({ "name": format!("model-{n:02}:latest"), "details": {} }))
+        .collect();
+    let ollama = Model::answering(move |request, _| match request.path.as_str() {
+        "/api/tags" => Reply::json(200, &json!({ "models": many })),
+        "/api/ps" => Reply::json(
             200,
-            &json!({ "parameters": "num_ctx 4096", "capabilities": ["tools", "vision"] }),
+            &json!({ "models": [ { "name": "model-00:latest", "context_length": 4096 } ] }),
         ),
+        _ => Reply::error(404, "no such page"),
+    });
+    // An older server reports no more than OpenAI's list.
+    let old = Model::answering(|request, _| match request.path.as_str() {
+        "/v1/models" => Reply::json(
+            200,
+            &json!({ "data": [ { "id": "a", "context_length": 4096 } ] }),
+        ),
+        _ => Reply::error(404, "no such page"),
     });
     let studio = Model::answering(|request, _| match request.path.as_str() {
         "/api/v0/models" => Reply::json(
@@ -94,9 +105,10 @@ fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
         ),
         _ => Reply::error(404, "no such page"),
     });
-    for (model, name, more) in [
-        (ollama, "ollama/local", ["yes", "yes"]),
-        (studio, "lmstudio/local", ["?", "yes"]),
+    for (model, name, requests) in [
+        (ollama, "ollama/model-00", 2),
+        (old, "ollama/a", 3),
+        (studio, "lmstudio/local", 1),
     ] {
         let extra = json!({ "model_list": [ { "model": name, "api_key": "" } ] });
         let home = Home::with(&merged(model.config(), &extra));
@@ -110,7 +122,8 @@ fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
             .split_whitespace()
             .skip(1)
             .collect();
-        assert_eq!(line, ["4096", more[0], more[1]], "{name}: {}", run.stdout);
+        assert_eq!(line, ["4096", "?", "?"], "{name}: {}", run.stdout);
+        assert_eq!(model.requests().len(), requests, "{name}");
     }
 }
 

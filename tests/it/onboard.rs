@@ -319,11 +319,14 @@ fn first_person_who_writes_and_is_confirmed_owns_the_bot() {
 #[test]
 fn ollama_models_are_listed_and_chosen() {
     let ollama = Model::answering(|request, _| match request.path.as_str() {
-        "/v1/models" => Reply::json(
+        "/api/tags" => Reply::json(
             200,
-            &json!({ "data": [ { "id": "nomic-embed-text" }, { "id": "gemma3" }, { "id": "qwen3" } ] }),
+            &json!({ "models": [ { "name": "nomic-embed-text" }, { "name": "gemma3" }, { "name": "qwen3" } ] }),
         ),
-        "/api/ps" => Reply::json(200, &json!({ "models": [] })),
+        "/api/ps" => Reply::json(
+            200,
+            &json!({ "models": [ { "name": "qwen3", "context_length": 8192 } ] }),
+        ),
         "/api/show" if request.body["model"] == "qwen3" => Reply::json(
             200,
             &json!({ "parameters": "num_ctx 8192", "capabilities": ["completion", "tools"] }),
@@ -338,7 +341,7 @@ fn ollama_models_are_listed_and_chosen() {
     let run = onboard(bantam, &asked).finish();
     run.exits(0);
     for line in [
-        "1  gemma3            4096 tokens, images",
+        "1  gemma3            images",
         "2  qwen3             8192 tokens, tools",
     ] {
         assert!(run.stdout.contains(line), "{line}: {}", run.stdout);

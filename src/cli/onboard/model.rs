@@ -149,6 +149,9 @@ impl ModelHost {
             let any = format!("{}/{}", self.name, catalog::ANY_MODEL);
             let e = match catalog::list_host(Parts { home, config, env }, &any)?.models {
                 Ok(mut offers) => {
+                    if self.name == "ollama" {
+                        ollama::find_tools(&config.named(&any, env)?.base, &mut offers);
+                    }
                     // Lists embedding models last, even if they were pulled first.
                     offers.sort_by_key(|offer| !offer.is_chat());
                     return Ok(Some(offers));

@@ -35,13 +35,16 @@ fn a_model_is_described_in_every_hosts_own_words() {
             Some(false),
         ),
         (
-            json!({
-                "id": "m", "type": "vlm", "max_context_length": 32_768, "loaded_context_length": 4096,
-                "capabilities": ["tool_use"],
-            }),
+            json!({"id": "m", "max_context_length": 32_768, "loaded_context_length": 4096}),
             Some(4096),
+            None,
+            None,
+        ),
+        (
+            json!({"name": "m", "model": "m", "capabilities": ["completion", "tools"]}),
+            None,
             Some(true),
-            Some(true),
+            Some(false),
         ),
         (
             json!({"name": "models/m", "max_input_tokens": 5000}),
@@ -260,7 +263,6 @@ fn models_that_do_not_chat_are_no_default() {
         json!({"id": "a", "capabilities": {"completion_chat": false}}),
         json!({"id": "a", "supported_parameters": ["top_p"]}),
         json!({"id": "a", "architecture": {"output_modalities": ["image"]}}),
-        json!({"id": "a", "expiration_date": "2020-01-01"}),
     ] {
         let offers = [offer(&denied).unwrap(), offer(&json!({"id": "b"})).unwrap()];
         assert_eq!(pick(&offers, &["a"]).unwrap().id, "b", "{denied}");
