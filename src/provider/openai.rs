@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -460,8 +461,56 @@ fn call_of<'a>(
     }
 }
 
+/// An event of a stream with a piece of text and nothing else. Most events are such, and most of the time of reading a
+/// [`Value`] is spent on its maps.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextEvent<'a> {
+    #[serde(borrow)]
+    choices: [TextChoice<'a>; 1],
+    #[serde(default, rename = "usage")]
+    _usage: (),
+    #[serde(default, rename = "id")]
+    _id: IgnoredAny,
+    #[serde(default, rename = "object")]
+    _object: IgnoredAny,
+    #[serde(default, rename = "created")]
+    _created: IgnoredAny,
+    #[serde(default, rename = "model")]
+    _model: IgnoredAny,
+    #[serde(default, rename = "system_fingerprint")]
+    _system_fingerprint: IgnoredAny,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextChoice<'a> {
+    #[serde(borrow)]
+    delta: TextDelta<'a>,
+    #[serde(default, rename = "index")]
+    _index: IgnoredAny,
+    #[serde(default, rename = "finish_reason")]
+    _finish_reason: (),
+    #[serde(default, rename = "logprobs")]
+    _logprobs: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextDelta<'a> {
+    #[serde(borrow)]
+    content: Cow<'a, str>,
+    #[serde(default, rename = "role")]
+    _role: IgnoredAny,
+}
+
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+    if let Ok(event) = serde_json::from_str::<TextEvent>(event) {
+        let [choice] = event.choices;
+        into.piece_of_text(&choice.delta.content);
+        return Ok(into.progress());
+    }
     let event = into.parse(event)?;
     // Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
     let wrapped = Some(&event["data"]).filter(|data| data["choices"].is_array());

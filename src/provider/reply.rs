@@ -182,6 +182,12 @@ impl<'a> ReplyBuilder<'a> {
         self.has_news |= !text.is_empty();
     }
 
+    /// Adds the text of an event that has nothing else.
+    pub(super) fn piece_of_text(&mut self, text: &str) {
+        self.halves.next_event(&[]);
+        self.text(text);
+    }
+
     /// Adds a content: a text, or parts, some of which are thoughts or pictures.
     pub(super) fn content(&mut self, content: &Value) {
         match content {
