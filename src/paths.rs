@@ -85,6 +85,11 @@ impl Home {
         self.state().join("notes")
     }
 
+    /// Key of the command line's conversation that was used last.
+    pub(crate) fn newest(&self) -> PathBuf {
+        self.state().join("newest")
+    }
+
     /// Lines typed in conversations.
     pub(crate) fn history(&self) -> PathBuf {
         self.state().join("history")

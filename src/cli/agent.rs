@@ -366,7 +366,7 @@ fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
         return archive::key_for(home, name);
     }
     if args.has("continue") {
-        return archive::newest(home)?
+        return archive::newest(home, SystemTime::now())?
             .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out `-c`"));
     }
     if is_talk && !args.has("new") {

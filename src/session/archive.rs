@@ -16,7 +16,6 @@ use serde_json::Value;
 use super::files::lock;
 use super::files::read_log;
 use super::lines::{header, version};
-use super::media::{self, Named};
 use super::{
     FileStore, Line, OpenSession, Session, Store, base, deferred, empty_undone, is_unnamed,
     refuse_newer, turn_end, versions,
@@ -170,25 +169,52 @@ pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
     Ok(newest_first(list.collect()))
 }
 
-/// Returns the key of the command line's conversation that was used last. Reads no conversation.
-pub(crate) fn newest(home: &Home) -> Result<Option<String>> {
-    let mut newest: Option<(SystemTime, String)> = None;
+/// Returns the keys of the command line's conversations by the time of their files, the newest first. Reads no conversation.
+pub(super) fn by_time(home: &Home) -> Result<Vec<String>> {
+    let mut found = Vec::new();
     for (name, path) in segments::entries(&home.sessions())? {
         let Some((key, Part::Live)) = segments::part(&name) else {
             continue;
         };
-        if !key.starts_with("cli_") {
-            continue;
-        }
         // Skips a file that was removed meanwhile.
-        let Ok(written) = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified()) else {
-            continue;
-        };
-        if newest.as_ref().is_none_or(|(last, _)| *last < written) {
-            newest = Some((written, key.to_owned()));
+        let written = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified());
+        if let (true, Ok(written)) = (is_of_cli(key), written) {
+            found.push((written, key.to_owned()));
         }
     }
-    Ok(newest.map(|(_, key)| key))
+    found.sort_by(|a, b| b.cmp(a));
+    Ok(found.into_iter().map(|(_, key)| key).collect())
+}
+
+fn is_of_cli(key: &str) -> bool {
+    key.starts_with("cli_")
+}
+
+/// Records that a conversation is about to change, if it is one of the command line, so that [`newest`] need not list all.
+pub(super) fn point_to(home: &Home, key: &str) {
+    let pointer = home.newest();
+    if is_of_cli(key) && storage::overwrite(&pointer, key.as_bytes()).is_err() {
+        // An old pointer would be wrong; on a full disk it is empty by now.
+        drop(storage::remove(&pointer));
+    }
+}
+
+/// Returns the key of the command line's conversation that was used last. Reads no conversation.
+pub(crate) fn newest(home: &Home, now: SystemTime) -> Result<Option<String>> {
+    let pointed = pointed(home, now).filter(|key| is_of_cli(key) && check_session(key).is_ok());
+    match pointed.filter(|key| home.session(key).exists()) {
+        Some(key) => Ok(Some(key)),
+        None => Ok(by_time(home)?.into_iter().next()),
+    }
+}
+
+/// Returns the content of the pointer. A pointer from before the last boot may be too old, after a power cut.
+fn pointed(home: &Home, now: SystemTime) -> Option<String> {
+    let uptime = u64::try_from(rustix::system::sysinfo().uptime).ok()?;
+    let written = fs_err::metadata(home.newest()).ok()?.modified().ok()?;
+    let booted = now.checked_sub(Duration::from_secs(uptime))?;
+    let pointer = fs_err::read_to_string(home.newest()).ok()?;
+    (written > booted).then_some(pointer)
 }
 
 fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
@@ -236,7 +262,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
         return Ok(transcript);
     };
     // A segment repeats lines up to this one; the original lines are in earlier segments.
-    for (_, earlier) in segments::segments(&path)?.into_iter().rev() {
+    for earlier in segments::earlier(&path)? {
         if repeated <= after {
             break;
         }
@@ -364,9 +390,9 @@ pub(crate) fn reset(
     versions::forget(home, key)?;
     open.session.model = None;
     open.session.allowed.clear();
+    let old = segments::archived(&home.session(key))?;
     open.renew(None, Vec::new(), now)?;
-    let old = segments::segments(&home.session(key))?;
-    Ok(old.into_values().next_back())
+    Ok(old.exists().then_some(old))
 }
 
 /// Begins an empty segment without loading the current one, which is too large or was written by a newer program. Returns the
@@ -386,8 +412,12 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
     header.insert("base".to_owned(), next.into());
     versions::forget(home, key)?;
     let (_, old) = segments::begin_segment(&live, vec![header]).map_err(|e| e.error)?;
+    // Their names are in the lines that were not read.
+    let files = files(home)?.remove(key).unwrap_or_default();
+    let media = files.into_iter().filter(|(part, _)| *part == Part::Media);
+    let media: Vec<PathBuf> = media.map(|(_, path)| path).collect();
     // The new segment is already live, so leftover media is no error.
-    drop(media::remove_others(&live, &Named::default()));
+    drop(storage::remove_files(&media));
     Ok(old)
 }
 
@@ -399,10 +429,10 @@ pub(crate) fn keep_newest_segments(
     cancel: &Cancel,
 ) -> Result<()> {
     let _lock = lock(home, key, cancel, &|| ())?;
-    let segments: Vec<PathBuf> = segments::segments(&home.session(key))?
-        .into_values()
-        .collect();
-    storage::remove_files(&segments[..segments.len().saturating_sub(keep)])
+    let mut old: Vec<PathBuf> = segments::earlier(&home.session(key))?.skip(keep).collect();
+    // The oldest first, so that no number is missing after a crash.
+    old.reverse();
+    storage::remove_files(&old)
 }
 
 /// Removes all files of the conversation and its lock, and returns the number of files. The live file is removed last, so that
@@ -415,61 +445,52 @@ pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
 /// Like [`erase`], for a locked conversation.
 pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
-    let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
+    remove_all(home, key, &files)?;
+    Ok(files.len())
+}
+
+/// Removes these files of a locked conversation, and everything else of it.
+fn remove_all(home: &Home, key: &str, files: &SessionFiles) -> Result<()> {
+    let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
     storage::remove_files(&paths)?;
     let queue = Queue::of_home(home);
     deferred::end(&queue, &deferred::waiting(&queue, key, &[])?)?;
     versions::forget(home, key)?;
-    storage::remove(&home.lock(key))?;
-    Ok(paths.len())
+    storage::remove(&home.lock(key))
 }
 
 /// Removes data unused for `keep` before `now`: unnamed conversations, and archived segments of all. Returns the number of
 /// removed conversations. Reads no conversation, and skips conversations in use.
 pub(crate) fn remove_expired(home: &Home, keep: Duration, now: SystemTime) -> Result<usize> {
     let before = now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH);
+    // A file without metadata may be gone, so it does not count as old.
+    let is_old = |(_, path): &(Part, PathBuf)| {
+        let written = fs_err::symlink_metadata(path).and_then(|meta| meta.modified());
+        written.is_ok_and(|written| written < before)
+    };
     let mut removed = 0;
     for (key, files) in files(home)? {
-        // A file without metadata may be gone, so it does not count as old.
-        let is_old = |(_, path): &(Part, PathBuf)| {
-            let written = fs_err::symlink_metadata(path).and_then(|meta| meta.modified());
-            written.is_ok_and(|written| written < before)
-        };
-        if !is_unnamed(&key) || !files.iter().all(is_old) {
-            continue;
-        }
-        match Lock::acquire(&home.lock(&key), Duration::ZERO, &Cancel::new(None)) {
-            Err(e) if e.kind == Kind::Busy => {}
-            lock => {
-                let _lock = lock?;
-                // Another process may have continued it meanwhile.
-                if files.iter().all(is_old) {
-                    remove(home, &key)?;
-                    removed += 1;
+        if is_unnamed(&key) && files.iter().all(is_old) {
+            match Lock::acquire(&home.lock(&key), Duration::ZERO, &Cancel::new(None)) {
+                Err(e) if e.kind == Kind::Busy => {}
+                lock => {
+                    let _lock = lock?;
+                    // Another process may have continued it meanwhile.
+                    if files.iter().all(is_old) {
+                        remove_all(home, &key, &files)?;
+                        removed += 1;
+                    }
                 }
             }
+        } else if files.iter().any(|(part, _)| *part == Part::Live) {
+            // Without a live file, after a crash, an earlier segment may be the current one. Media files remain, because the
+            // current segment shows them.
+            let segments = files
+                .into_iter()
+                .filter(|(part, _)| matches!(part, Part::Segment(_)));
+            let old: Vec<PathBuf> = segments.filter(is_old).map(|(_, path)| path).collect();
+            storage::remove_files(&old)?;
         }
     }
-    remove_segments(home, before)?;
     Ok(removed)
-}
-
-/// Removes earlier segments of all conversations that were last written before this time. Media files remain, because the
-/// current segment shows them.
-fn remove_segments(home: &Home, before: SystemTime) -> Result<()> {
-    let mut old = Vec::new();
-    // Skips conversations without a live file, because after a crash an earlier segment may be the current one.
-    for files in files(home)?
-        .into_values()
-        .filter(|files| files.iter().any(|(part, _)| *part == Part::Live))
-    {
-        for (part, path) in files {
-            if matches!(part, Part::Segment(_))
-                && fs_err::symlink_metadata(&path)?.modified()? < before
-            {
-                old.push(path);
-            }
-        }
-    }
-    storage::remove_files(&old)
 }

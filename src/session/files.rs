@@ -228,9 +228,7 @@ impl FileStore {
         };
         let new = Named::from_lines(&lines);
         journal.renew(lines).map_err(|e| self.home.hinted(e))?;
-        *named = new;
-        // The new segment is already live. Leftover media is removed with the next one.
-        drop(media::remove_others(&self.home.session(key), named));
+        std::mem::replace(named, new).remove_except(named, &self.home.session(key));
         Ok(())
     }
 }
@@ -283,6 +281,7 @@ impl Store for FileStore {
         let Some(lock) = try_lock(&self.home, key)? else {
             return Ok(None);
         };
+        archive::point_to(&self.home, key);
         sync::lock(&self.locked).insert(key.to_owned(), Arc::default());
         Ok(Some(Box::new(FileGuard {
             locked: self.locked.clone(),

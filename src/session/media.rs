@@ -2,7 +2,6 @@
 //! each content once, and lines refer to them by name. Files are deleted after the last turn that shows them.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use super::Line;
 use crate::error::{Context, Error, Result};
-use crate::storage::{self, Durability, segments};
+use crate::storage::{self, Durability};
 
 /// Number of turns that show their media: the current turn and the ones before it.
 pub(crate) const SHOWN_TURNS: usize = 3;
@@ -22,8 +21,6 @@ const MEDIA: [&str; 2] = ["media", "images"];
 pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if needed";
 /// Maximum size of a file, in bytes, when read; written files are smaller.
 const MAX_FILE: u64 = 64 << 20;
-/// Maximum number of different files with one checksum and size; only an attacker makes more.
-const MAX_SAME: u32 = 100;
 
 /// Files that the lines of a segment name, and the turn of each.
 #[derive(Default)]
@@ -66,9 +63,17 @@ impl Named {
         let (recent, old): (Vec<_>, Vec<_>) =
             self.files.drain(..).partition(|(turn, _)| *turn >= shown);
         self.files = recent;
-        for (_, name) in old {
-            if !self.files.iter().any(|(_, other)| *other == name) {
-                // A failed removal is repeated when the next segment begins.
+        let old = Self {
+            turns: 0,
+            files: old,
+        };
+        old.remove_except(self, live);
+    }
+
+    /// Removes these files, except the others. A failure is no error, because no line shows them any more.
+    pub(super) fn remove_except(self, others: &Self, live: &Path) {
+        for (_, name) in self.files {
+            if !others.files.iter().any(|(_, other)| *other == name) {
                 drop(storage::remove(&path_of(live, &name)));
             }
         }
@@ -122,27 +127,21 @@ fn put_media(live: &Path, line: &mut Line) -> Result<()> {
 /// Writes a file unless its content is stored already. Returns its name.
 fn put(live: &Path, bytes: &[u8]) -> Result<String> {
     let sum = crc32fast::hash(bytes);
-    for n in 0..MAX_SAME {
-        // The size comes last; see [`crate::message::Media`].
-        let name = match n {
-            0 => format!("{sum:08x}-{}", bytes.len()),
-            n => format!("{sum:08x}-{n}-{}", bytes.len()),
-        };
-        let path = path_of(live, &name);
-        match read(&path)? {
-            Some(there) if there == bytes => return Ok(name),
-            Some(there) if crc32fast::hash(&there) == sum && there.len() == bytes.len() => {}
-            // Replaces a file that a crash or a bad disk has left incomplete.
-            _ => {
-                storage::replace(&path, bytes, Durability::Now)?;
-                return Ok(name);
-            }
+    // The size comes last; see [`crate::message::Media`].
+    let name = format!("{sum:08x}-{}", bytes.len());
+    let path = path_of(live, &name);
+    match read(&path)? {
+        Some(there) if there == bytes => {}
+        // It must not be replaced, because checksums are easy to forge.
+        Some(there) if crc32fast::hash(&there) == sum && there.len() == bytes.len() => {
+            return Err(Error::failed(format!(
+                "another file of the conversation has the checksum {sum:08x}"
+            )));
         }
+        // Replaces a file that a crash or a bad disk has left incomplete.
+        _ => storage::replace(&path, bytes, Durability::Now)?,
     }
-    // The existing files must not be replaced, because checksums are easy to forge.
-    Err(Error::failed(format!(
-        "{MAX_SAME} other files have the checksum {sum:08x}"
-    )))
+    Ok(name)
 }
 
 /// Reads a file; `None` if it is missing.
@@ -189,28 +188,4 @@ fn fetch_line(live: &Path, line: &mut Line) {
             }
         }
     }
-}
-
-/// Removes the media files that the segment does not name.
-pub(super) fn remove_others(live: &Path, named: &Named) -> Result<()> {
-    let named: BTreeSet<PathBuf> = named
-        .files
-        .iter()
-        .map(|(_, name)| path_of(live, name))
-        .collect();
-    let key = live.file_stem().unwrap_or_default();
-    let dir = live.parent().unwrap_or(live);
-    let others: Vec<PathBuf> = segments::entries(dir)?
-        .into_iter()
-        .filter(|(name, _)| {
-            segments::part(name)
-                .is_some_and(|(found, part)| found == key && part == segments::Part::Media)
-        })
-        .map(|(_, path)| path)
-        .filter(|path| !named.contains(path))
-        .collect();
-    if others.is_empty() {
-        return Ok(());
-    }
-    storage::remove_files(&others)
 }

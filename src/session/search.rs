@@ -21,22 +21,19 @@ pub(crate) struct Found {
 /// Returns the conversations that contain all the words, ignoring case, the last used first, and one sentence for each
 /// unreadable conversation.
 pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<String>)> {
-    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+    let words = lower(words);
     let (mut found, mut unread) = (Vec::new(), Vec::new());
-    for summary in archive::list(home)? {
-        match archive::read(home, &summary.key, Some(0)) {
-            Ok(transcript) => found.extend(line_with(&transcript, &words).map(|line| Found {
-                key: summary.key,
-                last: summary.last,
-                line,
-            })),
+    for key in archive::keys(home)? {
+        match archive::read(home, &key, Some(0)) {
+            Ok(transcript) => found.extend(Found::new(&key, &transcript, &words)),
             Err(e) => unread.push(format!(
                 "{} was not searched: {}",
-                shown_key(&summary.key),
+                shown_key(&key),
                 e.message
             )),
         }
     }
+    found.sort_by(|a, b| b.last.cmp(&a.last));
     Ok((found, unread))
 }
 
@@ -44,38 +41,51 @@ pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<S
 const MOST_FOUND: usize = 5;
 const MOST_READ: usize = 200;
 
-/// Searches earlier messages for the model: in all conversations of the terminal, or else only in this chat's own, so that
-/// other people's messages remain private. The running turn is excluded.
+/// Searches earlier messages for the model: in the newest conversations of the terminal, or else only in this chat's own, so
+/// that other people's messages remain private. The running turn is excluded.
 pub(crate) fn search_past(home: &Home, words: &[String], origin: &Origin) -> Result<Vec<Found>> {
     let own = session_name(&origin.channel, &origin.chat)?;
-    let is_own = |key: &str| key == own || origin.channel == CLI && key.starts_with("cli_");
-    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
-    let mut found = Vec::new();
-    let summaries = archive::list(home)?.into_iter();
-    for summary in summaries
-        .filter(|summary| is_own(&summary.key))
-        .take(MOST_READ)
-    {
+    let keys = match origin.channel.as_str() {
+        CLI => archive::by_time(home)?,
+        _ => vec![own.clone()],
+    };
+    let (words, mut found) = (lower(words), Vec::new());
+    for key in keys.into_iter().take(MOST_READ) {
         // Skips unreadable conversations, because an error would not help the model.
-        let Ok(mut transcript) = archive::read(home, &summary.key, Some(0)) else {
+        let Ok(mut transcript) = archive::read(home, &key, Some(0)) else {
             continue;
         };
-        if summary.key == own {
+        if key == own {
             let is_question = |entry: &TranscriptEntry| matches!(&entry.item, Item::Message(message) if message.is_question());
             let begun = transcript.entries.iter().rposition(is_question);
             transcript.entries.truncate(begun.unwrap_or(0));
             transcript.waiting.clear();
         }
-        found.extend(line_with(&transcript, &words).map(|line| Found {
-            key: summary.key,
-            last: summary.last,
-            line,
-        }));
+        found.extend(Found::new(&key, &transcript, &words));
         if found.len() == MOST_FOUND {
             break;
         }
     }
     Ok(found)
+}
+
+fn lower(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| word.to_lowercase()).collect()
+}
+
+impl Found {
+    /// Describes a conversation, if it contains all the words.
+    fn new(key: &str, transcript: &Transcript, words: &[String]) -> Option<Self> {
+        let times = transcript.entries.iter().chain(&transcript.waiting);
+        let last = times
+            .map(|entry| &entry.time)
+            .rfind(|time| !time.is_empty());
+        Some(Self {
+            key: key.to_owned(),
+            last: last.cloned().unwrap_or_default(),
+            line: line_with(transcript, words)?,
+        })
+    }
 }
 
 /// Returns the line to show, if the conversation contains all the words.

@@ -102,6 +102,19 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
     }
 }
 
+/// Replaces the content of a file, readable only by the owner, with a single write. Not atomic, and a power cut may lose it: for
+/// hints that their readers check.
+pub(crate) fn overwrite(path: &Path, content: &[u8]) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    Ok(file.write_all(content)?)
+}
+
 /// Appends a line, with a single write, to a file that other processes may also append to. Creates the file and its parent
 /// directories. Terminates an incomplete last line first; if another process is still writing it, this leaves an empty line. A
 /// power cut may lose the line.

@@ -1,7 +1,8 @@
 //! Append-only logs in segments, so that the time to read one does not grow with its age.
 //!
-//! `KEY.jsonl` is the live segment; earlier segments are `KEY.N.jsonl`, in the order of N. A new segment begins in steps, and a
-//! crash may happen after any of them:
+//! `KEY.jsonl` is the live segment; earlier segments are `KEY.N.jsonl`, in the order of N. Line 0 of the live segment has the N
+//! that it gets later, so that files are found by name: a directory may contain thousands of logs, and is listed only after a
+//! crash. A new segment begins in steps, and a crash may happen after any of them:
 //!
 //! 1. write the new segment as `KEY.jsonl.new`, and sync it;
 //! 2. rename `KEY.jsonl` to `KEY.N.jsonl`;
@@ -16,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, read_file};
-use super::{parent, remove_files, sync_dir};
+use super::journal::{Contents, Fields, Journal, first_line, read_file};
+use super::{parent, remove, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
 /// Role of a file.
@@ -64,8 +65,46 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
         .collect()
 }
 
-/// Returns the earlier segments of the log at `live`, by number.
-pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+/// Returns the path of the segment `number` of a log.
+fn numbered(live: &Path, number: u64) -> PathBuf {
+    live.with_extension(format!("{number}.jsonl"))
+}
+
+/// Returns the number that the live segment of the log gets when the next one begins.
+fn number(live: &Path) -> Result<u64> {
+    let header = match first_line(live)? {
+        // After a crash between the renames.
+        None => first_line(&unfinished(live))?,
+        found => found,
+    };
+    let number = match header {
+        None => Some(1),
+        Some(header) if header.is_empty() => None,
+        Some(header) => Some(header.get("segment").and_then(Value::as_u64).unwrap_or(1)),
+    };
+    match number {
+        Some(number) if !numbered(live, number).exists() => Ok(number),
+        _ => Ok(list(live)?
+            .keys()
+            .next_back()
+            .map_or(1, |newest| newest.saturating_add(1))),
+    }
+}
+
+/// Returns the path that the live segment of the log gets when the next one begins.
+pub(crate) fn archived(live: &Path) -> Result<PathBuf> {
+    Ok(numbered(live, number(live)?))
+}
+
+/// Returns the earlier segments of the log, the newest first, up to the first missing one.
+pub(crate) fn earlier(live: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    let numbers = (1..number(live)?).rev();
+    let paths = numbers.map(|number| numbered(live, number));
+    Ok(paths.take_while(|path| path.exists()))
+}
+
+/// Lists the directory for the earlier segments of the log, by number.
+fn list(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
     let numbered = |(name, path): (String, PathBuf)| match part(&name)? {
         (found, Part::Segment(number)) if found == key => Some((number, path)),
@@ -83,9 +122,10 @@ impl Journal {
     pub(crate) fn open(path: &Path) -> Result<Option<(Self, Contents)>> {
         let mut opened = Self::open_file(path)?;
         if opened.is_none() {
-            // The live segment is missing, or was emptied by a power cut.
+            // The live segment is missing, or was emptied by a power cut. An empty one remains until another takes its place,
+            // because it is the sign that there is another.
             let Some(other) = substitute(path)? else {
-                return Ok(None);
+                return remove(path).map(|()| None);
             };
             fs_err::rename(other, path)?;
             sync_dir(parent(path))?;
@@ -139,19 +179,12 @@ pub(crate) fn begin_segment(
         error,
         is_begun: false,
     };
-    let count = first.len();
+    let (number, count) = (number(path).map_err(unchanged)?, first.len());
     if let Some(header) = first.first_mut() {
         header.insert("lines".to_owned(), Value::from(count));
+        header.insert("segment".to_owned(), Value::from(number + 1));
     }
-    let number = segments(path)
-        .map_err(unchanged)?
-        .keys()
-        .next_back()
-        .map_or(1, |newest| newest.saturating_add(1));
-    let (new, old) = (
-        unfinished(path),
-        path.with_extension(format!("{number}.jsonl")),
-    );
+    let (new, old) = (unfinished(path), numbered(path, number));
     remove_unfinished(path).map_err(unchanged)?;
     let mut journal = Journal::create(&new, &first).map_err(unchanged)?;
     let swap = || -> Result<()> {
@@ -186,13 +219,16 @@ pub(crate) fn read_journal(path: &Path) -> Result<Option<Contents>> {
     }
 }
 
-/// Returns the current segment while the live one is missing: the new one, or else the newest earlier one.
+/// Returns the current segment while the live one is missing or empty: the new one, or else the newest earlier one. `None`
+/// without a sign of a crash, because a missing log must not cost a listing of the directory.
 fn substitute(live: &Path) -> Result<Option<PathBuf>> {
     let new = unfinished(live);
-    if is_complete(&new)? {
-        return Ok(Some(new));
+    match read_file(&new)? {
+        Some(found) if is_complete(&found) => return Ok(Some(new)),
+        None if fs_err::symlink_metadata(live).is_err() => return Ok(None),
+        _ => {}
     }
-    Ok(segments(live)?.into_values().next_back())
+    Ok(list(live)?.into_values().next_back())
 }
 
 /// Removes a new segment that a crash left before it became live.
@@ -205,18 +241,14 @@ pub(super) fn remove_unfinished(live: &Path) -> Result<()> {
     remove_files(&[new])
 }
 
-/// Whether the file is undamaged and has the number of lines in its line 0.
-fn is_complete(path: &Path) -> Result<bool> {
-    let Some(found) = read_file(path)? else {
-        return Ok(false);
-    };
+/// Whether a new segment is undamaged and has the number of lines in its line 0.
+fn is_complete(found: &Contents) -> bool {
     let Some(first) = found.lines.first() else {
-        return Ok(false);
+        return false;
     };
     let said = first.get("lines").and_then(Value::as_u64);
-    Ok(found.damage.is_empty()
-        && found.torn.is_none()
-        && found.lines.len() as u64 >= said.unwrap_or(1))
+    let count = found.lines.len() as u64;
+    found.damage.is_empty() && found.torn.is_none() && count >= said.unwrap_or(1)
 }
 
 /// Returns the path of a new segment before its rename.
@@ -346,10 +378,11 @@ mod tests {
             journal.renew(vec![fields(n)]).unwrap();
         }
         let mut image = scratch.image();
-        // The live segment was emptied by a power cut, or is missing.
+        // The live segment was emptied by a power cut, or the new one was lost between the renames.
         image.insert(scratch.live(), Vec::new());
         loads(&scratch, &image, &[10]);
         image.remove(&scratch.live());
+        image.insert(unfinished(&scratch.live()), Vec::new());
         loads(&scratch, &image, &[10]);
         // Numbers continue.
         let (mut journal, _) = Journal::open(&scratch.live()).unwrap().unwrap();

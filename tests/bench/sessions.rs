@@ -1,5 +1,6 @@
-//! Measures for `tests/bench/sessions` turns at several positions of one long conversation, each in a separate process that
-//! loads the session, asks a model in that process, and stores the result.
+//! Measures for `tests/bench/sessions` questions to the program in homes with few and many conversations, and turns at several
+//! positions of one long conversation, each in a separate process that loads the session, asks a model in that process, and
+//! stores the result.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
@@ -198,6 +199,98 @@ fn line(name: &str, cost: Cost) {
     println!();
 }
 
+/// Numbers of conversations in the homes that are compared.
+const CROWDS: [usize; 2] = [10, 10_000];
+/// Maximum cost of a question in the larger one, relative to the smaller one.
+const CROWD_BUDGET: f64 = 1.05;
+/// Ways to ask: in a new conversation, in the newest, in a named one.
+const WAYS: [&[&str]; 3] = [&[], &["-c"], &["-s", "kept"]];
+
+/// Asks the built-in demo a question, run by this program with these arguments.
+fn ask(runner: &[&str], home: &Path, way: &[&str]) {
+    let mut command = Command::new(runner[0]);
+    command.args(&runner[1..]).arg(env!("CARGO_BIN_EXE_bantam"));
+    command.args(["agent", "-n", "--model", "demo/demo", "-m", "hello"]);
+    let command = command.args(way).env_clear().env("BANTAM_HOME", home);
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+/// Makes a home with this many conversations, as many lines of usage, and what else each question leaves.
+fn crowd(home: &Path, count: usize) {
+    drop(fs::remove_dir_all(home));
+    fs::create_dir_all(home).unwrap();
+    let plain = ["env"];
+    ask(&plain, home, &["-s", "kept"]);
+    let first = fs::read_dir(home.join("usage"))
+        .into_iter()
+        .flatten()
+        .next();
+    let usage = first.map(|file| file.unwrap().path());
+    let line = usage.as_ref().map(|file| fs::read_to_string(file).unwrap());
+    for n in 0..count {
+        for (dir, suffix) in [("sessions", "jsonl"), ("state/locks", "lock")] {
+            let dir = home.join(dir);
+            let (from, to) = (format!("cli_kept.{suffix}"), format!("cli_+k{n}.{suffix}"));
+            fs::copy(dir.join(from), dir.join(to)).unwrap();
+        }
+    }
+    if let (Some(usage), Some(line)) = (usage, line) {
+        fs::write(usage, line.repeat(count)).unwrap();
+    }
+    ask(&plain, home, &[]);
+}
+
+/// Returns the smallest number of instructions and of system calls of several such questions.
+fn counted(home: &Path, way: &[&str]) -> [f64; 2] {
+    let out = home.with_extension("out");
+    let to = format!("--callgrind-out-file={}", out.display());
+    let callgrind = ["/usr/bin/valgrind", "--tool=callgrind", &to];
+    let strace = ["/usr/bin/strace", "-f", "-c", "-o", out.to_str().unwrap()];
+    let least = |runner: &[&str], place: &str, field: usize| {
+        let once = |_| {
+            ask(runner, home, way);
+            let text = fs::read_to_string(&out).unwrap();
+            let mut lines = text.lines();
+            let line = lines.rfind(|line| line.contains(place)).unwrap();
+            line.split_whitespace().nth(field).unwrap().parse().unwrap()
+        };
+        (0..ROUNDS).map(once).fold(f64::MAX, f64::min)
+    };
+    [least(&callgrind, "totals:", 1), least(&strace, " total", 3)]
+}
+
+/// Compares questions in the homes of [`CROWDS`], and returns whether the budget was kept.
+fn crowds_cost_the_same(dir: &Path) -> bool {
+    let [few, many] = CROWDS.map(|count| {
+        let home = dir.join(count.to_string());
+        crowd(&home, count);
+        WAYS.map(|way| counted(&home, way))
+    });
+    let mut good = true;
+    println!(
+        "A question among {} conversations, and among {}:",
+        CROWDS[0], CROWDS[1]
+    );
+    for ((way, few), many) in WAYS.iter().zip(few).zip(many) {
+        let name = if way.is_empty() {
+            "new".to_owned()
+        } else {
+            way.join(" ")
+        };
+        print!("{name:<10}");
+        for ((what, few), many) in ["instructions", "system calls"].iter().zip(few).zip(many) {
+            let ratio = many / few;
+            print!(" {what} {few:>9} {many:>9} x{ratio:.3}");
+            good &= ratio <= CROWD_BUDGET;
+        }
+        println!();
+    }
+    let kept = if good { "kept" } else { "NOT KEPT" };
+    println!("budget: up to {CROWD_BUDGET} times: {kept}\n");
+    good
+}
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args()
         .skip(1)
@@ -213,6 +306,7 @@ fn main() -> ExitCode {
     drop(fs::remove_dir_all(&home));
     fs::create_dir_all(&home).unwrap();
 
+    let mut good = crowds_cost_the_same(&home);
     println!(
         "One conversation of {most} messages, four to a turn, with a window of 131,072 tokens."
     );
@@ -254,7 +348,6 @@ fn main() -> ExitCode {
     println!(
         "\n{segments} segments were put aside. With what they took, a turn wrote {written:.2} KB on average.\n"
     );
-    let mut good = true;
     for two in marks.windows(2) {
         let ((early, before), (late, after)) = (two[0], two[1]);
         let ratio = |at: usize| after[at] / before[at];
