@@ -105,7 +105,7 @@ section! {
     Defaults {
         /// where the agent works; empty: workspace/ in the home
         workspace: String,
-        /// false: tools can access everything you can, except bantam's own files
+        /// false: tools can access everything you can, except bantam's own files; they cannot create or replace files directly in a directory that contains bantam's home, such as ~
         restrict_to_workspace: bool = true,
         /// a model_list name, or vendor/model
         model_name: String,

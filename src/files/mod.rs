@@ -35,6 +35,8 @@ pub(crate) struct OpenGrants {
     held: Vec<OpenGrant>,
     /// `/`, if the user has opened everything. Grants that contain a path take precedence.
     root: Option<Dir>,
+    /// bantam's home, which remains closed then.
+    home: Option<PathBuf>,
     /// All mount points, in these grants and elsewhere.
     mount_points: Vec<String>,
 }
@@ -92,6 +94,7 @@ impl OpenGrants {
         Ok(Self {
             held: grants,
             root,
+            home: setup.policy.all_except.clone(),
             mount_points,
         })
     }
@@ -163,6 +166,22 @@ impl OpenGrants {
             asked,
         })
     }
+
+    /// Explains a failed change of an entry in a directory that contains the home. Such a directory is closed, because neither
+    /// mounts nor Landlock could keep the home in it away from tools.
+    fn explain_change(&self, path: &str, e: Error) -> Error {
+        let asked = Path::new(path);
+        let closed = [Errno::ROFS, Errno::ACCESS].map(|e| access::explain(e, asked).message);
+        match (&self.home, asked.parent().filter(|dir| dir.is_absolute())) {
+            (Some(home), Some(dir)) if home.starts_with(dir) && closed.contains(&e.message) => {
+                let dir = dir.display();
+                Error::failed(format!(
+                    "{dir} contains bantam's own files, so nothing can be created or replaced in it; use a directory in {dir}"
+                ))
+            }
+            _ => e,
+        }
+    }
 }
 
 /// Does one job. A file sent unchanged goes to `output`, because it may be large. `hung_up` returns whether the caller has hung
@@ -206,9 +225,11 @@ pub(crate) fn perform(
             path,
             content,
             shown,
-        } => edit::write_file(grants.find(path, Access::Write)?, content, *shown),
+        } => edit::write_file(grants.find(path, Access::Write)?, content, *shown)
+            .map_err(|e| grants.explain_change(path, e)),
         FileJob::AppendFile { path, content } => {
             edit::append_file(grants.find(path, Access::Write)?, content)
+                .map_err(|e| grants.explain_change(path, e))
         }
         FileJob::EditFile {
             path,
@@ -220,7 +241,8 @@ pub(crate) fn perform(
             old_text,
             new_text,
             replace_all.unwrap_or(false),
-        ),
+        )
+        .map_err(|e| grants.explain_change(path, e)),
         FileJob::RemoveFile { path } => edit::remove_file(grants.find(path, Access::Write)?),
         FileJob::Passages => notes::passages(grants.workspace()),
     }

@@ -223,6 +223,38 @@ fn under_landlock_alone_too() {
     keeps_shut(&json!({}), &[NAMESPACES], true);
 }
 
+/// Neither mounts nor Landlock can exclude the home from a directory that tools may change.
+#[test]
+fn creating_next_to_the_home_is_refused_with_the_reason() {
+    for without in [&[][..], &[LANDLOCK], &[NAMESPACES]] {
+        let home = Home::empty();
+        let beside = home.path("").parent().unwrap().to_owned();
+        fs::write(beside.join("there.txt"), "one\n").unwrap();
+        fs::create_dir(beside.join("sub")).unwrap();
+        let at = |name: &str| beside.join(name).display().to_string();
+        let write = |path: &str| ("write_file", json!({ "path": path, "content": "x" }));
+        let calls = [
+            write(&at("notes.txt")),
+            write(&at("there.txt")),
+            (
+                "edit_file",
+                json!({ "path": at("there.txt"), "old_text": "one", "new_text": "two" }),
+            ),
+            write(&at("sub/notes.txt")),
+            (
+                "append_file",
+                json!({ "path": at("there.txt"), "content": "more\n" }),
+            ),
+        ];
+        let told = told(&home, &json!({}), without, &calls);
+        for (text, failed) in &told[..3] {
+            assert!(*failed && text.contains("bantam's own files"), "{told:?}");
+        }
+        assert!(told[3..].iter().all(|(_, failed)| !failed), "{told:?}");
+        assert_eq!(fs::read(beside.join("there.txt")).unwrap(), b"one\nmore\n");
+    }
+}
+
 /// Only a sandbox could hide the home, so file tools are restricted to the workspace.
 fn stays_in_the_workspace(extra: &Value, without: &'static [Withheld]) {
     let (home, other) = user();
