@@ -11,6 +11,7 @@ use super::status::{redacted, set_values};
 use super::term::ask::agrees;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
+use super::term::tell;
 use super::{load, notice, print, report, table};
 use crate::app;
 use crate::child;
@@ -215,8 +216,14 @@ fn tell_of_directory(setting: &str, home: &Home, config: &Arc<Config>, env: &Env
 /// Shows what is still missing in a valid configuration.
 fn warn(loaded: &Loaded, env: &Env) {
     loaded.warnings.iter().for_each(|line| notice(line));
-    if let Err(e) = loaded.config.choose_model(env) {
-        report(&e);
+    if let Some(e) = loaded.config.incomplete(env) {
+        let what = to_single_line(&e.message, 2000);
+        notice(&format!(
+            "warning: saved, but a model cannot be used yet: {what}"
+        ));
+        if let Some(hint) = e.hint {
+            tell(&format!("hint: {}", to_single_line(&hint, 2000)));
+        }
     }
 }
 

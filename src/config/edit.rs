@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{Config, Env, Loaded, load_for, path};
 use crate::cancel::Cancel;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
 use crate::text::not_found;
@@ -121,7 +121,15 @@ pub(crate) fn save(
     let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
     let new = change(old.as_deref())?;
-    let loaded = load_for(home, Some(&new), env, Vec::new())?;
+    // What was typed is wrong, not the file in force.
+    let refused = |e: Error| match e.kind {
+        Kind::Config => Error {
+            kind: Kind::Usage,
+            ..e
+        },
+        _ => e,
+    };
+    let loaded = load_for(home, Some(&new), env, Vec::new()).map_err(refused)?;
     let problems = |config: &Arc<Config>| {
         let mut problems = config.problems();
         problems.extend(check(config));
@@ -131,7 +139,7 @@ pub(crate) fn save(
         .map_or(Vec::new(), |old| problems(&old.config));
     let is_new = |problem: &Error| had.iter().all(|old| old.message != problem.message);
     if let Some(problem) = problems(&loaded.config).into_iter().find(is_new) {
-        return Err(problem);
+        return Err(refused(problem));
     }
     if old.as_ref() != Some(&new) {
         // Writes through a symbolic link instead of replacing it.

@@ -171,6 +171,13 @@ impl Config {
             .collect()
     }
 
+    /// Returns the first error of the chosen model and of the list that further settings can mend.
+    pub(crate) fn incomplete(&self, env: &Env) -> Option<Error> {
+        let resolved = |entry: &ModelEntry| self.resolve(entry, &entry.model, env).err();
+        let chosen = self.choose_model(env).err();
+        chosen.or_else(|| self.model_list.iter().find_map(resolved))
+    }
+
     /// Returns the names of the models in the list.
     pub(crate) fn model_names(&self) -> Vec<String> {
         let name = |entry: &ModelEntry| {
@@ -229,10 +236,11 @@ impl Config {
         };
         if vendor.is_none() && own_base.is_empty() {
             return Err(fail(format!(
-                "\"{model}\" has neither a known vendor nor an api_base"
+                "\"{model}\" needs a provider (openai/{}) or an api_base",
+                model.rsplit('/').next().unwrap_or_default()
             ))
             .hint(format!(
-                "vendors: {}",
+                "use one of these providers: {}",
                 VENDORS
                     .iter()
                     .map(|v| v.name)
