@@ -1,6 +1,5 @@
 //! `bantam sessions`: lists, shows, searches, resets and erases conversations.
 
-use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -15,7 +14,7 @@ use crate::paths::shown_key;
 use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::session::is_unnamed;
 use crate::session::search;
-use crate::text::{counted, printable, size, to_single_line};
+use crate::text::{counted, printable, to_single_line};
 use crate::timezone::Zone;
 
 /// Maximum number of unnamed conversations in a list; each question creates one.
@@ -121,61 +120,27 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// Formats a list of conversations for people.
-pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
+/// Formats a list of conversations for people, which fits into 80 columns.
+fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     let zone = zone(env);
-    let damage = |s: &archive::SessionInfo| {
-        if s.damage > 0 {
-            let name = shown_key(&s.key);
-            let name = printable(&shell_words::quote(&name));
-            format!("  (damage: bantam sessions show {name})")
-        } else {
-            String::new()
-        }
-    };
-    if io::stdout().is_terminal() {
-        // A width of 80 columns has no space for more columns.
-        let row = |s: &archive::SessionInfo| {
-            let state = match s.state {
-                "done" => String::new(),
-                state => format!("({state}) "),
-            };
-            let title = format!("{state}{}{}", s.title, damage(s));
-            [
-                printable(&shown_key(&s.key)),
-                local_time(&s.last, &zone),
-                title,
-            ]
+    let row = |s: &archive::SessionInfo| {
+        let name = shown_key(&s.key);
+        let state = match s.state {
+            "done" => String::new(),
+            state => format!("({state}) "),
         };
-        let rows: Vec<_> = list.iter().map(row).collect();
-        return table(&["key", "updated", "first question"], &rows);
-    }
-    let rows = list.iter().map(|s| {
-        let damage = damage(s);
-        let key = printable(&shown_key(&s.key));
-        let state = format!("{}{damage}", s.state);
-        [
-            key,
-            s.messages.to_string(),
-            local_time(&s.created, &zone),
-            local_time(&s.last, &zone),
-            size(s.bytes),
-            state,
-            s.title.clone(),
-        ]
-    });
-    table(
-        &[
-            "key",
-            "messages",
-            "created",
-            "updated",
-            "size",
-            "state",
-            "first question",
-        ],
-        &rows.collect::<Vec<_>>(),
-    )
+        let damage = match s.damage {
+            0 => String::new(),
+            _ => format!(
+                "  (damage: bantam sessions show {})",
+                shell_words::quote(&name)
+            ),
+        };
+        let title = format!("{state}{}{}", s.title, printable(&damage));
+        [printable(&name), local_time(&s.last, &zone), title]
+    };
+    let rows: Vec<_> = list.iter().map(row).collect();
+    table(&["key", "updated", "first question"], &rows)
 }
 
 fn search(args: &Args, env: &Env) -> Result<u8> {

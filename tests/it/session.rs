@@ -30,52 +30,6 @@ fn a_conversation_goes_on_where_it_was() {
 }
 
 #[test]
-fn conversations_of_other_names_are_other_conversations() {
-    let model = Model::scripted([
-        Reply::text("One."),
-        Reply::text("Two."),
-        Reply::text("Three."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "first"]).exits(0);
-    home.agent(["-s", "work", "-m", "second"]).exits(0);
-    home.agent(["--session", "work", "-m", "third"]).exits(0);
-    assert!(model.request(1).texts("assistant").is_empty());
-    assert_eq!(model.request(2).texts("assistant"), ["Two."]);
-    assert_eq!(home.session("cli_default").roles().len(), 2);
-    assert_eq!(home.session("cli_work").roles().len(), 4);
-}
-
-#[test]
-fn conversation_names_map_to_distinct_files() {
-    let model = Model::answering(|_, _| Reply::text("Noted."));
-    let home = Home::with(&model.config());
-    let names = ["a_b", "a/b", "a b", "../../a", "/etc/a", ".", "日本"];
-    for name in names {
-        home.agent(["-s", name, "-m", "hi"]).exits(0);
-    }
-    assert!(
-        model
-            .requests()
-            .iter()
-            .all(|request| request.texts("assistant").is_empty()),
-        "two names share a file"
-    );
-    let files: Vec<String> = home
-        .files()
-        .into_iter()
-        .filter(|file| file.starts_with("sessions/"))
-        .collect();
-    assert_eq!(files.len(), names.len(), "{files:?}");
-    assert!(
-        files
-            .iter()
-            .all(|file| file.starts_with("sessions/cli_") && file.matches('/').count() == 1)
-    );
-    assert!(!home.path("../a").exists() && !home.path("../a.jsonl").exists());
-}
-
-#[test]
 fn invalid_conversation_name_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
@@ -105,35 +59,6 @@ fn no_session_remembers_nothing() {
         .into_iter()
         .filter(|file| file.starts_with("sessions/"));
     assert_eq!(kept.count(), 0);
-}
-
-#[test]
-fn a_session_begins_with_its_header_and_dates_its_messages() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "hi"]).exits(0);
-    let session = home.session("cli_default");
-    let header = &session.lines[0];
-    assert_eq!((&header["v"], &header["seq"]), (&json!(1), &json!(0)));
-    assert_eq!(header["session"], "cli_default");
-    let dates = session
-        .history()
-        .into_iter()
-        .map(|message| &message["time"])
-        .chain([&header["created"]]);
-    for date in dates {
-        let text = date
-            .as_str()
-            .unwrap_or_else(|| panic!("{date} is not text"));
-        let shape: String = text
-            .chars()
-            .map(|c| if c.is_ascii_digit() { '0' } else { c })
-            .collect();
-        assert!(
-            shape.starts_with("0000-00-00T00:00:00") && shape.ends_with('Z'),
-            "{text} is not RFC 3339 in UTC"
-        );
-    }
 }
 
 #[test]

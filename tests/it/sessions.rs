@@ -69,75 +69,32 @@ fn sessions_list_ends_with_the_newest() {
         .map(|line| line.split_whitespace().collect())
         .collect();
     assert_eq!((lines.len(), lines[0][0]), (5, "key"), "{}", run.stdout);
-    let has = |key: &str, messages: &str, state: &str| {
-        let line = lines
-            .iter()
-            .find(|line| line[0] == key)
-            .unwrap_or_else(|| panic!("{key}: {}", run.stdout));
-        assert!(
-            line[1] == messages && line.contains(&state),
-            "{}",
-            run.stdout
-        );
-    };
-    has("new", "2", "done");
-    has("old", "2", "done");
-    has("cut", "1", "unfinished");
-    has("telegram_7", "0", "unreadable");
     let at = |key| lines.iter().position(|line| line[0] == key).unwrap();
     assert!(
         at("cut") < at("old") && at("old") < at("new"),
         "{}",
         run.stdout
     );
-    assert!(
-        run.stdout.contains("first question") && run.stdout.contains("  and then\n"),
-        "{}",
-        run.stdout
-    );
     assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
-    let object = sessions(&home, ["list", "--json"]).json();
-    let cut = object["sessions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|s| s["key"] == "cut")
-        .unwrap()
-        .clone();
-    assert_eq!(
-        (&cut["messages"], &cut["state"], &cut["damage"]),
-        (&json!(1), &json!("unfinished"), &json!(0))
-    );
-
-    let run = home
-        .bantam()
-        .args(["sessions", "list"])
-        .env("TZ", "Asia/Kolkata")
-        .run();
-    assert!(
-        run.exits(0).stdout.contains("2026-01-02 08:34:05"),
-        "{}",
-        run.stdout
-    );
-    let run = home
-        .bantam()
-        .args(["sessions", "show", "cut"])
-        .env("TZ", "XXX8")
-        .run();
-    assert!(
-        run.exits(0).stdout.contains("2026-01-01 19:04:05"),
-        "{}",
-        run.stdout
-    );
-    let run = home
-        .bantam()
-        .args(["sessions", "list"])
-        .env("TZ", "Europe/Nowhere")
-        .run();
-    run.exits(0)
-        .says("no time zone named \"Europe/Nowhere\"")
-        .says("UTC");
-    assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
+    let listed = sessions(&home, ["list", "--json"]).json()["sessions"].clone();
+    let states = listed.as_array().unwrap().iter().map(|row| {
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        (
+            text("key"),
+            row["messages"].as_u64().unwrap(),
+            text("state"),
+        )
+    });
+    let states: Vec<_> = states.collect();
+    for (key, messages, state) in [
+        ("new", 2, "done"),
+        ("old", 2, "done"),
+        ("cut", 1, "unfinished"),
+        ("telegram_7", 0, "unreadable"),
+    ] {
+        let row = (key.to_owned(), messages, state.to_owned());
+        assert!(states.contains(&row), "{states:?}");
+    }
 
     sessions(&home, ["show", "telegram_7"])
         .exits(3)
@@ -275,32 +232,6 @@ fn damaged_lines_are_reported_and_kept() {
 }
 
 #[test]
-fn reading_needs_no_lock() {
-    let home = Home::empty();
-    speak(&home, "default");
-    let _held = home.hold_session("cli_default");
-    sessions(&home, ["list"]).exits(0);
-    sessions(&home, ["show", "default"]).exits(0);
-}
-
-#[test]
-fn an_undone_turn_is_not_shown() {
-    let model = Model::scripted([Reply::json(
-        401,
-        &json!({ "error": { "message": "bad key" } }),
-    )]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "a secret question"]).exits(4);
-    let run = sessions(&home, ["show", "default"]);
-    run.exits(0);
-    assert!(
-        !run.stdout.contains("secret question") && run.stdout.contains("-- error"),
-        "{}",
-        run.stdout
-    );
-}
-
-#[test]
 fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
     let model = Model::scripted([
         Reply::text("One."),
@@ -323,7 +254,7 @@ fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
         !home.path("sessions/cli_default.2.jsonl").exists(),
         "an empty conversation is not put aside"
     );
-    assert!(sessions(&home, ["list"]).stdout.contains(" new\n"));
+    assert!(sessions(&home, ["list"]).stdout.contains("(new)"));
 
     home.agent(["-m", "second"]).exits(0).prints("Two.\n");
     assert!(model.request(1).texts("assistant").is_empty());
@@ -522,27 +453,6 @@ fn a_conversation_in_use_is_neither_reset_nor_erased() {
     }
     assert!(started.elapsed().unwrap().as_millis() >= 1450);
     assert!(home.path("sessions/cli_default.jsonl").exists());
-}
-
-#[test]
-fn sessions_list_lines_fit_80_columns() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let home = Home::with(&model.config());
-    home.agent(["-m", "what is in the garden"]).exits(0);
-    home.agent(["-s", "kitchen", "-m", "what is in the oven"])
-        .exits(0);
-    let run = home
-        .bantam()
-        .args(["sessions", "list"])
-        .on_a_clever_terminal(80)
-        .run();
-    let shown = crate::harness::seen(&run.stdout);
-    let lines: Vec<&str> = shown.lines().collect();
-    assert!(lines[0].starts_with("key ") && lines.len() == 3, "{shown}");
-    assert!(
-        lines[2].starts_with("kitchen ") && lines[2].trim_end().ends_with("what is in the oven"),
-        "{shown}"
-    );
 }
 
 #[test]
