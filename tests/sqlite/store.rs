@@ -33,7 +33,7 @@ fn serve_model() -> String {
     let address = format!("http://{}/v1", listener.local_addr().unwrap());
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let (mut stream, mut request, mut part) = (stream.unwrap(), String::new(), [0; 65536]);
+            let (mut stream, mut request, mut part) = (stream.unwrap(), String::new(), [0; 8192]);
             // The body ends with the object that begins it.
             while !request.contains("\r\n\r\n{") || !request.ends_with('}') {
                 let read = stream.read(&mut part).unwrap();
