@@ -193,7 +193,15 @@ impl Dispatcher {
             }
             self.show(&origin, event);
         });
-        let text = final_text(&response);
+        // The error that the budget is used up is shown once, not for each waiting report.
+        let is_silent = response.stop == TurnStop::Limit
+            && budget.is_told_again()
+            && response.output.is_empty();
+        let text = if is_silent {
+            String::new()
+        } else {
+            final_text(&response)
+        };
         (response, text)
     }
 

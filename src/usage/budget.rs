@@ -23,6 +23,8 @@ pub struct Budget {
     tokens: AtomicU64,
     /// Whether a turn has asked for a reply.
     has_asked: AtomicBool,
+    /// The user has been told that no call is left.
+    is_told: AtomicBool,
     /// Earlier versions of the files that the turn has changed.
     versions: OnceLock<Versions>,
     /// Usage, as counted by hosts, and cost that no response has reported yet.
@@ -50,6 +52,7 @@ impl Budget {
             calls: AtomicU32::new(0),
             tokens: AtomicU64::new(0),
             has_asked: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
             versions: OnceLock::new(),
             unreported: Mutex::default(),
         }
@@ -160,6 +163,11 @@ impl Budget {
             format!("the {most} model calls that one message may cause are used up"),
         )
         .hint("send another message to continue, or raise agents.defaults.max_calls")
+    }
+
+    /// Whether no request is left and the user had already been told; marks them as told.
+    pub(crate) fn is_told_again(&self) -> bool {
+        self.calls_left() == 0 && self.is_told.swap(true, Ordering::Relaxed)
     }
 
     /// Stores earlier versions of files from now on, for the turn that started the work; answers to reports belong to it.
