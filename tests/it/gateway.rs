@@ -178,7 +178,7 @@ fn a_message_reaches_the_running_turn_before_its_next_request() {
         .iter()
         .filter_map(|message| message["role"].as_str())
         .collect();
-    assert_eq!(roles[roles.len() - 3..], ["assistant", "tool", "user"]);
+    assert_eq!(roles[roles.len() - 3..], ["tool", "assistant", "user"]);
     assert!(request.last("user").contains("second-thing"));
     // It is one turn, which the next question includes and /undo undoes as a whole.
     api.text(OWNER, "third-thing");
