@@ -2,8 +2,9 @@
 //! arguments that fit the schema, and its [`CallContext`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
 //! [`crate::tools`].
 
-// The registry finds the tool of a call and checks its arguments (`registry`, `names`, `schema`). The call formats itself and
-// runs (`call`). Long results are paged (`pages`). Built-in tools share a `Workshop`. Each other file is a family of tools.
+// The registry finds the tool of a call and checks its arguments (`registry`, `names`, `fit`, `schema`). The call formats
+// itself and runs (`call`). Long results are paged (`pages`). Built-in tools share a `Workshop`. Each other file is a family
+// of tools.
 
 mod call;
 mod change;
@@ -11,6 +12,7 @@ pub(crate) mod client;
 pub(crate) mod cron;
 pub(crate) mod exec;
 pub(crate) mod files;
+mod fit;
 mod function;
 pub(crate) mod mcp;
 pub(crate) mod meaning;

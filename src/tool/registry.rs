@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use super::call::{Call, Checked};
+use super::fit::fit_arguments;
 use super::pages::{READ_MORE, read_more_tool};
-use super::schema::Schema;
 use super::{Owner, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, repair};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
@@ -197,8 +197,7 @@ impl Registry {
             }
             args => (args, Vec::new()),
         };
-        let schema = Schema::of_arguments(schema, owner);
-        let args = schema.fit(args).map_err(|what| {
+        let args = fit_arguments(schema, args, owner).map_err(|what| {
             let what = cut(&what);
             if owner.checks_arguments() {
                 // It quotes the schema, which comes from outside.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::{LISTS, MAPS, SINGLE, is_of_its_kind, words};
+use super::schema::{LISTS, MAPS, SINGLE, is_of_its_kind, is_one_of, words};
 
 /// Keywords that hosts refuse in the root.
 const NOT_AT_ROOT: [&str; 9] = [
@@ -56,13 +56,13 @@ fn repair_level(schema: &mut Value) {
     for (keyword, rule) in fields.iter_mut() {
         let keyword = keyword.as_str();
         match rule {
-            Value::Object(schemas) if MAPS.contains(&keyword) => {
+            Value::Object(schemas) if is_one_of(MAPS, keyword) => {
                 schemas.values_mut().for_each(repair_level);
             }
-            Value::Array(schemas) if LISTS.contains(&keyword) => {
+            Value::Array(schemas) if is_one_of(LISTS, keyword) => {
                 schemas.iter_mut().for_each(repair_level);
             }
-            schema if SINGLE.contains(&keyword) && !schema.is_boolean() => repair_level(schema),
+            schema if is_one_of(SINGLE, keyword) && !schema.is_boolean() => repair_level(schema),
             _ => {}
         }
     }
@@ -140,10 +140,16 @@ mod tests {
 
     #[test]
     fn a_schema_is_repaired_wherever_it_stands() {
-        let maps = MAPS.map(|keyword| (json!({ keyword: {"x": 0} }), format!("/{keyword}/x")));
-        let lists = LISTS.map(|keyword| (json!({ keyword: [0] }), format!("/{keyword}/0")));
-        let single = SINGLE.map(|keyword| (json!({ keyword: 0 }), format!("/{keyword}")));
-        for (outer, inner) in maps.into_iter().chain(lists).chain(single) {
+        let maps = MAPS
+            .split(' ')
+            .map(|keyword| (json!({ keyword: {"x": 0} }), format!("/{keyword}/x")));
+        let lists = LISTS
+            .split(' ')
+            .map(|keyword| (json!({ keyword: [0] }), format!("/{keyword}/0")));
+        let single = SINGLE
+            .split(' ')
+            .map(|keyword| (json!({ keyword: 0 }), format!("/{keyword}")));
+        for (outer, inner) in maps.chain(lists).chain(single) {
             for (odd, needed) in [
                 (json!({"type": ["array", "null"]}), "items"),
                 (json!({"type": "array", "items": [{}]}), "items"),

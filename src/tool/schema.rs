@@ -1,13 +1,10 @@
-//! JSON Schema (draft 2020-12): gives arguments the form of their schema, and checks arguments and answers.
+//! Checks arguments and answers against a JSON Schema (draft 2020-12).
 //!
 //! Errors quote values whole, because the caller removes secrets before it cuts.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
-use super::Owner;
-use super::names::has_same_letters;
-use crate::json::parse_json;
 use crate::text::nearest;
 
 /// Types of JSON.
@@ -15,51 +12,27 @@ const TYPES: [&str; 7] = [
     "object", "array", "string", "integer", "number", "boolean", "null",
 ];
 /// Keywords whose value is an object of schemas by name.
-pub(super) const MAPS: [&str; 5] = [
-    "properties",
-    "patternProperties",
-    "dependentSchemas",
-    "$defs",
-    "definitions",
-];
+pub(super) const MAPS: &str = "properties patternProperties dependentSchemas $defs definitions";
 /// Keywords whose value is a list of schemas.
-pub(super) const LISTS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+pub(super) const LISTS: &str = "allOf anyOf oneOf prefixItems";
 /// Keywords whose value is a schema.
-pub(super) const SINGLE: [&str; 11] = [
-    "items",
-    "additionalItems",
-    "unevaluatedItems",
-    "contains",
-    "additionalProperties",
-    "unevaluatedProperties",
-    "propertyNames",
-    "not",
-    "if",
-    "then",
-    "else",
-];
-/// Keywords that a foreign program checks itself, because its patterns could take minutes here, and its references never end.
-const LEFT_TO_OWNER: [&str; 7] = [
-    "$ref",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "not",
-    "pattern",
-    "uniqueItems",
-];
+pub(super) const SINGLE: &str = "items additionalItems unevaluatedItems contains additionalProperties \
+    unevaluatedProperties propertyNames not if then else";
 /// Maximum nesting depth of a value and the references of its schema. JSON is parsed to a depth of 128.
 const MAX_DEPTH: usize = 256;
 
+/// Whether a list of keywords has this one.
+pub(super) fn is_one_of(list: &str, keyword: &str) -> bool {
+    list.split(' ').any(|other| other == keyword)
+}
+
 /// A schema, and what it describes.
 pub(crate) struct Schema {
-    root: Value,
-    /// Name of the checked value in errors.
-    whole: &'static str,
-    /// Name of its fields in errors.
-    part: &'static str,
+    pub(super) root: Value,
+    /// Names of the checked value and of its fields in errors.
+    pub(super) names: [&'static str; 2],
     /// Keywords that are not checked.
-    unchecked: &'static [&'static str],
+    pub(super) unchecked: &'static str,
 }
 
 impl Schema {
@@ -74,40 +47,13 @@ impl Schema {
         refuse_unknown(&schema, &schema)?;
         Ok(Self {
             root: schema,
-            whole: "the answer",
-            part: "field",
-            unchecked: &[],
+            names: ["the answer", "field"],
+            unchecked: "",
         })
-    }
-
-    /// Creates the schema of a tool's arguments.
-    pub(super) fn of_arguments(mut schema: Value, owner: Owner) -> Self {
-        let unchecked: &[_] = if owner.checks_arguments() {
-            &LEFT_TO_OWNER
-        } else {
-            close(&mut schema);
-            &[]
-        };
-        Self {
-            root: schema,
-            whole: "the arguments",
-            part: "argument",
-            unchecked,
-        }
     }
 
     pub(crate) fn value(&self) -> &Value {
         &self.root
-    }
-
-    /// Returns the arguments in the form of the schema, or a description of the error.
-    ///
-    /// Models write `"5"` for 5, a string for a list, `null` for omitted values, `oldText` for `old_text`, and objects as
-    /// strings. These are unambiguous, so they are corrected without another request.
-    pub(super) fn fit(&self, args: Value) -> Result<Value, String> {
-        let args = fit(&self.root, args);
-        self.check(&args)?;
-        Ok(args)
     }
 
     /// Checks a value.
@@ -121,23 +67,6 @@ impl Schema {
             depth: 0,
         };
         whole.check(&self.root, value)
-    }
-}
-
-/// Refuses undeclared fields, because a call runs with all of its arguments or not at all.
-fn close(schema: &mut Value) {
-    let Some(rules) = schema.as_object_mut() else {
-        return;
-    };
-    if let Some(items) = rules.get_mut("items") {
-        close(items);
-    }
-    let fields = rules.get_mut("properties").and_then(Value::as_object_mut);
-    if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
-        fields.values_mut().for_each(close);
-        rules
-            .entry("additionalProperties")
-            .or_insert(Value::Bool(false));
     }
 }
 
@@ -159,9 +88,9 @@ fn refuse_unknown(root: &Value, schema: &Value) -> Result<(), String> {
             return Err(format!("\"{keyword}\": {rule} cannot be checked"));
         }
         let inner = match rule {
-            Value::Object(schemas) if MAPS.contains(&keyword) => schemas.values().collect(),
-            Value::Array(schemas) if LISTS.contains(&keyword) => schemas.iter().collect(),
-            schema if SINGLE.contains(&keyword) => vec![schema],
+            Value::Object(schemas) if is_one_of(MAPS, keyword) => schemas.values().collect(),
+            Value::Array(schemas) if is_one_of(LISTS, keyword) => schemas.iter().collect(),
+            schema if is_one_of(SINGLE, keyword) => vec![schema],
             _ => Vec::new(),
         };
         inner
@@ -219,7 +148,7 @@ impl Place<'_> {
         match schema {
             Value::Object(rules) => rules
                 .iter()
-                .filter(|(keyword, _)| !self.schema.unchecked.contains(&keyword.as_str()))
+                .filter(|(keyword, _)| !is_one_of(self.schema.unchecked, keyword))
                 .try_for_each(|(keyword, _)| self.check_keyword(rules, keyword, value)),
             Value::Bool(false) => Err(self.wrong("absent", value)),
             _ => Ok(()),
@@ -306,7 +235,7 @@ impl Place<'_> {
             let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
             return Err(format!(
                 "unknown {} \"{}\"{near}",
-                self.schema.part, field.path
+                self.schema.names[1], field.path
             ));
         }
         Ok(())
@@ -329,7 +258,7 @@ impl Place<'_> {
 
     fn wrong(&self, expected: &str, value: &Value) -> String {
         match self.path.as_str() {
-            "" => format!("{} must be {expected}, not {value}", self.schema.whole),
+            "" => format!("{} must be {expected}, not {value}", self.schema.names[0]),
             path => format!("\"{path}\" must be {expected}, not {value}"),
         }
     }
@@ -372,7 +301,7 @@ fn expected(keyword: &str, rule: &Value, value: &Value) -> Option<String> {
     Some(expected)
 }
 
-fn has_type(value: &Value, kind: &str) -> bool {
+pub(super) fn has_type(value: &Value, kind: &str) -> bool {
     match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -385,7 +314,7 @@ fn has_type(value: &Value, kind: &str) -> bool {
 }
 
 /// Returns a number without a fraction, such as 5.0, as an integer.
-fn whole_number(value: &Value) -> Option<Value> {
+pub(super) fn whole_number(value: &Value) -> Option<Value> {
     let number = value.as_f64()?.to_string().parse::<i64>().ok()?;
     Some(number.into())
 }
@@ -417,107 +346,6 @@ fn described(kinds: &Value) -> String {
         return "a value".to_owned();
     }
     types.join(" or ")
-}
-
-/// Gives a value the form of its schema, as far as its meaning is clear.
-fn fit(schema: &Value, value: Value) -> Value {
-    let types = words(&schema["type"]);
-    let is_fit = types.is_empty() || types.iter().any(|kind| has_type(&value, kind));
-    let converted = || {
-        types
-            .iter()
-            .find_map(|kind| convert(&value, kind, &schema["items"]))
-    };
-    let value = if is_fit { None } else { converted() }.unwrap_or(value);
-    match value {
-        Value::Object(given) => fit_fields(schema, given).into(),
-        Value::Array(list) => {
-            let list = list.into_iter();
-            list.map(|item| fit(&schema["items"], item)).collect()
-        }
-        Value::String(word) => fit_choice(schema, word),
-        // Tools read an integer from 5, not from 5.0.
-        number if types.contains(&"integer") && number.is_f64() => {
-            whole_number(&number).unwrap_or(number)
-        }
-        other => other,
-    }
-}
-
-/// Names the fields as the schema does. A `null` where the schema allows none is no value; a missing value is the default.
-fn fit_fields(schema: &Value, mut given: Map<String, Value>) -> Map<String, Value> {
-    let none = Map::new();
-    let properties = schema["properties"].as_object().unwrap_or(&none);
-    let required = words(&schema["required"]);
-    let mut fitted = Map::new();
-    for (name, schema) in properties {
-        let types = words(&schema["type"]);
-        let may_be_null = types.is_empty() || types.contains(&"null");
-        let default = || {
-            let is_needed = required.contains(&name.as_str());
-            let default = schema.get("default");
-            if is_needed { default.cloned() } else { None }
-        };
-        let value = take(&mut given, name, properties);
-        let value = value.filter(|value| !value.is_null() || may_be_null);
-        if let Some(value) = value.or_else(default) {
-            fitted.insert(name.clone(), fit(schema, value));
-        }
-    }
-    let more = &schema["additionalProperties"];
-    fitted.extend(
-        given
-            .into_iter()
-            .map(|(name, value)| (name, fit(more, value))),
-    );
-    fitted
-}
-
-/// Removes and returns the field `name`, also from a key in another style (`filePath`, `File-Path`).
-fn take(
-    given: &mut Map<String, Value>,
-    name: &str,
-    properties: &Map<String, Value>,
-) -> Option<Value> {
-    let same = |key: &&String| !properties.contains_key(*key) && has_same_letters(key, name);
-    let key = match given.get(name) {
-        Some(_) => name.to_owned(),
-        None => given.keys().find(same)?.clone(),
-    };
-    given.remove(&key)
-}
-
-/// Returns the choice that a word means, which may differ in case.
-fn fit_choice(schema: &Value, word: String) -> Value {
-    let choices = words(&schema["enum"]);
-    let same = |choice: &&&str| choice.eq_ignore_ascii_case(word.trim());
-    match choices.iter().find(same) {
-        Some(choice) if !choices.contains(&word.as_str()) => (*choice).into(),
-        _ => word.into(),
-    }
-}
-
-/// Converts a value of the wrong type, if its meaning is clear.
-fn convert(value: &Value, kind: &str, items: &Value) -> Option<Value> {
-    // Models write JSON in a string for every type except strings.
-    let decoded = value.as_str().and_then(|text| parse_json(text.trim()).ok());
-    let decoded = decoded.filter(|decoded| has_type(decoded, kind));
-    match kind {
-        "string" if value.is_number() || value.is_boolean() => Some(value.to_string().into()),
-        "boolean" => {
-            let word = value.as_str()?.trim().to_ascii_lowercase();
-            word.parse::<bool>().ok().map(Value::Bool)
-        }
-        "integer" | "number" | "object" => decoded,
-        "array" if decoded.is_none() && !value.is_null() => {
-            let item = fit(items, value.clone());
-            let types = words(&items["type"]);
-            let is_item = types.is_empty() || types.iter().any(|kind| has_type(&item, kind));
-            is_item.then(|| vec![item].into())
-        }
-        "array" => decoded,
-        _ => None,
-    }
 }
 
 #[cfg(test)]
