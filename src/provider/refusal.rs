@@ -2,8 +2,11 @@
 //!
 //! Hosts agree only on the status, so the body is parsed in all known formats, and matched by its words.
 
+mod details;
+
 use std::time::{Duration, SystemTime};
 
+use details::Details;
 use regex_lite::{Regex, escape};
 use serde_json::Value;
 
@@ -68,18 +71,8 @@ pub(super) const STALE_REASONING: &str = "stale reasoning";
 /// Minimum length of a conversation for which an unexplained refusal counts as too long.
 const SEVERAL_TURNS: usize = 3;
 
-/// Anthropic's error types and their status codes. An error inside a stream has only the type.
-const STATUS_OF_TYPE: [(&str, u16); 8] = [
-    ("invalid_request_error", 400),
-    ("authentication_error", 401),
-    ("billing_error", 402),
-    ("permission_error", 403),
-    ("not_found_error", 404),
-    ("request_too_large", 413),
-    ("rate_limit_error", 429),
-    ("overloaded_error", 529),
-];
-
+/// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
+const BAD_SAMPLE: &str = "tool_use_failed | json_validate_failed | failed_generation";
 const INVALID_KEY: &str = "api key not valid | invalid api key | invalid x-api-key";
 const NO_CREDIT: &str = "insufficient_quota | exceeded_current_quota | billing_not_active | billing_hard_limit | \
     insufficient balance | insufficient credit | credit balance | payment required";
@@ -245,7 +238,8 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Ch
     if let Some(refused) = account_error(refusal, &said, sent) {
         return refused;
     }
-    if refusal.should_retry && status != 429 {
+    let is_retryable = refusal.should_retry || says(&said, BAD_SAMPLE);
+    if is_retryable && status != 429 {
         return (transient(message, refusal.retry_after), Vec::new());
     }
     let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
@@ -350,7 +344,12 @@ fn wrong_address(message: String) -> ProviderError {
 
 /// Whether a refusal is about the conversation: it refers to a message, or to no field of the request.
 fn is_of_message(refusal: &Refusal, said: &str, sent: &Sent) -> bool {
-    if refusal.names_message() {
+    if !said.contains(char::is_alphabetic) {
+        // A refusal without words, such as that of a port for TLS, says nothing of the message.
+        return false;
+    }
+    // Azure names the prompt as the parameter of a text that its filter refuses.
+    if refusal.names_message() || refusal.param == "prompt" {
         return true;
     }
     let is_named = |field: &&String| {
@@ -654,101 +653,6 @@ fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
         .filter_map(|name| Some((place_of(name, &named)?, name)))
         .min()
         .map(|(_, name)| name.clone())
-}
-
-/// Contents of an error body.
-#[derive(Default)]
-struct Details {
-    /// Error texts: messages first, then types and codes.
-    texts: Vec<String>,
-    /// Status in the body.
-    status: Option<u16>,
-    param: String,
-    /// Headers of another host that a gateway forwards.
-    headers: Vec<(String, String)>,
-}
-
-impl Details {
-    fn collect(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => match parse_json(text) {
-                // OpenRouter stores the host's answer in `metadata.raw`.
-                Ok(inner @ Value::Object(_)) => self.collect(&inner),
-                // A numeric code must not be mistaken for a number in a message.
-                _ if text.trim().bytes().all(|b| b.is_ascii_digit()) => {}
-                _ if self.texts.contains(text) => {}
-                _ => self.texts.push(text.trim().to_owned()),
-            },
-            Value::Array(items) => items.iter().take(1).for_each(|item| self.collect(item)),
-            Value::Object(fields) => {
-                let mut inner = ["error", "detail", "errors"]
-                    .iter()
-                    .filter_map(|name| fields.get(*name));
-                if let Some(inner) = inner.find(|inner| !inner.is_null()) {
-                    return self.collect(inner);
-                }
-                self.status = self.status.or_else(|| status_in(value));
-                let headers = fields.get("headers").and_then(Value::as_object);
-                let headers = headers.into_iter().flatten();
-                self.headers.extend(headers.filter_map(|(name, value)| {
-                    Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))
-                }));
-                if let Some(param) = fields.get("param").and_then(Value::as_str) {
-                    param.clone_into(&mut self.param);
-                }
-                for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {
-                    fields
-                        .get(name)
-                        .into_iter()
-                        .for_each(|field| self.collect(field));
-                }
-                // FastAPI's error location, and llama.cpp's window.
-                let place = fields
-                    .get("loc")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten();
-                let place: Vec<String> = place
-                    .map(|part| part.to_string().replace('"', ""))
-                    .collect();
-                let place = place.join(".");
-                if !place.is_empty() {
-                    self.param = place.trim_start_matches("body.").to_owned();
-                }
-                let window = fields.get("n_ctx").map(|window| format!("n_ctx {window}"));
-                self.texts.extend(
-                    Some(place)
-                        .filter(|place| !place.is_empty())
-                        .into_iter()
-                        .chain(window),
-                );
-                if self.texts.is_empty() && self.status.is_none() {
-                    self.texts.push(value.to_string());
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Returns the status of an error object, by number or by type.
-fn status_in(error: &Value) -> Option<u16> {
-    let number = |name| {
-        error
-            .get(name)
-            .and_then(|n: &Value| n.as_u64().or_else(|| n.as_str()?.parse().ok()))
-    };
-    let status = number("code")
-        .or_else(|| number("status"))
-        .and_then(|n| u16::try_from(n).ok());
-    let kind = error.get("type").and_then(Value::as_str);
-    let of_type = STATUS_OF_TYPE
-        .iter()
-        .find(|(name, _)| Some(*name) == kind)
-        .map(|(_, status)| *status);
-    status
-        .filter(|status| (400..=599).contains(status))
-        .or(of_type)
 }
 
 pub(super) fn looks_like_html(text: &str) -> bool {

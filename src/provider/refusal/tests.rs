@@ -641,3 +641,23 @@ fn message_holds_the_reason_and_no_page() {
             .ends_with("it leads to https://new.example/v1?...")
     );
 }
+
+#[test]
+fn what_the_host_did_is_not_blamed_on_the_message() {
+    let sample = |code: &str| json!({"error": {"message": "Failed.", "code": code, "failed_generation": "x"}});
+    let filtered = json!({"error": {
+        "message": "The response was filtered due to the prompt triggering the content policy.",
+        "code": "content_filter",
+        "param": "prompt",
+    }});
+    for (status, body, wanted) in [
+        (400, sample("tool_use_failed").to_string(), "Transient"),
+        (400, sample("json_validate_failed").to_string(), "Transient"),
+        (422, sample("tool_use_failed").to_string(), "Transient"),
+        (400, filtered.to_string(), "MessageRefused"),
+        (400, String::new(), "Rejected"),
+        (422, "{}".to_owned(), "Rejected"),
+    ] {
+        assert_eq!(kind(&refused(status, &body).0), wanted, "{body}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Reads the body of an error, in all known formats.
+
+use serde_json::Value;
+
+use crate::json::parse_json;
+
+/// Anthropic's error types and their status codes. An error inside a stream has only the type.
+const STATUS_OF_TYPE: [(&str, u16); 8] = [
+    ("invalid_request_error", 400),
+    ("authentication_error", 401),
+    ("billing_error", 402),
+    ("permission_error", 403),
+    ("not_found_error", 404),
+    ("request_too_large", 413),
+    ("rate_limit_error", 429),
+    ("overloaded_error", 529),
+];
+
+/// Contents of an error body.
+#[derive(Default)]
+pub(super) struct Details {
+    /// Error texts: messages first, then types and codes.
+    pub texts: Vec<String>,
+    /// Status in the body.
+    pub status: Option<u16>,
+    pub param: String,
+    /// Headers of another host that a gateway forwards.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Details {
+    /// Adds the texts, the status and the parameter in a value of the body.
+    pub(super) fn collect(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => match parse_json(text) {
+                // OpenRouter stores the host's answer in `metadata.raw`.
+                Ok(inner @ Value::Object(_)) => self.collect(&inner),
+                // A numeric code must not be mistaken for a number in a message.
+                _ if text.trim().bytes().all(|b| b.is_ascii_digit()) => {}
+                _ if self.texts.contains(text) => {}
+                _ => self.texts.push(text.trim().to_owned()),
+            },
+            Value::Array(items) => items.iter().take(1).for_each(|item| self.collect(item)),
+            Value::Object(fields) => {
+                let mut inner = ["error", "detail", "errors"]
+                    .iter()
+                    .filter_map(|name| fields.get(*name));
+                if let Some(inner) = inner.find(|inner| !inner.is_null()) {
+                    return self.collect(inner);
+                }
+                self.status = self.status.or_else(|| status_in(value));
+                let headers = fields.get("headers").and_then(Value::as_object);
+                let headers = headers.into_iter().flatten();
+                self.headers.extend(headers.filter_map(|(name, value)| {
+                    Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))
+                }));
+                if let Some(param) = fields.get("param").and_then(Value::as_str) {
+                    param.clone_into(&mut self.param);
+                }
+                for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {
+                    fields
+                        .get(name)
+                        .into_iter()
+                        .for_each(|field| self.collect(field));
+                }
+                // FastAPI's error location, and llama.cpp's window.
+                let place = fields
+                    .get("loc")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten();
+                let place: Vec<String> = place
+                    .map(|part| part.to_string().replace('"', ""))
+                    .collect();
+                let place = place.join(".");
+                if !place.is_empty() {
+                    self.param = place.trim_start_matches("body.").to_owned();
+                }
+                let window = fields.get("n_ctx").map(|window| format!("n_ctx {window}"));
+                self.texts.extend(
+                    Some(place)
+                        .filter(|place| !place.is_empty())
+                        .into_iter()
+                        .chain(window),
+                );
+                if self.texts.is_empty() && self.status.is_none() {
+                    self.texts.push(value.to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the status of an error object, by number or by type.
+fn status_in(error: &Value) -> Option<u16> {
+    let number = |name| {
+        error
+            .get(name)
+            .and_then(|n: &Value| n.as_u64().or_else(|| n.as_str()?.parse().ok()))
+    };
+    let status = number("code")
+        .or_else(|| number("status"))
+        .and_then(|n| u16::try_from(n).ok());
+    let kind = error.get("type").and_then(Value::as_str);
+    let of_type = STATUS_OF_TYPE
+        .iter()
+        .find(|(name, _)| Some(*name) == kind)
+        .map(|(_, status)| *status);
+    status
+        .filter(|status| (400..=599).contains(status))
+        .or(of_type)
+}
