@@ -26,7 +26,7 @@ pub(super) const COMMAND: Command = Command::row(
 )
 .with_flags(&[(
     "--provider",
-    "also ask the model (or the one called NAME): tools, streaming, images, speed",
+    "also ask the model (or the one called NAME) for a tool call",
 )])
 .with_examples(&["bantam doctor", "bantam doctor --provider"]);
 

@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env, keys};
 use crate::http::authority;
-use crate::message::{Media, Message, Reply, User};
+use crate::message::{Message, Reply};
 use crate::paths::Home;
 use crate::provider::ollama;
 use crate::provider::{Provider, ProviderError, Request, Sampling, System, ToolOffer};
@@ -17,6 +17,7 @@ use crate::text::{millis, to_single_line};
 
 const NAME: &str = "model";
 const ANSWER: &str = "answer";
+const TOOLS: &str = "tools";
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of an answer, in tokens; enough for a model that reasons first.
@@ -64,153 +65,61 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
     }
 }
 
-/// PNG of a red square.
-const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7oVwAAAABJRU5ErkJggg==";
-
-/// Result of a request.
-struct Asked {
-    reply: Reply,
-    /// Features that the model or its host refused.
-    notice: Option<String>,
-    /// Number of pieces of text and of reasoning.
-    pieces: u32,
-    first: Option<Duration>,
-    took: Duration,
-}
-
-/// Sends two requests without a conversation, to test tool calls and images. Reports the results and the speed.
+/// Asks a model for a tool call, without a conversation.
 pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
     let model = provider.model();
     if model.starts_with("demo/") {
-        return vec![Check::info(
-            ANSWER,
-            format!("{model} is built in: there is no model to ask"),
-        )];
+        let found = format!("{model} is built in: there is no model to ask");
+        return vec![Check::info(ANSWER, found)];
     }
-    abilities(provider, redactor).unwrap_or_else(|e| match e {
-        ProviderError::Cancelled(_) => {
-            vec![
-                Check::fail(
-                    ANSWER,
-                    format!("{model} said nothing in {} s", TIMEOUT.as_secs()),
-                )
-                .fix("check the network and the model's api_base, or try again later"),
-            ]
+    let started = Instant::now();
+    let notice = Cell::new(None);
+    let asked = request_call(provider, &|text| notice.set(Some(text.to_owned())));
+    let reply = match asked {
+        Ok(reply) => reply,
+        Err(ProviderError::Cancelled(_)) => {
+            let found = format!("{model} said nothing in {} s", TIMEOUT.as_secs());
+            let fix = "check the network and the model's api_base, or try again later";
+            return vec![Check::fail(ANSWER, found).fix(fix)];
         }
-        e => vec![Check::of_error(ANSWER, e.into_error(model))],
-    })
+        Err(e) => return vec![Check::of_error(ANSWER, e.into_error(model))],
+    };
+    let ms = millis(started.elapsed());
+    let tools = match (notice.take(), reply.calls.is_empty()) {
+        (Some(why), _) => Check::info(TOOLS, why),
+        (None, false) => Check::ok(TOOLS, format!("{model} calls them")),
+        (None, true) => {
+            let text = to_single_line(&redactor.redact(reply.text), 60);
+            let found = format!(
+                "the model replied with text instead of calling a tool, and may not support tools: \"{text}\""
+            );
+            Check::info(TOOLS, found)
+        }
+    };
+    let answer = Check::ok(ANSWER, format!("{model} answered after {ms} ms"));
+    vec![answer, tools]
 }
 
-fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>, ProviderError> {
-    let model = provider.model();
+/// Sends one request, which asks for a call of a tool. `on_notice` gets features that the model or its host refuses.
+fn request_call(provider: &dyn Provider, on_notice: &dyn Fn(&str)) -> Result<Reply, ProviderError> {
     let ping = ToolOffer {
         name: "ping".into(),
         description: "Tests tool calls.".into(),
         schema: r#"{"type":"object","properties":{"word":{"type":"string"}},"required":["word"]}"#
             .into(),
     };
-    let called = send(
-        provider,
-        Message::user("Call the tool ping with the word ready."),
-        &[ping],
-    )?;
-    let media = vec![Media {
-        mime: "image/png".to_owned(),
-        base64: IMAGE.to_owned(),
-        ..Media::default()
-    }];
-    let content = "Which colour is it? Answer in one sentence.".to_owned();
-    let seen = send(
-        provider,
-        Message::User(User {
-            content,
-            media,
-            ..User::default()
-        }),
-        &[],
-    )?;
-    let text = to_single_line(&redactor.redact(seen.reply.text.clone()), 60);
-    Ok(vec![
-        Check::ok(
-            ANSWER,
-            format!(
-                "{model} said \"{text}\" after {} ms{}",
-                millis(seen.took),
-                speed(&seen)
-            ),
-        ),
-        match (called.notice, called.reply.calls.first()) {
-            (Some(why), _) => Check::info("tools", why),
-            (None, Some(_)) => Check::ok("tools", format!("{model} calls them")),
-            (None, None) => Check::info(
-                "tools",
-                "the model answered in words instead of calling a tool; it may not support tools",
-            ),
-        },
-        match seen.pieces {
-            0 | 1 => Check::info(
-                "streaming",
-                format!("{model} sends its answer in one piece"),
-            ),
-            pieces => Check::ok("streaming", format!("{pieces} pieces")),
-        },
-        match seen.notice {
-            Some(why) => Check::info("images", why),
-            None => Check::ok("images", format!("{model} takes them")),
-        },
-    ])
-}
-
-/// Sends one request.
-fn send(
-    provider: &dyn Provider,
-    message: Message,
-    tools: &[ToolOffer],
-) -> Result<Asked, ProviderError> {
-    let (started, pieces, first) = (Instant::now(), Cell::new(0), Cell::new(None));
-    let notice = Cell::new(None);
-    let count = |_: &str| {
-        pieces.set(pieces.get() + 1);
-        first.set(first.get().or(Some(started.elapsed())));
-    };
     let request = Request {
         system: System::default(),
-        messages: &[message],
-        tools,
+        messages: &[Message::user("Call the tool ping with the word ready.")],
+        tools: &[ping],
         withheld: false,
         stream: true,
         sampling: &Sampling::default(),
-        on_thought: &count,
+        on_thought: &|_| (),
         on_trace: &|_| (),
-        on_notice: &|text| notice.set(Some(text.to_owned())),
+        on_notice,
         input_tokens: 0,
         cancel: &Cancel::new(Some(TIMEOUT)),
     };
-    let reply = provider.chat(&request, &mut |text| count(text))?;
-    let took = started.elapsed();
-    Ok(Asked {
-        reply,
-        notice: notice.take(),
-        pieces: pieces.get(),
-        first: first.get(),
-        took,
-    })
-}
-
-/// Formats "; first byte after 300 ms, 40 tokens/s", as far as known.
-fn speed(asked: &Asked) -> String {
-    let Some(first) = asked.first else {
-        return String::new();
-    };
-    let (written, writing) = (
-        asked.reply.usage.completion_tokens,
-        millis(asked.took.saturating_sub(first)).max(1),
-    );
-    let is_known = written > 0 && asked.pieces > 1;
-    let rate = if is_known {
-        format!(", {} tokens/s", written * 1000 / writing)
-    } else {
-        String::new()
-    };
-    format!("; first byte after {} ms{rate}", millis(first))
+    provider.chat(&request, &mut |_| ())
 }

@@ -347,7 +347,7 @@ impl Host {
                 continue;
             }
             let mut facts = before.clone();
-            facts.apply(&change, request.tools);
+            facts.apply(&change);
             tried.push(change);
             if self.body(request, &facts) != sent {
                 *self.facts() = facts;

@@ -3,12 +3,11 @@
 //! and a failed write is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::ToolOffer;
 use super::refusal::{Change, MIN_LIMIT, STALE_REASONING};
@@ -49,9 +48,9 @@ pub(crate) struct HostFacts {
     /// Map from a field to its required value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, Value>,
-    /// Map from a rejected tool to the checksum of its schema.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub without_tools: BTreeMap<String, u32>,
+    /// Rejected tools.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub without_tools: BTreeSet<String>,
     /// The price in the host's list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
@@ -67,8 +66,6 @@ pub(crate) struct Row {
     pub host: String,
     /// Id of the model at the host.
     pub model: String,
-    /// See [`fingerprint`].
-    entry: u64,
     #[serde(flatten)]
     pub facts: HostFacts,
 }
@@ -129,16 +126,6 @@ fn update(home: &Home, change: impl FnOnce(&mut Store)) -> Result<()> {
     storage::replace(&path(home), &serde_json::to_vec(&store)?, Durability::Later)
 }
 
-/// Hash that changes with the model's entry, so that rejected features are tried again. Limits are excluded.
-fn fingerprint(model: &Model) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let entry = &model.entry;
-    let headers: Vec<&String> = entry.headers.keys().collect();
-    let extra = json!(entry.extra_body).to_string();
-    (&model.base, extra, headers, &entry.reasoning_effort).hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Returns the facts of a model from rows that [`rows`] has returned.
 pub(crate) fn among(rows: &[Row], model: &Model) -> HostFacts {
     let row = rows.iter().find(|row| is_of(row, model));
@@ -155,7 +142,7 @@ pub(super) fn is_known(home: &Home, model: &Model) -> bool {
 }
 
 fn is_of(row: &Row, model: &Model) -> bool {
-    row.host == authority(&model.base) && row.model == model.id && row.entry == fingerprint(model)
+    row.host == authority(&model.base) && row.model == model.id
 }
 
 /// Stores the facts of a model; `change` updates the stored facts.
@@ -167,7 +154,6 @@ pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFact
             None => Row {
                 host: authority(&model.base).to_owned(),
                 model: model.id.clone(),
-                entry: fingerprint(model),
                 facts: HostFacts::default(),
             },
         };
@@ -222,43 +208,32 @@ impl HostFacts {
         if self.lacks("tools") {
             return Vec::new();
         }
-        let is_refused = |tool: &ToolOffer| {
-            let refused = self.without_tools.get(&*tool.name);
-            refused.is_some_and(|crc| *crc == crc32fast::hash(tool.schema.as_bytes()))
-        };
-        let taken = tools.iter().filter(|tool| !is_refused(tool));
+        let taken = tools
+            .iter()
+            .filter(|tool| !self.without_tools.contains(&*tool.name));
         taken.take(self.max_tools.unwrap_or(usize::MAX)).collect()
     }
 
     /// Applies a change.
-    pub(super) fn apply(&mut self, change: &Change, tools: &[ToolOffer]) {
-        const OPPOSITES: [&str; 1] = ["reasoning"];
+    pub(super) fn apply(&mut self, change: &Change) {
         match change {
             // The host rejects the newer name, so the older name is used again.
             Change::Without(part) if part == "max_completion_tokens" => {
                 self.without.remove("max_tokens");
             }
             Change::Without(part) => {
-                if OPPOSITES.contains(&part.as_str()) {
-                    self.with.remove(part);
-                }
+                self.with.remove(part);
                 self.without.insert(part.clone());
             }
             Change::With(part) => {
-                if OPPOSITES.contains(&part.as_str()) {
-                    self.without.remove(part);
-                }
+                self.without.remove(part);
                 self.with.insert(part.clone());
             }
             Change::Set(field, value) => drop(self.set.insert(field.clone(), value.clone())),
             Change::MaxTokens(limit) => self.max_tokens = Some(*limit),
             Change::Window(limit) => self.window = Some(*limit),
             Change::MaxTools(limit) => self.max_tools = Some(*limit),
-            Change::WithoutTool(name) => {
-                let tool = tools.iter().find(|tool| tool.name == *name);
-                let crc = tool.map_or(0, |tool| crc32fast::hash(tool.schema.as_bytes()));
-                self.without_tools.insert(name.clone(), crc);
-            }
+            Change::WithoutTool(name) => drop(self.without_tools.insert(name.clone())),
         }
     }
 
@@ -292,7 +267,7 @@ impl HostFacts {
             .map(|(field, value)| format!("wants {field} {value}"));
         let tools = self
             .without_tools
-            .keys()
+            .iter()
             .map(|tool| format!("refuses the tool {tool}"));
         let window = self
             .window

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home};
 use crate::model::{Model, Reply, Request};
 
 const NO_MAX_TOKENS: &str = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
@@ -100,47 +100,6 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
     fs::remove_file(path).unwrap();
     home.agent(["-m", "hi"]).exits(0);
     assert_eq!(model.requests().len(), 8);
-}
-
-#[test]
-fn changed_entry_relearns_its_quirks() {
-    let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "hi"]).exits(0);
-    // Limits do not count.
-    let requests = |extra: &Value| {
-        home.config(&merged(model.config(), extra).to_string());
-        let before = model.requests().len();
-        home.agent(["-m", "hi"]).exits(0);
-        model.requests().len() - before
-    };
-    assert_eq!(
-        requests(&json!({ "model_list": [ { "max_tokens": 100 } ] })),
-        1
-    );
-    assert_eq!(
-        requests(&json!({ "model_list": [ { "extra_body": { "top_k": 5 } } ] })),
-        2
-    );
-    assert_eq!(
-        requests(&json!({ "model_list": [ { "extra_body": { "top_k": 5 } } ] })),
-        1
-    );
-}
-
-#[test]
-fn quirks_are_kept_per_model() {
-    let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "hi"]).exits(0);
-    let other = merged(
-        model.config(),
-        &json!({ "model_list": [ { "model": "openai/other-model" } ] }),
-    );
-    home.config(&other.to_string());
-    home.agent(["-m", "hi"]).exits(0);
-    assert_eq!(model.requests().len(), 4);
-    assert_eq!(rows(&home).len(), 2);
 }
 
 #[test]

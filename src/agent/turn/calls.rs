@@ -402,6 +402,7 @@ impl Agent {
                 budget: &self.budget(&request.session, &request.origin.channel),
                 chain: &models.chain,
                 choice: &models.chain.choose(""),
+                is_follow_up: false,
                 history: self.history,
             };
             let call = ToolCall {

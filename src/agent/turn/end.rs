@@ -47,7 +47,7 @@ impl Turn<'_> {
         let is_undone = has_no_reply
             && match failure {
                 MessageRefused(_) => true,
-                AuthFailed { .. } | NotSent(_) => !self.is_follow_up,
+                AuthFailed { .. } | NotSent(_) => !self.shared.is_follow_up,
                 _ => false,
             };
         let is_first_turn =

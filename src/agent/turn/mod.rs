@@ -72,6 +72,8 @@ pub(super) struct Shared<'a> {
     pub chain: &'a Arc<Chain>,
     /// The one of them that this turn asks first.
     pub choice: &'a Choice,
+    /// Whether the turn answers a result of another turn, so that its question would not be asked again.
+    pub is_follow_up: bool,
     /// Limits of the history, with the context window of these models.
     pub history: History,
 }
@@ -83,12 +85,10 @@ struct Turn<'a> {
     calls: Calls,
     state: State,
     is_resumed: bool,
-    /// Whether the turn answers a result of another turn, so that its question would not be asked again.
-    is_follow_up: bool,
     /// Whether the turn before failed, so that a host may refuse the history instead of the message.
     follows_failure: bool,
-    /// Whether the model gave an empty answer and is asked once more, without tools.
-    is_second_try: bool,
+    /// Number of empty answers. After the first, the model is asked once more, without tools.
+    empty_answers: u32,
     /// Whether requests omit stored messages. Nothing is compacted for good then, and the hosts' token counts do not apply to the
     /// next turn.
     is_shortened: bool,
@@ -130,6 +130,7 @@ impl Agent {
                 budget: &budget,
                 chain: &models.chain,
                 choice: &models.chain.choose(&request.model),
+                is_follow_up: budget.has_asked(),
                 history: self.history.with_window_of(&models.chain),
             };
             let resumed = resume(&mut open, &request);
@@ -181,7 +182,7 @@ impl Agent {
     }
 }
 
-impl<'a> Shared<'a> {
+impl Shared<'_> {
     fn notice(&self, text: impl Into<String>) {
         (self.events)(Event::Notice(text.into()));
     }
@@ -214,9 +215,8 @@ impl<'a> Turn<'a> {
             calls: Calls::new(&open.session),
             state: State::Asking,
             is_resumed: resumed.is_some(),
-            is_follow_up: shared.budget.has_asked(),
             follows_failure: open.session.ended == Some(TurnStop::Error),
-            is_second_try: false,
+            empty_answers: 0,
             is_shortened: false,
             cuts: 0,
             arrived: String::new(),
@@ -298,7 +298,7 @@ impl<'a> Turn<'a> {
             Permit::Tools => None,
         };
         let agent = self.shared.agent;
-        let wanted = if limit.is_some() || self.is_second_try {
+        let wanted = if limit.is_some() || self.empty_answers > 0 {
             Wanted::Words
         } else {
             Wanted::Step
@@ -353,14 +353,14 @@ impl<'a> Turn<'a> {
             || !reply.images.is_empty()
             || !reply.refused.is_empty()
             || reply.used_all_to_think();
-        let may_ask_again = !self.is_second_try
+        let may_ask_again = self.empty_answers == 0
             && self.response.steps < agent.limits.max_steps
             && budget.calls_left() > 0;
         if !is_answer && may_ask_again {
             events(Event::Trace(
                 "the model gave an empty answer: asking again, without tools".to_owned(),
             ));
-            self.is_second_try = true;
+            self.empty_answers += 1;
             return Ok(State::Asking);
         }
         if !is_answer && wants_tools {
