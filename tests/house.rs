@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 732, 42),
-    ("agent", 3070, 62),
+    ("agent", 3071, 62),
     ("app", 2313, 58),
     ("bus", 549, 49),
     ("cancel", 144, 14),
@@ -97,7 +97,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cli", 7358, 1),
     ("config", 2281, 73),
     ("cron", 1240, 68),
-    ("doctor", 789, 20),
+    ("doctor", 707, 20),
     ("error", 139, 13),
     ("files", 1512, 9),
     ("gateway", 2028, 42),
@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 50, 6),
     ("outbox", 218, 22),
     ("paths", 184, 33),
-    ("provider", 5153, 79),
+    ("provider", 5131, 79),
     ("proxy", 277, 5),
     ("redact", 501, 11),
     ("sandbox", 1273, 13),
@@ -140,6 +140,12 @@ const BUDGET: &[(&str, usize, usize)] = &[
 
 /// Files and types that were removed and must not return, each with its module: a file ends in `.rs`.
 const GONE: &[&str] = &[
+    "agent/ask.rs",
+    "agent/calls.rs",
+    "agent/compact.rs",
+    "agent/turn.rs",
+    "agent/turn_context.rs",
+    "agent/turn_end.rs",
     "agent::Answer",
     "agent::CallRunner",
     "agent::Compaction",
@@ -148,12 +154,12 @@ const GONE: &[&str] = &[
     "agent::Tools",
     "agent::TurnContext",
     "agent::TurnEnd",
-    "agent/ask.rs",
-    "agent/calls.rs",
-    "agent/compact.rs",
-    "agent/turn.rs",
-    "agent/turn_context.rs",
-    "agent/turn_end.rs",
+    "cli/json_schema.rs",
+    "provider/lenient.rs",
+    "telegram/held.rs",
+    "telegram::HeldRecords",
+    "telegram::ModelLists",
+    "test_dir.rs",
 ];
 
 /// Most characters of a line of code on average, and most lines of over 100 characters in a thousand. Fewer lines are worth
@@ -161,7 +167,7 @@ const GONE: &[&str] = &[
 const DENSITY: (usize, usize) = (36, 5);
 
 /// Most names of types that several files define: a name that needs its path to be understood is two names.
-const DOUBLE_NAMES: usize = 79;
+const DOUBLE_NAMES: usize = 73;
 
 struct Source {
     /// Path relative to `src/`.
