@@ -167,7 +167,7 @@ const GONE: &[&str] = &[
 const DENSITY: (usize, usize) = (36, 5);
 
 /// Most names of types that several files define: a name that needs its path to be understood is two names.
-const DOUBLE_NAMES: usize = 73;
+const DOUBLE_NAMES: usize = 76;
 
 struct Source {
     /// Path relative to `src/`.
@@ -191,7 +191,9 @@ impl<'a> Item<'a> {
             .split(|c: char| !(c.is_alphanumeric() || c == '_'))
             .filter(|word| !word.is_empty())
             .peekable();
-        let is_public = words.next_if_eq(&"pub").is_some();
+        let is_pub = words.next_if_eq(&"pub").is_some();
+        let is_of_parent = is_pub && words.next_if_eq(&"super").is_some();
+        let is_public = is_pub && !is_of_parent;
         words.next_if_eq(&"crate");
         let mut kind = words.next()?;
         while matches!(kind, "const" | "unsafe") && words.peek().is_some_and(|next| *next == "fn") {
