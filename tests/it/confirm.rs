@@ -197,7 +197,7 @@ fn confirm_name_without_effect_is_refused() {
             .run()
     };
     set(r#"["runs", "wirtes"]"#)
-        .exits(3)
+        .exits(2)
         .fails_with_a_hint()
         .says("\"wirtes\"");
     // Each tool has a name for the setting.

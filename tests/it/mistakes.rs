@@ -32,7 +32,7 @@ mcp test nope                         | 2 |        | no MCP server named
 mcp add x -- nosuchprogram            | 2 |        | no program named
 skills show nope                      | 2 |        | no skill named
 config get timeout                    | 2 |        | agents.defaults.timeout
-config set log.json maybe             | 3 |        | true or false
+config set log.json maybe             | 2 |        | true or false
 ";
 
 /// Files of the home, their content, and the end of a question then.

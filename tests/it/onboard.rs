@@ -267,7 +267,7 @@ fn model_at_another_address_is_proven_by_a_question() {
     ];
     let run = onboard(closed(&home), &asked).finish();
     run.exits(0);
-    assert!(run.stdout.contains("said \"ready\""), "{}", run.stdout);
+    assert!(run.stdout.contains("answered after"), "{}", run.stdout);
     assert!(
         run.stdout.contains("1  qwen3     8192 tokens, tools\r\n"),
         "{}",
