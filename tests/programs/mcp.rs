@@ -596,7 +596,11 @@ fn task_only_tools_are_not_offered() {
     home(&model, "hard_tools").agent(["-m", "call it"]).exits(0);
     assert_eq!(offered(&model.request(0)), ["fake__shot"]);
     let said = model.request(1).last("tool");
-    assert!(said.contains("{\"note\": \"kept\"}"), "{said}");
+    // A required argument that is missing takes its default.
+    assert!(
+        said.contains("{\"note\": \"kept\", \"type\": \"png\"}"),
+        "{said}"
+    );
 }
 
 /// The first run asks the server for its tools before the turn begins.
