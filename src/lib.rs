@@ -166,7 +166,7 @@ pub use message::{
 pub use provider::demo::Demo;
 pub use provider::{
     Anthropic, Chain, OpenAi, Options as ModelOptions, Provider, ProviderError,
-    Request as ModelRequest, Retry, Sampling, System, ToolOffer,
+    Request as ModelRequest, Retry, Sampling, Sink, System, ToolOffer,
 };
 pub use session::{
     Durability, FileStore, Guard, Line, Loaded, MemoryStore, Session, SessionInfo, Store, Values,

@@ -27,10 +27,10 @@ pub(crate) enum Level {
 }
 
 /// Writes a line.
-pub(crate) type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
+pub(crate) type Logger = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
 /// Logs an error, and returns the value of a success.
-pub(crate) fn log_error<T>(log: &Sink, result: Result<T>) -> Option<T> {
+pub(crate) fn log_error<T>(log: &Logger, result: Result<T>) -> Option<T> {
     result.map_err(|e| log(Level::Error, &e.message)).ok()
 }
 
@@ -68,7 +68,7 @@ impl Log {
     }
 
     /// Returns a function that logs for a part of the program.
-    pub(crate) fn sink(self, about: &'static str) -> Sink {
+    pub(crate) fn sink(self, about: &'static str) -> Logger {
         Arc::new(move |level, text| self.about(about).write(level, text))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bantam::{
     Agent, CallContext, Error, Event, EventLog, Message, ModelRequest, Provider, ProviderError,
-    Reply, Request, Result, Risk, Tool, ToolCall, ToolOutput, ToolSpec,
+    Reply, Request, Result, Risk, Sink, Tool, ToolCall, ToolOutput, ToolSpec,
 };
 use serde_json::{Value, json};
 
@@ -21,11 +21,7 @@ impl Provider for SumReader {
     }
 
     /// One step: what a host would be asked with these messages. The agent calls it again with the result of the call.
-    fn chat(
-        &self,
-        request: &ModelRequest,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &ModelRequest, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         let text = match request.messages.last() {
             Some(Message::User(user)) => match sum_in(&user.content) {
                 Some(arguments) => {
@@ -50,7 +46,7 @@ impl Provider for SumReader {
                 ));
             }
         };
-        on_delta(&text);
+        sink.event(Event::Delta(text.clone()));
         Ok(Reply {
             text,
             ..Reply::default()

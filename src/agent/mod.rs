@@ -281,9 +281,6 @@ impl Agent {
             withheld: false,
             stream: self.stream,
             sampling: &request.sampling,
-            on_thought: &|_| (),
-            on_trace: &|_| (),
-            on_notice: &|_| (),
             input_tokens: 0,
             cancel: &request.cancel,
         });

@@ -40,7 +40,7 @@ impl Provider for ScriptedProvider {
     fn chat(
         &self,
         request: &provider::Request,
-        _: &mut dyn FnMut(&str),
+        _: &dyn provider::Sink,
     ) -> Result<Reply, ProviderError> {
         let offered = if request.withheld {
             0
@@ -560,7 +560,7 @@ impl Provider for Locked {
         "script/x"
     }
 
-    fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(&self, _: &provider::Request, _: &dyn provider::Sink) -> Result<Reply, ProviderError> {
         Err(ProviderError::AuthFailed {
             message: "no such key".into(),
             no_key: false,

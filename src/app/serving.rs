@@ -12,7 +12,7 @@ use crate::cron::Jobs;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::gateway::poster::Poster;
 use crate::gateway::{CommandReply, Dispatcher, Handler, Resources};
-use crate::log::Sink;
+use crate::log::Logger;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::storage::Lock;
@@ -101,7 +101,7 @@ fn serve_until_end(
         message.reply_to.is_none() && matches!(message.source, Source::Channel | Source::Task)
     });
     let jobs = Jobs::new(home.clone(), &config::environment());
-    let log: Sink = Arc::new(|_, _| ());
+    let log: Logger = Arc::new(|_, _| ());
     let dispatcher = Dispatcher::new(Resources {
         handler: Arc::new(OneAgent(Arc::new(agent))),
         workers: WORKERS,

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::Check;
+use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env, keys};
@@ -11,7 +12,7 @@ use crate::http::authority;
 use crate::message::{Message, Reply};
 use crate::paths::Home;
 use crate::provider::ollama;
-use crate::provider::{Provider, ProviderError, Request, Sampling, System, ToolOffer};
+use crate::provider::{Provider, ProviderError, Request, Sampling, Sink, System, ToolOffer};
 use crate::redact::Redactor;
 use crate::text::{millis, to_single_line};
 
@@ -74,8 +75,11 @@ pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
     }
     let started = Instant::now();
     let notice = Cell::new(None);
-    let asked = request_call(provider, &|text| notice.set(Some(text.to_owned())));
-    let reply = match asked {
+    let reply = match request_call(provider, &|event| {
+        if let Event::Warning(text) = event {
+            notice.set(Some(text));
+        }
+    }) {
         Ok(reply) => reply,
         Err(ProviderError::Cancelled(_)) => {
             let found = format!("{model} said nothing in {} s", TIMEOUT.as_secs());
@@ -84,7 +88,6 @@ pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
         }
         Err(e) => return vec![Check::of_error(ANSWER, e.into_error(model))],
     };
-    let ms = millis(started.elapsed());
     let tools = match (notice.take(), reply.calls.is_empty()) {
         (Some(why), _) => Check::info(TOOLS, why),
         (None, false) => Check::ok(TOOLS, format!("{model} calls them")),
@@ -96,12 +99,12 @@ pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
             Check::info(TOOLS, found)
         }
     };
-    let answer = Check::ok(ANSWER, format!("{model} answered after {ms} ms"));
-    vec![answer, tools]
+    let answer = format!("{model} answered after {} ms", millis(started.elapsed()));
+    vec![Check::ok(ANSWER, answer), tools]
 }
 
-/// Sends one request, which asks for a call of a tool. `on_notice` gets features that the model or its host refuses.
-fn request_call(provider: &dyn Provider, on_notice: &dyn Fn(&str)) -> Result<Reply, ProviderError> {
+/// Sends one request, which asks for a call of a tool. `sink` gets features that the model or its host refuses.
+fn request_call(provider: &dyn Provider, sink: &dyn Sink) -> Result<Reply, ProviderError> {
     let ping = ToolOffer {
         name: "ping".into(),
         description: "Tests tool calls.".into(),
@@ -115,11 +118,8 @@ fn request_call(provider: &dyn Provider, on_notice: &dyn Fn(&str)) -> Result<Rep
         withheld: false,
         stream: true,
         sampling: &Sampling::default(),
-        on_thought: &|_| (),
-        on_trace: &|_| (),
-        on_notice,
         input_tokens: 0,
         cancel: &Cancel::new(Some(TIMEOUT)),
     };
-    provider.chat(&request, &mut |_| ())
+    provider.chat(&request, sink)
 }

@@ -12,7 +12,7 @@ use crate::bus::{Channel, Event, Inbox, Origin, Outbound, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{Answer, Ask, ClientTool, Endpoint, Options, Settings, Turns};
-use crate::log::{Level, Sink};
+use crate::log::{Level, Logger};
 use crate::message::{Message, User};
 use crate::paths::session_name;
 use crate::provider::Sampling;
@@ -36,7 +36,7 @@ pub(crate) struct HttpChannel {
     pub settings: Settings,
     pub turns: Arc<EndpointTurns>,
     pub cancel: Cancel,
-    pub log: Sink,
+    pub log: Logger,
     /// Logs an error, and notifies the bot's owner.
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -96,13 +96,13 @@ impl HttpChannel {
 
 pub(crate) struct EndpointTurns {
     dispatcher: Arc<Dispatcher>,
-    log: Sink,
+    log: Logger,
     started: String,
     counter: AtomicU64,
 }
 
 impl EndpointTurns {
-    pub(crate) fn new(dispatcher: Arc<Dispatcher>, log: Sink) -> Self {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, log: Logger) -> Self {
         Self {
             dispatcher,
             log,

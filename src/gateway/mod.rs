@@ -25,7 +25,7 @@ use crate::bus::{Channel, Command, Event, Inbound, Inbox, MessageStore, Origin, 
 use crate::cancel::Cancel;
 use crate::cron::Jobs;
 use crate::error::{Context, Result};
-use crate::log::Sink;
+use crate::log::Logger;
 use crate::paths::Home;
 use crate::sync;
 use crate::telegram::{self, Chats};
@@ -82,7 +82,7 @@ pub(crate) struct Resources {
     pub poster: Poster,
     /// Set when the program is stopping: turns no longer start, and the next program resumes the running ones.
     pub cancel: Cancel,
-    pub log: Sink,
+    pub log: Logger,
 }
 
 pub(crate) struct Dispatcher {
@@ -92,7 +92,7 @@ pub(crate) struct Dispatcher {
     jobs: Jobs,
     poster: Poster,
     cancel: Cancel,
-    log: Sink,
+    log: Logger,
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::log::{Sink, log_error};
+use crate::log::{Logger, log_error};
 use crate::outbox::{Item, Note, Outbox};
 use crate::telegram::Chats;
 
@@ -11,7 +11,7 @@ pub(crate) struct Poster {
     pub outbox: Outbox,
     /// The bot's chats, if there is a bot.
     pub chats: Option<Arc<Chats>>,
-    pub log: Sink,
+    pub log: Logger,
 }
 
 impl Poster {

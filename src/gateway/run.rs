@@ -10,7 +10,7 @@ use crate::bus::{Inbound, Inbox, JobRun, Origin, Response, Source};
 use crate::cancel::Cancel;
 use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, heartbeat, is_quiet, schedule};
 use crate::error::{Context, Error, Kind, Result};
-use crate::log::{Sink, log_error};
+use crate::log::{Logger, log_error};
 use crate::message::Message;
 use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
@@ -127,7 +127,7 @@ pub(crate) fn question_with(job: &Job, output: &str) -> String {
 pub(crate) struct RunStarter {
     pub(super) jobs: Jobs,
     pub(super) cancel: Cancel,
-    pub(super) log: Sink,
+    pub(super) log: Logger,
     /// Runs checks; if `None`, jobs with a check do not run.
     check: Option<Arc<CheckCommand>>,
     checks: Semaphore,
@@ -139,7 +139,7 @@ impl RunStarter {
     pub(crate) fn new(
         jobs: Jobs,
         cancel: Cancel,
-        log: Sink,
+        log: Logger,
         check: Option<Arc<CheckCommand>>,
     ) -> Arc<Self> {
         Arc::new(Self {

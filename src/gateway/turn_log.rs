@@ -5,9 +5,9 @@ use std::thread::Builder;
 
 use crate::bus::{Channel, Event, Inbox, Outbound, Response, TurnStop};
 use crate::error::{Context, Result};
-use crate::log::{Level, Sink};
+use crate::log::{Level, Logger};
 
-pub(crate) struct TurnLog(pub Sink);
+pub(crate) struct TurnLog(pub Logger);
 
 impl Channel for TurnLog {
     fn start(self: Box<Self>, _: Inbox) -> Result<Sender<Outbound>> {

@@ -24,7 +24,7 @@ use crate::bus::{Event, Response};
 use crate::cancel::Cancel;
 use crate::config::listen_address;
 use crate::error::{Context, Error, Result};
-use crate::log::Sink;
+use crate::log::Logger;
 use crate::message::{Message, ToolCall, User};
 use crate::secret::Secret;
 use crate::sync;
@@ -149,7 +149,7 @@ struct Shared {
     turns: Arc<dyn Turns>,
     /// Stops all turns.
     cancel: Cancel,
-    log: Sink,
+    log: Logger,
     connections: Arc<ConnectionLimiter>,
     running: Mutex<Vec<Running>>,
     freed: Condvar,
@@ -163,7 +163,7 @@ impl Endpoint {
         settings: Settings,
         turns: Arc<dyn Turns>,
         cancel: Cancel,
-        log: Sink,
+        log: Logger,
     ) -> Result<Self> {
         let address = settings.listen;
         let listener = TcpListener::bind(address)

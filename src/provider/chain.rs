@@ -3,12 +3,14 @@
 //! A failure leads, in this order, to another key of the same model if the key was rejected, to a retry after a wait if the
 //! failure may be temporary, and to the next model. After part of a reply was shown, a failure is final.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::demo::Demo;
-use super::{Provider, ProviderError, Request, rejected};
+use super::{Provider, ProviderError, Request, Sink, rejected};
+use crate::bus::Event;
 use crate::error::contained;
 use crate::message::{Price, Reply};
 use crate::redact::Redactor;
@@ -25,17 +27,6 @@ pub struct Retry {
     pub first_wait: Duration,
     /// Whether to retry after part of the reply has arrived, because it was not shown to the user.
     pub partial: bool,
-}
-
-/// An event before the reply is complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Note {
-    /// A temporary failure: a retry, or a key that is paused.
-    Notice(String),
-    /// A problem that the user may need to fix, such as a rejected key or a failing model.
-    Warning(String),
-    /// Discard the partial reply, because it is requested again.
-    Void,
 }
 
 /// Maximum wait that a host can demand.
@@ -84,14 +75,22 @@ struct Health {
     down_until: Option<Instant>,
 }
 
-/// State of a request while the chain handles it.
+/// A request to a chain, with the texts that arrive.
 struct Attempt<'a> {
     request: &'a Request<'a>,
     retry: Retry,
-    on_delta: &'a mut dyn FnMut(&str),
-    note: &'a mut dyn FnMut(Note),
-    /// Whether part of a reply has arrived.
-    begun: bool,
+    sink: &'a dyn Sink,
+    /// The text of each try, as far as it has arrived.
+    texts: RefCell<Vec<String>>,
+}
+
+impl Sink for Attempt<'_> {
+    fn event(&self, event: Event) {
+        if let (Event::Delta(text), Some(arrived)) = (&event, self.texts.borrow_mut().last_mut()) {
+            arrived.push_str(text);
+        }
+        self.sink.event(event);
+    }
 }
 
 impl Chain {
@@ -195,29 +194,37 @@ impl Chain {
     }
 
     /// Asks one entry after another until one answers, starting with the chosen one; the choice becomes the entry that answers.
-    /// Also returns the answering model; if all fail, returns the first model and its error.
+    /// Also returns the answering model, and the text of each try as far as it arrived. If all fail, returns the first model and
+    /// its error.
     pub(crate) fn ask_chain(
         &self,
         request: &Request,
         choice: &Choice,
         retry: Retry,
-        on_delta: &mut dyn FnMut(&str),
-        note: &mut dyn FnMut(Note),
-    ) -> (Result<Reply, ProviderError>, &dyn Provider) {
-        let mut attempt = Attempt {
+        sink: &dyn Sink,
+    ) -> (Result<Reply, ProviderError>, &dyn Provider, Vec<String>) {
+        let attempt = Attempt {
             request,
             retry,
-            on_delta,
-            note,
-            begun: false,
+            sink,
+            texts: RefCell::default(),
         };
+        let (result, model) = self.ask_entries(&attempt, choice);
+        (result, model, attempt.texts.into_inner())
+    }
+
+    fn ask_entries(
+        &self,
+        attempt: &Attempt,
+        choice: &Choice,
+    ) -> (Result<Reply, ProviderError>, &dyn Provider) {
         let mut first_error = None;
         let entries = self.in_order(choice, Instant::now());
         let mut entries = entries.into_iter().peekable();
         while let Some(entry) = entries.next() {
             let model = &self.models[entry];
             let provider = model.provider();
-            let error = match model.ask_model(&mut attempt) {
+            let error = match model.ask_model(attempt) {
                 Ok(reply) => {
                     model.health().down_until = None;
                     choice.0.store(entry, Ordering::Relaxed);
@@ -233,16 +240,14 @@ impl Chain {
             {
                 return (Err(error), provider);
             }
-            if let Some(why) = request.cancel.reason() {
+            if let Some(why) = attempt.request.cancel.reason() {
                 return (Err(ProviderError::Cancelled(why)), provider);
             }
             model.health().down_until = Some(Instant::now() + MODEL_REST);
             if let Some(next) = entries.peek() {
                 let (this, next) = (provider.model(), self.models[*next].provider().model());
-                (attempt.note)(Note::Warning(format!(
-                    "{this}: {}; asking {next}",
-                    error.text()
-                )));
+                let text = format!("{this}: {}; asking {next}", error.text());
+                attempt.event(Event::Warning(text));
             }
             first_error.get_or_insert((Err(error), provider));
         }
@@ -283,7 +288,7 @@ impl Model {
     }
 
     /// Asks with each key that is ready, and again after a wait if the failure may be temporary.
-    fn ask_model(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
+    fn ask_model(&self, attempt: &Attempt) -> Result<Reply, ProviderError> {
         let retry = attempt.retry;
         let mut tries = Tries::new(retry.max, jitter(retry.first_wait), LONGEST_WAIT);
         let mut loading = Tries::new(MAX_LOADING, LOADING_WAIT, LOADING_WAIT);
@@ -306,9 +311,9 @@ impl Model {
             if !is_loading {
                 let (made, of, seconds) = (tries.made(), retry.max + 1, wait.as_secs_f64());
                 let text = format!("try {made} of {of}: {text}; next in {seconds:.1} s");
-                (attempt.note)(Note::Notice(text));
+                attempt.event(Event::Notice(text));
             } else if loading.made() == 1 {
-                (attempt.note)(Note::Notice(format!("waiting: {text}")));
+                attempt.event(Event::Notice(format!("waiting: {text}")));
             }
             attempt.sleep(wait)?;
         }
@@ -316,7 +321,7 @@ impl Model {
 
     /// Asks once with each key that is ready, until one is not at fault. Each key that is at fault rests. Returns the error of
     /// the key that will be ready first.
-    fn ask_keys(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
+    fn ask_keys(&self, attempt: &Attempt) -> Result<Reply, ProviderError> {
         let mut failed: Option<(Duration, ProviderError)> = None;
         let mut keys = self.keys_to_ask(Instant::now()).into_iter().peekable();
         while let Some(key) = keys.next() {
@@ -335,10 +340,10 @@ impl Model {
                     key + 1,
                     error.text()
                 );
-                (attempt.note)(if error.may_pass() {
-                    Note::Notice(text)
+                attempt.event(if error.may_pass() {
+                    Event::Notice(text)
                 } else {
-                    Note::Warning(text)
+                    Event::Warning(text)
                 });
             }
             if failed.as_ref().is_none_or(|(least, _)| rest < *least) {
@@ -365,19 +370,13 @@ fn rest_after(error: &ProviderError) -> Option<Duration> {
 impl Attempt<'_> {
     /// Whether part of a reply was shown, which rules out a retry.
     fn is_shown(&self) -> bool {
-        self.begun && !self.retry.partial
+        let has_begun = |text: &String| !text.is_empty();
+        self.texts.borrow().last().is_some_and(has_begun) && !self.retry.partial
     }
 
-    fn send(&mut self, provider: &dyn Provider) -> Result<Reply, ProviderError> {
-        if std::mem::take(&mut self.begun) {
-            (self.note)(Note::Void);
-        }
-        let result = contained("the provider", || {
-            Ok(provider.chat(self.request, &mut |text| {
-                self.begun = true;
-                (self.on_delta)(text);
-            }))
-        });
+    fn send(&self, provider: &dyn Provider) -> Result<Reply, ProviderError> {
+        self.texts.borrow_mut().push(String::new());
+        let result = contained("the provider", || Ok(provider.chat(self.request, self)));
         result.unwrap_or_else(|e| Err(rejected(e.message)))
     }
 

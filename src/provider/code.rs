@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::host::Host;
 use super::host_facts::HostFacts;
-use super::{Provider, ProviderError, Request};
+use super::{Provider, ProviderError, Request, Sink};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{self, Model, ModelEntry};
@@ -152,14 +152,10 @@ impl Named {
         Self { host, refused }
     }
 
-    fn chat(
-        &self,
-        request: &Request,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         match &self.refused {
             Some(e) => Err(ProviderError::NotSent(e.clone())),
-            None => self.host.chat(request, on_delta),
+            None => self.host.chat(request, sink),
         }
     }
 }
@@ -180,12 +176,8 @@ macro_rules! provider {
                 self.0.host.secrets()
             }
 
-            fn chat(
-                &self,
-                request: &Request,
-                on_delta: &mut dyn FnMut(&str),
-            ) -> Result<Reply, ProviderError> {
-                self.0.chat(request, on_delta)
+            fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
+                self.0.chat(request, sink)
             }
 
             fn preview(&self, request: &Request) -> Value {

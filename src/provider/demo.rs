@@ -4,7 +4,8 @@
 
 use serde_json::json;
 
-use super::{Provider, ProviderError, Request, ToolOffer};
+use super::{Provider, ProviderError, Request, Sink, ToolOffer};
+use crate::bus::Event;
 use crate::message::{Message, Reply, ToolCall, User};
 use crate::text::to_single_line;
 
@@ -23,11 +24,7 @@ impl Provider for Demo {
         "demo/demo"
     }
 
-    fn chat(
-        &self,
-        request: &Request,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         let reply = match request.messages.last() {
             Some(Message::ToolResult(result)) if result.content.trim().is_empty() => say("Done."),
             Some(Message::ToolResult(result)) => say(result.content.trim_end()),
@@ -35,7 +32,7 @@ impl Provider for Demo {
             _ => say(HELP),
         };
         if !reply.text.is_empty() {
-            on_delta(&reply.text);
+            sink.event(Event::Delta(reply.text.clone()));
         }
         Ok(reply)
     }

@@ -11,7 +11,8 @@ use super::outgoing::{self, Outgoing};
 use super::refusal::{Change, Refusal, Sent, classify};
 use super::reply::{Read, ReplyBuilder};
 use super::response::Response;
-use super::{Provider, ProviderError, Request, anthropic, catalog, openai};
+use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai};
+use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
@@ -117,17 +118,17 @@ impl Host {
     }
 
     /// Replaces a default model that its host has retired, with a notice to the user. Returns whether it did.
-    fn replaces_default(&self, request: &Request) -> bool {
+    fn replaces_default(&self, sink: &dyn Sink) -> bool {
         if !self.model.is_default || self.replacement.get().is_some() {
             return false;
         }
         let Ok(model) = catalog::replaced(self, self.home.as_ref()) else {
             return false;
         };
-        (request.on_notice)(&format!(
+        sink.event(Event::Warning(format!(
             "{} is no longer offered: asking {} from now on",
             self.model.name, model.name
-        ));
+        )));
         *self.facts() = HostFacts::default();
         self.replacement.set(model).is_ok()
     }
@@ -283,7 +284,7 @@ impl Host {
     }
 
     /// Makes one HTTP request.
-    fn send(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, Failure> {
+    fn send(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, Failure> {
         let trusted = self.client.trusts_system();
         let begin = || {
             let body = self.body(request, &self.facts());
@@ -303,19 +304,7 @@ impl Host {
             Protocol::Anthropic => anthropic::read,
             _ => openai::read,
         };
-        let reply = response.reply(
-            (ReplyBuilder::new(request.tools), read),
-            &head,
-            &mut |shown| {
-                if !shown.thought.is_empty() {
-                    (request.on_thought)(&shown.thought);
-                }
-                if !shown.text.is_empty() {
-                    on_delta(&shown.text);
-                }
-            },
-            request.on_trace,
-        );
+        let reply = response.reply((ReplyBuilder::new(request.tools), read), &head, sink);
         let reply = reply.map(|mut reply| {
             reply.limit = self.limit(request);
             reply
@@ -323,7 +312,13 @@ impl Host {
         reply.map_err(|error| match error {
             ReadError::Provider(error) => error.into(),
             ReadError::Refusal(body) => {
-                self.failure(&self.read_refusal(&head, body.as_bytes()), request)
+                let failure = self.failure(&self.read_refusal(&head, body.as_bytes()), request);
+                // Nothing is repeated after a part of the reply was shown.
+                if response.has_shown {
+                    failure.error.into()
+                } else {
+                    failure
+                }
             }
         })
     }
@@ -358,7 +353,7 @@ impl Host {
     }
 
     /// Stores the facts that made the difference, and reports withheld tools to the user.
-    fn keep(&self, before: &HostFacts, request: &Request) {
+    fn keep(&self, before: &HostFacts, sink: &dyn Sink) {
         let facts = self.facts().lasting();
         if facts != *before {
             let known = before.words();
@@ -368,11 +363,12 @@ impl Host {
                 .filter(|words| !known.contains(words))
             {
                 let line = format!("{} {words} (learned from its refusal)", self.model().name);
-                if words.ends_with(" tools") || words.starts_with("refuses the tool") {
-                    (request.on_notice)(&line);
+                let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
+                sink.event(if is_loss {
+                    Event::Warning(line)
                 } else {
-                    (request.on_trace)(&line);
-                }
+                    Event::Trace(line)
+                });
             }
             if let Some(home) = &self.home {
                 host_facts::keep(home, self.model(), |stored| stored.clone_from(&facts));
@@ -382,16 +378,16 @@ impl Host {
     }
 
     /// Reports the user's new files that were left out.
-    fn tell_left_out(&self, request: &Request) {
+    fn tell_left_out(&self, request: &Request, sink: &dyn Sink) {
         let facts = self.facts();
         let left_out = MEDIA
             .iter()
             .find(|(kind, _)| facts.refuses(*kind) && has_new(request, *kind));
         if let Some((_, what)) = left_out {
             let name = &self.model().name;
-            (request.on_notice)(&format!(
+            sink.event(Event::Warning(format!(
                 "{name} takes no {what}: it was asked without them"
-            ));
+            )));
         }
     }
 }
@@ -459,22 +455,13 @@ impl Provider for Host {
 
     /// Sends the request again for each change that a refusal asks for. Discards changes that did not help, except limits that
     /// the host states.
-    fn chat(
-        &self,
-        request: &Request,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         let (before, mut tried) = (self.facts().clone(), Vec::new());
         let mut tries = Tries::with_changes(MAX_CHANGES);
         // Current credit is no lasting limit of the model.
         let mut is_short_of_credit = false;
         loop {
-            let mut begun = false;
-            let result = self.send(request, &mut |text| {
-                begun = true;
-                on_delta(text);
-            });
-            let Failure { error, changes } = match result {
+            let Failure { error, changes } = match self.send(request, sink) {
                 Ok(mut reply) => {
                     if is_short_of_credit {
                         self.facts().max_tokens = before.max_tokens;
@@ -483,8 +470,8 @@ impl Provider for Host {
                     if request.withheld && !reply.calls.is_empty() {
                         self.facts().without.insert("tool_choice".to_owned());
                     }
-                    self.keep(&before, request);
-                    self.tell_left_out(request);
+                    self.keep(&before, sink);
+                    self.tell_left_out(request, sink);
                     outgoing::sign(&mut reply, &self.model().name);
                     return Ok(reply);
                 }
@@ -495,17 +482,17 @@ impl Provider for Host {
                 Change::Window(window) => Some(*window),
                 _ => None,
             });
-            if !begun && self.adapt(changes, request, &mut tried) && tries.change() {
+            if self.adapt(changes, request, &mut tried) && tries.change() {
                 continue;
             }
             let known = window.or(self.facts().window);
             self.facts().clone_from(&before);
             if matches!(error, ProviderError::TooLong { .. }) && known.is_some() {
                 self.facts().window = known;
-                self.keep(&before, request);
+                self.keep(&before, sink);
             }
             let is_gone = matches!(error, ProviderError::NotFound(_));
-            if is_gone && !begun && self.replaces_default(request) && tries.change() {
+            if is_gone && self.replaces_default(sink) && tries.change() {
                 continue;
             }
             return Err(error);

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::bus::Event;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Price, Reply};
@@ -95,16 +96,22 @@ pub struct Request<'a> {
     pub stream: bool,
     /// Overrides for this request.
     pub sampling: &'a Sampling,
-    /// Receives the model's thoughts as they arrive.
-    pub on_thought: &'a dyn Fn(&str),
-    /// Receives details for `-v`.
-    pub on_trace: &'a dyn Fn(&str),
-    /// Receives notices for the user, such as files left out of the request or a replaced model.
-    pub on_notice: &'a dyn Fn(&str),
     /// Estimated size of the request in tokens, without the reply; 0 is unknown.
     pub input_tokens: u64,
     /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
+}
+
+/// Receives the events of a request. Any closure is one.
+pub trait Sink {
+    /// Shows an event.
+    fn event(&self, event: Event);
+}
+
+impl<F: Fn(Event)> Sink for F {
+    fn event(&self, event: Event) {
+        self(event);
+    }
 }
 
 /// A model that answers requests.
@@ -122,15 +129,12 @@ pub trait Provider: Send + Sync {
         Vec::new()
     }
 
-    /// Asks once. Calls `on_delta` with the reply's text as it arrives; the pieces add up to the reply's text.
+    /// Asks once. `sink` gets the reply's text as it arrives, in pieces that add up to it ([`Event::Delta`]), thoughts, details,
+    /// and warnings, such as files left out of the request.
     ///
     /// # Errors
-    /// See [`ProviderError`]. Text that arrived before the error was passed to `on_delta`.
-    fn chat(
-        &self,
-        request: &Request,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError>;
+    /// See [`ProviderError`]. Text that arrived before the error was passed to `sink`.
+    fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError>;
 
     /// Returns the body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {

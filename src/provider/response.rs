@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::ProviderError;
 use super::host::ReadError;
 use super::refusal::{looks_like_html, rejected, transient as transient_for};
 use super::reply::{EventError, Progress, Read, ReplyBuilder, Visible};
+use super::{ProviderError, Sink};
+use crate::bus::Event;
 use crate::http::{Exchange, Fault, Head};
 use crate::inflate::gunzip;
 use crate::message::Reply;
@@ -32,6 +33,8 @@ pub(super) struct Response<'a> {
     encoding: String,
     /// Whether a compressed body was read to its end.
     is_unpacked: bool,
+    /// Part of the reply's text was shown.
+    pub(super) has_shown: bool,
 }
 
 impl<'a> Response<'a> {
@@ -43,6 +46,7 @@ impl<'a> Response<'a> {
             last_progress: Instant::now(),
             encoding: String::new(),
             is_unpacked: false,
+            has_shown: false,
         }
     }
 
@@ -141,8 +145,7 @@ impl<'a> Response<'a> {
         &mut self,
         (mut reply, read): (ReplyBuilder, Read),
         head: &Head,
-        show: &mut dyn FnMut(&Visible),
-        trace: &dyn Fn(&str),
+        sink: &dyn Sink,
     ) -> Result<Reply, ReadError> {
         let kind = head.header("content-type").unwrap_or_default();
         let mut is_stream = ["event-stream", "ndjson", "jsonl"]
@@ -162,11 +165,9 @@ impl<'a> Response<'a> {
                 Err(ProviderError::Transient { .. }) if reply.is_complete() => break,
                 // The user sees everything that arrived, including text that was withheld because it could have become a call.
                 Err(e @ ProviderError::Cancelled(_)) => {
-                    let left = reply.finish().map(|(_, left)| left);
-                    show(&Visible {
-                        thought: String::new(),
-                        ..left.unwrap_or_default()
-                    });
+                    let mut left = reply.finish().map(|(_, left)| left).unwrap_or_default();
+                    left.thought.clear();
+                    self.show(left, sink);
                     return Err(e.into());
                 }
                 Err(e) => return Err(e.into()),
@@ -178,8 +179,8 @@ impl<'a> Response<'a> {
             if is_stream {
                 let too_long = |sse::TooLong| transient("the server sent an endless event");
                 for data in decoder.push(&piece).map_err(too_long)? {
-                    if events.take(&data, &mut reply, trace)? {
-                        show(&reply.take_visible());
+                    if events.take(&data, &mut reply, sink)? {
+                        self.show(reply.take_visible(), sink);
                         has_content = true;
                     }
                 }
@@ -200,25 +201,37 @@ impl<'a> Response<'a> {
         last.extend(decoder.finish());
         // A host may stream lines that look like no events at first.
         if !is_stream && last.len() < 2 {
-            return whole((reply, read), &body, show);
+            let (reply, visible) = whole((reply, read), &body)?;
+            self.show(visible, sink);
+            return Ok(reply);
         }
         for data in last {
-            events.take(&data, &mut reply, trace)?;
+            events.take(&data, &mut reply, sink)?;
         }
         match events.unreadable {
             0 => {}
-            1 => trace("one event of the stream was not JSON, and is lost"),
-            n => trace(&format!(
-                "{n} events of the stream were not JSON, and are lost"
-            )),
+            n => sink.event(Event::Trace(format!(
+                "events of the stream that were not JSON, and are lost: {n}"
+            ))),
         }
         // A closed connection does not mean a complete reply.
         if !reply.is_complete() {
             return Err(transient("the answer broke off").into());
         }
         let (reply, left) = reply.finish()?;
-        show(&left);
+        self.show(left, sink);
         Ok(reply)
+    }
+
+    /// Shows new parts of a reply.
+    fn show(&mut self, Visible { text, thought }: Visible, sink: &dyn Sink) {
+        if !thought.is_empty() {
+            sink.event(Event::Thought(thought));
+        }
+        if !text.is_empty() {
+            self.has_shown = true;
+            sink.event(Event::Delta(text));
+        }
     }
 }
 
@@ -235,7 +248,7 @@ impl Events {
         &mut self,
         data: &str,
         reply: &mut ReplyBuilder,
-        trace: &dyn Fn(&str),
+        sink: &dyn Sink,
     ) -> Result<bool, ReadError> {
         let data = data.trim();
         if data == "[DONE]" {
@@ -252,7 +265,8 @@ impl Events {
                 Ok(false)
             }
             Err(EventError::TooLarge(why)) => {
-                trace(&format!("an event of the stream is not read: {why}"));
+                let text = format!("an event of the stream is not read: {why}");
+                sink.event(Event::Trace(text));
                 Ok(false)
             }
         }
@@ -263,8 +277,7 @@ impl Events {
 fn whole(
     (mut reply, read): (ReplyBuilder, Read),
     body: &[u8],
-    show: &mut dyn FnMut(&Visible),
-) -> Result<Reply, ReadError> {
+) -> Result<(Reply, Visible), ReadError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
         return Err(ReadError::Refusal(text.into_owned()));
@@ -282,9 +295,7 @@ fn whole(
         let why = format!("the answer holds no reply: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }
-    let (reply, left) = reply.finish()?;
-    show(&left);
-    Ok(reply)
+    Ok(reply.finish()?)
 }
 
 fn transient(message: impl Into<String>) -> ProviderError {

@@ -24,9 +24,6 @@ pub(super) fn wire(protocol: Protocol, system: &str, messages: &[Message]) -> Va
         withheld: false,
         stream: false,
         sampling: &Sampling::default(),
-        on_thought: &|_| (),
-        on_trace: &|_| (),
-        on_notice: &|_| (),
         input_tokens: 0,
         cancel: &Cancel::new(None),
     };

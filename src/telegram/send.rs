@@ -14,7 +14,7 @@ use super::update::GENERAL;
 use super::{CHANNEL, MAX_BACK_OFF, back_off, tries};
 use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
-use crate::log::{Level, Sink};
+use crate::log::{Level, Logger};
 use crate::markdown::{self, Piece};
 use crate::outbox::{Button, Item, Note, Outbox, Pending};
 use crate::paths::telegram_chat;
@@ -37,7 +37,7 @@ pub(crate) struct MessageSender {
     pub(super) api: Arc<Api>,
     pub(crate) outbox: Outbox,
     pub(crate) cancel: Cancel,
-    pub(super) log: Sink,
+    pub(super) log: Logger,
     /// User who is asked to confirm calls, and is notified of unreachable chats.
     pub(crate) owner: Option<i64>,
     pub(super) questions: Arc<Questions>,
@@ -83,7 +83,7 @@ impl MessageSender {
         api: Arc<Api>,
         outbox: Outbox,
         cancel: Cancel,
-        log: Sink,
+        log: Logger,
         owner: Option<i64>,
     ) -> Arc<Self> {
         Arc::new(Self {

@@ -10,7 +10,7 @@ use super::api::Api;
 use super::*;
 use crate::cancel::Cancel;
 use crate::http;
-use crate::log::Sink;
+use crate::log::Logger;
 use crate::outbox::{DeliveryState, Item, Outbox};
 use crate::secret::Secret;
 use crate::test_dir::TestDir;
@@ -119,7 +119,7 @@ fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
         url,
         &Secret::new("123:token"),
     ));
-    let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
+    let log: Logger = Arc::new(|_, line: &str| eprintln!("{line}"));
     let is_done = || outbox.pending().unwrap().is_empty();
     let cancel = Cancel::new(Some(Duration::from_secs(time)));
     MessageSender::new(api, outbox.clone(), cancel, log, None)

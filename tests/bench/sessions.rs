@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use bantam::{
-    Agent, CallContext, Message, ModelRequest, Provider, ProviderError, Reply, Request, Risk, Tool,
-    ToolCall, ToolOutput, ToolSpec, Usage,
+    Agent, CallContext, Message, ModelRequest, Provider, ProviderError, Reply, Request, Risk, Sink,
+    Tool, ToolCall, ToolOutput, ToolSpec, Usage,
 };
 use bantam::{FileStore, Store};
 
@@ -34,11 +34,7 @@ impl Provider for Model {
         "bench/x"
     }
 
-    fn chat(
-        &self,
-        request: &ModelRequest,
-        _: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &ModelRequest, _: &dyn Sink) -> Result<Reply, ProviderError> {
         // Like a provider, creates the request's body.
         let prompt = self.preview(request).to_string().len() as u64 / 4;
         let usage = Usage {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bantam::{Agent, Event, Message, ModelRequest, Provider, ProviderError, Reply, ToolCall};
+use bantam::{Agent, Event, Message, ModelRequest, Provider, ProviderError, Reply, Sink, ToolCall};
 use serde_json::json;
 
 use crate::harness::Home;
@@ -26,11 +26,7 @@ impl Provider for Scripted {
         "script/x"
     }
 
-    fn chat(
-        &self,
-        request: &ModelRequest,
-        _: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &ModelRequest, _: &dyn Sink) -> Result<Reply, ProviderError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(match request.messages.last() {
             Some(Message::User(user))

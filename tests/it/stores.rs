@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bantam::{
-    Agent, ErrorKind, Message, ModelRequest, Provider, ProviderError, Reply, Request, Result,
+    Agent, ErrorKind, Message, ModelRequest, Provider, ProviderError, Reply, Request, Result, Sink,
 };
 use bantam::{Durability, FileStore, Line, Loaded, MemoryStore, Store};
 
@@ -56,7 +56,7 @@ impl Provider for Refusing {
         "script/x"
     }
 
-    fn chat(&self, _: &ModelRequest, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(&self, _: &ModelRequest, _: &dyn Sink) -> Result<Reply, ProviderError> {
         if self.0.fetch_add(1, Ordering::SeqCst) == 3 {
             return Err(ProviderError::AuthFailed {
                 message: "no such key".into(),

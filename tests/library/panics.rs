@@ -3,7 +3,8 @@
 use std::panic;
 
 use bantam::{
-    Agent, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply, Request, Result,
+    Agent, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply, Request,
+    Result, Sink,
 };
 use bantam::{Durability, Line, Loaded, MemoryStore, Store};
 use serde_json::{Value, json};
@@ -52,11 +53,7 @@ impl Provider for Panicking {
         "script/x"
     }
 
-    fn chat(
-        &self,
-        request: &ModelRequest,
-        _: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn chat(&self, request: &ModelRequest, _: &dyn Sink) -> Result<Reply, ProviderError> {
         let text = match request.messages.last() {
             Some(Message::User(user)) if user.content == "Fail!" => {
                 panic::resume_unwind(Box::new("no socket".to_owned()))

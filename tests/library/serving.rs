@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bantam::FileStore;
 use bantam::{
     Agent, Cancel, Channel, Demo, Event, Inbound, Inbox, ModelRequest, Outbound, Provider,
-    ProviderError, Reply, Result,
+    ProviderError, Reply, Result, Sink,
 };
 
 use crate::Test;
@@ -47,7 +47,7 @@ impl Provider for Fatal {
         "script/fatal"
     }
 
-    fn chat(&self, _: &ModelRequest, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(&self, _: &ModelRequest, _: &dyn Sink) -> Result<Reply, ProviderError> {
         println!("asked");
         std::process::exit(7)
     }

@@ -184,7 +184,7 @@ impl Provider for Tidies {
     fn chat(
         &self,
         request: &provider::Request,
-        _: &mut dyn FnMut(&str),
+        _: &dyn provider::Sink,
     ) -> Result<Reply, ProviderError> {
         *self.0.lock().unwrap() = request.messages.to_vec();
         let is_result = |message: &Message| matches!(message, Message::ToolResult(_));

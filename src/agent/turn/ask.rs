@@ -1,6 +1,5 @@
 //! Makes one model request of a turn: offers tools, enforces the limits, and records the cost.
 
-use std::cell::RefCell;
 use std::time::Instant;
 
 use super::compact::SUMMARIZE;
@@ -8,7 +7,6 @@ use super::{Shared, Turn};
 use crate::agent::history;
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage, rounded};
-use crate::provider::chain::Note;
 use crate::provider::{self, Provider, ProviderError, System};
 use crate::text::millis;
 use crate::usage::Spend;
@@ -53,9 +51,6 @@ impl Turn<'_> {
             withheld: wanted == Wanted::Words,
             stream: agent.stream,
             sampling: &turn.request.sampling,
-            on_thought: &|text| (turn.events)(Event::Thought(text.to_owned())),
-            on_trace: &|text| (turn.events)(Event::Trace(text.to_owned())),
-            on_notice: &|text| turn.warn(agent.redactor.redact(text.to_owned())),
             input_tokens: 0,
             cancel: turn.cancel,
         };
@@ -65,43 +60,28 @@ impl Turn<'_> {
         };
         let allowed = turn.budget.begin(Spend::Reply, || request_tokens(&request));
         allowed.map_err(ProviderError::NotSent)?;
-        // Text of the reply, and of replies that broke off before it.
-        let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
-        let mut on_delta = |text: &str| {
-            arrived.borrow_mut().push_str(text);
-            if !matches!(wanted, Wanted::Summary(_)) {
-                (turn.events)(Event::Delta(text.to_owned()));
-            }
-        };
-        let mut note = |note: Note| {
-            (turn.events)(match note {
-                Note::Void => return void.borrow_mut().push(arrived.take()),
-                Note::Notice(text) => Event::Notice(agent.redactor.redact(text)),
-                Note::Warning(text) => Event::Warning(agent.redactor.redact(text)),
+        let sink = |event: Event| {
+            (turn.events)(match event {
+                Event::Delta(_) if matches!(wanted, Wanted::Summary(_)) => return,
+                Event::Notice(text) => Event::Notice(agent.redactor.redact(text)),
+                Event::Warning(text) => Event::Warning(agent.redactor.redact(text)),
+                event => event,
             });
         };
         let started = Instant::now();
-        let (result, model) = turn.chain.ask_chain(
-            &request,
-            turn.choice,
-            agent.limits.retry,
-            &mut on_delta,
-            &mut note,
-        );
+        let retry = agent.limits.retry;
+        let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
         model.model().clone_into(&mut self.response.model);
+        self.arrived = texts.pop().unwrap_or_default();
         // Incomplete replies also cost money.
-        let unpaid = void
-            .into_inner()
-            .into_iter()
-            .chain(result.is_err().then(|| arrived.borrow().clone()));
-        for text in unpaid.filter(|text| !text.is_empty()) {
+        texts.extend(result.is_err().then(|| self.arrived.clone()));
+        for text in texts.into_iter().filter(|text| !text.is_empty()) {
             let unpaid = Reply {
                 text,
                 ..Reply::default()
             };
             turn.bill(model, &request, &unpaid);
         }
-        self.arrived = arrived.into_inner();
         let reply = result?;
         turn.bill(model, &request, &reply);
         let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());

@@ -83,7 +83,7 @@ impl Provider for Function {
         "function/x"
     }
 
-    fn chat(&self, request: &provider::Request, _: &mut dyn FnMut(&str)) -> Answer {
+    fn chat(&self, request: &provider::Request, _: &dyn provider::Sink) -> Answer {
         let seen = SeenRequest {
             stable: request.system.stable.to_owned(),
             changing: request.system.changing.to_owned(),
