@@ -12,8 +12,8 @@ use crate::http::authority;
 use crate::paths::Home;
 use crate::provider::catalog::{learn_window, with_default};
 use crate::provider::demo::Demo;
+use crate::provider::facts::{self, Row};
 use crate::provider::host::Host;
-use crate::provider::host_facts::{self, Row};
 use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
 use crate::sync;
@@ -107,7 +107,7 @@ pub(crate) fn chain(
         }
         return Ok(Chain::default().then(Demo).with_window(0));
     };
-    let rows = host_facts::rows(parts.home);
+    let rows = facts::rows(parts.home);
     let window = window(&first, &rows, parts);
     let mut models = vec![first];
     for model in parts.config.same_name(&models[0], parts.env) {
@@ -167,7 +167,7 @@ fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 => host_facts::among(rows, model)
+        0 => facts::among(rows, model)
             .window
             .map_or(default, |window| window.min(default)),
         window => window,
@@ -182,7 +182,7 @@ fn with_model(
     parts: Parts,
     redactor: &Redactor,
 ) -> Chain {
-    let facts = host_facts::among(rows, model);
+    let facts = facts::among(rows, model);
     let host = |key| Host::configured(model, key, facts.clone(), parts, redactor);
     if model.protocol == Protocol::Demo {
         chain.then(Demo)

@@ -13,7 +13,7 @@ use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::catalog::with_default;
-use crate::provider::host_facts;
+use crate::provider::facts;
 use crate::redact::Redactor;
 use crate::text::to_single_line;
 use crate::tool::exec::passed;
@@ -180,9 +180,8 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
                 .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();
             let asked = asked.and_then(|model| with_default(model, parts).ok());
-            let learned = asked.map_or_else(Vec::new, |model| {
-                host_facts::load_facts(home, &model).words()
-            });
+            let learned =
+                asked.map_or_else(Vec::new, |model| facts::load_facts(home, &model).words());
             checks.extend(
                 learned
                     .into_iter()

@@ -13,7 +13,7 @@ use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
 use crate::error::{Error, Result};
 use crate::paths::{Home, shown_key};
 use crate::provider::catalog;
-use crate::provider::host_facts;
+use crate::provider::facts;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::session::archive;
@@ -181,7 +181,7 @@ impl Status<'_> {
 
     fn learned(&mut self) {
         let mut learned = Vec::new();
-        for row in host_facts::rows(self.home) {
+        for row in facts::rows(self.home) {
             // The date in UTC is precise enough.
             let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.facts.at))[..10].to_owned();
             let (model, host, says) = (&row.model, &row.host, row.facts.words());
@@ -193,7 +193,7 @@ impl Status<'_> {
             }
         }
         if !learned.is_empty() {
-            let path = host_facts::path(self.home);
+            let path = facts::path(self.home);
             let text = format!(
                 "(learned from the hosts' own answers; delete {} to learn it again)",
                 path.display()

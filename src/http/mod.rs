@@ -54,10 +54,10 @@ pub(crate) struct Body {
 
 impl Body {
     pub(crate) fn json(value: &Value) -> Self {
-        Self::json_text(value.to_string())
+        Self::json_text(value.to_string().into_bytes())
     }
 
-    pub(crate) fn json_text(json: String) -> Self {
+    pub(crate) fn json_text(json: Vec<u8>) -> Self {
         let (content_type, len) = ("application/json".to_owned(), json.len() as u64);
         Self {
             content_type,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
+use super::body::{Body, Draft, Ids, Pieces, arguments, raw};
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
@@ -23,33 +23,6 @@ pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
 /// Minimum token budget for thinking that the API accepts.
 const LEAST_THINKING: u64 = 1024;
-
-/// Body of a request.
-#[derive(Serialize)]
-pub(super) struct Body<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stream: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    messages: Option<Vec<Turn<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system: Option<Vec<Block<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thinking: Option<Thinking>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_config: Option<OutputConfig>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<Tool<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<ToolChoice>,
-    #[serde(flatten)]
-    extra: Extra<'a>,
-}
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -82,75 +55,56 @@ struct Turn<'a> {
     content: Vec<Block<'a>>,
 }
 
-impl<'a> Body<'a> {
-    pub(super) fn new(out: &Outgoing<'a>) -> Self {
-        let (system, messages) = conversation(out);
-        let thinking = thinking(out);
-        let (tools, is_withheld) = tools(out);
-        let effort = match thinking {
-            Some(Thinking::Adaptive) => effort(out),
-            _ => None,
-        };
-        Self {
-            model: Some(&out.model.id),
-            max_tokens: Some(out.max_tokens()),
-            stream: out.streams().then_some(true),
-            messages: Some(messages),
-            system: Some(system).filter(|blocks| !blocks.is_empty()),
-            // The API rejects a temperature together with thinking.
-            temperature: match thinking {
-                Some(_) => None,
-                None => out.temperature(),
-            },
-            thinking,
-            output_config: effort.map(|effort| OutputConfig { effort }),
-            tools: Some(tools).filter(|tools| !tools.is_empty()),
-            tool_choice: is_withheld.then_some(ToolChoice::None),
-            extra: Extra::new(),
+/// Writes the body of a request.
+pub(super) fn write(draft: &Draft) -> Body {
+    let (system, messages) = conversation(draft);
+    let mut body = draft.begin_body();
+    body.field("model", &draft.model.id);
+    body.field("max_tokens", draft.max_tokens());
+    if draft.streams() {
+        body.field("stream", true);
+    }
+    body.field("messages", messages);
+    if !system.is_empty() {
+        body.field("system", system);
+    }
+    match thinking(draft) {
+        Some(Thinking::Adaptive) => {
+            body.fixed_field("thinking", Thinking::Adaptive);
+            let effort = effort(draft);
+            body.fixed_field("output_config", OutputConfig { effort });
+        }
+        Some(thinking) => body.field("thinking", thinking),
+        // The API rejects a temperature together with thinking.
+        None => {
+            if let Some(temperature) = draft.temperature() {
+                body.field("temperature", temperature);
+            }
         }
     }
-}
-
-impl<'a> Outline<'a> for Body<'a> {
-    fn clear(&mut self, field: &str) {
-        match field {
-            "model" => self.model = None,
-            "max_tokens" => self.max_tokens = None,
-            "stream" => self.stream = None,
-            "messages" => self.messages = None,
-            "system" => self.system = None,
-            "thinking" => self.thinking = None,
-            "output_config" => self.output_config = None,
-            "temperature" => self.temperature = None,
-            "tools" => self.tools = None,
-            "tool_choice" => self.tool_choice = None,
-            field => drop(self.extra.remove(field)),
+    let (tools, is_withheld) = tools(draft);
+    if !tools.is_empty() {
+        body.field("tools", tools);
+        if is_withheld {
+            body.field("tool_choice", ToolChoice::None);
         }
     }
-
-    fn extra(&mut self) -> &mut Extra<'a> {
-        &mut self.extra
-    }
-
-    fn is_fixed(&self, field: &str) -> bool {
-        let is_adaptive = matches!(self.thinking, Some(Thinking::Adaptive));
-        is_adaptive && matches!(field, "thinking" | "output_config")
-    }
+    body.finish()
 }
 
 /// Returns the tools to declare, and whether to forbid calls. The API rejects a conversation that contains calls unless tools
 /// are declared, even if calls are forbidden.
-fn tools<'a>(out: &Outgoing<'a>) -> (Vec<Tool<'a>>, bool) {
-    let offered = out.tools();
+fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
+    let offered = draft.tools();
     if !offered.is_empty() {
         let tools = offered.into_iter().map(|tool| Tool {
             name: &tool.name,
             description: &tool.description,
             input_schema: raw(&tool.schema),
         });
-        return (tools.collect(), out.request.withheld);
+        return (tools.collect(), draft.request.withheld);
     }
-    let called = called_tools(out.request.messages).into_iter();
+    let called = called_tools(draft.request.messages).into_iter();
     let called = called.map(|name| Tool {
         name,
         description: "not available now",
@@ -162,44 +116,44 @@ fn tools<'a>(out: &Outgoing<'a>) -> (Vec<Tool<'a>>, bool) {
 }
 
 /// Returns the thinking mode of the request. Newer models have an effort in place of a budget.
-fn thinking(out: &Outgoing) -> Option<Thinking> {
-    let budget = thinking_budget(out);
-    if !out.facts.demands("adaptive") {
+fn thinking(draft: &Draft) -> Option<Thinking> {
+    let budget = thinking_budget(draft);
+    if !draft.facts.demands("adaptive") {
         return budget.map(|budget_tokens| Thinking::Enabled { budget_tokens });
     }
     budget
-        .or_else(|| wanted_budget(out))
+        .or_else(|| wanted_budget(draft))
         .map(|_| Thinking::Adaptive)
 }
 
 /// Returns the budget that the entry's `extra_body` sets.
-fn wanted_budget(out: &Outgoing) -> Option<u64> {
-    out.model.entry.extra_body.get("thinking")?["budget_tokens"].as_u64()
+fn wanted_budget(draft: &Draft) -> Option<u64> {
+    draft.model.entry.extra_body.get("thinking")?["budget_tokens"].as_u64()
 }
 
 /// Converts a budget to an effort.
-fn effort(out: &Outgoing) -> Option<&'static str> {
-    let budget = wanted_budget(out).or_else(|| thinking_budget(out))?;
-    Some(match budget {
-        _ if budget >= out.max_tokens() / 2 => "high",
+fn effort(draft: &Draft) -> &'static str {
+    let budget = wanted_budget(draft).or_else(|| thinking_budget(draft));
+    match budget.unwrap_or_default() {
+        budget if budget >= draft.max_tokens() / 2 => "high",
         0..=LEAST_THINKING => "low",
         _ => "medium",
-    })
+    }
 }
 
 /// Returns the thinking budget of the entry's effort, in tokens; `None` if the last reply has no thoughts to send back.
-fn thinking_budget(out: &Outgoing) -> Option<u64> {
-    let most = out.max_tokens();
-    let budget = match out.model.entry.reasoning_effort.as_str() {
+fn thinking_budget(draft: &Draft) -> Option<u64> {
+    let most = draft.max_tokens();
+    let budget = match draft.model.entry.reasoning_effort.as_str() {
         "" | "none" => return None,
         "minimal" | "low" => LEAST_THINKING,
         "medium" => most / 4,
         _ => most / 2,
     };
-    let mut before = out.request.messages.iter().rev();
+    let mut before = draft.request.messages.iter().rev();
     let last = before.find(|message| !matches!(message, Message::ToolResult(_)));
     let is_thoughtless = matches!(last, Some(Message::Assistant(reply))
-        if !out.echoes(reply) || !reply.extra.contains_key(THOUGHTS));
+        if !draft.echoes(reply) || !reply.extra.contains_key(THOUGHTS));
     (most > LEAST_THINKING && !is_thoughtless).then_some(budget.max(LEAST_THINKING))
 }
 
@@ -295,19 +249,19 @@ fn text<'a>(text: impl Into<Pieces<'a>>) -> What<'a> {
 }
 
 /// Returns the system prompt and the conversation: user first, alternating roles, all results of a step in one message.
-fn conversation<'a>(out: &Outgoing<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
-    let (system, ids) = (out.request.system, out.ids());
+fn conversation<'a>(draft: &Draft<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
+    let (system, ids) = (draft.request.system, draft.ids());
     let mut changing = Cow::Borrowed(system.changing);
     let mut turns: Vec<Turn> = Vec::new();
-    for message in out.request.messages {
+    for message in draft.request.messages {
         let (role, content) = match message {
             Message::System(text) => {
                 changing = format!("{changing}\n\n{text}").into();
                 continue;
             }
-            Message::User(user) => ("user", blocks_of_user(user, out)),
-            Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, out, &ids)),
-            Message::ToolResult(result) => ("user", vec![tool_result(result, out, &ids).into()]),
+            Message::User(user) => ("user", blocks_of_user(user, draft)),
+            Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, draft, &ids)),
+            Message::ToolResult(result) => ("user", vec![tool_result(result, draft, &ids).into()]),
         };
         match turns.last_mut() {
             Some(last) if last.role == role => last.content.extend(content),
@@ -346,10 +300,11 @@ fn mark_last(blocks: &mut [Block]) {
     }
 }
 
-fn blocks_of_user<'a>(user: &'a User, out: &Outgoing<'a>) -> Vec<Block<'a>> {
-    let mut blocks: Vec<Block> = vec![text(out.user_text(user)).into()];
+fn blocks_of_user<'a>(user: &'a User, draft: &Draft<'a>) -> Vec<Block<'a>> {
+    let mut blocks: Vec<Block> = vec![text(draft.user_text(user)).into()];
     blocks.extend(
-        out.taken(&user.media)
+        draft
+            .taken(&user.media)
             .flat_map(media_blocks)
             .map(Block::from),
     );
@@ -361,13 +316,13 @@ fn blocks_of_user<'a>(user: &'a User, out: &Outgoing<'a>) -> Vec<Block<'a>> {
     blocks
 }
 
-fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Vec<Block<'a>> {
+fn blocks_of_reply<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block> = Vec::new();
     // The API rejects a message that only has thoughts.
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
         return blocks;
     }
-    if !reply.partial && out.echoes(reply) {
+    if !reply.partial && draft.echoes(reply) {
         let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
         let thoughts = thoughts.into_iter().flatten();
         blocks.extend(thoughts.map(|thought| Block::from(What::Thought(thought))));
@@ -385,11 +340,11 @@ fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> V
     blocks
 }
 
-fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) -> What<'a> {
+fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> What<'a> {
     let mut words = Pieces::from(result.content.as_str());
-    words.push(out.replacements(&result.images));
+    words.push(draft.replacements(&result.images));
     let mut content = vec![text(words)];
-    content.extend(out.taken(&result.images).flat_map(media_blocks));
+    content.extend(draft.taken(&result.images).flat_map(media_blocks));
     What::ToolResult {
         tool_use_id: wire_id(ids.get(&result.call_id)),
         content,

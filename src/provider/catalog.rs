@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::facts::{self, HostFacts};
 use super::host::Host;
-use super::host_facts::{self, HostFacts};
 use super::{ProviderError, ollama};
 use crate::cancel::{Cancel, CancelReason};
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
@@ -134,7 +134,7 @@ pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
                 &redactor,
             );
             let id = find_default(&model, host.as_ref(), &[])?;
-            host_facts::keep_default(parts.home, &model.base, &id);
+            facts::keep_default(parts.home, &model.base, &id);
             id
         }
     };
@@ -144,7 +144,7 @@ pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
 
 /// Returns the stored default of a host.
 pub(crate) fn known_default(model: &Model, home: &Home) -> Option<String> {
-    host_facts::default_id(home, &model.base)
+    facts::default_id(home, &model.base)
 }
 
 /// Returns a replacement for a default model that its host has retired.
@@ -152,7 +152,7 @@ pub(super) fn replaced(host: &Host, home: Option<&Home>) -> Result<Model> {
     let mut model = host.model.clone();
     let id = find_default(&model, Some(host), &[&model.id])?;
     if let Some(home) = home {
-        host_facts::keep_default(home, &model.base, &id);
+        facts::keep_default(home, &model.base, &id);
     }
     let prefix = model.name.strip_suffix(&model.id).unwrap_or_default();
     model.name = prefix.trim_end_matches('/').to_owned();
@@ -512,7 +512,7 @@ fn keep(offer: &Offer, host: &Model, parts: Parts) {
 
 fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
     if offer.window.is_some() || offer.price.is_some() {
-        host_facts::keep(home, model, |facts| {
+        facts::keep(home, model, |facts| {
             facts.window = offer.window.or(facts.window);
             facts.price = offer.price.or(facts.price);
         });
@@ -529,9 +529,9 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let model = &with_default(model.clone(), parts).ok()?;
     let is_ollama = vendor.name == "ollama";
     let is_asked = if is_ollama {
-        host_facts::load_facts(parts.home, model).window.is_some()
+        facts::load_facts(parts.home, model).window.is_some()
     } else {
-        host_facts::is_known(parts.home, model)
+        facts::is_known(parts.home, model)
     };
     if is_asked {
         return None;
@@ -543,7 +543,7 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
         let offer = offers.into_iter().find(|offer| offer.id == model.id);
         offer.and_then(|offer| offer.window)
     };
-    host_facts::keep(parts.home, model, |facts| {
+    facts::keep(parts.home, model, |facts| {
         facts.window = window.or(facts.window);
     });
     let window = window?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::facts::HostFacts;
 use super::host::Host;
-use super::host_facts::HostFacts;
 use super::{Provider, ProviderError, Request, Sink};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;

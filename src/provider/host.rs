@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::host_facts::{self, HostFacts};
-use super::outgoing::{self, Outgoing};
+use super::body::{self, Body, Draft};
+use super::facts::{self, HostFacts};
 use super::refusal::{Change, Refusal, Sent, classify};
-use super::reply::{Read, ReplyBuilder};
+use super::reply::{self, Read, ReplyBuilder};
 use super::response::Response;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai};
 use crate::bus::Event;
@@ -19,7 +19,7 @@ use crate::config::proxy::{self, http_settings};
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, Parts};
 use crate::error::Result;
-use crate::http::{self, Body, Client, Head, authority};
+use crate::http::{self, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
 use crate::paths::Home;
@@ -33,6 +33,8 @@ use crate::tries::Tries;
 const SILENCE: Duration = Duration::from_secs(90);
 /// Time limit for endpoints other than chat.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Length of a reply that is worth a request, in tokens, or a quarter of a smaller window.
+const ENOUGH_REPLY: u64 = 2048;
 /// Maximum number of changes to one request.
 const MAX_CHANGES: u32 = 8;
 
@@ -56,17 +58,17 @@ pub(crate) struct Host {
     replacement: OnceLock<Model>,
 }
 
-/// Error of a request, and the changes that the host asks for.
+/// Error of a request, and the change that the host asks for.
 struct Failure {
     error: ProviderError,
-    changes: Vec<Change>,
+    change: Option<Change>,
 }
 
 impl From<ProviderError> for Failure {
     fn from(error: ProviderError) -> Self {
         Self {
             error,
-            changes: Vec::new(),
+            change: None,
         }
     }
 }
@@ -133,17 +135,21 @@ impl Host {
         self.replacement.set(model).is_ok()
     }
 
-    /// Serializes the body of a request.
-    fn body(&self, request: &Request, facts: &HostFacts) -> String {
-        let model = self.model();
-        let out = Outgoing {
-            model,
+    fn draft<'a>(&'a self, request: &'a Request<'a>, facts: &'a HostFacts) -> Draft<'a> {
+        Draft {
+            model: self.model(),
             request,
             facts,
-        };
-        match model.protocol {
-            Protocol::Anthropic => out.text(anthropic::Body::new(&out)),
-            _ => out.text(openai::Body::new(&out)),
+        }
+    }
+
+    /// Writes the body of a request.
+    fn write_body(&self, request: &Request) -> Body {
+        let facts = &self.facts();
+        let draft = self.draft(request, facts);
+        match draft.model.protocol {
+            Protocol::Anthropic => anthropic::write(&draft),
+            _ => openai::write(&draft),
         }
     }
 
@@ -163,7 +169,7 @@ impl Host {
     pub(super) fn post(
         &self,
         endpoint: &str,
-        body: Body,
+        body: http::Body,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
         self.fetch(url(&self.model, endpoint), Some(body), cancel)
@@ -172,7 +178,7 @@ impl Host {
     fn fetch(
         &self,
         url: String,
-        body: Option<Body>,
+        body: Option<http::Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
         let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
@@ -209,28 +215,22 @@ impl Host {
         ssrf::is_private(&proxy::host(&self.url))
     }
 
-    /// Classifies a refusal of a request.
-    fn failure(&self, refusal: &Refusal, request: &Request) -> Failure {
-        let facts = self.facts().clone();
-        let model = self.model();
-        let out = Outgoing {
-            model,
-            request,
-            facts: &facts,
-        };
-        let body = parse_json(self.body(request, &facts)).unwrap_or_default();
-        let fields = body.as_object().into_iter().flatten();
-        let fields: Vec<String> = fields.map(|(name, _)| name.clone()).collect();
+    /// Classifies a refusal of a request with these fields.
+    fn failure(&self, refusal: &Refusal, request: &Request, fields: Vec<String>) -> Failure {
+        let facts = &self.facts();
+        let draft = self.draft(request, facts);
+        let tools = draft.tools().into_iter();
         let sent = Sent {
-            fields: &fields,
-            tools: &out.tools(),
-            max_tokens: out.max_tokens(),
+            fields,
+            parts: draft.parts(),
+            tools: tools.map(|tool| tool.name.to_string()).collect(),
+            max_tokens: draft.max_tokens(),
             messages: request.messages.len(),
             has_key: self.has_key(),
             is_private: self.is_private(),
         };
-        let (error, changes) = classify(refusal, &sent);
-        Failure { error, changes }
+        let (error, change) = classify(refusal, &sent);
+        Failure { error, change }
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
@@ -269,7 +269,7 @@ impl Host {
     fn begin(
         &self,
         url: String,
-        body: Option<Body>,
+        body: Option<http::Body>,
         patience: (Duration, Duration),
         cancel: &Cancel,
     ) -> Result<(Response<'_>, Head), ProviderError> {
@@ -287,69 +287,70 @@ impl Host {
     fn send(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, Failure> {
         let trusted = self.client.trusts_system();
         let begin = || {
-            let body = self.body(request, &self.facts());
-            let body = Some(Body::json_text(body));
-            self.begin(self.url.clone(), body, self.patience(), request.cancel)
+            let body = self.write_body(request);
+            let text = http::Body::json_text(body.text);
+            let begun = self.begin(
+                self.url.clone(),
+                Some(text),
+                self.patience(),
+                request.cancel,
+            );
+            begun.map(|(response, head)| (response, head, body.names))
         };
-        let (mut response, head) = match begin() {
+        let (mut response, head, fields) = match begin() {
             // Once more with a change: the certificates of this system.
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
-        if !head.is_success() {
-            let body = response.error_body();
-            return Err(self.failure(&self.read_refusal(&head, &body), request));
-        }
-        let read: Read = match self.model.protocol {
-            Protocol::Anthropic => anthropic::read,
-            _ => openai::read,
-        };
-        let reply = response.reply((ReplyBuilder::new(request.tools), read), &head, sink);
-        let reply = reply.map(|mut reply| {
-            reply.limit = self.limit(request);
-            reply
-        });
-        reply.map_err(|error| match error {
-            ReadError::Provider(error) => error.into(),
-            ReadError::Refusal(body) => {
-                let failure = self.failure(&self.read_refusal(&head, body.as_bytes()), request);
-                // Nothing is repeated after a part of the reply was shown.
-                if response.has_shown {
-                    failure.error.into()
-                } else {
-                    failure
+        let refusal = if head.is_success() {
+            let read: Read = match self.model.protocol {
+                Protocol::Anthropic => anthropic::read,
+                _ => openai::read,
+            };
+            match response.reply((ReplyBuilder::new(request.tools), read), &head, sink) {
+                Ok(mut reply) => {
+                    reply.limit = self.limit(request);
+                    return Ok(reply);
                 }
+                Err(ReadError::Provider(error)) => return Err(error.into()),
+                Err(ReadError::Refusal(body)) => body.into_bytes(),
             }
-        })
+        } else {
+            response.error_body()
+        };
+        let refusal = self.read_refusal(&head, &refusal);
+        let failure = self.failure(&refusal, request, fields);
+        // Nothing is repeated after a part of the reply was shown.
+        if response.has_shown {
+            return Err(failure.error.into());
+        }
+        let Some(reply) = reply::read_sample(&refusal.sample, request.tools) else {
+            return Err(failure);
+        };
+        if !reply.text.is_empty() {
+            sink.event(Event::Delta(reply.text.clone()));
+        }
+        Ok(reply)
     }
 
     /// Returns the maximum length of the requested reply, in tokens.
     fn limit(&self, request: &Request) -> u64 {
-        let out = Outgoing {
-            model: self.model(),
-            request,
-            facts: &self.facts(),
-        };
-        out.max_tokens()
+        let facts = &self.facts();
+        self.draft(request, facts).max_tokens()
     }
 
-    /// Applies the first change that was not `tried` and changes the request. Returns whether there was one.
-    fn adapt(&self, changes: Vec<Change>, request: &Request, tried: &mut Vec<Change>) -> bool {
-        let before = self.facts().clone();
-        let sent = self.body(request, &before);
-        for change in changes {
-            if tried.contains(&change) {
-                continue;
+    /// Applies a change. Returns whether the next request differs by it enough to be sent.
+    fn adapt(&self, change: &Change, request: &Request) -> bool {
+        let before = self.limit(request);
+        let is_new = self.facts().apply(change);
+        match change {
+            // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
+            Change::Window(window) => {
+                let left = self.limit(request);
+                left < before && left >= ENOUGH_REPLY.min(window / 4)
             }
-            let mut facts = before.clone();
-            facts.apply(&change);
-            tried.push(change);
-            if self.body(request, &facts) != sent {
-                *self.facts() = facts;
-                return true;
-            }
+            _ => is_new,
         }
-        false
     }
 
     /// Stores the facts that made the difference, and reports withheld tools to the user.
@@ -371,7 +372,7 @@ impl Host {
                 });
             }
             if let Some(home) = &self.home {
-                host_facts::keep(home, self.model(), |stored| stored.clone_from(&facts));
+                facts::keep(home, self.model(), |stored| stored.clone_from(&facts));
             }
         }
         *self.facts() = facts;
@@ -450,10 +451,10 @@ impl Provider for Host {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        parse_json(self.body(request, &self.facts())).unwrap_or_default()
+        parse_json(self.write_body(request).text).unwrap_or_default()
     }
 
-    /// Sends the request again for each change that a refusal asks for. Discards changes that did not help, except limits that
+    /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
     /// the host states.
     fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
         let (before, mut tried) = (self.facts().clone(), Vec::new());
@@ -461,7 +462,7 @@ impl Provider for Host {
         // Current credit is no lasting limit of the model.
         let mut is_short_of_credit = false;
         loop {
-            let Failure { error, changes } = match self.send(request, sink) {
+            let Failure { error, change } = match self.send(request, sink) {
                 Ok(mut reply) => {
                     if is_short_of_credit {
                         self.facts().max_tokens = before.max_tokens;
@@ -472,23 +473,23 @@ impl Provider for Host {
                     }
                     self.keep(&before, sink);
                     self.tell_left_out(request, sink);
-                    outgoing::sign(&mut reply, &self.model().name);
+                    body::sign(&mut reply, &self.model().name);
                     return Ok(reply);
                 }
                 Err(failure) => failure,
             };
             is_short_of_credit |= matches!(error, ProviderError::Quota(_));
-            let window = changes.iter().find_map(|change| match change {
-                Change::Window(window) => Some(*window),
-                _ => None,
-            });
-            if self.adapt(changes, request, &mut tried) && tries.change() {
-                continue;
+            if let Some(change) = change.filter(|change| !tried.contains(change)) {
+                let is_adapted = self.adapt(&change, request);
+                tried.push(change);
+                if is_adapted && tries.change() {
+                    continue;
+                }
             }
-            let known = window.or(self.facts().window);
+            let window = self.facts().window;
             self.facts().clone_from(&before);
-            if matches!(error, ProviderError::TooLong { .. }) && known.is_some() {
-                self.facts().window = known;
+            if matches!(error, ProviderError::TooLong { .. }) {
+                self.facts().window = window;
                 self.keep(&before, sink);
             }
             let is_gone = matches!(error, ProviderError::NotFound(_));

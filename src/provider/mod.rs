@@ -1,20 +1,20 @@
 //! Models: [`OpenAi`] and [`Anthropic`], the [`demo`], a [`Chain`] of models, and the trait [`Provider`] for custom models.
 
-// Request: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`) serializes the
-// `outgoing` content. Response: `response` reads bytes, and `reply` builds a reply from the protocol's events (`values`,
-// `thoughts`, `text_calls`). A `refusal` leads to changed requests, and `host_facts` stores the changes.
+// What is sent: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`) writes the
+// `body`. What comes back: `response` reads bytes, and `reply` builds a reply from the protocol's events (`values`, `thoughts`,
+// `text_calls`). Why again: a `refusal` asks for a change of the request, and `facts` stores the changes.
 
 pub(crate) mod anthropic;
+mod body;
 pub(crate) mod catalog;
 pub(crate) mod chain;
 mod code;
 pub(crate) mod demo;
 pub(crate) mod endpoint;
+pub(crate) mod facts;
 pub(crate) mod host;
-pub(crate) mod host_facts;
 pub(crate) mod ollama;
 pub(crate) mod openai;
-mod outgoing;
 mod refusal;
 pub(crate) mod reply;
 mod response;
@@ -23,7 +23,6 @@ mod tests;
 mod text_calls;
 mod thoughts;
 mod values;
-mod waits;
 
 use std::borrow::Cow;
 use std::time::Duration;

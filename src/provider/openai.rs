@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, raw};
+use super::body::{Body, Draft, Extra, Ids, Pieces, raw};
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{count, list, read_call, string, text_of};
 use crate::config::Model;
@@ -18,33 +18,6 @@ use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
 pub(super) const CHAT: &str = "/chat/completions";
 /// Version of Azure's API with this format.
 const AZURE_VERSION: &str = "2024-10-21";
-
-/// Body of a request.
-#[derive(Serialize)]
-pub(super) struct Body<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_completion_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stream: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_effort: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stream_options: Option<StreamOptions>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    messages: Option<Vec<Turn<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<Tool<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<&'static str>,
-    #[serde(flatten)]
-    extra: Extra<'a>,
-}
 
 #[derive(Serialize)]
 struct StreamOptions {
@@ -61,57 +34,38 @@ enum Tool<'a> {
     },
 }
 
-impl<'a> Body<'a> {
-    pub(super) fn new(out: &Outgoing<'a>) -> Self {
-        let effort = out.model.entry.reasoning_effort.as_str();
-        let max_tokens = out.max_tokens();
-        let is_renamed = out.facts.lacks("max_tokens");
-        let streams = out.streams();
-        let tools = out.tools();
-        let is_withheld = out.request.withheld && !tools.is_empty();
-        let tools = tools.into_iter().map(|tool| Tool::Function {
-            name: &tool.name,
-            description: &tool.description,
-            parameters: raw(&tool.schema),
-        });
-        Self {
-            model: Some(&out.model.id),
-            max_tokens: (!is_renamed).then_some(max_tokens),
-            max_completion_tokens: is_renamed.then_some(max_tokens),
-            stream: streams.then_some(true),
-            temperature: out.temperature(),
-            reasoning_effort: Some(effort).filter(|effort| !effort.is_empty()),
-            stream_options: streams.then_some(StreamOptions {
-                include_usage: true,
-            }),
-            messages: Some(turns(out)),
-            tools: Some(tools.collect()).filter(|tools: &Vec<Tool>| !tools.is_empty()),
-            tool_choice: is_withheld.then_some("none"),
-            extra: Extra::new(),
+/// Writes the body of a request.
+pub(super) fn write(draft: &Draft) -> Body {
+    let mut body = draft.begin_body();
+    body.field("model", &draft.model.id);
+    body.field("max_tokens", draft.max_tokens());
+    if draft.streams() {
+        body.field("stream", true);
+        let include_usage = true;
+        body.field("stream_options", StreamOptions { include_usage });
+    }
+    if let Some(temperature) = draft.temperature() {
+        body.field("temperature", temperature);
+    }
+    let effort = &draft.model.entry.reasoning_effort;
+    if !effort.is_empty() {
+        body.field("reasoning_effort", effort);
+    }
+    body.field("messages", turns(draft));
+    let tools = draft.tools().into_iter().map(|tool| Tool::Function {
+        name: &tool.name,
+        description: &tool.description,
+        parameters: raw(&tool.schema),
+    });
+    let tools: Vec<Tool> = tools.collect();
+    // Some hosts reject an empty list.
+    if !tools.is_empty() {
+        body.field("tools", &tools);
+        if draft.request.withheld {
+            body.field("tool_choice", "none");
         }
     }
-}
-
-impl<'a> Outline<'a> for Body<'a> {
-    fn clear(&mut self, field: &str) {
-        match field {
-            "model" => self.model = None,
-            "max_tokens" => self.max_tokens = None,
-            "max_completion_tokens" => self.max_completion_tokens = None,
-            "stream" => self.stream = None,
-            "temperature" => self.temperature = None,
-            "reasoning_effort" => self.reasoning_effort = None,
-            "stream_options" => self.stream_options = None,
-            "messages" => self.messages = None,
-            "tools" => self.tools = None,
-            "tool_choice" => self.tool_choice = None,
-            field => drop(self.extra.remove(field)),
-        }
-    }
-
-    fn extra(&mut self) -> &mut Extra<'a> {
-        &mut self.extra
-    }
+    body.finish()
 }
 
 /// Address of an endpoint for a model.
@@ -245,31 +199,31 @@ struct Function<'a> {
 
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
 /// by its result. Results are text; the images of a step follow all its results, as a user message.
-fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
-    let ids = out.ids();
-    let mut system = out.request.system.text();
+fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
+    let ids = draft.ids();
+    let mut system = draft.request.system.text();
     let (mut turns, mut images) = (Vec::new(), Vec::new());
-    for message in out.request.messages {
+    for message in draft.request.messages {
         if !matches!(message, Message::ToolResult(_)) {
             show(&mut turns, &mut images);
         }
         match message {
             Message::System(text) => system = format!("{system}\n\n{text}"),
             Message::User(user) => {
-                let mut text = out.user_text(user);
+                let mut text = draft.user_text(user);
                 if !user.notes.is_empty() {
                     text.push("\n\n");
                     text.push(user.notes.as_str());
                 }
                 say(&mut turns, [Part::Text { text }]);
-                say(&mut turns, out.taken(&user.media).flat_map(media_parts));
+                say(&mut turns, draft.taken(&user.media).flat_map(media_parts));
             }
             // Hosts reject an empty reply.
             Message::Assistant(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
-            Message::Assistant(reply) => turns.push(Turn::Assistant(said(reply, out, &ids))),
+            Message::Assistant(reply) => turns.push(Turn::Assistant(said(reply, draft, &ids))),
             Message::ToolResult(result) => {
-                turns.push(tool_result(result, out, &ids));
-                images.extend(out.taken(&result.images).flat_map(media_parts));
+                turns.push(tool_result(result, draft, &ids));
+                images.extend(draft.taken(&result.images).flat_map(media_parts));
             }
         }
     }
@@ -279,7 +233,7 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
         return turns;
     }
     let content = Pieces::from(system.to_owned());
-    if !out.facts.lacks("system_role") {
+    if !draft.facts.lacks("system_role") {
         turns.insert(0, Turn::System { content });
         return turns;
     }
@@ -344,9 +298,9 @@ fn show<'a>(turns: &mut Vec<Turn<'a>>, images: &mut Vec<Part<'a>>) {
     }
 }
 
-fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) -> Turn<'a> {
+fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
     let mut content = Pieces::from(result.content.as_str());
-    content.push(out.replacements(&result.images));
+    content.push(draft.replacements(&result.images));
     if content.is_empty() {
         // Some hosts reject an empty result.
         content.push("(empty)");
@@ -399,10 +353,10 @@ fn media_part(media: &Media) -> Part<'_> {
     }
 }
 
-fn said<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Said<'a> {
-    let echoes = out.echoes(reply);
+fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Said<'a> {
+    let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
-    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, out, ids));
+    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft, ids));
     // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
     let field = if echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty() {
         reply.extra.get(REASONING_FIELD).and_then(Value::as_str)
@@ -410,11 +364,11 @@ fn said<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Said<'a> {
         None
     };
     let thoughts = |name: &str| (field == Some(name)).then_some(reply.reasoning.as_str());
-    let demanded = out.facts.demands("reasoning").then_some("");
+    let demanded = draft.facts.demands("reasoning").then_some("");
     let detail = |name| Some((name, Cow::Borrowed(reply.extra.get(name)?)));
     Said {
         content: Some(Pieces::from(reply.text.as_str()))
-            .filter(|text| !text.is_empty() || out.facts.lacks("null")),
+            .filter(|text| !text.is_empty() || draft.facts.lacks("null")),
         tool_calls: calls.collect(),
         reasoning_content: thoughts("reasoning_content").or(demanded),
         reasoning: thoughts("reasoning"),
@@ -430,7 +384,7 @@ fn call_of<'a>(
     call: &'a ToolCall,
     is_first: bool,
     echoes: bool,
-    out: &Outgoing<'a>,
+    draft: &Draft<'a>,
     ids: &Ids<'a>,
 ) -> Call<'a> {
     const SIGNATURE: &str = "thought_signature";
@@ -441,7 +395,7 @@ fn call_of<'a>(
         .map(|(name, value)| (name.as_str(), Cow::Borrowed(value)))
         .collect();
     // Marks a call as another model's. Only the first call of a reply is signed.
-    if is_first && out.facts.demands("signatures") && !extra.contains_key("extra_content") {
+    if is_first && draft.facts.demands("signatures") && !extra.contains_key("extra_content") {
         let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
         extra.insert("extra_content", Cow::Owned(mark));
     }

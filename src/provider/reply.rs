@@ -426,6 +426,16 @@ impl<'a> ReplyBuilder<'a> {
     }
 }
 
+/// Reads a sample that its host refused because of its calls: as calls in the text, or as an answer in prose. `None` if it is
+/// a broken call.
+pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
+    let mut reply = ReplyBuilder::new(offers);
+    reply.text(sample);
+    let (reply, _) = reply.finish().ok()?;
+    let is_prose = !reply.text.trim().is_empty() && !text_calls::may_begin(&reply.text);
+    (is_prose || !reply.calls.is_empty()).then_some(reply)
+}
+
 /// Returns the error for a call in a notation that the server should have parsed.
 fn unparsed(stop: Stop) -> ProviderError {
     let (message, hint) = if stop.is_cut() {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::facts::HostFacts;
 use super::host::Host;
-use super::host_facts::HostFacts;
 use super::{Provider, Request, Sampling, System};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;

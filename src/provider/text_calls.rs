@@ -243,11 +243,13 @@ fn group<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
         return Some(rest);
     }
     if let Some(text) = text.strip_prefix(FUNCTION) {
-        let (name, text) = text.split_once('>')?;
+        // Groq's Llama forgets the bracket after the name, or writes another.
+        let (name, text) = text.split_at(text.find(['>', '(', '{'])?);
         let (inner, rest) = until(text, "</function>");
+        let inner = inner.trim_matches(|c: char| "()>".contains(c) || c.is_whitespace());
         calls.push(ToolCall {
             name: name.trim().to_owned(),
-            arguments: parse_json(inner.trim()).ok()?.to_string(),
+            arguments: parse_json(inner).ok()?.to_string(),
             ..ToolCall::default()
         });
         return Some(rest);
@@ -482,6 +484,22 @@ mod tests {
             "functools.",
         ] {
             assert!(!may_begin(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn function_of_groq_is_read() {
+        for text in [
+            r#"<function=list_dir>{"depth":2}</function>"#,
+            r#"<function=list_dir{"depth":2}</function>"#,
+            r#"<function=list_dir({"depth":2})</function>"#,
+            r#"<function=list_dir>{"depth":2}"#,
+        ] {
+            assert_eq!(
+                calls(text).as_deref(),
+                Some(r#"list_dir{"depth":2}"#),
+                "{text}"
+            );
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home};
 use crate::model::{Model, Reply, Request};
+use crate::pdf::pdf;
 
 const NO_MAX_TOKENS: &str = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
 
@@ -292,7 +293,11 @@ fn error_of(message: &str, param: &str) -> Reply {
 }
 
 /// A host's rule for each kind of change.
-const RULES: [(&str, Refuse); 10] = [
+const RULES: [(&str, Refuse); 11] = [
+    ("tools without a flag of the server", |request| {
+        let says = "tools param requires --jinja flag";
+        (!tools(request).is_empty()).then(|| Reply::error(500, says))
+    }),
     ("limit of the reply", |request| {
         let says =
             "max_tokens is too large: 8192. This model supports at most 4096 completion tokens";
@@ -453,6 +458,105 @@ fn stale_thoughts_are_left_out_of_one_request() {
             .to_string()
             .contains("reasoning_details")
     );
+}
+
+/// Ends of a question that a host answers with this status and these words: the exit code.
+const ENDS: [(u16, &str, i32); 7] = [
+    (403, "Your input was flagged by our moderation", 1),
+    (403, "Country, region, or territory not supported", 1),
+    (403, "Project `p` does not have access to model `m`", 3),
+    (403, "This key may not be used here", 4),
+    (
+        500,
+        "model requires more system memory (9.8 GiB) than is available",
+        1,
+    ),
+    (503, "CUDA error: out of memory", 1),
+    (413, "<html><h1>413 Request Entity Too Large</h1></html>", 1),
+];
+
+#[test]
+fn refusal_ends_with_the_hosts_words_and_no_second_request() {
+    for (status, says, code) in ENDS {
+        let model = Model::answering(move |_, _| match status {
+            413 => Reply::html(status, says),
+            _ => Reply::error(status, says),
+        });
+        let home = Home::with(&model.config());
+        let run = home.agent(["-m", "hi"]);
+        run.exits(code)
+            .says(if status == 413 { "too large" } else { says });
+        assert_eq!(model.asked(), 1, "{says}");
+    }
+}
+
+/// What a model wrote that its host refused, and what becomes of it.
+const SAMPLES: [(&str, &str); 4] = [
+    (r#"<function=list_dir>{"path": "."}</function>"#, "a call"),
+    (r#"<function=list_dir{"path": "."}</function>"#, "a call"),
+    ("I need no tool for that.", "the answer"),
+    (
+        r#"<function=list_dir>{"path": </function>"#,
+        "another sample",
+    ),
+];
+
+#[test]
+fn refused_sample_is_read_or_asked_for_again() {
+    for (sample, what) in SAMPLES {
+        let model = Model::answering(move |request, n| {
+            let says = "Failed to call a function. Please adjust your prompt.";
+            let error = json!({ "error": { "message": says, "code": "tool_use_failed", "failed_generation": sample } });
+            match n {
+                0 => Reply::json(400, &error),
+                _ if request.texts("tool").is_empty() => Reply::text("Without."),
+                _ => Reply::text("With."),
+            }
+        });
+        let mut config = model.config();
+        config["agents"]["defaults"]["retry_initial_delay"] = json!(0.01);
+        let home = Home::with(&config);
+        let (printed, asked) = match what {
+            "a call" => ("With.\n", 2),
+            "the answer" => ("I need no tool for that.\n", 1),
+            _ => ("Without.\n", 2),
+        };
+        home.agent(["-m", "hi"]).exits(0).prints(printed);
+        assert_eq!(model.asked(), asked, "{sample}");
+        home.agent(["-m", "and now?"]).exits(0);
+        let said = model.requests().pop().unwrap().texts("user").join(" ");
+        assert!(said.contains("hi"), "{sample}: {said}");
+    }
+}
+
+#[test]
+fn host_that_takes_no_files_gets_their_text() {
+    for says in [
+        "Invalid content type: file is not supported",
+        "messages[1].content must be a string",
+        "type must be one of ['text', 'image_url']",
+        "unknown part type: document",
+    ] {
+        let model = Model::answering(move |request, _| {
+            let has_file = request.body.to_string().contains("file_data");
+            if has_file {
+                Reply::error(400, says)
+            } else {
+                Reply::text("Read.")
+            }
+        });
+        let home = Home::with(&model.config());
+        let file = home.write("plan.pdf", pdf());
+        for asked in [2, 3] {
+            let run = home
+                .bantam()
+                .args(["agent", "--new", "-m", "what is this?", "-a"])
+                .arg(&file)
+                .run();
+            run.exits(0).prints("Read.\n");
+            assert_eq!(model.asked(), asked, "{says}");
+        }
+    }
 }
 
 #[test]

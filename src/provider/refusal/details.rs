@@ -24,6 +24,8 @@ pub(super) struct Details {
     /// Status in the body.
     pub status: Option<u16>,
     pub param: String,
+    /// What the model wrote, if the host refuses its calls.
+    pub sample: String,
     /// Headers of another host that a gateway forwards.
     pub headers: Vec<(String, String)>,
 }
@@ -56,6 +58,10 @@ impl Details {
                 }));
                 if let Some(param) = fields.get("param").and_then(Value::as_str) {
                     param.clone_into(&mut self.param);
+                }
+                let sample = fields.get("failed_generation").and_then(Value::as_str);
+                if value["code"] == "tool_use_failed" {
+                    sample.unwrap_or_default().clone_into(&mut self.sample);
                 }
                 for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {
                     fields

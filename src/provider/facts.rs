@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ToolOffer;
-use super::refusal::{Change, MIN_LIMIT, STALE_REASONING};
+use super::refusal::{Change, STALE_REASONING};
 use crate::access;
 use crate::cancel::Cancel;
 use crate::config::Model;
@@ -89,10 +89,6 @@ fn read(home: &Home) -> Store {
     let mut store: Store = from_json(&text).unwrap_or_default();
     let now = now();
     store.models.retain(|row| row.facts.at.abs_diff(now) < LIFE);
-    for Row { facts, .. } in &mut store.models {
-        facts.max_tokens = facts.max_tokens.filter(|limit| *limit >= MIN_LIMIT);
-        facts.window = facts.window.filter(|limit| *limit >= MIN_LIMIT);
-    }
     store
 }
 
@@ -198,6 +194,8 @@ impl HostFacts {
             }
             "tool_choice" => self.lacks("tools") || self.lacks(name),
             "stream_options" => self.lacks("stream") || self.lacks(name),
+            // Anthropic demands the tools of earlier calls; else `tools` returns none.
+            "tools" => false,
             _ => self.lacks(name),
         };
         (!is_refused).then_some(name)
@@ -214,8 +212,9 @@ impl HostFacts {
         taken.take(self.max_tools.unwrap_or(usize::MAX)).collect()
     }
 
-    /// Applies a change.
-    pub(super) fn apply(&mut self, change: &Change) {
+    /// Applies a change. Returns whether it changed anything.
+    pub(super) fn apply(&mut self, change: &Change) -> bool {
+        let before = self.clone();
         match change {
             // The host rejects the newer name, so the older name is used again.
             Change::Without(part) if part == "max_completion_tokens" => {
@@ -235,6 +234,7 @@ impl HostFacts {
             Change::MaxTools(limit) => self.max_tools = Some(*limit),
             Change::WithoutTool(name) => drop(self.without_tools.insert(name.clone())),
         }
+        *self != before
     }
 
     /// Returns the facts that apply to further requests.

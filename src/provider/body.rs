@@ -1,4 +1,4 @@
-//! A request for one model: the parts that both protocols share.
+//! What one model is sent for a request, and the writer of its JSON body, which all protocols share.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::host_facts::HostFacts;
+use super::facts::HostFacts;
 use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
 use crate::json::write_text;
-use crate::message::{Media, Message, Reply, ToolCall, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall, User};
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -24,58 +24,112 @@ const DEFAULT_REPLY: u64 = 8192;
 /// Field of [`Reply::extra`] that names the model of a stored reply.
 const BY: &str = "by";
 
-/// A request, its model, and the known facts about the model.
-pub(crate) struct Outgoing<'a> {
+/// A request as one model gets it, by the known facts about the model.
+pub(crate) struct Draft<'a> {
     pub model: &'a Model,
     pub request: &'a Request<'a>,
     pub facts: &'a HostFacts,
 }
 
-/// Additional fields of a body, by name.
+/// Fields of a vendor, by name.
 pub(super) type Extra<'a> = BTreeMap<&'a str, Cow<'a, Value>>;
 
-/// A body with optional fields.
-pub(super) trait Body<'a>: Serialize {
-    /// Removes an optional field.
-    fn clear(&mut self, field: &str);
-    fn extra(&mut self) -> &mut Extra<'a>;
+/// Writes the body of a request, field by field. It omits the fields that the host refuses, and lets others override fields:
+/// the user's `extra_body`, and above it the values that the host demands.
+pub(super) struct BodyWriter<'a> {
+    facts: &'a HostFacts,
+    overrides: BTreeMap<&'a str, &'a Value>,
+    text: Vec<u8>,
+    names: Vec<String>,
+}
 
-    /// Whether the host requires this field's value.
-    fn is_fixed(&self, _field: &str) -> bool {
-        false
+/// A finished body.
+pub(super) struct Body {
+    /// The JSON text.
+    pub text: Vec<u8>,
+    /// Names of its fields.
+    pub names: Vec<String>,
+}
+
+impl BodyWriter<'_> {
+    /// Writes a field, under the name that the host takes.
+    pub(super) fn field(&mut self, name: &str, value: impl Serialize) {
+        match self.facts.field(name) {
+            Some(name) if !self.overrides.contains_key(name) => self.write(name, &value),
+            _ => {}
+        }
+    }
+
+    /// Writes a field that `extra_body` does not override.
+    pub(super) fn fixed_field(&mut self, name: &str, value: impl Serialize) {
+        self.overrides.remove(name);
+        self.field(name, value);
+    }
+
+    fn write(&mut self, name: &str, value: &impl Serialize) {
+        self.text
+            .push(if self.names.is_empty() { b'{' } else { b',' });
+        // Writing to memory does not fail, and neither do the types of a body.
+        serde_json::to_writer(&mut self.text, name).ok();
+        self.text.push(b':');
+        serde_json::to_writer(&mut self.text, value).ok();
+        self.names.push(name.to_owned());
+    }
+
+    pub(super) fn finish(mut self) -> Body {
+        for (name, value) in std::mem::take(&mut self.overrides) {
+            self.write(name, value);
+        }
+        self.text.push(b'}');
+        Body {
+            text: self.text,
+            names: self.names,
+        }
     }
 }
 
-impl<'a> Outgoing<'a> {
-    /// Serializes a body. `extra_body` overrides its fields, and the host's requirements override both.
-    pub(super) fn text(&self, mut body: impl Body<'a>) -> String {
+impl<'a> Draft<'a> {
+    pub(super) fn begin_body(&self) -> BodyWriter<'a> {
         let own = &self.request.sampling.extra_body;
-        let of_model = &self.model.entry.extra_body;
-        let extra = of_model.iter().filter(|(name, _)| !own.contains_key(*name));
-        for (name, value) in extra.chain(own) {
-            if body.is_fixed(name) {
-                continue;
-            }
-            body.clear(name);
-            if let Some(name) = self.facts.field(name) {
-                body.clear(name);
-                body.extra().insert(name, Cow::Borrowed(value));
-            }
+        let extra = self.model.entry.extra_body.iter().chain(own);
+        let extra = extra.filter_map(|(name, value)| Some((self.facts.field(name)?, value)));
+        let demanded = self.facts.set.iter();
+        let demanded = demanded.map(|(name, value)| (name.as_str(), value));
+        BodyWriter {
+            facts: self.facts,
+            overrides: extra.chain(demanded).collect(),
+            text: Vec::new(),
+            names: Vec::new(),
         }
-        for name in &self.facts.without {
-            let is_needed = matches!(
-                name.as_str(),
-                "max_tokens" | "max_completion_tokens" | "tools"
-            );
-            if !is_needed {
-                body.clear(name);
-            }
-        }
-        for (name, value) in &self.facts.set {
-            body.clear(name);
-            body.extra().insert(name, Cow::Borrowed(value));
-        }
-        serde_json::to_string(&body).unwrap_or_default()
+    }
+
+    /// Returns the names of the parts that a host may refuse, beside the fields of the body.
+    pub(super) fn parts(&self) -> Vec<&'static str> {
+        let messages = self.request.messages;
+        let has = |kind| {
+            let mut media = messages.iter().flat_map(Message::media);
+            !self.facts.refuses(kind) && media.any(|media| media.kind() == kind)
+        };
+        let replies = || {
+            messages.iter().filter_map(|message| match message {
+                Message::Assistant(reply) => Some(reply),
+                _ => None,
+            })
+        };
+        let has_no_text = || replies().any(|reply| reply.text.is_empty());
+        let parts = [
+            ("images", has(MediaKind::Image)),
+            ("files", has(MediaKind::Pdf)),
+            ("audio", has(MediaKind::Audio)),
+            (
+                "reasoning",
+                replies().any(|reply| self.echoes(reply) && has_vendor_parts(reply)),
+            ),
+            ("system_role", !self.facts.lacks("system_role")),
+            ("null", !self.facts.lacks("null") && has_no_text()),
+        ];
+        let sent = parts.into_iter().filter(|(_, is_sent)| *is_sent);
+        sent.map(|(part, _)| part).collect()
     }
 
     /// Returns the maximum length of the reply in tokens: the user's setting, limited by the host and the window.
@@ -175,6 +229,13 @@ impl<'a> Outgoing<'a> {
         }
         Ids(changed)
     }
+}
+
+/// Whether a reply has thoughts, or fields that only its vendor understands.
+fn has_vendor_parts(reply: &Reply) -> bool {
+    let has_fields = reply.extra.keys().any(|name| name != BY);
+    let mut calls = reply.calls.iter();
+    has_fields || !reply.reasoning.is_empty() || calls.any(|call| !call.extra.is_empty())
 }
 
 /// Map from ids of another model's calls to the ids to send.

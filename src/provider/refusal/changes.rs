@@ -1,0 +1,180 @@
+//! The change of a request that a refusal asks for.
+
+use regex_lite::{Regex, escape};
+
+use super::{Change, Refusal, STALE_REASONING, Sent, is_match, limits, says};
+use crate::json::from_json;
+
+/// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
+const TYPES: &str = "content type | content[].type | content blocks are expected | part type | unknown variant | \
+    content must be a string | content should be a string | type & one of";
+/// Media that some models reject, and patterns of the errors (see [`says`]). The error for a single bad image mentions its
+/// format, size or encoding.
+const MEDIA: [(&str, &str); 3] = [
+    (
+        "files",
+        "'file' | support & file | support & pdf | support & document",
+    ),
+    ("audio", "input_audio | audio input | support & audio"),
+    (
+        "images",
+        "support image input | image input is not | image_url is only supported | not support images | \
+        not support vision | not a multimodal model",
+    ),
+];
+/// Other parts that some models reject.
+const WITHOUT: [(&str, &str); 4] = [
+    ("stream", "stream & not support"),
+    (
+        "reasoning",
+        "reasoning_content | reasoning_details | 'reasoning' & unsupported | thinking_blocks | extra_content",
+    ),
+    (
+        "system_role",
+        "system & role | system message & support | developer instruction",
+    ),
+    (
+        "null",
+        "content & null | content & nil | content & none | content & string | content & required",
+    ),
+];
+const NO_TOOLS: &str = "not support tools | support tool use | not support function calling | enable-auto-tool-choice | \
+    tools param requires";
+/// Parts that some models require.
+const WITH: [(&str, &str); 3] = [
+    ("adaptive", "thinking & adaptive"),
+    (
+        "reasoning",
+        "reasoning_content & must be passed | reasoning_content & missing",
+    ),
+    ("signatures", "thought_signature"),
+];
+
+/// Fields that are always required, or that have separate rules.
+const NEEDED: [&str; 7] = [
+    "model",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "tools",
+    "system",
+];
+/// Fields that a host may reject because of their value; the error need only name them.
+const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
+/// Patterns of errors about a field.
+const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
+    not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
+
+/// Returns a change of a value: of the tools, of a field, or of the length of the reply.
+pub(super) fn of_value(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+    tool_change(refusal, said, sent)
+        .or_else(|| value_change(said).filter(|change| sent.has(change)))
+        .or_else(|| limits::of_reply(refusal, sent).map(Change::MaxTokens))
+}
+
+/// Returns the first part or field of the request that the host rejects or requires.
+pub(super) fn of_part(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+    let without = |part: &str| Change::Without(part.to_owned());
+    let mut changes = Vec::new();
+    changes.extend(parts_said(&WITH, said).map(|part| Change::With(part.to_owned())));
+    changes.extend(parts_said(&MEDIA, said).map(without));
+    if says(said, TYPES) {
+        changes.extend(MEDIA.iter().map(|(part, _)| without(part)));
+    }
+    changes.extend(says(said, NO_TOOLS).then(|| without("tools")));
+    changes.extend(refused_field(refusal, said, sent).map(Change::Without));
+    changes.extend((refusal.param == "stream").then(|| without("stream")));
+    changes.extend(parts_said(&WITHOUT, said).map(without));
+    if said.contains("signature") && !said.contains("thought_signature") {
+        changes.push(without(STALE_REASONING));
+    }
+    changes.into_iter().find(|change| sent.has(change))
+}
+
+/// Returns the parts of a table whose pattern fits a text.
+fn parts_said<'a>(table: &'a [(&'a str, &'a str)], said: &'a str) -> impl Iterator<Item = &'a str> {
+    let rows = table.iter();
+    rows.filter(|(_, words)| says(said, words))
+        .map(|(part, _)| *part)
+}
+
+/// Finds a name as a whole word in a lower-case text.
+pub(super) fn place_of(name: &str, text: &str) -> Option<usize> {
+    let word = Regex::new(&format!(r"\b{}\b", escape(&name.to_lowercase()))).ok()?;
+    word.find(text).map(|found| found.start())
+}
+
+/// Detects a refusal of one tool or of the number of tools.
+fn tool_change(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+    if sent.tools.is_empty() || matches!(refusal.status, 404 | 429) {
+        return None;
+    }
+    let named = format!("{} {said}", refusal.param.to_lowercase());
+    let place = Regex::new(r"(function_declarations|tools)[\[.](?<at>\d+)").ok()?;
+    // Gemini's locations include the function within the tools.
+    let place = place
+        .captures_iter(&named)
+        .max_by_key(|found| found[1].len());
+    if let Some(at) = place.and_then(|found| found["at"].parse::<usize>().ok()) {
+        return Some(Change::WithoutTool(sent.tools.get(at)?.clone()));
+    }
+    if says(said, "function | tool | schema") && refusal.status < 500 {
+        let is_quoted = |tool: &&String| {
+            let name = tool.to_lowercase();
+            ['\'', '"', '`']
+                .iter()
+                .any(|quote| said.contains(&format!("{quote}{name}{quote}")))
+        };
+        if let Some(tool) = sent.tools.iter().find(is_quoted) {
+            return Some(Change::WithoutTool(tool.clone()));
+        }
+    }
+    let is_count = place_of("tools", &named).is_some()
+        && says(
+            said,
+            "too long | too many | maximum | at most | limit | exceed | up to",
+        )
+        && !says(said, "token | max_tokens");
+    if !is_count {
+        return None;
+    }
+    let ours = sent.tools.len() as u64;
+    let below = limits::numbers(said)
+        .filter(|number| *number > 0 && *number < ours)
+        .max()?;
+    usize::try_from(below).ok().map(Change::MaxTools)
+}
+
+/// Detects a field that requires another value or another name.
+fn value_change(said: &str) -> Option<Change> {
+    let set = Regex::new(r#"set `?'?"?(?<name>[a-z_]+)[`'"]? to ['"`](?<value>[a-z0-9_.-]+)['"`]"#)
+        .ok()?;
+    if let Some(found) = set.captures(said) {
+        let value = &found["value"];
+        let value = from_json(value).unwrap_or_else(|_| value.into());
+        return Some(Change::Set(found["name"].to_owned(), value));
+    }
+    let is_window = says(said, "context | window | n_ctx");
+    let is_new_name = said.contains("max_tokens") && said.contains("max_completion_tokens");
+    if is_new_name && !is_window && !is_match("max_tokens['`\" ]* (is too large|must)", said) {
+        return Some(Change::Without("max_tokens".to_owned()));
+    }
+    let is_unknown = said.contains("max_completion_tokens") && says(said, REFUSING) && !is_window;
+    is_unknown.then(|| Change::Without("max_completion_tokens".to_owned()))
+}
+
+/// Returns the first top-level field of the body that a refusal mentions.
+fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
+    let is_refusing = says(said, REFUSING);
+    let names = sent
+        .fields
+        .iter()
+        .filter(|name| !NEEDED.contains(&name.as_str()));
+    let names = names.filter(|name| is_refusing || TUNING.contains(&name.as_str()));
+    let named = format!("{} {said}", refusal.param.to_lowercase());
+    names
+        .filter_map(|name| Some((place_of(name, &named)?, name)))
+        .min()
+        .map(|(_, name)| name.clone())
+}
