@@ -112,11 +112,17 @@ fn unknown_name(config: &Config) -> Option<BadValue> {
     if !ENGINES.contains(&config.tools.web.search.provider.as_str()) {
         return Some(BadValue::unknown("tools.web.search.provider", &ENGINES));
     }
-    let n = config.model_list.iter().position(|entry| {
-        !entry.reasoning_effort.is_empty() && !EFFORTS.contains(&entry.reasoning_effort.as_str())
-    })?;
-    let path = format!("model_list[{n}].reasoning_effort");
-    Some(BadValue::unknown(&path, &EFFORTS))
+    config.model_list.iter().enumerate().find_map(|(n, entry)| {
+        let named: [(&str, &String, &[&'static str]); 2] = [
+            ("reasoning_effort", &entry.reasoning_effort, &EFFORTS),
+            ("api", &entry.api, &["responses"]),
+        ];
+        named.into_iter().find_map(|(field, name, known)| {
+            let is_known = name.is_empty() || known.contains(&name.as_str());
+            let path = format!("model_list[{n}].{field}");
+            (!is_known).then(|| BadValue::unknown(&path, known))
+        })
+    })
 }
 
 /// Values of `tools.web.search.provider`.

@@ -140,6 +140,8 @@ section! {
         /// address to use instead of the vendor's; unlisted models use their vendor's first entry
         #[serde(serialize_with = "hide_user")]
         api_base: String,
+        /// responses: OpenAI's Responses API; empty: chat completions, until the host asks for the other
+        api: String,
         /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
         api_key: Secret,
         /// more keys; each replaces a key that is refused, rate-limited or used up

@@ -12,12 +12,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Body, Draft, Ids, Pieces, arguments, raw};
+use super::host::Api;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 /// Endpoint for chats, relative to the base.
-pub(super) const CHAT: &str = "/messages";
+const CHAT: &str = "/messages";
+pub(super) const API: Api = Api {
+    chat: CHAT,
+    write,
+    read,
+};
 /// Version of the API, as a header.
 pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
@@ -56,7 +62,7 @@ struct Turn<'a> {
 }
 
 /// Writes the body of a request.
-pub(super) fn write(draft: &Draft) -> Body {
+fn write(draft: &Draft) -> Body {
     let (system, messages) = conversation(draft);
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);

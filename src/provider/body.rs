@@ -136,7 +136,8 @@ impl<'a> Draft<'a> {
     pub(super) fn max_tokens(&self) -> u64 {
         let sampling = self.request.sampling.max_tokens;
         let wanted = sampling.unwrap_or(self.model.entry.max_tokens);
-        let limit = self.facts.max_tokens.unwrap_or(u64::MAX);
+        let limit = self.facts.max_tokens.filter(|limit| *limit >= MIN_REPLY);
+        let limit = limit.unwrap_or(u64::MAX);
         let Some(window) = self.window() else {
             return wanted.min(limit);
         };
@@ -213,6 +214,16 @@ impl<'a> Draft<'a> {
         pieces.push(user.content.as_str());
         pieces.push(self.replacements(&user.media));
         pieces
+    }
+
+    /// Returns the text of a user's message, with its notes.
+    pub(super) fn whole_user_text(&self, user: &'a User) -> Pieces<'a> {
+        let mut text = self.user_text(user);
+        if !user.notes.is_empty() {
+            text.push("\n\n");
+            text.push(user.notes.as_str());
+        }
+        text
     }
 
     /// Returns the ids to send: unchanged to the model that created them, hashed to any other model.
@@ -311,6 +322,24 @@ impl Serialize for Pieces<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.0.iter().map(AsRef::as_ref);
         write_text(text).serialize(serializer)
+    }
+}
+
+/// Returns a file as a `data:` URL.
+pub(super) fn data_url(media: &Media) -> Pieces<'_> {
+    let mut url = Pieces::from("data:");
+    url.push(media.mime.as_str());
+    url.push(";base64,");
+    url.push(media.base64.as_str());
+    url
+}
+
+/// Returns the name of a file, which OpenAI's APIs require.
+pub(super) fn file_name(media: &Media) -> &str {
+    if media.name.is_empty() {
+        "attached.pdf"
+    } else {
+        &media.name
     }
 }
 

@@ -259,6 +259,7 @@ impl HostFacts {
         let with = self.with.iter().map(|part| match part.as_str() {
             "adaptive" => "decides itself how long to think".to_owned(),
             "signatures" => "wants a signature with every call".to_owned(),
+            "responses" => "is asked by its Responses API".to_owned(),
             _ => "wants reasoning_content in every reply".to_owned(),
         });
         let set = self

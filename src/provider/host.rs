@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::body::{self, Body, Draft};
 use super::facts::{self, HostFacts};
-use super::refusal::{Change, Refusal, Sent, classify};
+use super::refusal::{Change, RESPONSES, Refusal, Sent, classify};
 use super::reply::{self, Read, ReplyBuilder};
 use super::response::Response;
-use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai};
+use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::keys::ApiKey;
@@ -58,6 +58,14 @@ pub(crate) struct Host {
     replacement: OnceLock<Model>,
 }
 
+/// An API for chats.
+pub(super) struct Api {
+    /// Endpoint, relative to the base.
+    pub chat: &'static str,
+    pub write: fn(&Draft) -> Body,
+    pub read: Read,
+}
+
 /// Error of a request, and the change that the host asks for.
 struct Failure {
     error: ProviderError,
@@ -78,7 +86,7 @@ impl Host {
     pub(crate) fn new(model: Model, key: Option<ApiKey>, facts: HostFacts, env: &Env) -> Self {
         let settings = http_settings(&model.base, &model.entry.proxy, env);
         Self {
-            url: url(&model, chat(model.protocol)),
+            url: url(&model, ""),
             model,
             key,
             client: Client::new(settings),
@@ -143,14 +151,20 @@ impl Host {
         }
     }
 
+    /// Returns the API for chats that the model's entry sets or its host demands.
+    fn api(&self, facts: &HostFacts) -> Api {
+        match self.model.protocol {
+            Protocol::Anthropic => anthropic::API,
+            _ if self.model.entry.api == RESPONSES || facts.demands(RESPONSES) => responses::API,
+            _ => openai::API,
+        }
+    }
+
     /// Writes the body of a request.
     fn write_body(&self, request: &Request) -> Body {
         let facts = &self.facts();
         let draft = self.draft(request, facts);
-        match draft.model.protocol {
-            Protocol::Anthropic => anthropic::write(&draft),
-            _ => openai::write(&draft),
-        }
+        (self.api(facts).write)(&draft)
     }
 
     /// Gets another page of the server: its list of models, or the page at `path`.
@@ -286,11 +300,12 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, Failure> {
         let trusted = self.client.trusts_system();
+        let api = self.api(&self.facts());
         let begin = || {
             let body = self.write_body(request);
             let text = http::Body::json_text(body.text);
             let begun = self.begin(
-                self.url.clone(),
+                url(&self.model, api.chat),
                 Some(text),
                 self.patience(),
                 request.cancel,
@@ -303,11 +318,8 @@ impl Host {
             begun => begun?,
         };
         let refusal = if head.is_success() {
-            let read: Read = match self.model.protocol {
-                Protocol::Anthropic => anthropic::read,
-                _ => openai::read,
-            };
-            match response.reply((ReplyBuilder::new(request.tools), read), &head, sink) {
+            let reply = ReplyBuilder::new(request.tools);
+            match response.reply((reply, api.read), &head, sink) {
                 Ok(mut reply) => {
                     reply.limit = self.limit(request);
                     return Ok(reply);
@@ -403,14 +415,6 @@ pub(super) enum ReadError {
 impl From<ProviderError> for ReadError {
     fn from(error: ProviderError) -> Self {
         Self::Provider(error)
-    }
-}
-
-/// Endpoint for chats.
-fn chat(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Anthropic => anthropic::CHAT,
-        _ => openai::CHAT,
     }
 }
 

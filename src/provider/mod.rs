@@ -1,6 +1,6 @@
 //! Models: [`OpenAi`] and [`Anthropic`], the [`demo`], a [`Chain`] of models, and the trait [`Provider`] for custom models.
 
-// What is sent: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`) writes the
+// What is sent: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`, `responses`) writes the
 // `body`. What comes back: `response` reads bytes, and `reply` builds a reply from the protocol's events (`values`, `thoughts`,
 // `text_calls`). Why again: a `refusal` asks for a change of the request, and `facts` stores the changes.
 
@@ -18,6 +18,7 @@ pub(crate) mod openai;
 mod refusal;
 pub(crate) mod reply;
 mod response;
+mod responses;
 #[cfg(test)]
 mod tests;
 mod text_calls;

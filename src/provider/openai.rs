@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Body, Draft, Extra, Ids, Pieces, raw};
+use super::body::{Body, Draft, Extra, Ids, Pieces, data_url, file_name, raw};
+use super::host::Api;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{count, list, read_call, string, text_of};
 use crate::config::Model;
@@ -15,7 +16,12 @@ use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
 
 /// Endpoint for chats, relative to the base.
-pub(super) const CHAT: &str = "/chat/completions";
+const CHAT: &str = "/chat/completions";
+pub(super) const API: Api = Api {
+    chat: CHAT,
+    write,
+    read,
+};
 /// Version of Azure's API with this format.
 const AZURE_VERSION: &str = "2024-10-21";
 
@@ -35,7 +41,7 @@ enum Tool<'a> {
 }
 
 /// Writes the body of a request.
-pub(super) fn write(draft: &Draft) -> Body {
+fn write(draft: &Draft) -> Body {
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
     body.field("max_tokens", draft.max_tokens());
@@ -210,11 +216,7 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
         match message {
             Message::System(text) => system = format!("{system}\n\n{text}"),
             Message::User(user) => {
-                let mut text = draft.user_text(user);
-                if !user.notes.is_empty() {
-                    text.push("\n\n");
-                    text.push(user.notes.as_str());
-                }
+                let text = draft.whole_user_text(user);
                 say(&mut turns, [Part::Text { text }]);
                 say(&mut turns, draft.taken(&user.media).flat_map(media_parts));
             }
@@ -318,25 +320,16 @@ fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
 }
 
 fn media_part(media: &Media) -> Part<'_> {
-    let url = || {
-        let mut url = Pieces::from("data:");
-        url.push(media.mime.as_str());
-        url.push(";base64,");
-        url.push(media.base64.as_str());
-        url
-    };
     match (media.kind(), media.audio_format()) {
         (MediaKind::Image, _) => Part::ImageUrl {
-            image_url: Url { url: url() },
+            image_url: Url {
+                url: data_url(media),
+            },
         },
         (MediaKind::Pdf, _) => Part::File {
             file: File {
-                filename: if media.name.is_empty() {
-                    "attached.pdf"
-                } else {
-                    &media.name
-                },
-                file_data: url(),
+                filename: file_name(media),
+                file_data: data_url(media),
             },
         },
         (MediaKind::Audio, Some(format)) => Part::InputAudio {

@@ -90,6 +90,9 @@ pub(super) enum Change {
 /// Omits the thoughts from one request; never stored.
 pub(super) const STALE_REASONING: &str = "stale reasoning";
 
+/// The Responses API, as a part that a host demands and as a value of an entry's `api`.
+pub(super) const RESPONSES: &str = "responses";
+
 /// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
 const BAD_SAMPLE: &str = "tool_use_failed | json_validate_failed | failed_generation";
 const INVALID_KEY: &str = "api key not valid | invalid api key | invalid x-api-key";

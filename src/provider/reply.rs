@@ -14,6 +14,8 @@ use crate::message::{Reply, Stop, ToolCall};
 pub(super) const REASONING_FIELD: &str = "reasoning_field";
 /// Thoughts of Anthropic's models, some of them signed.
 pub(super) const THOUGHTS: &str = "thinking_blocks";
+/// Thoughts of the Responses API, encrypted.
+pub(super) const THOUGHT_ITEMS: &str = "reasoning_items";
 /// Fields of a reply that are returned to the vendor unchanged.
 pub(super) const ECHOED: [&str; 2] = ["reasoning_details", THOUGHTS];
 /// Fields of a detail that arrive in pieces; other fields are set once.
@@ -258,6 +260,13 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
+    /// Whether nothing has arrived but thoughts.
+    pub(super) fn is_empty(&self) -> bool {
+        let reply = &self.reply;
+        let is_silent = reply.text.is_empty() && self.refusal.is_empty();
+        is_silent && reply.calls.is_empty() && reply.images.is_empty()
+    }
+
     /// Marks the end of the stream.
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Ended;
@@ -311,6 +320,18 @@ impl<'a> ReplyBuilder<'a> {
         self.has_news = true;
         self.slots.push(None);
         self.reply.calls.push(call);
+    }
+
+    /// Adds a call with this index, in place of an earlier version of it.
+    pub(super) fn replace_call(&mut self, index: Option<u64>, call: ToolCall) {
+        match self.slots.iter().position(|slot| *slot == index) {
+            Some(at) => self.reply.calls[at] = call,
+            None => {
+                self.slots.push(index);
+                self.reply.calls.push(call);
+            }
+        }
+        self.has_news = true;
     }
 
     /// Adds a delta of a call. It continues an earlier call if it has the same index and neither a new id nor a new name,

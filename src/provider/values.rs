@@ -111,7 +111,9 @@ pub(super) fn update_usage(usage: &mut Usage, counts: &Value) {
         let apart = apart.into_iter().filter_map(|name| count(&counts[name]));
         Some(apart.fold(first(&["input_tokens"])?, u64::saturating_add))
     });
-    let cached = count(&counts["prompt_tokens_details"]["cached_tokens"]).or_else(|| {
+    let details = ["prompt_tokens_details", "input_tokens_details"];
+    let mut details = details.iter().map(|name| &counts[*name]["cached_tokens"]);
+    let cached = details.find_map(count).or_else(|| {
         first(&[
             "cached_tokens",
             "prompt_cache_hit_tokens",

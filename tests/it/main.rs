@@ -67,6 +67,7 @@ mod quirks;
 mod race;
 mod recipes;
 mod repl;
+mod responses;
 mod secrets;
 mod service;
 mod session;

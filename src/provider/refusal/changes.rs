@@ -2,7 +2,7 @@
 
 use regex_lite::{Regex, escape};
 
-use super::{Change, Refusal, STALE_REASONING, Sent, is_match, limits, says};
+use super::{Change, RESPONSES, Refusal, STALE_REASONING, Sent, is_match, limits, says};
 use crate::json::from_json;
 
 /// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
@@ -40,6 +40,9 @@ const WITHOUT: [(&str, &str); 4] = [
 ];
 const NO_TOOLS: &str = "not support tools | support tool use | not support function calling | enable-auto-tool-choice | \
     tools param requires";
+/// What the Responses API says of thoughts that it cannot read, or that it misses the successor of.
+const STALE: &str =
+    "encrypted content & not be | invalid_encrypted_content | without its required following item";
 /// Parts that some models require.
 const WITH: [(&str, &str); 3] = [
     ("adaptive", "thinking & adaptive"),
@@ -51,11 +54,13 @@ const WITH: [(&str, &str); 3] = [
 ];
 
 /// Fields that are always required, or that have separate rules.
-const NEEDED: [&str; 7] = [
+const NEEDED: [&str; 9] = [
     "model",
     "messages",
     "max_tokens",
     "max_completion_tokens",
+    "max_output_tokens",
+    "input",
     "stream",
     "tools",
     "system",
@@ -68,6 +73,9 @@ const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized 
 
 /// Returns a change of a value: of the tools, of a field, or of the length of the reply.
 pub(super) fn of_value(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+    if said.contains("v1/responses") {
+        return Some(Change::With(RESPONSES.to_owned()));
+    }
     tool_change(refusal, said, sent)
         .or_else(|| value_change(said).filter(|change| sent.has(change)))
         .or_else(|| limits::of_reply(refusal, sent).map(Change::MaxTokens))
@@ -86,7 +94,8 @@ pub(super) fn of_part(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Chan
     changes.extend(refused_field(refusal, said, sent).map(Change::Without));
     changes.extend((refusal.param == "stream").then(|| without("stream")));
     changes.extend(parts_said(&WITHOUT, said).map(without));
-    if said.contains("signature") && !said.contains("thought_signature") {
+    let is_signature = said.contains("signature") && !said.contains("thought_signature");
+    if is_signature || says(said, STALE) {
         changes.push(without(STALE_REASONING));
     }
     changes.into_iter().find(|change| sent.has(change))

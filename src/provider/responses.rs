@@ -1,0 +1,281 @@
+//! OpenAI's Responses API, the only one that takes thinking together with tools for newer models.
+//!
+//! A conversation is a list of items: messages, calls, results, and encrypted thoughts, which go back as they came. Nothing is
+//! stored at the host. Source: the API reference of OpenAI, `responses/create` and `responses-streaming`.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::body::{Body, Draft, Pieces, data_url, file_name, raw};
+use super::host::Api;
+use super::reply::{EventError, Progress, ReplyBuilder, THOUGHT_ITEMS};
+use super::values::{count, list, string};
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall};
+
+pub(super) const API: Api = Api {
+    chat: "/responses",
+    write,
+    read,
+};
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Tool<'a> {
+    Function {
+        name: &'a str,
+        description: &'a str,
+        parameters: Cow<'a, RawValue>,
+        // If omitted, the schema would have to follow the rules of strict mode.
+        strict: bool,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Item<'a> {
+    Message {
+        role: &'static str,
+        content: Vec<Part<'a>>,
+    },
+    FunctionCall {
+        call_id: Cow<'a, str>,
+        name: &'a str,
+        arguments: Cow<'a, str>,
+    },
+    FunctionCallOutput {
+        call_id: Cow<'a, str>,
+        output: Pieces<'a>,
+    },
+    #[serde(untagged)]
+    Thought(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    InputText {
+        text: Pieces<'a>,
+    },
+    OutputText {
+        text: Pieces<'a>,
+    },
+    InputImage {
+        image_url: Pieces<'a>,
+    },
+    InputFile {
+        filename: &'a str,
+        file_data: Pieces<'a>,
+    },
+}
+
+/// Writes the body of a request.
+fn write(draft: &Draft) -> Body {
+    let mut body = draft.begin_body();
+    let (instructions, input) = items(draft);
+    body.field("model", &draft.model.id);
+    body.field("max_output_tokens", draft.max_tokens());
+    body.field("store", false);
+    if draft.streams() {
+        body.field("stream", true);
+    }
+    if let Some(temperature) = draft.temperature() {
+        body.field("temperature", temperature);
+    }
+    let effort = &draft.model.entry.reasoning_effort;
+    if !effort.is_empty() {
+        body.field("reasoning", json!({ "effort": effort }));
+    }
+    body.field("include", ["reasoning.encrypted_content"]);
+    if !instructions.is_empty() {
+        body.field("instructions", instructions);
+    }
+    body.field("input", input);
+    let tools = draft.tools().into_iter().map(|tool| Tool::Function {
+        name: &tool.name,
+        description: &tool.description,
+        parameters: raw(&tool.schema),
+        strict: false,
+    });
+    let tools: Vec<Tool> = tools.collect();
+    if !tools.is_empty() {
+        body.field("tools", &tools);
+        if draft.request.withheld {
+            body.field("tool_choice", "none");
+        }
+    }
+    body.finish()
+}
+
+/// Returns the system prompt and the conversation. The images of a step follow all its results, as a user's message.
+fn items<'a>(draft: &Draft<'a>) -> (String, Vec<Item<'a>>) {
+    let ids = draft.ids();
+    let mut instructions = draft.request.system.text();
+    let (mut items, mut images) = (Vec::new(), Vec::new());
+    for message in draft.request.messages {
+        if !matches!(message, Message::ToolResult(_)) {
+            push_images(&mut items, &mut images);
+        }
+        match message {
+            Message::System(text) => instructions = format!("{instructions}\n\n{text}"),
+            Message::User(user) => {
+                let text = draft.whole_user_text(user);
+                let mut content = vec![Part::InputText { text }];
+                content.extend(draft.taken(&user.media).flat_map(media_parts));
+                let role = "user";
+                items.push(Item::Message { role, content });
+            }
+            Message::Assistant(reply) => {
+                push_thoughts(&mut items, reply, draft);
+                if !reply.text.is_empty() {
+                    let text = reply.text.as_str().into();
+                    let (role, content) = ("assistant", vec![Part::OutputText { text }]);
+                    items.push(Item::Message { role, content });
+                }
+                items.extend(reply.calls.iter().map(|call| Item::FunctionCall {
+                    call_id: ids.get(&call.id),
+                    name: &call.name,
+                    arguments: call.object(),
+                }));
+            }
+            Message::ToolResult(result) => {
+                let mut output = Pieces::from(result.content.as_str());
+                output.push(draft.replacements(&result.images));
+                let call_id = ids.get(&result.call_id);
+                items.push(Item::FunctionCallOutput { call_id, output });
+                images.extend(draft.taken(&result.images).flat_map(media_parts));
+            }
+        }
+    }
+    push_images(&mut items, &mut images);
+    (instructions.trim().to_owned(), items)
+}
+
+/// Adds the thoughts of a reply. The API rejects thoughts that nothing follows.
+fn push_thoughts<'a>(items: &mut Vec<Item<'a>>, reply: &'a Reply, draft: &Draft) {
+    let is_empty = reply.text.is_empty() && reply.calls.is_empty();
+    if is_empty || reply.partial || !draft.echoes(reply) {
+        return;
+    }
+    if let Some(Value::Array(thoughts)) = reply.extra.get(THOUGHT_ITEMS) {
+        items.extend(thoughts.iter().map(Item::Thought));
+    }
+}
+
+/// Adds the images of a step's results.
+fn push_images<'a>(items: &mut Vec<Item<'a>>, images: &mut Vec<Part<'a>>) {
+    if !images.is_empty() {
+        let text = "[images from the tools]".into();
+        let mut content = vec![Part::InputText { text }];
+        content.append(images);
+        let role = "user";
+        items.push(Item::Message { role, content });
+    }
+}
+
+/// Returns the line that names a file, followed by the file.
+fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
+    let label = media
+        .label()
+        .map(|label| Part::InputText { text: label.into() });
+    label.into_iter().chain([media_part(media)])
+}
+
+fn media_part(media: &Media) -> Part<'_> {
+    match media.kind() {
+        MediaKind::Image => Part::InputImage {
+            image_url: data_url(media),
+        },
+        MediaKind::Pdf => Part::InputFile {
+            filename: file_name(media),
+            file_data: data_url(media),
+        },
+        MediaKind::Audio => Part::InputText {
+            text: media
+                .replacement("left out: this API takes no audio")
+                .into(),
+        },
+    }
+}
+
+/// Reads an event of a stream, or a whole body.
+fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+    let event = into.parse(event)?;
+    let (index, item) = (count(&event["output_index"]), &event["item"]);
+    let delta = string(&event["delta"]);
+    match string(&event["type"]) {
+        "response.output_text.delta" => into.text(delta),
+        "response.refusal.delta" => into.refusal(delta),
+        "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+            into.thought("", delta);
+        }
+        "response.function_call_arguments.delta" => {
+            let mut call = ToolCall::default();
+            delta.clone_into(&mut call.arguments);
+            into.call(index, call);
+        }
+        "response.output_item.added" if item["type"] == "function_call" => {
+            read_item(item, index, into);
+        }
+        // A message was read from its deltas.
+        "response.output_item.done" if item["type"] != "message" => read_item(item, index, into),
+        "response.completed" | "response.incomplete" | "response.failed" => {
+            read_end(&event["response"], into)?;
+            into.end();
+        }
+        "error" => return Err(EventError::Refused(event)),
+        _ if event["output"].is_array() => read_end(&event, into)?,
+        _ => {}
+    }
+    Ok(into.progress())
+}
+
+/// Reads an item of the output, which may be incomplete. A later version of a call replaces it.
+fn read_item(item: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
+    match string(&item["type"]) {
+        "message" => {
+            for part in list(&item["content"]) {
+                into.refusal(string(&part["refusal"]));
+                into.content(&part["text"]);
+            }
+        }
+        "function_call" => into.replace_call(
+            index,
+            ToolCall {
+                id: string(&item["call_id"]).to_owned(),
+                name: string(&item["name"]).to_owned(),
+                arguments: string(&item["arguments"]).to_owned(),
+                ..ToolCall::default()
+            },
+        ),
+        "reasoning" if !item["encrypted_content"].is_null() => {
+            let mut thought = json!({"type": "reasoning"});
+            for name in ["id", "summary", "encrypted_content"] {
+                thought[name] = item[name].clone();
+            }
+            into.detail(THOUGHT_ITEMS, json!([thought]));
+        }
+        "image_generation_call" => into.picture(&json!({"b64_json": item["result"]})),
+        _ => {}
+    }
+}
+
+/// Reads the whole response at the end, which repeats what events have told.
+fn read_end(response: &Value, into: &mut ReplyBuilder) -> Result<(), EventError> {
+    if !response["error"].is_null() {
+        return Err(EventError::Refused(response["error"].clone()));
+    }
+    if into.is_empty() {
+        for (index, item) in list(&response["output"]).iter().enumerate() {
+            read_item(item, u64::try_from(index).ok(), into);
+        }
+    }
+    into.usage(&response["usage"]);
+    match string(&response["incomplete_details"]["reason"]) {
+        "" => into.stop(string(&response["status"]), ""),
+        reason => into.stop(reason, ""),
+    }
+    Ok(())
+}
