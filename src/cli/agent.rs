@@ -200,10 +200,10 @@ impl Run<'_> {
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
+        self.describe_session(&screen);
         let printer = Arc::new(Printer::new(self.printer_output(), screen));
         self.factory.options.servers.unknown = Unknown::Wait(request.cancel.clone());
         signals.turn_begins(&request.cancel);
-        self.describe_session();
         let ready = self.factory.build(&loaded.config)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let agent = Arc::new(ready.agent);
@@ -244,9 +244,9 @@ impl Run<'_> {
     }
 
     /// Shows which conversation continues, if a flag names one. A turn reports an unreadable conversation.
-    fn describe_session(&self) {
+    fn describe_session(&self, screen: &Screen) {
         let names_it = self.args.has("session") || self.args.has("continue");
-        if !names_it || !io::stderr().is_terminal() || self.output.verbosity == Verbosity::Quiet {
+        if !names_it || !screen.stderr_is_terminal || self.output.verbosity == Verbosity::Quiet {
             return;
         }
         if let Ok(session) =

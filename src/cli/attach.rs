@@ -67,7 +67,7 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, parts.env);
     // The user named the path, so it may be a pipe or a link, but not a link that a model made.
-    let mut file = match app::grants(parts)?.open_named(&path) {
+    let file = match app::grants(parts)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
@@ -83,7 +83,7 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
             return Err(e.doing(format_args!("attaching {shown}")));
         }
     };
-    let bytes = input::read(&format!("the file {shown}"), &mut file, MAX_FILE, deadline)?;
+    let bytes = input::read(&format!("the file {shown}"), &file, MAX_FILE, deadline)?;
     if let Some(media) = Media::detect(&bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),

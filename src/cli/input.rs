@@ -1,6 +1,6 @@
 //! Input in addition to the words of a question: standard input, files and pipes, read within `--timeout`.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use fs_err::File;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -54,7 +55,7 @@ pub(super) fn open(path: &Path, deadline: Option<&Deadline>) -> io::Result<File>
 }
 
 /// Waits up to `time` until input or its end can be read. Input that cannot be polled counts as ready, and its read fails.
-pub(super) fn is_ready(input: &impl AsFd, time: Duration) -> io::Result<bool> {
+fn is_ready(input: &impl AsFd, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     let ready = poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&time));
     Ok(ready.unwrap_or(1) > 0)
@@ -66,7 +67,7 @@ pub(super) fn is_ready(input: &impl AsFd, time: Duration) -> io::Result<bool> {
 /// Returns [`Kind::Limit`] at the deadline, with the name `input`, and errors of reading.
 pub(super) fn read(
     input: &str,
-    source: &mut (impl Read + AsFd),
+    source: &impl AsFd,
     most: usize,
     deadline: Option<&Deadline>,
 ) -> Result<Vec<u8>> {
@@ -77,13 +78,13 @@ pub(super) fn read(
                 return Err(deadline.missed(input));
             }
         }
-        let left = (most + 1 - bytes.len()) as u64;
         let mut piece = [0; 4 << 10];
-        match source.take(left).read(&mut piece) {
+        let room = piece.len().min(most + 1 - bytes.len());
+        match rustix::io::read(source, &mut piece[..room]) {
             Ok(0) => break,
             Ok(len) => bytes.extend_from_slice(&piece[..len]),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(e) => return Err(e.into()),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(e) => return Err(io::Error::from(e).into()),
         }
     }
     Ok(bytes)

@@ -1,11 +1,8 @@
 //! The question of `bantam agent`, a message made from words, standard input, a template and files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
 
 use super::args::Args;
 use super::input::{self, Deadline};
@@ -21,8 +18,6 @@ use crate::session::MAX_TITLE;
 use crate::template;
 use crate::text::{nearest, not_found, not_found_near, to_single_line};
 
-/// Time without standard input after which a notice is shown.
-const SILENCE: Duration = Duration::from_secs(3);
 /// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
 const MAX_INPUT: usize = 4 << 20;
 
@@ -208,21 +203,11 @@ fn fill<'a>(
 
 /// Returns the text of standard input; empty from a terminal.
 fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<String> {
-    let mut stdin = match io::stdin().as_fd().try_clone_to_owned() {
-        Ok(stdin) => File::from(stdin),
-        // Some schedulers start programs with standard input closed.
-        Err(_) => return Ok(String::new()),
-    };
+    let stdin = io::stdin();
     if stdin.is_terminal() {
         return Ok(String::new());
     }
-    // Some callers leave the pipe open without writing.
-    let is_watched =
-        verbosity != Verbosity::Quiet && deadline.is_none_or(|deadline| deadline.left() > SILENCE);
-    if is_watched && !input::is_ready(&stdin, SILENCE)? {
-        notice("waiting for standard input (-n skips it)");
-    }
-    let bytes = input::read("standard input", &mut stdin, MAX_INPUT, deadline).map_err(|e| {
+    let bytes = input::read("standard input", &stdin, MAX_INPUT, deadline).map_err(|e| {
         if e.kind == Kind::Limit {
             e.hint("use `-n`")
         } else {

@@ -122,7 +122,7 @@ impl AnswerSchema {
 
 /// Reads a file or a pipe up to a byte more than a schema may have.
 fn read_file(path: &str, deadline: Option<&Deadline>) -> Result<Vec<u8>> {
-    let mut file = match input::open(Path::new(path), deadline) {
+    let file = match input::open(Path::new(path), deadline) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Err(not_found_near("file", path, None, "ls -l").doing("--schema"));
         }
@@ -132,7 +132,7 @@ fn read_file(path: &str, deadline: Option<&Deadline>) -> Result<Vec<u8>> {
         }
         file => file.doing(format_args!("--schema {path}"))?,
     };
-    input::read("the schema", &mut file, MAX_SCHEMA, deadline)
+    input::read("the schema", &file, MAX_SCHEMA, deadline)
 }
 
 /// Returns the content of a text that is one Markdown fence, or else the text.

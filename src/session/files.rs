@@ -133,15 +133,17 @@ impl FileStore {
     fn open_file(&self, key: &str) -> Result<(OpenFile, Loaded)> {
         let path = self.home.session(key);
         let mut warnings = Vec::new();
-        if is_too_large(&path) {
+        let mut opened = Journal::open(&path);
+        if opened.is_err() && is_too_large(&path) {
             let old = archive::begin_anew(&self.home, key, SystemTime::now())?;
             let most = size(storage::MAX_LOG);
             warnings.push(format!(
                 "the conversation has grown to more than {most}: a new one begins, and the old one is {}",
                 old.display()
             ));
+            opened = Journal::open(&path);
         }
-        let opened = Journal::open(&path)
+        let opened = opened
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?;
         let Some((mut journal, found)) = opened else {
