@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 
 use super::glob::Glob;
-use super::lines::{Timed, excerpt, skip_bom};
+use super::lines::{excerpt, skip_bom};
 use super::{Target, escape_controls, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
@@ -47,7 +47,6 @@ pub(super) fn grep(
     pattern: &str,
     glob: Option<&str>,
     max: Option<usize>,
-    hung_up: &dyn Fn() -> bool,
 ) -> Result<Reply> {
     let asked = target.asked.components();
     let asked: PathBuf = asked.filter(|part| *part != Component::CurDir).collect();
@@ -71,7 +70,6 @@ pub(super) fn grep(
             .transpose()?,
         max: max.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES),
         until: Instant::now() + TIMEOUT,
-        hung_up,
         base: if base.is_empty() {
             String::new()
         } else {
@@ -92,14 +90,13 @@ pub(super) fn grep(
 
 const UNREADABLE: &str = "files or directories that cannot be read";
 
-struct Search<'a> {
+struct Search {
     pattern: Regex,
     /// Maximum number of bytes searched in a line with this pattern.
     max_line: usize,
     glob: Option<Glob>,
     max: usize,
     until: Instant,
-    hung_up: &'a dyn Fn() -> bool,
     /// Prefix of every path in the output.
     base: String,
     output: String,
@@ -110,7 +107,7 @@ struct Search<'a> {
     skipped: BTreeMap<&'static str, usize>,
 }
 
-impl Search<'_> {
+impl Search {
     /// Searches a directory. `prefix` is its path from the search's start.
     fn directory(&mut self, dir: &Dir, prefix: &str, depth: usize) -> Result<()> {
         for name in dir.names()? {
@@ -143,9 +140,6 @@ impl Search<'_> {
                         .map(|file| self.file(file, &shown))
                     {
                         Ok(Ok(())) => {}
-                        Ok(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
-                            self.stopped = Some("stopped: not everything was searched in time");
-                        }
                         Ok(Err(_)) | Err(_) => self.skip(UNREADABLE),
                     }
                 }
@@ -156,11 +150,7 @@ impl Search<'_> {
     }
 
     fn file(&mut self, file: fs_err::File, path: &str) -> io::Result<()> {
-        let mut file = BufReader::new(Timed {
-            file,
-            until: self.until,
-            hung_up: self.hung_up,
-        });
+        let mut file = BufReader::new(file);
         if file.fill_buf()?.contains(&0) {
             self.skip("binary files skipped");
             return Ok(());
@@ -170,7 +160,8 @@ impl Search<'_> {
         for number in 1.. {
             line.clear();
             if Instant::now() > self.until {
-                return Err(io::ErrorKind::TimedOut.into());
+                self.stopped = Some("stopped: not everything was searched in time");
+                break;
             }
             if file
                 .by_ref()

@@ -1,26 +1,8 @@
-//! Reads text files line by line, in bounded time.
+//! Lines of text files.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::time::Instant;
 
 use crate::text::without_controls;
-
-/// A file whose reads fail with `TimedOut` after a deadline, or once the caller has hung up. Sparse files can be too large to
-/// read ever.
-pub(super) struct Timed<'a> {
-    pub(super) file: fs_err::File,
-    pub(super) until: Instant,
-    pub(super) hung_up: &'a dyn Fn() -> bool,
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if Instant::now() > self.until || (self.hung_up)() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
-        }
-        self.file.read(buf)
-    }
-}
 
 /// Skips the byte order mark that Windows programs put before UTF-8.
 pub(super) fn skip_bom(file: &mut BufReader<impl Read>) -> io::Result<()> {

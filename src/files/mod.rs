@@ -184,14 +184,8 @@ impl OpenGrants {
     }
 }
 
-/// Does one job. A file sent unchanged goes to `output`, because it may be large. `hung_up` returns whether the caller has hung
-/// up, which ends a long read early.
-pub(crate) fn perform(
-    grants: &OpenGrants,
-    job: &FileJob,
-    output: &mut dyn Write,
-    hung_up: &dyn Fn() -> bool,
-) -> Result<Reply> {
+/// Does one job. A file sent unchanged goes to `output`, because it may be large.
+pub(crate) fn perform(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {
     match job {
         FileJob::ListDir { path, depth } => {
             list::list_dir(grants.find(path, Access::Read)?, depth.unwrap_or(1))
@@ -205,7 +199,6 @@ pub(crate) fn perform(
             grants.find(path, Access::Read)?,
             offset.unwrap_or(1),
             *limit,
-            hung_up,
         ),
         FileJob::TakeFile(file) => incoming::take_file(grants, file),
         FileJob::PutBack(file) => edit::put_back(grants.find(&file.path, Access::Write)?, file),
@@ -219,7 +212,7 @@ pub(crate) fn perform(
             max,
         } => {
             let target = grants.find(path.as_deref().unwrap_or("."), Access::Read)?;
-            grep::grep(target, pattern, glob.as_deref(), *max, hung_up)
+            grep::grep(target, pattern, glob.as_deref(), *max)
         }
         FileJob::WriteFile {
             path,

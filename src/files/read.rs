@@ -1,12 +1,11 @@
 //! Reads text files, images and unchanged files.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{Stat, fstat};
 
 use super::atomic::place;
-use super::lines::{Timed, skip_bom};
+use super::lines::skip_bom;
 use super::text::{Encoding, not_utf8};
 use super::{Target, text_reply};
 use crate::access::Links;
@@ -23,8 +22,6 @@ const MAX_TEXT: usize = MAX_BODY - 1024;
 
 /// Maximum size of a UTF-16 file, in bytes, because it is decoded in memory.
 const MAX_UTF16: u64 = 32 << 20;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends a regular file unchanged.
 ///
@@ -67,20 +64,11 @@ pub(super) fn stamp(stat: &Stat) -> String {
 }
 
 /// Reads an image, a PDF, or lines of a text file from line `first` on.
-pub(super) fn read_file(
-    target: Target,
-    first: u64,
-    limit: Option<u64>,
-    hung_up: &dyn Fn() -> bool,
-) -> Result<Reply> {
+pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>) -> Result<Reply> {
     let name = target.asked.display();
     let file = target.open(Links::Follow)?;
     let len = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
-    let mut file = BufReader::new(Timed {
-        file,
-        until: Instant::now() + TIMEOUT,
-        hung_up,
-    });
+    let mut file = BufReader::new(file);
     match media_type(file.fill_buf()?) {
         Some("application/pdf") => return whole(file, Header::Pdf, MAX_FILE, len, &target),
         Some(mime) if mime.starts_with("image/") => return image(file, mime, len, &target),

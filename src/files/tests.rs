@@ -159,7 +159,6 @@ fn assert_no_escape(racy: &RacyWorkspace) {
             &OpenGrants::open(Dir::open(&workspace).unwrap(), &setup, Vec::new()).unwrap(),
             &job(n),
             &mut std::io::sink(),
-            &|| false,
         );
         let said = match reply {
             Ok(reply) => {

@@ -149,7 +149,12 @@ fn run_outer(setup: &Setup) -> Result<()> {
         Programs::Server if is_root => Some((processes?, COUNT_SERVERS)),
         _ => None,
     };
-    let is_crowded = wait_for(&mut inner, counted.as_ref())?;
+    let grace = match setup.programs {
+        // A job that starts nothing has nothing to end.
+        Programs::None => Duration::ZERO,
+        _ => INNER_GRACE,
+    };
+    let is_crowded = wait_for(&mut inner, counted.as_ref(), grace)?;
     reaper.kill_descendants()?;
     if is_crowded {
         say(&Message::Done(Header::Exited(
@@ -159,9 +164,13 @@ fn run_outer(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the inner process. Kills it some time after the caller has hung up, or if there are too many processes. Returns
+/// Waits for the inner process. Kills it `grace` after the caller has hung up, or if there are too many processes. Returns
 /// whether there were too many.
-fn wait_for(inner: &mut Child, counted: Option<&(Processes, Duration)>) -> Result<bool> {
+fn wait_for(
+    inner: &mut Child,
+    counted: Option<&(Processes, Duration)>,
+    grace: Duration,
+) -> Result<bool> {
     let ended = pidfd_open(Pid::from_child(inner), PidfdFlags::empty()).doing("opening a pidfd")?;
     let caller = io::stdin();
     // Polls the caller only for a hang-up, because its data is the inner process's input.
@@ -180,7 +189,7 @@ fn wait_for(inner: &mut Child, counted: Option<&(Processes, Duration)>) -> Resul
         }
     };
     if !is_crowded {
-        sys::poll(&watched[..1], Some(INNER_GRACE))?;
+        sys::poll(&watched[..1], Some(grace))?;
     }
     inner
         .kill()
@@ -222,9 +231,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         }
         Job::Serve(job) => return serve::serve(&grants, setup, &job, io::stdin().as_fd()),
         Job::Exec(job) => exec::exec(&grants, setup, job, io::stdin().as_fd()).map(Header::Exited),
-        Job::File(job) => {
-            files::perform(&grants, &job, &mut output()?, &caller_has_gone).and_then(give)
-        }
+        Job::File(job) => files::perform(&grants, &job, &mut output()?).and_then(give),
         Job::Read(job) => {
             limit(Resource::Data, MAX_READING_MEMORY)?;
             limit(Resource::Cpu, MAX_READING_SECONDS)?;
@@ -242,13 +249,6 @@ fn do_job(setup: &Setup) -> Result<()> {
 fn give(reply: Reply) -> Result<Header> {
     output()?.write_all(&reply.body)?;
     Ok(reply.header)
-}
-
-/// Whether the caller has hung up. The end of its data is not a hang-up.
-fn caller_has_gone() -> bool {
-    let caller = io::stdin();
-    let watched = [(caller.as_fd(), PollFlags::empty())];
-    sys::poll(&watched, Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
 /// Makes the kernel kill a greedy command first on a small board, instead of the program that serves the owner.
