@@ -390,9 +390,8 @@ pub(crate) fn reset(
     versions::forget(home, key)?;
     open.session.model = None;
     open.session.allowed.clear();
-    let old = segments::archived(&home.session(key))?;
     open.renew(None, Vec::new(), now)?;
-    Ok(old.exists().then_some(old))
+    Ok(segments::earlier(&home.session(key))?.next())
 }
 
 /// Begins an empty segment without loading the current one, which is too large or was written by a newer program. Returns the
@@ -471,7 +470,7 @@ pub(crate) fn remove_expired(home: &Home, keep: Duration, now: SystemTime) -> Re
     let mut removed = 0;
     for (key, files) in files(home)? {
         if is_unnamed(&key) && files.iter().all(is_old) {
-            match Lock::acquire(&home.lock(&key), Duration::ZERO, &Cancel::new(None)) {
+            match Lock::acquire(&home.lock(&key), Duration::ZERO) {
                 Err(e) if e.kind == Kind::Busy => {}
                 lock => {
                     let _lock = lock?;

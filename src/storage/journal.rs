@@ -196,18 +196,6 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
     Contents::read(&mut file, path).map(Some)
 }
 
-/// Reads the first line of a log; empty if it is damaged or not complete. `None` if the file is missing.
-pub(super) fn first_line(path: &Path) -> Result<Option<Fields>> {
-    let mut options = OpenOptions::new();
-    let file = match options.read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        result => result?,
-    };
-    let mut line = Vec::new();
-    BufReader::new(file.take(MAX_LOG)).read_until(b'\n', &mut line)?;
-    Ok(Some(decode(&mut line).unwrap_or_default().1))
-}
-
 /// Maximum size of a log that is read, in bytes; a small board has 512 MB of memory.
 pub(crate) const MAX_LOG: u64 = 16 << 20;
 /// Maximum line number; the shortest line has more than 16 bytes, so a higher number is damage.

@@ -1,8 +1,7 @@
 //! Append-only logs in segments, so that the time to read one does not grow with its age.
 //!
-//! `KEY.jsonl` is the live segment; earlier segments are `KEY.N.jsonl`, in the order of N. Line 0 of the live segment has the N
-//! that it gets later, so that files are found by name: a directory may contain thousands of logs, and is listed only after a
-//! crash. A new segment begins in steps, and a crash may happen after any of them:
+//! `KEY.jsonl` is the live segment; earlier segments are `KEY.N.jsonl`, in the order of N. A new segment begins in steps, and a
+//! crash may happen after any of them:
 //!
 //! 1. write the new segment as `KEY.jsonl.new`, and sync it;
 //! 2. rename `KEY.jsonl` to `KEY.N.jsonl`;
@@ -17,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, first_line, read_file};
+use super::journal::{Contents, Fields, Journal, read_file};
 use super::{parent, remove, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -65,46 +64,9 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
         .collect()
 }
 
-/// Returns the path of the segment `number` of a log.
-fn numbered(live: &Path, number: u64) -> PathBuf {
-    live.with_extension(format!("{number}.jsonl"))
-}
-
-/// Returns the number that the live segment of the log gets when the next one begins.
-fn number(live: &Path) -> Result<u64> {
-    let header = match first_line(live)? {
-        // After a crash between the renames.
-        None => first_line(&unfinished(live))?,
-        found => found,
-    };
-    let number = match header {
-        None => Some(1),
-        Some(header) if header.is_empty() => None,
-        Some(header) => Some(header.get("segment").and_then(Value::as_u64).unwrap_or(1)),
-    };
-    match number {
-        Some(number) if !numbered(live, number).exists() => Ok(number),
-        _ => Ok(list(live)?
-            .keys()
-            .next_back()
-            .map_or(1, |newest| newest.saturating_add(1))),
-    }
-}
-
-/// Returns the path that the live segment of the log gets when the next one begins.
-pub(crate) fn archived(live: &Path) -> Result<PathBuf> {
-    Ok(numbered(live, number(live)?))
-}
-
-/// Returns the earlier segments of the log, the newest first, up to the first missing one.
-pub(crate) fn earlier(live: &Path) -> Result<impl Iterator<Item = PathBuf>> {
-    let numbers = (1..number(live)?).rev();
-    let paths = numbers.map(|number| numbered(live, number));
-    Ok(paths.take_while(|path| path.exists()))
-}
-
-/// Lists the directory for the earlier segments of the log, by number.
-fn list(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+/// Returns the earlier segments of the log at `live`, by number. Lists the directory, which may contain thousands of logs, so a
+/// question in a conversation does not need this.
+fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
     let numbered = |(name, path): (String, PathBuf)| match part(&name)? {
         (found, Part::Segment(number)) if found == key => Some((number, path)),
@@ -114,6 +76,11 @@ fn list(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
         .into_iter()
         .filter_map(numbered)
         .collect())
+}
+
+/// Returns the earlier segments of the log, the newest first.
+pub(crate) fn earlier(live: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    Ok(segments(live)?.into_values().rev())
 }
 
 impl Journal {
@@ -179,12 +146,16 @@ pub(crate) fn begin_segment(
         error,
         is_begun: false,
     };
-    let (number, count) = (number(path).map_err(unchanged)?, first.len());
+    let count = first.len();
     if let Some(header) = first.first_mut() {
         header.insert("lines".to_owned(), Value::from(count));
-        header.insert("segment".to_owned(), Value::from(number + 1));
     }
-    let (new, old) = (unfinished(path), numbered(path, number));
+    let numbers = segments(path).map_err(unchanged)?.into_keys();
+    let number = numbers.last().map_or(1, |newest| newest.saturating_add(1));
+    let (new, old) = (
+        unfinished(path),
+        path.with_extension(format!("{number}.jsonl")),
+    );
     remove_unfinished(path).map_err(unchanged)?;
     let mut journal = Journal::create(&new, &first).map_err(unchanged)?;
     let swap = || -> Result<()> {
@@ -228,7 +199,7 @@ fn substitute(live: &Path) -> Result<Option<PathBuf>> {
         None if fs_err::symlink_metadata(live).is_err() => return Ok(None),
         _ => {}
     }
-    Ok(list(live)?.into_values().next_back())
+    Ok(earlier(live)?.next())
 }
 
 /// Removes a new segment that a crash left before it became live.
