@@ -9,7 +9,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
 use crate::paths::Home;
 use crate::storage::{self, Lock};
@@ -56,7 +55,7 @@ pub(crate) fn close(home: &Home) -> Result<()> {
 /// Whether a gateway of this home is running, judging by its lock. Does not create files.
 pub(crate) fn is_running(home: &Home) -> bool {
     let lock = home.lock("gateway");
-    let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
+    let held = || Lock::acquire(&lock, Duration::ZERO);
     lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)
 }
 

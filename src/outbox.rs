@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::notify;
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
@@ -242,8 +241,8 @@ impl Outbox {
     }
 
     /// Acquires the lock for delivering, which prevents a second sender from sending messages twice.
-    pub(crate) fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
-        Lock::acquire(&self.home.lock("sender"), wait, cancel)
+    pub(crate) fn sender(&self, wait: Duration) -> Result<Lock> {
+        Lock::acquire(&self.home.lock("sender"), wait)
     }
 
     /// Removes files without a pending message, after sending or after a crash.
@@ -262,7 +261,7 @@ impl Outbox {
                 continue;
             }
             // A locked file is being filled, and will be posted next.
-            if let Ok(_lock) = Lock::acquire(&entry.path(), Duration::ZERO, &Cancel::new(None)) {
+            if let Ok(_lock) = Lock::acquire(&entry.path(), Duration::ZERO) {
                 // Its author held the lock until it was posted, possibly just now.
                 let is_posted = self
                     .pending()?

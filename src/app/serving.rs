@@ -43,7 +43,7 @@ pub(super) fn take(home: &Home) -> Result<Taken> {
 fn lock(home: &Home) -> Result<Lock> {
     // A program that checks for a gateway locks it for a moment.
     let wait = Duration::from_millis(300);
-    Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
+    Lock::acquire(&home.lock("gateway"), wait).map_err(|e| match e.kind {
         ErrorKind::Busy => Error::new(
             ErrorKind::Busy,
             "a gateway is already running for this home",

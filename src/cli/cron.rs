@@ -431,7 +431,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
 
 /// Whether a lock is taken.
 fn is_held(path: &Path) -> Result<bool> {
-    match Lock::acquire(path, Duration::ZERO, &Cancel::new(None)) {
+    match Lock::acquire(path, Duration::ZERO) {
         Err(e) if e.kind == Kind::Busy => Ok(true),
         lock => lock.map(|_| false),
     }

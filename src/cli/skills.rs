@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::args::{Args, Command};
 use super::{confirm, load, notice, print, table};
 use crate::app::Parts;
-use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Context, Error, Result};
 use crate::skills::source::fetch;
@@ -194,8 +193,7 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
 /// atomically, so that adding or removing one skill does not lose the others.
 fn lock_agent_folder(env: &Env) -> Result<Lock> {
     let home = config::home(env)?;
-    let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None))
-        .doing("changing the skills")?;
+    let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT).doing("changing the skills")?;
     let agent = home.agent();
     if !agent.exists() {
         let new = home.root().join("agent.new");

@@ -9,7 +9,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Config, Env, Loaded, load_for, path};
-use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
@@ -112,12 +111,8 @@ pub(crate) fn save(
     check: Check,
     change: impl FnOnce(Option<&str>) -> Result<String>,
 ) -> Result<Loaded> {
-    let lock = Lock::acquire(
-        &home.lock("config"),
-        Duration::from_secs(5),
-        &Cancel::new(None),
-    )
-    .doing("changing config.json");
+    let lock =
+        Lock::acquire(&home.lock("config"), Duration::from_secs(5)).doing("changing config.json");
     let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
     let new = change(old.as_deref())?;

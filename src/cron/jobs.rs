@@ -12,7 +12,6 @@ use super::new::NewJob;
 use super::runs::{Run, RunEnd, RunStatus, Runs};
 use super::schedule::{Millis, Schedule};
 use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
-use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::Home;
@@ -399,8 +398,7 @@ impl Jobs {
     }
 
     fn lock(&self) -> Result<Lock> {
-        let lock = Lock::acquire(&self.home.cron_lock(), LOCK_WAIT, &Cancel::new(None))
-            .doing("changing the jobs");
+        let lock = Lock::acquire(&self.home.cron_lock(), LOCK_WAIT).doing("changing the jobs");
         lock.map_err(|e| self.home.hinted(e))
     }
 

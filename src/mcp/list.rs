@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::brief;
-use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
 use crate::json::from_json;
@@ -328,11 +327,7 @@ impl ListStore {
     }
 
     fn lock(&self) -> Result<Lock> {
-        Lock::acquire(
-            &self.path.with_extension("lock"),
-            LOCK_WAIT,
-            &Cancel::new(None),
-        )
+        Lock::acquire(&self.path.with_extension("lock"), LOCK_WAIT)
     }
 
     fn stored(&self) -> Option<ToolList> {

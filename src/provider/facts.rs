@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::ToolOffer;
 use super::refusal::{Change, STALE_REASONING};
 use crate::access;
-use crate::cancel::Cancel;
 use crate::config::Model;
 use crate::error::Result;
 use crate::http::authority;
@@ -116,7 +115,7 @@ pub(super) fn keep_default(home: &Home, base: &str, id: &str) {
 }
 
 fn update(home: &Home, change: impl FnOnce(&mut Store)) -> Result<()> {
-    let _lock = Lock::acquire(&home.lock("hosts"), LOCK_TIMEOUT, &Cancel::new(None))?;
+    let _lock = Lock::acquire(&home.lock("hosts"), LOCK_TIMEOUT)?;
     let mut store = read(home);
     change(&mut store);
     storage::replace(&path(home), &serde_json::to_vec(&store)?, Durability::Later)

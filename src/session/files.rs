@@ -373,7 +373,7 @@ pub(super) fn lock(home: &Home, key: &str, cancel: &Cancel, on_wait: &dyn Fn()) 
 
 /// Locks a conversation, or returns `None` if it is already locked.
 fn try_lock(home: &Home, key: &str) -> Result<Option<Lock>> {
-    match Lock::acquire(&home.lock(key), Duration::ZERO, &Cancel::new(None)) {
+    match Lock::acquire(&home.lock(key), Duration::ZERO) {
         Err(e) if e.kind == Kind::Busy => Ok(None),
         lock => lock.map(Some).map_err(|e| home.hinted(e)),
     }

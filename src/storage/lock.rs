@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -11,7 +12,6 @@ use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{make_dir_synced, parent};
-use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
 
 /// A lock between processes, released when it is dropped or the process dies. Its owner may remove the file. A removed file
@@ -22,7 +22,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Waits up to `wait` for the lock at `path`.
-    pub(crate) fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
+    pub(crate) fn acquire(path: &Path, wait: Duration) -> Result<Self> {
         let open = || {
             OpenOptions::new()
                 .write(true)
@@ -57,21 +57,7 @@ impl Lock {
                     format!("still busy after {} s", wait.as_secs()),
                 ));
             }
-            match cancel.sleep(pause) {
-                Ok(()) => {}
-                Err(CancelReason::Stopped) => {
-                    return Err(Error::new(
-                        Kind::Interrupted,
-                        "stopped while waiting for another run",
-                    ));
-                }
-                Err(CancelReason::Deadline) => {
-                    return Err(Error::new(
-                        Kind::Limit,
-                        "timed out while waiting for another run",
-                    ));
-                }
-            }
+            thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
         }
     }
@@ -96,23 +82,20 @@ mod tests {
     fn a_held_lock_makes_others_wait_and_then_say_busy() {
         let dir = TestDir::new();
         let path = dir.join("lock");
-        let cancel = Cancel::new(None);
-        let held = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
-        let refused = Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap();
+        let held = Lock::acquire(&path, Duration::ZERO).unwrap();
+        let refused = Lock::acquire(&path, Duration::ZERO).err().unwrap();
         assert_eq!(refused.kind, Kind::Busy);
         drop(held);
-        assert!(Lock::acquire(&path, Duration::ZERO, &cancel).is_ok());
+        assert!(Lock::acquire(&path, Duration::ZERO).is_ok());
     }
 
     #[test]
     fn lock_on_removed_file_is_not_held() {
         let dir = TestDir::new();
         let path = dir.join("lock");
-        let cancel = Cancel::new(None);
-        let first = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
+        let first = Lock::acquire(&path, Duration::ZERO).unwrap();
         std::thread::scope(|scope| {
-            let second =
-                scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20), &cancel).unwrap());
+            let second = scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20)).unwrap());
             // It has opened the same file, and waits.
             let waits = || {
                 fs_err::read_dir("/proc/self/fd")
@@ -128,10 +111,7 @@ mod tests {
             let second = second.join().unwrap();
             assert!(!second.is_removed(&path).unwrap());
             assert_eq!(
-                Lock::acquire(&path, Duration::ZERO, &cancel)
-                    .err()
-                    .unwrap()
-                    .kind,
+                Lock::acquire(&path, Duration::ZERO).err().unwrap().kind,
                 Kind::Busy
             );
         });
@@ -142,7 +122,7 @@ mod tests {
     fn a_new_file_is_begun_again_when_another_process_removed_it() {
         let dir = TestDir::new();
         let path = dir.join("lock");
-        let remover = Lock::acquire(&path, Duration::ZERO, &Cancel::new(None)).unwrap();
+        let remover = Lock::acquire(&path, Duration::ZERO).unwrap();
         std::thread::scope(|scope| {
             let begun = scope.spawn(|| crate::storage::NewFile::begin(&path));
             let opened = || {

@@ -25,7 +25,6 @@ pub(crate) use lock::Lock;
 pub(crate) use queue::{Entry, Queue};
 pub(crate) use segments::read_journal;
 
-use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 
 /// Creates `dir` and its missing parents, readable only by the owner.
@@ -182,7 +181,7 @@ impl NewFile {
     /// Creates the file and its parent directories.
     pub(crate) fn begin(path: &Path) -> Result<Self> {
         // Another process may lock it first, to remove it as a leftover.
-        let lock = Lock::acquire(path, NEW_FILE_WAIT, &Cancel::new(None))?;
+        let lock = Lock::acquire(path, NEW_FILE_WAIT)?;
         Ok(Self {
             path: path.to_owned(),
             lock,

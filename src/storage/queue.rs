@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Durability, Fields, Journal, Lock, MAX_LOG, fields, read_journal};
-use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::sync;
@@ -288,7 +287,7 @@ impl Queue {
             return Ok(());
         }
         let mut state = self.lock_state();
-        let _lock = Lock::acquire(&self.lock, LOCK_WAIT, &Cancel::new(None))?;
+        let _lock = Lock::acquire(&self.lock, LOCK_WAIT)?;
         if state.stamp.is_none() || stamp(&self.path) != state.stamp {
             state.journal = None;
         }

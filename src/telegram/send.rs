@@ -105,7 +105,7 @@ impl MessageSender {
         let own = self.clone();
         let work = move || {
             loop {
-                match own.outbox.sender(OTHER_SENDER, &own.cancel) {
+                match own.outbox.sender(OTHER_SENDER) {
                     Ok(lock) => {
                         own.state().lock = Some(lock);
                         return own.deliver();
@@ -130,7 +130,7 @@ impl MessageSender {
             if self.state().lock.is_some() {
                 continue;
             }
-            match self.outbox.sender(Duration::ZERO, &self.cancel) {
+            match self.outbox.sender(Duration::ZERO) {
                 Ok(lock) => {
                     let mut state = self.state();
                     state.lock = Some(lock);
@@ -142,7 +142,7 @@ impl MessageSender {
                         .spawn(move || own.deliver())
                         .doing("starting a thread")?;
                 }
-                Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
+                Err(e) if e.kind == Kind::Busy => {}
                 Err(e) => return Err(e),
             }
         }

@@ -76,7 +76,7 @@ impl Meaning {
         let sum =
             |text: &String| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
         let sums: Vec<String> = texts.iter().map(sum).collect();
-        let _lock = Lock::acquire(&self.lock, PATIENCE, turn.cancel)?;
+        let _lock = Lock::acquire(&self.lock, turn.cancel.remaining(PATIENCE))?;
         let file = fs_err::read(&self.file)
             .ok()
             .and_then(|bytes| from_json::<Vectors>(&bytes).ok());

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::access::{Dir, Grant, Links};
-use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::storage::{self, Lock};
 use crate::template;
@@ -122,7 +121,7 @@ impl Notes {
         }
         storage::make_dir(self.kept.parent().unwrap_or(&self.kept))?;
         let lock = self.kept.with_extension("lock");
-        let _lock = Lock::acquire(&lock, COPY_WAIT, &Cancel::new(None))?;
+        let _lock = Lock::acquire(&lock, COPY_WAIT)?;
         // Another process may have made it.
         if self.has_copy(now) {
             return Ok(());
