@@ -2,7 +2,6 @@
 //! Tools cannot access the copy, because a model may overwrite notes with nonsense.
 
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,19 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::access::{Dir, Grant, Links};
 use crate::error::{Context, Result};
-use crate::storage::{self, Lock};
+use crate::storage;
 use crate::template;
 use crate::worker::protocol::{FileJob, Job};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Limits of the copy, so that it takes little time and space: size of a file and of all in bytes, number of files, and depth of
-/// directories. Files beyond the limits are left out.
-const MAX_BYTES_OF_FILE: u64 = 4 << 20;
-const MAX_BYTES: u64 = 32 << 20;
-const MAX_FILES: usize = 2_000;
+/// Maximum depth of copied directories; each level takes a descriptor.
 const MAX_DEPTH: usize = 8;
-/// How long to wait for another process that makes the copy.
-const COPY_WAIT: Duration = Duration::from_secs(10);
 
 /// Directory of the user's notes, and of their backup copy.
 pub(super) struct Notes {
@@ -119,30 +112,12 @@ impl Notes {
         if self.has_copy(now) {
             return Ok(());
         }
-        storage::make_dir(self.kept.parent().unwrap_or(&self.kept))?;
-        let lock = self.kept.with_extension("lock");
-        let _lock = Lock::acquire(&lock, COPY_WAIT)?;
-        // Another process may have made it.
-        if self.has_copy(now) {
-            return Ok(());
-        }
-        let (new, old) = (
-            self.kept.with_extension("new"),
-            self.kept.with_extension("old"),
-        );
+        let new = self.kept.with_extension("new");
         storage::remove(&new)?;
         let notes = Dir::open(&self.grant.real)?.dir_at(".".as_ref(), Links::Refuse)?;
-        let mut left = Left {
-            bytes: MAX_BYTES,
-            files: MAX_FILES,
-        };
-        copy_notes(&notes, &new, MAX_DEPTH, &mut left)?;
-        storage::remove(&old)?;
-        if self.kept.exists() {
-            fs_err::rename(&self.kept, &old)?;
-        }
-        fs_err::rename(&new, &self.kept)?;
-        storage::remove(&old)
+        copy_notes(&notes, &new, MAX_DEPTH)?;
+        storage::remove(&self.kept)?;
+        Ok(fs_err::rename(&new, &self.kept)?)
     }
 
     /// Whether there is a copy of the last day. The clock may have been set back since.
@@ -155,37 +130,21 @@ impl Notes {
     }
 }
 
-/// Rest of the limits during a copy.
-struct Left {
-    bytes: u64,
-    files: usize,
-}
-
-/// Copies a directory and its subdirectories to a new directory, except links, pipes and hidden files. The notes that every prompt
-/// contains come first, so that no other note can use up their place.
-fn copy_notes(from: &Dir, to: &Path, depth: usize, left: &mut Left) -> Result<()> {
+/// Copies a directory and its subdirectories to a new directory, except links, pipes and hidden files.
+fn copy_notes(from: &Dir, to: &Path, depth: usize) -> Result<()> {
     storage::make_dir(to)?;
-    let mut names = from.names()?;
-    names.sort_by_key(|name| !matches!(name.to_bytes(), b"USER.md" | b"MEMORY.md"));
-    for name in names {
-        if name.to_bytes().starts_with(b".") || left.files == 0 {
+    for name in from.names()? {
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        if name.to_bytes().starts_with(b".") {
             continue;
         }
-        left.files -= 1;
-        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         if let Some(inner) = from.subdir(&name) {
             if depth > 0 {
-                copy_notes(&inner, &to.join(path), depth - 1, left)?;
+                copy_notes(&inner, &to.join(path), depth - 1)?;
             }
-        } else if let Ok(file) = from.read(path, path, Links::Refuse) {
-            let most = left.bytes.min(MAX_BYTES_OF_FILE);
-            if file.metadata()?.len() > most {
-                continue;
-            }
-            let mut content = Vec::new();
-            left.bytes -= file.take(most).read_to_end(&mut content)? as u64;
+        } else if let Ok(mut file) = from.read(path, path, Links::Refuse) {
             // The directory is new, so the file needs no other name until it is complete.
-            fs_err::write(to.join(path), content)?;
+            std::io::copy(&mut file, &mut fs_err::File::create(to.join(path))?)?;
         }
     }
     Ok(())
@@ -226,41 +185,12 @@ mod tests {
         // No note keeps the others from being copied.
         let deep: PathBuf = std::iter::repeat_n("deep", MAX_DEPTH + 2).collect();
         fs_err::create_dir_all(notes.join(deep)).unwrap();
-        let huge = fs_err::File::create(notes.join("1-huge.md")).unwrap();
-        huge.set_len(MAX_BYTES).unwrap();
         fs_err::write(notes.join("n".repeat(255)), "").unwrap();
         copy.keep_copy(now + DAY * 4).unwrap();
         let long = copy.kept.join("garden/long.md");
         assert_eq!(fs_err::metadata(long).unwrap().len(), 1 << 20);
         assert_eq!(text(), "likes coffee");
-        for name in ["link.md", "1-huge.md"] {
-            assert!(!copy.kept.join(name).exists(), "{name}");
-        }
-    }
-
-    #[test]
-    fn copies_made_at_the_same_time_are_complete() {
-        let dir = TestDir::new();
-        let (notes, kept) = (dir.join("memory"), dir.join("state/notes"));
-        fs_err::create_dir_all(&notes).unwrap();
-        for n in 0..100 {
-            fs_err::write(notes.join(format!("{n}.md")), "note").unwrap();
-        }
-        let grant = Grant::at(notes, Access::Write);
-        std::thread::scope(|scope| {
-            for _ in 0..6 {
-                scope.spawn(|| {
-                    let copy = Notes {
-                        grant: grant.clone(),
-                        kept: kept.clone(),
-                        workspace: grant.clone(),
-                        is_own_workspace: true,
-                    };
-                    copy.keep_copy(SystemTime::now()).unwrap();
-                    assert_eq!(fs_err::read_dir(&kept).unwrap().count(), 100);
-                });
-            }
-        });
+        assert!(!copy.kept.join("link.md").exists());
     }
 
     #[test]
