@@ -36,13 +36,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Transports messages to a server and back.
 pub(crate) trait Transport: Send + Sync {
-    /// Sends a request with these additional HTTP headers, and waits for the message with its id.
-    fn request(
-        &self,
-        request: &Value,
-        headers: &[(String, String)],
-        wait: &mut Wait,
-    ) -> Result<Value, Failure>;
+    /// Sends a request, and waits for the message with its id.
+    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure>;
 
     /// Sends a message without a response, within this time.
     fn notify(&self, message: &Value, within: Duration);
@@ -263,7 +258,7 @@ impl Client {
             result => return result.map(|()| client),
         };
         client.era = Era::Stateless;
-        let Ok(found) = client.request("server/discover", json!({}), &[], &limits, cancel) else {
+        let Ok(found) = client.request("server/discover", json!({}), &limits, cancel) else {
             return Err(refusal);
         };
         let revisions = found["supportedVersions"].as_array();
@@ -277,7 +272,7 @@ impl Client {
         let params = json!({
             "protocolVersion": HANDSHAKE_REVISIONS[0], "capabilities": {}, "clientInfo": client_info()
         });
-        let answer = self.request("initialize", params, &[], limits, cancel)?;
+        let answer = self.request("initialize", params, limits, cancel)?;
         let revision = answer["protocolVersion"].as_str().unwrap_or_default();
         if !HANDSHAKE_REVISIONS.contains(&revision) {
             return Err(unknown_revision(&answer["protocolVersion"]));
@@ -301,11 +296,7 @@ impl Client {
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
         let params = json!({"name": tool.name, "arguments": arguments});
-        let headers = match self.era {
-            Era::Handshake => Vec::new(),
-            Era::Stateless => tool.headers_for(arguments),
-        };
-        let result = self.request("tools/call", params, &headers, limits, cancel)?;
+        let result = self.request("tools/call", params, limits, cancel)?;
         if result["resultType"] == "input_required" {
             return Err(Failure::failed(
                 "it asks for more input in the middle of the call, which is not supported",
@@ -321,7 +312,7 @@ impl Client {
         let until = Instant::now() + within;
         for _ in 0..MAX_PAGES {
             let limits = Limits::within(until.saturating_duration_since(Instant::now()));
-            let page = self.request("tools/list", params, &[], &limits, cancel)?;
+            let page = self.request("tools/list", params, &limits, cancel)?;
             let Some(found) = page["tools"].as_array() else {
                 return Err(Failure::failed("its list of tools is not a list"));
             };
@@ -341,7 +332,6 @@ impl Client {
         &self,
         method: &str,
         mut params: Value,
-        headers: &[(String, String)],
         limits: &Limits,
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
@@ -355,7 +345,7 @@ impl Client {
         }
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let mut wait = Wait::new(id, limits, cancel);
-        let failure = match self.transport.request(&request, headers, &mut wait) {
+        let failure = match self.transport.request(&request, &mut wait) {
             Ok(answer) => return result(answer),
             Err(failure) => failure,
         };

@@ -4,10 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::client::{Failure, META_REVISION, Transport, Wait, reply_to};
-use super::list::{ListStore, header_value};
+use super::list::ListStore;
 use super::{MAX_MESSAGE, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::Result;
@@ -57,7 +59,7 @@ impl Http {
         sync::lock(&self.session)
     }
 
-    fn outgoing(&self, message: Option<&Value>, headers: &[(String, String)]) -> Outgoing {
+    fn outgoing(&self, message: Option<&Value>) -> Outgoing {
         let mut all = self.headers.clone();
         let mut add = |name: &str, value: &str| all.push((name.to_owned(), Secret::new(value)));
         add("accept", "application/json, text/event-stream");
@@ -75,9 +77,6 @@ impl Http {
                 add("mcp-name", &header_value(name));
             }
         }
-        for (name, value) in headers {
-            add(name, value);
-        }
         Outgoing {
             url: self.url.clone(),
             headers: all,
@@ -89,13 +88,10 @@ impl Http {
     fn post(
         &self,
         message: &Value,
-        headers: &[(String, String)],
         until: Instant,
         cancel: &Cancel,
     ) -> Result<(Exchange, Head), Failure> {
-        let mut exchange = self
-            .client
-            .send(self.outgoing(Some(message), headers), cancel)?;
+        let mut exchange = self.client.send(self.outgoing(Some(message)), cancel)?;
         let head = exchange.head(left(until))?;
         match head.header("mcp-session-id") {
             Some(id) if head.is_success() => self.session().id = Some(id.to_owned()),
@@ -107,7 +103,7 @@ impl Http {
     /// Sends a message and ignores its response.
     fn send(&self, message: &Value, within: Duration, cancel: &Cancel) {
         if !within.is_zero() && cancel.reason().is_none() {
-            drop(self.post(message, &[], Instant::now() + within, cancel));
+            drop(self.post(message, Instant::now() + within, cancel));
         }
     }
 
@@ -168,19 +164,25 @@ impl Http {
     }
 }
 
+/// Encodes the value of a header, in Base64 if plain text is not allowed.
+fn header_value(text: &str) -> String {
+    let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+        && text.trim() == text
+        && !(text.starts_with("=?base64?") && text.ends_with("?="));
+    if is_plain {
+        return text.to_owned();
+    }
+    format!("=?base64?{}?=", STANDARD.encode(text))
+}
+
 fn is_stream(head: &Head) -> bool {
     let kind = head.header("content-type").unwrap_or_default();
     kind.contains("text/event-stream")
 }
 
 impl Transport for Http {
-    fn request(
-        &self,
-        request: &Value,
-        headers: &[(String, String)],
-        wait: &mut Wait,
-    ) -> Result<Value, Failure> {
-        let (mut exchange, head) = self.post(request, headers, wait.until, wait.cancel)?;
+    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure> {
+        let (mut exchange, head) = self.post(request, wait.until, wait.cancel)?;
         if !head.is_success() {
             return self.read_error(&mut exchange, &head, wait.until);
         }
@@ -214,7 +216,7 @@ impl Drop for Http {
             return;
         }
         // A server may refuse to end sessions, which has no effect.
-        let request = self.outgoing(None, &[]);
+        let request = self.outgoing(None);
         if let Ok(mut exchange) = self.client.delete(request, &Cancel::default()) {
             drop(exchange.head(REPLY));
         }

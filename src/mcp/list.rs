@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -44,9 +42,6 @@ pub(crate) struct RemoteTool {
     /// `readOnlyHint`: calls may run in parallel.
     #[serde(default)]
     pub read_only: bool,
-    /// `x-mcp-header`: names of HTTP headers, and JSON pointers to the arguments in them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    headers: Vec<(String, String)>,
 }
 
 impl RemoteTool {
@@ -67,8 +62,6 @@ impl RemoteTool {
         if !schema.is_object() {
             schema = json!({});
         }
-        let mut headers = Vec::new();
-        collect_headers(&schema, "", &mut headers)?;
         schema["type"] = "object".into();
         let schema = schema.to_string();
         if schema.len() > MAX_SCHEMA {
@@ -79,7 +72,6 @@ impl RemoteTool {
             description: description.unwrap_or_default().trim().to_owned(),
             schema,
             read_only: tool["annotations"]["readOnlyHint"] == true,
-            headers,
         })
     }
 
@@ -87,63 +79,6 @@ impl RemoteTool {
     pub(crate) fn size(&self) -> u64 {
         (self.name.len() + self.description.len() + self.schema.len() + FRAME) as u64
     }
-
-    /// Returns the headers that repeat arguments of a call.
-    pub(super) fn headers_for(&self, arguments: &Value) -> Vec<(String, String)> {
-        let mut headers = Vec::new();
-        for (name, pointer) in &self.headers {
-            let text = match arguments.pointer(pointer) {
-                None | Some(Value::Null) => continue,
-                Some(Value::String(text)) => text.clone(),
-                Some(value) => value.to_string(),
-            };
-            headers.push((format!("mcp-param-{name}"), header_value(&text)));
-        }
-        headers
-    }
-}
-
-/// Collects the properties of a schema whose arguments become headers.
-///
-/// # Errors
-/// Returns an error for an annotation that the specification requires clients to reject
-/// (<https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#schema-extension>).
-fn collect_headers(
-    schema: &Value,
-    pointer: &str,
-    headers: &mut Vec<(String, String)>,
-) -> Result<(), String> {
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let escaped = name.replace('~', "~0").replace('/', "~1");
-        let pointer = format!("{pointer}/{escaped}");
-        let header = &property["x-mcp-header"];
-        if header.is_null() {
-            collect_headers(property, &pointer, headers)?;
-            continue;
-        }
-        let header = header.as_str().unwrap_or_default().to_ascii_lowercase();
-        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        let is_primitive = ["string", "integer", "boolean"]
-            .iter()
-            .any(|kind| property["type"] == *kind);
-        let is_new = headers.iter().all(|(known, _)| *known != header);
-        if header.is_empty() || !header.chars().all(is_token) || !is_primitive || !is_new {
-            return Err("its x-mcp-header is not valid".to_owned());
-        }
-        headers.push((header, pointer));
-    }
-    Ok(())
-}
-
-/// Encodes the value of a header, in Base64 if plain text is not allowed.
-pub(super) fn header_value(text: &str) -> String {
-    let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
-        && text.trim() == text
-        && !(text.starts_with("=?base64?") && text.ends_with("?="));
-    if is_plain {
-        return text.to_owned();
-    }
-    format!("=?base64?{}?=", STANDARD.encode(text))
 }
 
 /// The tools of a server.
@@ -451,11 +386,7 @@ mod tests {
 
     #[test]
     fn tools_that_cannot_be_offered_are_named_with_the_reason() {
-        let header = |header: &str, kind: &str| json!({"name": "odd", "inputSchema": {"properties": {"a": {"type": kind, "x-mcp-header": header}}}});
         for tool in [
-            header("", "string"),
-            header("A b", "string"),
-            header("A", "number"),
             json!({"name": "odd", "execution": {"taskSupport": "required"}}),
             json!({"name": "odd", "inputSchema": {"title": "x".repeat(MAX_SCHEMA)}}),
             json!({"name": ""}),

@@ -225,12 +225,7 @@ fn last_words(mut socket: &UnixStream) -> String {
 }
 
 impl Transport for Stdio {
-    fn request(
-        &self,
-        request: &Value,
-        _headers: &[(String, String)],
-        wait: &mut Wait,
-    ) -> Result<Value, Failure> {
+    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure> {
         let (sender, events) = sync_channel(QUEUE);
         let waker = sender.clone();
         let _hook = wait.cancel.on_stop(move || {

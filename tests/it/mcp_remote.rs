@@ -648,9 +648,7 @@ fn stateless() -> Model {
                 json!({ "resultType": "complete", "supportedVersions": [revision], "capabilities": { "tools": {} } })
             }
             "tools/list" => {
-                let schema = json!({ "type": "object", "properties": {
-                    "text": { "type": "string", "x-mcp-header": "Text" } } });
-                json!({ "resultType": "complete", "tools": [{ "name": "say", "inputSchema": schema }] })
+                json!({ "resultType": "complete", "tools": [{ "name": "say", "inputSchema": {} }] })
             }
             "tools/call" if request.header("mcp-name") != Some("say") => {
                 return refused(-32020, "Mcp-Name differs");
@@ -658,7 +656,7 @@ fn stateless() -> Model {
             "tools/call" if body["params"]["arguments"]["text"] == "more" => {
                 json!({ "resultType": "input_required", "inputRequests": {} })
             }
-            "tools/call" => text(request.header("mcp-param-text").unwrap_or("no header")),
+            "tools/call" => text("said"),
             _ => return refused(-32601, "no such method"),
         };
         Reply::json(200, &result(request, &answer))
@@ -670,7 +668,7 @@ fn a_server_without_a_handshake_is_called_with_all_headers() {
     let server = stateless();
     asked_afar(&server, &json!({}))
         .exits(0)
-        .prints("```\n=?base64?Z3LDvMOfZSDkvaDlpb0=?=\n```\n");
+        .prints("```\nsaid\n```\n");
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
         None => Reply::call("far__say", &json!({ "text": "more" })),
         Some(result) => Reply::text(&result),
