@@ -146,9 +146,8 @@ impl Layers<'_> {
         }
         let json = merged.as_ref().unwrap_or(file);
         let (config, has_unknown) = deserialize(json).map_err(|e| {
-            let (what, hint) = explain(&e.to_string());
             let path = find_refused(json, &|json| json).unwrap_or_default();
-            self.wrong(&path, &what, &hint)
+            self.wrong(&path, "cannot be read", &expected(&e.to_string()))
         })?;
         if let Some(bad) = check::out_of_range(&config) {
             return Err(self.wrong(&path::split(&bad.path), &bad.what, &bad.hint));
@@ -273,48 +272,20 @@ fn find_refused(value: &Value, embed: &dyn Fn(Value) -> Value) -> Option<Vec<Str
     Some(inner.unwrap_or_default())
 }
 
-/// Explains an error of serde for people: the problem, and what to write. The value itself is left out.
-fn explain(error: &str) -> (String, String) {
-    if let Some((_, words)) = error
-        .split_once("unknown variant ")
-        .and_then(|(_, rest)| rest.split_once("expected "))
-    {
-        let words = words
-            .trim_start_matches("one of ")
-            .replace('`', "")
-            .replace(" or ", ", ");
-        return (
-            "is not one of its values".to_owned(),
-            format!("write one of: {words}"),
-        );
-    }
-    let parts = error
-        .strip_prefix("invalid ")
-        .and_then(|rest| rest.split_once(": "));
-    let Some((kind, (given, expected))) =
-        parts.and_then(|(kind, rest)| Some((kind, rest.split_once(", expected ")?)))
-    else {
-        return ("cannot be read".to_owned(), error.to_owned());
+/// Says what a refused value should be. The value itself is left out, because it may be a misplaced key.
+fn expected(error: &str) -> String {
+    let Some((_, expected)) = error.rsplit_once("expected ") else {
+        return error.to_owned();
     };
-    let is = match given.split(' ').next().unwrap_or_default() {
-        _ if kind == "value" => "is out of range",
-        "string" => "is a string",
-        "integer" | "floating" => "is a number",
-        "boolean" => "is true or false",
-        "null" => "is null",
-        "sequence" => "is a list",
-        "map" => "is an object",
-        _ => "is of another kind",
+    let expected = match expected {
+        "u32" | "u64" | "usize" | "i64" => "an integer of 0 or more, without quotes",
+        "f64" => "a number, without quotes",
+        "a boolean" => "true or false, without quotes",
+        "a string" => "a text in double quotes",
+        "a sequence" => "a list in brackets: [\"a\", \"b\"]",
+        words => words,
     };
-    let write = match expected {
-        "u32" | "u64" | "usize" | "i64" => "write an integer of 0 or more, without quotes",
-        "f64" => "write a number, without quotes",
-        "a boolean" => "write true or false, without quotes",
-        "a string" => "write a text in double quotes",
-        "a sequence" => "write a list in brackets: [\"a\", \"b\"]",
-        _ => "write an object in braces",
-    };
-    (is.to_owned(), write.to_owned())
+    format!("write {expected}")
 }
 
 #[cfg(test)]
@@ -339,7 +310,8 @@ mod tests {
             ]
             .map(|(name, text)| (name.to_owned(), text.to_owned())),
         );
-        let text = r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"session":null,"model_list":[{},{}]}"#;
+        let text =
+            r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"model_list":[{},{}]}"#;
         let flags = vec![
             Override::flag("--model", "agents.defaults.model_name", "openai/fast"),
             Override::flag("--max-tokens", "agents.defaults.max_tokens", 8),
@@ -401,13 +373,13 @@ mod tests {
             (
                 r#"{"tools":{"exec":{"sandbox":"hush"}}}"#,
                 "tools.exec.sandbox",
-                "auto, require, off",
+                "`require`",
             ),
             (r#"{"tools":{"redact":"hush"}}"#, "tools.redact", "secrets"),
             (r#"{"log":{"level":"hush"}}"#, "log.level", "debug"),
             (
                 r#"{"agents":{"defaults":{"timeout":"hush"}}}"#,
-                "agents.defaults.timeout is a string",
+                "agents.defaults.timeout cannot be read",
                 "integer",
             ),
             (
@@ -417,7 +389,7 @@ mod tests {
             ),
             (
                 r#"{"agents":{"defaults":{"timeout":-1}}}"#,
-                "agents.defaults.timeout is out of range",
+                "agents.defaults.timeout cannot be read",
                 "0 or more",
             ),
             (
@@ -425,16 +397,20 @@ mod tests {
                 "agents.defaults.temperature",
                 "at least 0",
             ),
-            (r#"{"agents":[]}"#, "agents is a list", "an object"),
-            (r#"{"model_list":{}}"#, "model_list is an object", "a list"),
+            (r#"{"agents":[]}"#, "agents cannot be read", "an object"),
+            (
+                r#"{"model_list":{}}"#,
+                "model_list cannot be read",
+                "a list",
+            ),
             (
                 r#"{"model_list":[3]}"#,
-                "model_list[0] is a number",
+                "model_list[0] cannot be read",
                 "an object",
             ),
             (
                 r#"{"model_list":[{"api_key":["hush"]}]}"#,
-                "model_list[0].api_key is a list",
+                "model_list[0].api_key cannot be read",
                 "a text",
             ),
             (

@@ -20,7 +20,7 @@ use crate::secret::Secret;
 
 /// Declares a section: its struct, its defaults and its JSON. A field without a default gets the default of its type. A plain
 /// derived struct would also read a list, so that `"tools": ["exec"]` would set `tools.confirm`; a section accepts only
-/// objects, and null for its defaults.
+/// objects.
 macro_rules! section {
     ($(#[$meta:meta])* $name:ident {$(
         $(#[$note:meta])*
@@ -49,10 +49,6 @@ macro_rules! section {
 
                     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                         f.write_str("an object")
-                    }
-
-                    fn visit_unit<E>(self) -> Result<$name, E> {
-                        Ok($name::default())
                     }
 
                     fn visit_map<A: MapAccess<'de>>(self, json: A) -> Result<$name, A::Error> {

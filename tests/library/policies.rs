@@ -70,7 +70,7 @@ pub fn main() -> Result<()> {
     for (settings, why) in [
         (
             json!({"tools": {"exec": {"timeout": "20"}}}),
-            "the settings: tools.exec.timeout is a string",
+            "the settings: tools.exec.timeout cannot be read",
         ),
         (
             json!({"toolz": 1}),
