@@ -34,15 +34,10 @@ pub(crate) fn join_halves(high: u32, low: u32) -> Option<char> {
     char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00))
 }
 
-/// Describes a syntax error and its position: `line 3, column 31: a comma after the last entry`.
+/// Describes a syntax error and its position: `line 3, column 31: trailing comma`.
 pub(crate) fn explain(e: &serde_json::Error) -> String {
     let what = e.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
-    let what = what
-        .replace("EOF while parsing", "the file ends within")
-        .replace("trailing comma", "a comma after the last entry")
-        .replace("trailing characters", "more text after the end")
-        .replace("expected value", "no value where one is needed");
     format!("line {}, column {}: {what}", e.line(), e.column())
 }
 
@@ -83,17 +78,11 @@ pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result
         return Ok(());
     }
     let (values, objects) = count(text);
-    let too_many = |what: &str, most: usize| {
-        let why = format!("it has more than {most} {what}");
-        Err(serde::de::Error::custom(why))
-    };
-    if values > most {
-        too_many("values", most)
-    } else if objects > most_objects {
-        too_many("objects", most_objects)
-    } else {
-        Ok(())
+    if values <= most && objects <= most_objects {
+        return Ok(());
     }
+    let why = format!("it has more than {most} values or {most_objects} objects");
+    Err(serde::de::Error::custom(why))
 }
 
 /// Reads JSON into a Rust type.
@@ -149,11 +138,8 @@ fn plain_len(text: &[u8]) -> usize {
     }
     let start = text.len() / 8 * 8;
     let is_plain = |byte: &u8| *byte >= 0x20 && !matches!(byte, b'"' | b'\\');
-    start
-        + text[start..]
-            .iter()
-            .take_while(|byte| is_plain(byte))
-            .count()
+    let rest = text[start..].iter();
+    start + rest.take_while(|byte| is_plain(byte)).count()
 }
 
 /// Replaces each half of a UTF-16 pair by U+FFFD; `None` if the text has only whole pairs.
@@ -212,7 +198,7 @@ mod tests {
         assert!(parse_json(objects(MAX_VALUES / 20)).is_ok());
         let e = parse_json(objects(MAX_VALUES / 20 + 1)).err();
         let e = e.map(|e| e.to_string()).unwrap_or_default();
-        assert!(e.contains("more than 50000 objects"), "{e}");
+        assert!(e.contains(" 50000 objects"), "{e}");
     }
 
     #[test]
