@@ -133,10 +133,8 @@ impl Reply {
     /// Returns the last call if the reply was cut within it: its arguments, as far as they arrived, are no whole JSON object.
     /// All calls before it are whole.
     pub fn cut_call(&self) -> Option<&ToolCall> {
-        match self.calls.last() {
-            Some(last) if self.stop.is_cut() && !last.is_object() => Some(last),
-            _ => None,
-        }
+        let last = self.calls.last()?;
+        (self.stop.is_cut() && !last.is_object()).then_some(last)
     }
 
     /// Whether the limit ended the reply before its answer started.
@@ -322,20 +320,14 @@ impl Price {
         if self == Self::default() {
             return None;
         }
-        let Usage {
-            prompt_tokens,
-            completion_tokens,
-            cached_tokens,
-        } = usage;
         let input = self.input.unwrap_or(0.0);
-        let fresh = prompt_tokens.saturating_sub(cached_tokens);
+        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
         // Exact up to 2^53 tokens.
         #[allow(clippy::cast_precision_loss)]
         let paid = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
-        let cached = paid(cached_tokens, self.cached.unwrap_or(input));
-        Some(rounded(
-            paid(fresh, input) + cached + paid(completion_tokens, self.output.unwrap_or(0.0)),
-        ))
+        let cached = paid(usage.cached_tokens, self.cached.unwrap_or(input));
+        let written = paid(usage.completion_tokens, self.output.unwrap_or(0.0));
+        Some(rounded(paid(fresh, input) + cached + written))
     }
 }
 

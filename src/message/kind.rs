@@ -13,7 +13,7 @@ pub(crate) struct BinaryKind {
 }
 
 /// Signatures (from the formats' specifications), names, and commands.
-const SIGNATURES: [(&[u8], &str, &str); 8] = [
+const SIGNATURES: [(&[u8], &str, &str); 7] = [
     (b"\x1f\x8b", "a gzip file", "zcat {} | head"),
     (b"\xfd7zXZ\0", "an xz file", "xzcat {} | head"),
     (b"BZh", "a bzip2 file", "bzcat {} | head"),
@@ -25,11 +25,6 @@ const SIGNATURES: [(&[u8], &str, &str); 8] = [
         "sqlite3 {} .schema",
     ),
     (b"\x7fELF", "a program", "readelf -h {}"),
-    (
-        b"\xd0\xcf\x11\xe0",
-        "an old Office document",
-        "strings {} | head",
-    ),
 ];
 
 /// Strings near the start of an archive that identify a document.

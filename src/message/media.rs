@@ -133,16 +133,8 @@ impl Media {
     pub(crate) fn bytes(&self) -> u64 {
         let here = self.base64.trim_end_matches('=').len() as u64 * 3 / 4;
         // The name of a stored file ends with its size.
-        let kept = self
-            .file
-            .rsplit('-')
-            .next()
-            .and_then(|len| len.parse().ok());
-        if self.file.is_empty() {
-            here
-        } else {
-            kept.unwrap_or(here)
-        }
+        let kept = self.file.rsplit('-').next();
+        kept.and_then(|len| len.parse().ok()).unwrap_or(here)
     }
 
     /// Format name for chat APIs; `None` if they do not support it.
