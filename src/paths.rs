@@ -123,11 +123,6 @@ impl Home {
     pub(crate) fn cron_history(&self) -> PathBuf {
         self.cron().join("history.jsonl")
     }
-
-    /// Lock file of the jobs. Its name cannot be a session's.
-    pub(crate) fn cron_lock(&self) -> PathBuf {
-        self.lock("cron")
-    }
 }
 
 /// Maximum length of a session name, in bytes. File names have up to 255; the rest is for a segment number and a suffix.
@@ -234,19 +229,16 @@ pub(crate) fn of_user(written: &str, env: &BTreeMap<String, String>) -> PathBuf 
 
 /// Returns the chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
 pub(crate) fn telegram_chat(to: &str) -> Result<&str> {
+    // Rejects other spellings, such as `+42` and `042`, so that each chat has one session and one order.
+    let is_id = |id: &str| {
+        let number = id.parse::<i64>();
+        number.is_ok_and(|n| n != 0 && n.to_string() == id)
+    };
     let is_chat = |chat: &&str| {
         let (number, topic) = chat
             .split_once('_')
             .map_or((*chat, None), |(number, topic)| (number, Some(topic)));
-        // Rejects other spellings, such as `+42` and `042`, so that each chat has one session and one order.
-        number
-            .parse::<i64>()
-            .is_ok_and(|n| n != 0 && n.to_string() == number)
-            && topic.is_none_or(|topic| {
-                topic
-                    .parse::<u64>()
-                    .is_ok_and(|n| n != 0 && n.to_string() == topic)
-            })
+        is_id(number) && topic.is_none_or(|topic| is_id(topic) && !topic.starts_with('-'))
     };
     to.strip_prefix(TELEGRAM)
         .and_then(|chat| chat.strip_prefix(':'))

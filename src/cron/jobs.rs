@@ -398,7 +398,7 @@ impl Jobs {
     }
 
     fn lock(&self) -> Result<Lock> {
-        let lock = Lock::acquire(&self.home.cron_lock(), LOCK_WAIT).doing("changing the jobs");
+        let lock = Lock::acquire(&self.home.lock("cron"), LOCK_WAIT).doing("changing the jobs");
         lock.map_err(|e| self.home.hinted(e))
     }
 
