@@ -134,7 +134,8 @@ impl FileStore {
         let path = self.home.session(key);
         let mut warnings = Vec::new();
         let mut opened = Journal::open(&path);
-        if opened.is_err() && is_too_large(&path) {
+        let is_large = |meta: std::fs::Metadata| meta.len() > storage::MAX_LOG;
+        if opened.is_err() && fs_err::metadata(&path).is_ok_and(is_large) {
             let old = archive::begin_anew(&self.home, key, SystemTime::now())?;
             let most = size(storage::MAX_LOG);
             warnings.push(format!(
@@ -346,11 +347,6 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     let format = version_of(&found.lines);
     damage.extend(refuse_newer(format, path).err().map(|e| e.message));
     Ok((damage, found.torn))
-}
-
-/// Whether a log exceeds the limit for reading.
-pub(super) fn is_too_large(path: &Path) -> bool {
-    fs_err::metadata(path).is_ok_and(|meta| meta.len() > storage::MAX_LOG)
 }
 
 /// Moves the damage of a journal to an archived segment, so that it is reported only once, and returns the report. On a full
