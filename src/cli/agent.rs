@@ -214,14 +214,14 @@ impl Run<'_> {
             ..request
         };
         let asked = turn::turn(&agent, request.clone(), &printer, &signals);
-        let mut response = self.enforce_schema(asked.response, |text| {
+        let mut response = self.enforce_schema(asked, |text| {
             let again = Request {
                 title: String::new(),
                 media: Vec::new(),
                 input: text,
                 ..request
             };
-            turn::turn(&agent, again, &printer, &signals).response
+            turn::turn(&agent, again, &printer, &signals)
         });
         if let Some(delivery) = delivery {
             let chat = &self.origin.chat;

@@ -13,7 +13,7 @@ use super::term::ask::yes_or_no;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::tty;
-use super::turn::{self, Answered};
+use super::turn;
 use crate::agent::{Agent, Request, TurnModels};
 use crate::app;
 use crate::app::factory::AgentFactory;
@@ -75,7 +75,6 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
         follows_answer: false,
         was_interrupted: false,
         unanswered: None,
-        stopped_tasks: Vec::new(),
     };
     let code = conversation.run();
     tty::restore();
@@ -134,8 +133,6 @@ pub(super) struct Conversation {
     was_interrupted: bool,
     /// A question that failed without being stored.
     pub unanswered: Option<Question>,
-    /// Labels of background tasks that the user has stopped and the model does not know about yet.
-    stopped_tasks: Vec<String>,
 }
 
 impl Conversation {
@@ -270,16 +267,7 @@ impl Conversation {
             channel: "cli".to_owned(),
             chat: self.repl.chat.clone(),
         };
-        let Question {
-            mut text,
-            title,
-            media,
-        } = question.clone();
-        for label in std::mem::take(&mut self.stopped_tasks) {
-            text.push_str(&format!(
-                "\n\n[The user has stopped the background task “{label}”.]"
-            ));
-        }
+        let Question { text, title, media } = question.clone();
         let request = Request {
             title,
             media,
@@ -288,9 +276,7 @@ impl Conversation {
             ..Request::new(text, &self.repl.session)
         };
         let printer = Arc::new(Printer::new(self.repl.output, self.screen.clone()));
-        let Answered { response, stopped } =
-            turn::turn(&self.agent, request, &printer, &self.signals);
-        self.stopped_tasks = stopped;
+        let response = turn::turn(&self.agent, request, &printer, &self.signals);
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);

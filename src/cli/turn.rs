@@ -14,13 +14,6 @@ use crate::config::Env;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::text::millis;
 
-/// Result of a question.
-pub(super) struct Answered {
-    pub response: Response,
-    /// Labels of stopped background tasks.
-    pub stopped: Vec<String>,
-}
-
 /// Asks one question and prints the answer, except the object of `--json`.
 pub(super) fn ask(agent: Agent, request: Request, output: Output, env: &Env) -> Result<Response> {
     let screen = Screen::new(env);
@@ -28,7 +21,7 @@ pub(super) fn ask(agent: Agent, request: Request, output: Output, env: &Env) -> 
     let cancel = Cancel::new(Some(agent.limits().timeout));
     let request = Request { cancel, ..request };
     let printer = Arc::new(Printer::new(output, screen));
-    Ok(turn(&Arc::new(agent), request, &printer, &signals).response)
+    Ok(turn(&Arc::new(agent), request, &printer, &signals))
 }
 
 /// Runs a turn and prints it, with its background tasks and the answers to their reports. `request.cancel` ends all of them.
@@ -37,7 +30,7 @@ pub(super) fn turn(
     request: Request,
     printer: &Arc<Printer>,
     signals: &Signals,
-) -> Answered {
+) -> Response {
     let started = Instant::now();
     let show = |event: Event| printer.event(event);
     let (sender, reports) = mpsc::channel();
@@ -56,12 +49,10 @@ pub(super) fn turn(
     let mut response = agent.run(&request, &show);
     printer.turn_ends(&response, tasks.open(None));
     let had_tasks = tasks.open(None) > 0;
-    let mut stopped = Vec::new();
     while tasks.open(None) > 0 {
         let Ok(report) = reports.recv() else { break };
         if request.cancel.reason() == Some(CancelReason::Stopped) {
             tasks.close(&report.id).ok();
-            stopped.push(report.label);
             continue;
         }
         let answer = agent.run(
@@ -89,10 +80,7 @@ pub(super) fn turn(
             response.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
         }
     }
-    Answered {
-        response: printer.finish(response),
-        stopped,
-    }
+    printer.finish(response)
 }
 
 /// Background tasks of one question. They end with it, and the command waits for their reports.

@@ -161,14 +161,7 @@ impl Dispatcher {
         };
         let budget = work.budget.clone();
         let budget = budget.unwrap_or_else(|| agent.budget(&session, &origin.channel));
-        let mut text = joined_text(&work.messages);
-        if !matches!(first.source, Source::Task) {
-            for label in self.take_stopped_tasks(&session) {
-                text.push_str(&format!(
-                    "\n\n[The user has stopped the background task “{label}”.]"
-                ));
-            }
-        }
+        let text = joined_text(&work.messages);
         let media = work
             .messages
             .iter_mut()

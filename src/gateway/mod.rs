@@ -16,7 +16,7 @@ pub(crate) mod turn_log;
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -96,8 +96,6 @@ pub(crate) struct Dispatcher {
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
-    /// Labels of background tasks that users have stopped, by conversation, until its model is notified.
-    stopped_tasks: Mutex<HashMap<String, Vec<String>>>,
     /// Limits the number of concurrent turns.
     turns: Semaphore,
     /// Serializes turns that were unfinished at a restart.
@@ -122,7 +120,6 @@ impl Dispatcher {
             outbound: OnceLock::new(),
             queues: Queues::default(),
             tasks: Tasks::with_sink(own.clone()),
-            stopped_tasks: Mutex::default(),
             turns: Semaphore::new(with.workers),
             alone: Semaphore::new(1),
             asking: Mutex::default(),
@@ -306,23 +303,7 @@ impl Dispatcher {
     fn stop_tasks(&self, message: &Inbound) -> usize {
         let (stopped, forgotten) = self.tasks.stop(&message.session);
         self.show_failure(&message.origin, forgotten);
-        let count = stopped.len();
-        if count > 0 {
-            let mut all = self.stopped_tasks();
-            all.entry(message.session.clone())
-                .or_default()
-                .extend(stopped);
-        }
-        count
-    }
-
-    fn stopped_tasks(&self) -> MutexGuard<'_, HashMap<String, Vec<String>>> {
-        sync::lock(&self.stopped_tasks)
-    }
-
-    /// Returns the labels of a conversation's tasks that were stopped since the last call.
-    fn take_stopped_tasks(&self, session: &str) -> Vec<String> {
-        self.stopped_tasks().remove(session).unwrap_or_default()
+        stopped.len()
     }
 
     fn run_command(&self, message: &Inbound) {
@@ -330,14 +311,8 @@ impl Dispatcher {
             return;
         };
         let stopped = match command {
-            // Reports of these tasks would refer to undone questions.
-            Command::Undo => self.stop_tasks(message),
-            Command::New => {
-                self.stop_tasks(message);
-                // The new conversation does not contain the stopped tasks.
-                drop(self.take_stopped_tasks(&message.session));
-                0
-            }
+            // Reports of these tasks would refer to questions that are gone.
+            Command::Undo | Command::New => self.stop_tasks(message),
             _ => 0,
         };
         let reply = self.handler.command(command, &message.session);
