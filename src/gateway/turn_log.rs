@@ -50,27 +50,13 @@ pub(crate) fn line(event: &Event) -> Option<(Level, String)> {
     })
 }
 
-fn turn_line(
-    Response {
-        stop,
-        error,
-        ms,
-        usage,
-        ..
-    }: &Response,
-) -> (Level, String) {
-    match error {
-        Some(error) if *stop == TurnStop::Error => (
-            Level::Warn,
-            format!("a turn failed after {ms} ms: {}", error.message),
-        ),
-        _ => {
-            let (end, prompt, completion) =
-                (stop.name(), usage.prompt_tokens, usage.completion_tokens);
-            (
-                Level::Debug,
-                format!("a turn ended ({end}) after {ms} ms: {prompt} + {completion} tokens"),
-            )
-        }
+fn turn_line(response: &Response) -> (Level, String) {
+    let (end, ms, usage) = (response.stop.name(), response.ms, response.usage);
+    if let (TurnStop::Error, Some(error)) = (response.stop, &response.error) {
+        let text = format!("a turn failed after {ms} ms: {}", error.message);
+        return (Level::Warn, text);
     }
+    let (prompt, completion) = (usage.prompt_tokens, usage.completion_tokens);
+    let text = format!("a turn ended ({end}) after {ms} ms: {prompt} + {completion} tokens");
+    (Level::Debug, text)
 }
