@@ -156,10 +156,10 @@ impl Startup {
 
     /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
     /// refuses, or an address in use.
-    fn check_channels(&self, current: &Current, cancel: &Cancel) -> Result<()> {
+    fn check_channels(&self, current: &Current) -> Result<()> {
         match &self.bot {
             Some(bot) if Some(&bot.settings.token) != current.token.as_ref() => {
-                bot.check_token(&cancel.with_timeout(CHECK_TIME))?;
+                bot.check_token(&current.cancel.with_timeout(CHECK_TIME))?;
             }
             _ => {}
         }
@@ -322,12 +322,13 @@ impl Gateway {
     fn monitor(&self, seen: monitor::Stamp, dispatcher: &Arc<Dispatcher>, wake: &Wake) -> Monitor {
         let place = &self.place;
         let current = Current {
+            cancel: place.shutdown.cancel.clone(),
             token: self.bot.as_ref().map(|bot| bot.settings.token.clone()),
             listen: self.http.as_ref().map(|http| http.listen),
         };
         Monitor {
             home: place.home.clone(),
-            prove: prove(place.parts(&self.config), current, &place.shutdown.cancel),
+            prove: prove(place.parts(&self.config), current),
             seen: Mutex::new(seen),
             dispatcher: dispatcher.clone(),
             shutdown: place.shutdown.clone(),
@@ -437,22 +438,18 @@ fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
 
 /// Settings of the running gateway's channels.
 struct Current {
+    /// Ends a check of others.
+    cancel: Cancel,
     token: Option<Secret>,
     listen: Option<SocketAddr>,
 }
 
 /// Returns a check that a gateway with the current config.json could start and serve its channels; it returns the file's text.
-/// `cancel` ends the check.
-fn prove(
-    parts: Parts,
-    current: Current,
-    cancel: &Cancel,
-) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
+fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
     let (home, env) = (parts.home.clone(), parts.env.clone());
-    let cancel = cancel.clone();
     Box::new(move || {
         let startup = Startup::load(&home, &env)?;
-        startup.check_channels(&current, &cancel)?;
+        startup.check_channels(&current)?;
         Ok(startup.handler.config_file().unwrap_or("{}").to_owned())
     })
 }

@@ -88,10 +88,9 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
         .into_iter()
         .filter(|name| workspace.join(name).is_file())
         .collect();
-    let are = if there.len() == 1 { "is" } else { "are" };
     (!there.is_empty()).then(|| {
         format!(
-            "{} in {} {are} not used: the files that bantam obeys are in {}",
+            "not used: {} in {}; the files that bantam obeys are in {}",
             there.join(", "),
             workspace.display(),
             parts.home.agent().display()
@@ -245,13 +244,12 @@ fn ledger(parts: Parts, local_time: LocalTime) -> Ledger {
 /// Returns the limits on the part of a conversation sent to the model.
 fn history(config: &Config) -> History {
     let session = &config.session;
-    let ttl = Some(session.ttl_hours * 3600.0).filter(|seconds| *seconds > 0.0);
-    let ttl = ttl.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let ttl = Duration::try_from_secs_f64(session.ttl_hours * 3600.0).ok();
     History {
         window: config.agents.defaults.context_window,
         compact_at: session.compact_at,
         limit: session.history_limit,
-        ttl,
+        ttl: ttl.filter(|ttl| !ttl.is_zero()),
     }
 }
 
