@@ -1,6 +1,5 @@
 //! The layout of `$BANTAM_HOME`, and the names of sessions and chats.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -158,8 +157,8 @@ pub(crate) const CLI: &str = "cli";
 /// is the inverse of [`session_name`]; names of others begin with their channel.
 pub(crate) fn shown_key(key: &str) -> String {
     let escaped = key.strip_prefix("cli_").unwrap_or(key);
-    let name = percent_encoding::percent_decode_str(escaped).decode_utf8();
-    name.map_or_else(|_| escaped.to_owned(), Cow::into_owned)
+    let name = percent_encoding::percent_decode_str(escaped);
+    name.decode_utf8_lossy().into_owned()
 }
 
 /// Makes a key, `CHANNEL_CHAT`, from any two texts. All characters of `chat` other than letters, digits, `-`, `_`, `@` and `+`

@@ -109,8 +109,7 @@ impl Redactor {
 
     /// Removes the keys of this configuration from `text`. Untrusted text cannot cause other removals.
     pub(crate) fn redact_known(&self, mut text: String) -> String {
-        let known = sync::lock(&self.known);
-        for secret in known.iter() {
+        for secret in sync::lock(&self.known).iter() {
             if text.contains(secret.reveal()) {
                 text = text.replace(secret.reveal(), REMOVED);
             }

@@ -80,9 +80,8 @@ impl EventLog {
     /// Locks the streams and removes expired ones.
     fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
         let mut streams = sync::lock(&self.streams);
-        let now = Instant::now();
         streams.retain(|_, stream| {
-            stream.status == Status::Running || now.duration_since(stream.at) < self.keep
+            stream.status == Status::Running || stream.at.elapsed() < self.keep
         });
         streams
     }

@@ -61,11 +61,8 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         let streams = self.shared.streams().take();
-        for stream in streams
-            .into_iter()
-            .flatten()
-            .filter_map(|stream| stream.upgrade())
-        {
+        let streams = streams.into_iter().flatten();
+        for stream in streams.filter_map(|stream| stream.upgrade()) {
             drop(stream.shutdown(Shutdown::Both));
         }
         // Wakes `accept`.
