@@ -5,13 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
-use crate::model::{Model, Reply, Request, call};
+use crate::model::{Model, Reply, Request};
 use crate::stored::{assert_single_result_per_call, sealed};
 
 /// Marks a request for a summary.
@@ -191,33 +189,6 @@ fn a_conversation_ten_times_the_window_goes_on() {
 }
 
 #[test]
-fn host_token_counts_trigger_compaction() {
-    let completion = |text: &str, prompt: u64| Reply::text(text).counted(prompt, 10);
-    let long = "b".repeat(3000);
-    let model = Model::scripted([
-        completion(&long, 1000),
-        completion("Two.", 2000),
-        completion("Three.", 90_000),
-        completion("In short.", 500),
-        completion("Four.", 3000),
-    ]);
-    let home = home(&model, 100_000);
-    for text in ["one", "two", "three"] {
-        home.agent(["-m", text]).exits(0);
-    }
-    let run = home.agent(["--json", "-m", "four"]);
-    run.exits(0);
-    assert!(is_for_a_summary(&model.request(3)));
-    let object = run.json();
-    assert_eq!(
-        (&object["output"], &object["usage"]["total_tokens"]),
-        (&json!("Four."), &json!(3010 + 510))
-    );
-    assert_eq!(object["model"], "openai/test-model");
-    assert!(model.request(4).texts("system")[0].contains("In short."));
-}
-
-#[test]
 fn failed_summary_does_not_stop_the_turn() {
     let model = counting(|request| {
         if is_for_a_summary(request) {
@@ -346,43 +317,6 @@ fn a_conversation_that_was_idle_for_long_begins_anew() {
     assert_eq!(model.request(2).texts("user").len(), 2);
 }
 
-#[test]
-fn chosen_model_is_kept_on_resume() {
-    let model = Model::answering(|request, _| Reply::text(request.body["model"].as_str().unwrap()));
-    let mut config = model.config();
-    let mut other = config["model_list"][0].clone();
-    other["model_name"] = "other".into();
-    other["model"] = "openai/other-model".into();
-    config["model_list"].as_array_mut().unwrap().push(other);
-    let home = Home::with(&config);
-    let mut talk = home
-        .bantam()
-        .args(["agent", "-q", "-s", "chosen"])
-        .silent_stdin()
-        .on_a_clever_terminal(80)
-        .spawn();
-    talk.types("/model other\n");
-    talk.wait_for_stdout("the model is now openai/other-model");
-    talk.types("/quit\n");
-    talk.finish().exits(0);
-    home.agent(["-s", "chosen", "-m", "hi"])
-        .exits(0)
-        .prints("other-model\n");
-    home.agent(["-s", "chosen", "--model", "test", "-m", "hi"])
-        .exits(0)
-        .prints("test-model\n");
-    home.agent(["-s", "other", "-m", "hi"])
-        .exits(0)
-        .prints("test-model\n");
-    // The model was removed from the list, but the turn continues.
-    config["model_list"].as_array_mut().unwrap().pop();
-    home.config(&config.to_string());
-    let run = home.agent(["-s", "chosen", "-m", "hi"]);
-    run.exits(0)
-        .prints("test-model\n")
-        .says("cannot use other, the model of this conversation: ");
-}
-
 /// Returns the files of the sessions, with their content.
 fn image(home: &Home) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = sessions_with(home, "")
@@ -482,71 +416,6 @@ fn crash_during_renewal_loses_nothing() {
             .map(|m| &m["content"])
             .collect();
         assert_eq!(kept[..kept.len() - 1], said, "{names:?}");
-    }
-}
-
-/// Number of kills of a turn that begins a new segment.
-const KILLS: u32 = 40;
-
-#[test]
-fn turn_killed_during_renewal_is_resumable() {
-    let model = counting(|request| {
-        if is_for_a_summary(request) {
-            return Reply::text("In short.");
-        }
-        let asked = request.messages().last().unwrap()["role"] == "user";
-        let look = call("call_a", "list_dir", &json!({ "path": "." }));
-        if asked {
-            Reply::calls([look])
-        } else {
-            Reply::text(&"a".repeat(6000))
-        }
-    });
-    let home = home(&model, 6000);
-    let took = |_| {
-        let run = home.agent(["-m", "q"]);
-        run.exits(0);
-        run.took
-    };
-    // The fastest run, because slow runs may be due to the machine.
-    let whole = (0..4).map(took).min().unwrap();
-    let (mut unfinished, before) = (0, sessions_with(&home, "cli_default.").len());
-    for n in 0..KILLS {
-        let word = format!("word {n} {}", "q".repeat(3000));
-        let running = home.bantam().args(["agent", "-m", &word]).spawn();
-        // As in `crash`, this varies the moment of the kill.
-        thread::sleep(whole * n / KILLS);
-        running.signal(Signal::KILL);
-        unfinished += u32::from(running.finish().killed_by.is_some());
-    }
-    assert!(
-        unfinished > KILLS / 4,
-        "only {unfinished} of {KILLS} turns were killed in time"
-    );
-    for request in model.requests() {
-        assert_single_result_per_call(&request.messages());
-    }
-    home.agent(["-m", "and now?"]).exits(0);
-    home.session("cli_default").has_one_result_per_call();
-    let segments = sessions_with(&home, "cli_default.");
-    assert!(
-        segments.len() > before,
-        "no segment was begun: {segments:?}"
-    );
-    assert!(!home.path("sessions/cli_default.jsonl.new").exists());
-    // Every text of a request is in one of the segments.
-    let all: String = segments
-        .iter()
-        .map(|file| fs::read_to_string(home.path(file)).unwrap())
-        .collect();
-    for request in model
-        .requests()
-        .iter()
-        .filter(|request| !is_for_a_summary(request))
-    {
-        let said = request.last("user");
-        let word: String = said.lines().last().unwrap().chars().take(12).collect();
-        assert!(all.contains(&word), "{word:?} was lost");
     }
 }
 

@@ -316,6 +316,3 @@ impl Shared<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
