@@ -4,41 +4,36 @@ use std::collections::HashMap;
 
 use crate::tool::{Call, Risk};
 
-/// Maximum number of consecutive invalid calls of a tool, and of identical calls to other programs' tools with effects, because
-/// pressing a key twice is not repetition.
+/// Maximum number of consecutive calls of a tool that are invalid, or of the same call that failed or acts in a program's own
+/// tool, because pressing a key twice is not repetition.
 const MOST: u32 = 3;
+/// Maximum number of the same call that runs a program, which may wait for something.
+const MOST_POLLS: u32 = 10;
 /// Number of replies with refused calls after which the model is stuck.
 const MOST_WARNINGS: u32 = 2;
 
 /// Calls of one turn.
 ///
-/// A repeated call without a change in between would have the same result, so it is refused. Real small models repeat a
-/// finished call until their limit. Running the tests after each edit is not repetition, so a call may be repeated once a new
-/// call has written or run something. The call must be new, because two calls can also alternate forever.
+/// Real small models repeat a finished call until their limit. Running the tests after each edit is not repetition, so all
+/// calls count from zero after a new call that acts. It must be new, because two calls can also alternate forever.
 #[derive(Default)]
 pub(super) struct LoopDetector {
     /// Keyed by the identity of a call, or by the name of the tool for invalid calls.
     calls: HashMap<String, Repeats>,
-    /// Number of calls that have written or run something.
-    changes: u32,
-    /// Number of these calls that were new.
-    new_changes: u32,
-    /// Replies with refused calls since the last change.
+    /// Replies with refused calls since something new was done.
     warnings: u32,
     /// Whether the current reply has refused calls.
     warned: bool,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Repeats {
     /// Id of the last call that was run.
     id: String,
     times: u32,
-    /// Values of [`LoopDetector::changes`] and [`LoopDetector::new_changes`] at the last call.
-    changes: u32,
-    new_changes: u32,
     /// Whether the last call failed, so that the next may succeed.
     failed: bool,
+    acts: bool,
 }
 
 impl LoopDetector {
@@ -60,56 +55,49 @@ impl LoopDetector {
     ) -> Option<String> {
         let (name, fits) = (call.name(), call.is_valid());
         let key = if fits {
+            self.calls.remove(name);
             call.identity().to_string()
         } else {
             name.to_owned()
         };
-        if fits {
-            self.calls.remove(name);
-        }
-        let seen = self.calls.get(&key).cloned();
+        let seen = self.calls.remove(&key);
         let is_new = seen.is_none();
-        let still_holds =
-            |seen: &Repeats| seen.new_changes == self.new_changes && !is_gone(&seen.id);
-        let repeats = seen
-            .filter(|seen| !fits || still_holds(seen))
-            .unwrap_or_default();
-        let acts_elsewhere = !call.is_built_in() && call.risk() != Risk::Safe;
-        // A repeated call may have undone changes on which the result depends.
-        let is_same = repeats.changes == self.changes && !repeats.failed;
-        let most = if fits && !acts_elsewhere && is_same {
-            1
-        } else {
-            MOST
+        let mut repeats = seen.unwrap_or_default();
+        if is_gone(&repeats.id) {
+            repeats.times = 0;
+        }
+        let most = match call.risk() {
+            _ if !fits || repeats.failed => MOST,
+            Risk::Runs => MOST_POLLS,
+            Risk::Writes if !call.is_built_in() => MOST,
+            Risk::Safe | Risk::Writes => 1,
         };
         if repeats.times >= most {
-            return Some(self.warning(&match fits {
-                true if acts_elsewhere || !is_same => format!(
-                    "this same call has been made {MOST} times already, and nothing new was done since"
-                ),
-                true => "you have this result already, above".to_owned(),
-                false => format!(
+            self.calls.insert(key, repeats);
+            return Some(self.warning(&match most {
+                _ if !fits => format!(
                     "{MOST} calls of {name} in a row could not be run, and neither can this one"
                 ),
+                1 => "you have this result already, above".to_owned(),
+                _ => format!("this same call has been made {most} times already"),
             }));
         }
-        if fits && call.risk() != Risk::Safe {
-            self.changes += 1;
+        let acts = fits && call.risk() != Risk::Safe;
+        if acts {
+            let stale = |other: &&mut Repeats| is_new || !other.acts;
+            let counts = self.calls.values_mut().filter(stale);
+            counts.for_each(|other| other.times = 0);
             if is_new {
-                self.new_changes += 1;
                 self.warnings = 0;
             }
         }
-        self.calls.insert(
-            key,
-            Repeats {
-                id: call.id().to_owned(),
-                times: repeats.times + 1,
-                changes: self.changes,
-                new_changes: self.new_changes,
-                failed: false,
-            },
-        );
+        repeats = Repeats {
+            id: call.id().to_owned(),
+            times: repeats.times + 1,
+            failed: false,
+            acts,
+        };
+        self.calls.insert(key, repeats);
         None
     }
 
@@ -168,24 +156,19 @@ mod tests {
         })
     }
 
-    fn registry(tools: impl IntoIterator<Item = SpecOnly>) -> Registry {
-        let mut registry = Registry::new();
-        for tool in tools {
-            registry.add(tool).unwrap();
-        }
-        registry
-    }
-
     /// Returns which of these calls are refused, each in a separate reply: `R` for a refusal, followed by `S` if the model is
-    /// then stuck. `look` only reads, `test` and `edit` have effects. The argument follows the name; `!` is invalid.
+    /// then stuck. The argument follows the name; `!` is invalid.
     fn refused(calls: &str) -> String {
-        let tools = vec![
-            tool("look", Risk::Safe),
-            tool("edit", Risk::Writes),
-            tool("test", Risk::Runs),
-            tool("push", Risk::Writes),
-        ];
-        let registry = registry(tools);
+        let mut registry = Registry::new();
+        for (name, risk) in [
+            ("look", Risk::Safe),
+            ("fail", Risk::Safe),
+            ("edit", Risk::Writes),
+            ("test", Risk::Runs),
+            ("push", Risk::Writes),
+        ] {
+            registry.add(tool(name, risk)).unwrap();
+        }
         let mut detector = LoopDetector::default();
         let mut out = String::new();
         for word in calls.split_whitespace() {
@@ -196,6 +179,7 @@ mod tests {
                 json!({"x": x}).to_string()
             };
             let call = ToolCall {
+                id: out.len().to_string(),
                 name: name.into(),
                 arguments,
                 ..ToolCall::default()
@@ -204,6 +188,9 @@ mod tests {
             let refused = detector
                 .refuses(&registry.prepare(&call), |_| false)
                 .is_some();
+            if name == "fail" {
+                detector.failed(&call.id);
+            }
             out.push(match (refused, detector.is_stuck()) {
                 (false, _) => '.',
                 (true, false) => 'R',
@@ -214,71 +201,44 @@ mod tests {
     }
 
     #[test]
-    fn repeated_call_is_refused_then_stopped() {
-        assert_eq!(refused("look look look"), ".RS");
-        assert_eq!(refused("look1 look2 look1 look2 look3"), "..RS.");
-        assert_eq!(refused("test test edit test"), ".R..");
-        // An edit that was undone and repeated.
-        assert_eq!(refused("edit1 test edit2 test edit1 test"), "......");
-        assert_eq!(refused("edit edit"), ".R");
-    }
-
-    #[test]
-    fn a_call_may_be_made_again_when_something_new_was_done() {
-        assert_eq!(
-            refused("edit1 test edit2 test edit3 test edit4 test edit5 test"),
-            ".........."
-        );
-        // After something new, one more warning precedes the end.
-        assert_eq!(refused("look look edit1 look look look"), ".R..RS");
-    }
-
-    #[test]
-    fn another_programs_tool_may_act_the_same_way_a_few_times() {
-        assert_eq!(refused("push push push push push"), "...RS");
-    }
-
-    #[test]
-    fn calls_that_take_turns_for_ever_are_still_for_ever() {
-        let calls = "edit1 test edit1 test edit1 test edit1 test edit1";
-        assert_eq!(refused(calls), ".......RS");
-    }
-
-    #[test]
-    fn a_tool_that_is_never_called_rightly_is_given_up() {
-        assert_eq!(refused("look!1 look!2 look!3 look!4 look!5"), "...RS");
-        assert_eq!(refused("look!1 look!2 look!3 look look!4 look!5"), "......");
-        assert_eq!(refused("nono1 nono2 nono3 nono4"), "...R");
-    }
-
-    #[test]
-    fn a_call_that_failed_may_be_made_again_a_few_times() {
-        let registry = registry([tool("look", Risk::Safe)]);
-        let mut detector = LoopDetector::default();
-        let calls = [("a", false), ("b", false), ("c", false), ("d", true)];
-        for (id, is_refused) in calls {
-            let call = ToolCall {
-                id: id.into(),
-                name: "look".into(),
-                ..ToolCall::default()
-            };
-            let refused = detector.refuses(&registry.prepare(&call), |_| false);
-            assert_eq!(refused.is_some(), is_refused, "{id}: {refused:?}");
-            detector.failed(id);
+    fn a_repeated_call_is_refused_until_something_new_was_done() {
+        for (calls, expected) in [
+            ("look look look", ".RS"),
+            ("look1 look2 look1 look2 look3", "..RS."),
+            ("edit edit", ".R"),
+            ("edit1 test edit2 test edit3 test edit4 test", "........"),
+            // After something new, one more warning precedes the end.
+            ("look look edit1 look look look", ".R..RS"),
+            // What is read may have changed with each call that acts.
+            ("test look test look", "...."),
+            // Calls that take turns for ever.
+            ("edit1 look edit1 look edit1", "..RSS"),
+            ("edit1 edit2 edit1 edit2 edit1", "...RS"),
+            // Waiting for something, or pressing a key twice.
+            ("test test test test test", "....."),
+            ("push push push push push", "...RS"),
+            // A tool that is never called rightly.
+            ("look!1 look!2 look!3 look!4 look!5", "...RS"),
+            ("look!1 look!2 look!3 look look!4 look!5", "......"),
+            ("nono1 nono2 nono3 nono4", "...R"),
+            // A call that fails.
+            ("fail fail fail fail", "...R"),
+        ] {
+            assert_eq!(refused(calls), expected, "{calls}");
         }
     }
 
     #[test]
     fn a_result_that_is_gone_is_fetched_again() {
-        let registry = registry([tool("look", Risk::Safe)]);
+        let mut registry = Registry::new();
+        registry.add(tool("look", Risk::Safe)).unwrap();
         let mut detector = LoopDetector::default();
-        let call = |id: &str| ToolCall {
-            id: id.into(),
-            name: "look".into(),
-            ..ToolCall::default()
-        };
         for (id, gone, is_refused) in [("a", "", false), ("b", "a", false), ("c", "a", true)] {
-            let call = call(id);
+            let call = ToolCall {
+                id: id.into(),
+                name: "look".into(),
+                ..ToolCall::default()
+            };
             let refused = detector.refuses(&registry.prepare(&call), |id| id == gone);
             assert_eq!(refused.is_some(), is_refused, "{id}");
         }

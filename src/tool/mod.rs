@@ -59,7 +59,7 @@ pub enum Risk {
     /// Changes files, sends something, or has varying results, such as a clock or the state of a job. Calls run one after the
     /// other, and an identical call up to three times until something new was done.
     Writes,
-    /// Runs programs.
+    /// Runs programs. An identical call may be made up to ten times until something new was done.
     Runs,
 }
 
