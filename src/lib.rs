@@ -21,7 +21,7 @@
 //! Models on any host with an OpenAI or Anthropic API work; [`Demo`] needs neither a model nor a network.
 //!
 //! - An [`Agent`], made by a [`Builder`], runs turns. It takes a [`Request`], returns a [`Response`] and reports [`Event`]s.
-//! - [`OpenAi`] and [`Anthropic`] are models; [`Provider`] is the trait of custom ones.
+//! - [`OpenAi`] and [`Anthropic`] make models; [`Provider`] is the trait of custom ones.
 //! - A [`Function`] is a custom tool, [`Tool`] its trait, a [`Registry`] a set of tools. A [`Home`] has sandboxed built-in
 //!   tools.
 //! - A [`Store`] saves conversations: a [`FileStore`], a [`MemoryStore`], or a custom one. [`Agent::sessions`] lists them.
@@ -45,7 +45,7 @@
 // | 4 | `gateway` | the dispatcher (`mod`), the waiting messages of each conversation (`queue`, `semaphore`), how they are answered (`answer`), questions of a turn to its owner (`ask`), waiting for channels to finish (`drain`), background `tasks`, the `clock` that adds runs of jobs, a job's `run`, posts to chats (`poster`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), reasons to end and restart it (`monitor`), the status file (`status`) |
 // | 3 | `agent` | one turn as a state machine (`turn`) with its requests (`ask`), its calls (`calls`, `loop_detector`), its compaction (`compact`, `history`) and its end (`end`), the state of an interrupted one (`resume`), subagents and background tasks (`task`), the system prompt (`prompt`), limits of media from tools (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`break_out`) |
-// | 2 | `provider` | model requests: retries and fallbacks (`chain`), one `host`, the `body` of a request in OpenAI's API (`openai`) and Anthropic's (`anthropic`), a `refusal` and the `facts` that it teaches; the way back (`response`, `reply`, `values`, `thoughts`, `text_calls`), lists of models and their defaults (`catalog`, `ollama`), endpoints other than chat (`endpoint`), models that a program names in its `code`, the `demo` |
+// | 2 | `provider` | model requests: retries and fallbacks (`chain`), one `host`, the `body` of a request in OpenAI's APIs (`openai`, `responses`) and Anthropic's (`anthropic`), a `refusal` and the `facts` that it teaches; the way back (`response`, `reply`, `values`, `thoughts`, `text_calls`), lists of models and their defaults (`catalog`, `ollama`), endpoints other than chat (`endpoint`), models with the `options` of a program, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`) and formatted text (`marked`), downloads (`incoming`), unknown users (`strangers`), actions of the gateway in chats (`chats`, `activity`), delivery (`send`, `upload`) and the delivery of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 // | 2 | `http_api` | the agent behind OpenAI's chat API: the listener (`mod`), authorization (`access`), the connection limit (`connections`), one connection (`connection`), the output of a turn for its client (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
 // | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), the registry that finds tools and checks calls (`registry`, `names`, `fit`, `schema`, `repair`), a checked `call`, its views and its result, long results (`pages`), the shared context of the built-in tools (`workshop`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
@@ -165,7 +165,7 @@ pub use message::{
 };
 pub use provider::demo::Demo;
 pub use provider::{
-    Anthropic, Chain, OpenAi, Options as ModelOptions, Provider, ProviderError,
+    Anthropic, Chain, Host, OpenAi, Options as ModelOptions, Provider, ProviderError,
     Request as ModelRequest, Retry, Sampling, Sink, System, ToolOffer,
 };
 pub use session::{

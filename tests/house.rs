@@ -155,10 +155,12 @@ const GONE: &[&str] = &[
     "agent::TurnContext",
     "agent::TurnEnd",
     "cli/json_schema.rs",
+    "provider/code.rs",
     "provider/host_facts.rs",
     "provider/lenient.rs",
     "provider/outgoing.rs",
     "provider/waits.rs",
+    "provider::Named",
     "telegram/held.rs",
     "telegram::HeldRecords",
     "telegram::ModelLists",
@@ -796,7 +798,6 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
         paths
     };
     assert_eq!(only_here("Agent::builder()"), ["app/mod.rs"]);
-    assert_eq!(only_here("Host::new("), ["provider/code.rs"]);
     assert_eq!(
         only_here("home.lock(\"gateway\")"),
         ["app/serving.rs", "notify.rs"]

@@ -13,10 +13,8 @@ use crate::config::{in_config, vendors::Protocol};
 
 use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
+use crate::provider::catalog;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::facts::HostFacts;
-use crate::provider::host::Host;
-use crate::redact::Redactor;
 use crate::text::{clip, fenced, to_single_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Budget;
@@ -40,20 +38,12 @@ pub(super) fn endpoint(
                 .hint(format!("write {name}/MODEL")),
         );
     }
-    let host = Host::configured(
-        &model,
-        model.keys.first(),
-        HostFacts::default(),
-        parts,
-        &Redactor::default(),
-    );
-    match host {
-        Some(host) if model.protocol != Protocol::Anthropic => Ok(Some(Endpoint { setting, host })),
-        _ => Err(
-            Error::config(format!("{setting}: the host of {name} has only a chat API"))
-                .hint("name a model whose host has the OpenAI API"),
-        ),
+    if matches!(model.protocol, Protocol::Anthropic | Protocol::Demo) {
+        let what = format!("{setting}: the host of {name} has only a chat API");
+        return Err(Error::config(what).hint("name a model whose host has the OpenAI API"));
     }
+    let host = catalog::host(model, parts);
+    Ok(Some(Endpoint { setting, host }))
 }
 
 /// Makes a function that transcribes recordings.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::agent::{Models, TurnModels};
+use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Result};
@@ -16,6 +17,7 @@ use crate::provider::facts::{self, Row};
 use crate::provider::host::Host;
 use crate::provider::{Chain, ollama};
 use crate::redact::Redactor;
+use crate::secret::Secret;
 use crate::sync;
 use crate::text::to_single_line;
 
@@ -182,13 +184,17 @@ fn with_model(
     parts: Parts,
     redactor: &Redactor,
 ) -> Chain {
-    let facts = facts::among(rows, model);
-    let host = |key| Host::configured(model, key, facts.clone(), parts, redactor);
     if model.protocol == Protocol::Demo {
-        chain.then(Demo)
-    } else if model.keys.is_empty() {
-        chain.then_keys(host(None))
+        return chain.then(Demo);
+    }
+    let facts = facts::among(rows, model);
+    let host = |key: Option<&Secret>| {
+        let key = key.map(|key| ApiKey::new(key, parts, redactor));
+        Host::new(model.clone(), key, parts.env).in_home(parts.home, facts.clone())
+    };
+    if model.keys.is_empty() {
+        chain.then(host(None))
     } else {
-        chain.then_keys(model.keys.iter().filter_map(|key| host(Some(key))))
+        chain.then_keys(model.keys.iter().map(|key| host(Some(key))))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use super::Env;
+use super::{Env, Parts};
 use crate::access::Resolved;
 use crate::child;
 use crate::error::{Context, Error, Result};
@@ -35,12 +35,12 @@ pub(crate) struct ApiKey {
 
 impl ApiKey {
     /// Creates a key to be resolved by [`resolve`]. A resolved key is also given to the redactor.
-    pub(crate) fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
+    pub(crate) fn new(written: &Secret, parts: Parts, redactor: &Redactor) -> Self {
         Self {
-            written,
-            env,
-            config,
-            redactor,
+            written: written.clone(),
+            env: Arc::new(parts.env.clone()),
+            config: parts.home.config(),
+            redactor: redactor.clone(),
             resolved: OnceLock::new(),
         }
     }

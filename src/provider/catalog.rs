@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::facts::{self, HostFacts};
+use super::facts;
 use super::host::Host;
 use super::{ProviderError, ollama};
 use crate::cancel::{Cancel, CancelReason};
+use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
 use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Kind, Result};
@@ -125,15 +126,8 @@ pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
     let id = match known_default(&model, parts.home) {
         Some(id) => id,
         None => {
-            let redactor = Redactor::new(parts.config.secrets(parts.env));
-            let host = Host::configured(
-                &model,
-                model.keys.first(),
-                HostFacts::default(),
-                parts,
-                &redactor,
-            );
-            let id = find_default(&model, host.as_ref(), &[])?;
+            let host = host(model.clone(), parts);
+            let id = find_default(&model, Some(&host), &[])?;
             facts::keep_default(parts.home, &model.base, &id);
             id
         }
@@ -378,22 +372,23 @@ fn name(id: &str, host: &Model, parts: Parts) -> Option<String> {
 }
 
 fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
-    let redactor = Redactor::new(parts.config.secrets(parts.env));
-    let Some(host) = Host::configured(
-        model,
-        model.keys.first(),
-        HostFacts::default(),
-        parts,
-        &redactor,
-    ) else {
+    if model.protocol == Protocol::Demo {
         return Ok(vec![Offer {
             id: model.id.clone(),
             tools: Some(true),
             images: Some(false),
             ..Offer::default()
         }]);
-    };
-    list_of(&host, within)
+    }
+    list_of(&host(model.clone(), parts), within)
+}
+
+/// Returns the host of a model with its first key, for requests other than chat.
+pub(crate) fn host(model: Model, parts: Parts) -> Host {
+    let redactor = Redactor::new(parts.config.secrets(parts.env));
+    let key = model.keys.first();
+    let key = key.map(|key| ApiKey::new(key, parts, &redactor));
+    Host::new(model, key, parts.env)
 }
 
 /// Returns the models of a host, in the host's order.

@@ -1,7 +1,7 @@
 //! One model at one host: sends requests, and adapts them to the host's refusals.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -17,8 +17,8 @@ use crate::cancel::Cancel;
 use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
 use crate::config::vendors::Protocol;
-use crate::config::{Env, Model, Parts};
-use crate::error::Result;
+use crate::config::{Env, Model, check_base, environment};
+use crate::error::{Error, Result};
 use crate::http::{self, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
@@ -45,10 +45,12 @@ const MEDIA: [(MediaKind, &str); 3] = [
     (MediaKind::Audio, "recordings"),
 ];
 
-/// A model with one of its keys.
-pub(crate) struct Host {
-    pub model: Model,
+/// A model at an address with one of its keys, configured or made by [`super::OpenAi`] or [`super::Anthropic`].
+pub struct Host {
+    pub(crate) model: Model,
     key: Option<ApiKey>,
+    /// Reason why the values of a program cannot be used.
+    refused: Option<Error>,
     client: Client,
     url: String,
     facts: Mutex<HostFacts>,
@@ -83,40 +85,42 @@ impl From<ProviderError> for Failure {
 
 impl Host {
     /// `env` provides the proxy unless the model's entry sets one.
-    pub(crate) fn new(model: Model, key: Option<ApiKey>, facts: HostFacts, env: &Env) -> Self {
+    pub(crate) fn new(model: Model, key: Option<ApiKey>, env: &Env) -> Self {
         let settings = http_settings(&model.base, &model.entry.proxy, env);
         Self {
             url: url(&model, ""),
             model,
             key,
             client: Client::new(settings),
-            facts: Mutex::new(facts),
+            refused: None,
+            facts: Mutex::default(),
             home: None,
             replacement: OnceLock::new(),
         }
     }
 
-    /// Returns the host of a configured model with one of its keys and its known facts; `None` for the demo.
-    pub(crate) fn configured(
-        model: &Model,
-        key: Option<&Secret>,
-        facts: HostFacts,
-        parts: Parts,
-        redactor: &Redactor,
-    ) -> Option<Self> {
-        if model.protocol == Protocol::Demo {
-            return None;
+    /// Makes a model with the plain text of its key, or without one. Unusable values fail at the first request.
+    pub(super) fn in_code(model: Model, key: &str) -> Self {
+        let key = match key.trim() {
+            "" => Ok(None),
+            key => ApiKey::from_text(key).map(Some),
+        };
+        let checked = check_base("the address", &model.base).and(key);
+        let (key, refused) = match checked {
+            Ok(key) => (key, None),
+            Err(e) => (None, Some(e)),
+        };
+        let host = Self::new(model, key, &environment());
+        Self { refused, ..host }
+    }
+
+    /// Starts with known facts, and stores what it learns in a home.
+    pub(crate) fn in_home(self, home: &Home, facts: HostFacts) -> Self {
+        Self {
+            home: Some(home.clone()),
+            facts: Mutex::new(facts),
+            ..self
         }
-        let Parts { home, env, .. } = parts;
-        let key = key.map(|key| {
-            let (env, config) = (Arc::new(env.clone()), home.config());
-            ApiKey::new(key.clone(), env, config, redactor.clone())
-        });
-        let home = Some(home.clone());
-        Some(Self {
-            home,
-            ..Self::new(model.clone(), key, facts, env)
-        })
     }
 
     fn facts(&self) -> MutexGuard<'_, HostFacts> {
@@ -249,6 +253,7 @@ impl Host {
 
     /// Returns the headers of a request; the user's headers override the defaults.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
+        self.refused.clone().map_or(Ok(()), Err)?;
         let mut headers = BTreeMap::from([
             ("accept".to_owned(), Secret::new("application/json")),
             ("accept-encoding".to_owned(), Secret::new("identity")),
@@ -533,7 +538,7 @@ mod tests {
                 .unwrap()
                 .config;
             let model = config.choose_model(&Env::new()).unwrap().unwrap();
-            Host::new(model, None, HostFacts::default(), &Env::new()).patience()
+            Host::new(model, None, &Env::new()).patience()
         };
         for base in [
             "http://127.0.0.1:8080/v1",

@@ -1,20 +1,20 @@
 //! Models: [`OpenAi`] and [`Anthropic`], the [`demo`], a [`Chain`] of models, and the trait [`Provider`] for custom models.
 
-// What is sent: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`, `responses`) writes the
-// `body`. What comes back: `response` reads bytes, and `reply` builds a reply from the protocol's events (`values`, `thoughts`,
-// `text_calls`). Why again: a `refusal` asks for a change of the request, and `facts` stores the changes.
+// What is sent: `chain` chooses a model and a key, `host` sends the request, and its protocol (`openai`, `anthropic`,
+// `responses`) writes the `body`. What comes back: `response` reads bytes, and `reply` builds a reply from the protocol's events
+// (`values`, `thoughts`, `text_calls`). Why again: a `refusal` asks for a change of the request, and `facts` stores the changes.
 
 pub(crate) mod anthropic;
 mod body;
 pub(crate) mod catalog;
 pub(crate) mod chain;
-mod code;
 pub(crate) mod demo;
 pub(crate) mod endpoint;
 pub(crate) mod facts;
 pub(crate) mod host;
 pub(crate) mod ollama;
 pub(crate) mod openai;
+mod options;
 mod refusal;
 pub(crate) mod reply;
 mod response;
@@ -35,7 +35,8 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Price, Reply};
 pub use chain::{Chain, Retry};
-pub use code::{Anthropic, OpenAi, Options};
+pub use host::Host;
+pub use options::{Anthropic, OpenAi, Options};
 pub(crate) use refusal::rejected;
 
 /// A tool as offered to the model.

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::facts::HostFacts;
 use super::host::Host;
 use super::{Provider, Request, Sampling, System};
 use crate::cancel::Cancel;
@@ -27,5 +26,5 @@ pub(super) fn wire(protocol: Protocol, system: &str, messages: &[Message]) -> Va
         input_tokens: 0,
         cancel: &Cancel::new(None),
     };
-    Host::new(model, None, HostFacts::default(), &Env::new()).preview(&request)
+    Host::new(model, None, &Env::new()).preview(&request)
 }
