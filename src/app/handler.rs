@@ -77,7 +77,7 @@ impl GatewayHandler {
 
     /// Names the current model, and lists the configured models and those that their providers offer.
     fn offer_models(&self, session: &str) -> Result<CommandReply> {
-        let mut models = self.config.whole_names();
+        let mut models = self.models();
         for name in catalog::names(self.parts()) {
             if !models.contains(&name) {
                 models.push(name);
@@ -99,24 +99,10 @@ impl GatewayHandler {
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
-        let agent = self.agent()?;
-        let (models, name) = match agent.models().choose(name, None) {
-            Ok(models) => (models, name.to_owned()),
-            Err(e) => {
-                // A name without its host works if exactly one host has it.
-                let whole = self.whole_name(name).ok_or(e)?;
-                (agent.models().choose(&whole, None)?, whole)
-            }
-        };
+        let name = catalog::whole_name(self.parts(), name)?;
+        let models = self.agent()?.models().choose(&name, None)?;
         self.factory.choose_model(session, &name)?;
         Ok(format!("From now on `{}` answers here.", models.first()))
-    }
-
-    /// Returns `HOST/NAME` for a name that exactly one host has.
-    fn whole_name(&self, name: &str) -> Option<String> {
-        let mut found = catalog::names(self.parts());
-        found.retain(|whole| whole.split_once('/').is_some_and(|(_, bare)| bare == name));
-        if found.len() == 1 { found.pop() } else { None }
     }
 
     fn status(&self, session: &str) -> Result<String> {
@@ -170,7 +156,8 @@ impl Handler for GatewayHandler {
     }
 
     fn models(&self) -> Vec<String> {
-        self.config.whole_names()
+        let names = self.config.names().into_iter();
+        names.map(str::to_owned).collect()
     }
 
     fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {

@@ -150,7 +150,10 @@ impl Home {
         if options.models_in_code && !names_model && config.model_list.is_empty() {
             return Ok(builder);
         }
-        let chain = chain(parts, true, &builder.redactor, &mut Vec::new())?;
+        if config.choose_model(parts.env)?.is_none() {
+            return Err(Error::config("no model is configured").hint("run `bantam onboard`"));
+        }
+        let chain = chain(parts, &builder.redactor, &mut Vec::new())?;
         Ok(builder.chain(chain))
     }
 

@@ -9,9 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Parts, ledger};
 use crate::cancel::Cancel;
-use crate::config::{in_config, vendors::Protocol};
-
-use crate::error::{Context, Error, Result};
+use crate::config::vendors::Protocol;
+use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Media, MediaKind};
 use crate::provider::catalog;
 use crate::provider::endpoint::Endpoint;
@@ -31,7 +30,8 @@ pub(super) fn endpoint(
         return Ok(None);
     }
     let model = parts.config.named(name, parts.env);
-    let model = model.map_err(in_config).doing(setting)?;
+    let kind = Kind::Config;
+    let model = model.map_err(|e| Error { kind, ..e }).doing(setting)?;
     if model.id.is_empty() {
         return Err(
             Error::config(format!("{setting}: \"{name}\" names no model"))

@@ -8,10 +8,10 @@ use crate::agent::{Models, TurnModels};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env, Model, Parts};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::authority;
 use crate::paths::Home;
-use crate::provider::catalog::{learn_window, with_default};
+use crate::provider::catalog::{self, learn_window, with_default};
 use crate::provider::demo::Demo;
 use crate::provider::facts::{self, Row};
 use crate::provider::host::Host;
@@ -45,7 +45,7 @@ impl ConfiguredModels {
         }
     }
 
-    /// Returns the models with this one first. Warnings are returned only by the first call for a name.
+    /// Returns the models with the one of this whole name first. Warnings are returned only by the first call for a name.
     fn beginning_with(&self, name: &str) -> Result<TurnModels> {
         let mut warnings = Vec::new();
         if let Some(chain) = self.chains().get(name).cloned() {
@@ -56,12 +56,7 @@ impl ConfiguredModels {
         if !name.is_empty() {
             name.clone_into(&mut Arc::make_mut(&mut config).agents.defaults.model_name);
         }
-        let parts = Parts {
-            home: &self.home,
-            config: &config,
-            env: &self.env,
-        };
-        let chain = chain(parts, false, &self.redactor, &mut warnings)?;
+        let chain = chain(self.parts(&config), &self.redactor, &mut warnings)?;
         if config.budget.daily_cost > 0.0 {
             let unpriced =
                 |name| format!("budget.daily_cost does not count {name}: no price is known for it");
@@ -70,6 +65,14 @@ impl ConfiguredModels {
         let chain = Arc::new(chain.known_to(&self.redactor));
         self.chains().insert(name.to_owned(), chain.clone());
         Ok(TurnModels { chain, warnings })
+    }
+
+    fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
+        Parts {
+            home: &self.home,
+            config,
+            env: &self.env,
+        }
     }
 
     fn chains(&self) -> MutexGuard<'_, HashMap<String, Arc<Chain>>> {
@@ -81,7 +84,11 @@ impl Models for ConfiguredModels {
     fn choose(&self, wanted: &str, chosen: Option<&str>) -> Result<TurnModels> {
         let chosen = match chosen {
             Some(chosen) if wanted.is_empty() && !self.is_fixed => chosen,
-            _ => return self.beginning_with(wanted),
+            _ if wanted.is_empty() => return self.beginning_with(""),
+            _ => {
+                let name = catalog::whole_name(self.parts(&self.config), wanted)?;
+                return self.beginning_with(&name);
+            }
         };
         self.beginning_with(chosen).or_else(|e| {
             let mut models = self.beginning_with("")?;
@@ -97,16 +104,8 @@ impl Models for ConfiguredModels {
 
 /// Returns the models in order of preference. The first has a context window, unless it is the demo. Adds notices about the
 /// choice to `notices`.
-pub(crate) fn chain(
-    parts: Parts,
-    no_demo: bool,
-    redactor: &Redactor,
-    notices: &mut Vec<String>,
-) -> Result<Chain> {
+pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<Chain> {
     let Some(first) = first(parts, notices)? else {
-        if no_demo {
-            return Err(no_model());
-        }
         return Ok(Chain::default().then(Demo).with_window(0));
     };
     let rows = facts::rows(parts.home);
@@ -138,10 +137,8 @@ pub(crate) fn chain(
 
 /// Returns the configured model, or else one of a local Ollama. `None` is the demo.
 fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
-    match parts.config.choose_model(parts.env)? {
-        Some(model) => return with_default(model, parts).map(Some),
-        None if parts.config.has_file => return Err(no_model()),
-        None => {}
+    if let Some(model) = parts.config.choose_model(parts.env)? {
+        return with_default(model, parts).map(Some);
     }
     if let Some(id) = ollama::pick_model(parts.env) {
         let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;
@@ -156,11 +153,6 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
     );
     Ok(None)
-}
-
-fn no_model() -> Error {
-    Error::config("choosing the model: no model is configured and no key was found")
-        .hint("run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)")
 }
 
 /// Returns the context window: from the entry, or else the host's, up to the default. Larger windows must be configured,

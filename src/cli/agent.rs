@@ -28,7 +28,7 @@ use crate::error::{Context, Error, Result};
 use crate::mcp::Unknown;
 use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
 use crate::provider::Sampling;
-use crate::provider::catalog::learn_window;
+use crate::provider::catalog::{self, learn_window};
 use crate::redact::Redactor;
 use crate::session::{FileStore, MemoryStore, Session, archive, fresh_key};
 use crate::telegram::deliver::Delivery;
@@ -49,7 +49,7 @@ pub(super) const COMMAND: Command = Command::row(
     ("-c, --continue", "continue the newest conversation"),
     ("--new", "at the terminal, start a new conversation"),
     ("--no-session", "do not store the conversation"),
-    ("--model NAME", "a model_list name or vendor/model"),
+    ("--model NAME", "the model that answers, such as openai/gpt-5-mini"),
     ("--system TEXT", "add TEXT to the system prompt"),
     ("--temperature X", "randomness of the answer (0: least)"),
     (
@@ -402,11 +402,18 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
         system,
         ..Options::default()
     };
-    Ok(AgentFactory {
+    let mut factory = AgentFactory {
         overrides,
         options,
         ..AgentFactory::new(&config::home(env)?, env)?
-    })
+    };
+    if let Some(typed) = args.value("model") {
+        let config = factory.load()?.config;
+        let name = catalog::whole_name(factory.parts(&config), typed)?;
+        let set = Override::flag("--model", MODEL_NAME, name);
+        factory.overrides.push(set);
+    }
+    Ok(factory)
 }
 
 fn tools(args: &Args) -> Result<Option<Vec<String>>> {
@@ -448,10 +455,6 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
             dir,
         ));
     }
-    overrides.extend(
-        args.value("model")
-            .map(|model| Override::flag("--model", MODEL_NAME, model)),
-    );
     for (flag, path, example) in [
         ("--max-steps", "agents.defaults.max_tool_iterations", 30),
         ("--timeout", "agents.defaults.timeout", 120),

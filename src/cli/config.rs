@@ -14,10 +14,12 @@ use super::term::signals::Signals;
 use super::term::tell;
 use super::{load, notice, print, report, table};
 use crate::app;
+use crate::app::factory::MODEL_NAME;
 use crate::child;
 use crate::config::{self, Config, Env, Loaded, Parts, edit, path};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, of_user};
+use crate::provider::catalog;
 use crate::redact::Redactor;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
@@ -92,6 +94,11 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
             .doing("reading the value")?
             .trim_end()
             .to_owned();
+    }
+    if names.join(".") == MODEL_NAME && !text.is_empty() {
+        let (home, loaded) = load(env)?;
+        let (home, config) = (&home, &loaded.config);
+        text = catalog::whole_name(Parts { home, config, env }, &text)?;
     }
     let value = whole_paths(&names, path::parse_at(&path::shape(), &names, &text));
     let loaded = change(env, |file| edit::set_in(file, &names, value))?;

@@ -25,6 +25,7 @@ use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, session_name, telegram_chat};
+use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
@@ -136,10 +137,13 @@ fn jobs(env: &Env) -> Result<(Home, Jobs)> {
 }
 
 fn add(given: &Args, env: &Env) -> Result<u8> {
-    let (new, owner) = new_job(given, env)?;
+    let (mut new, owner) = new_job(given, env)?;
     let (home, jobs) = jobs(env)?;
     if !new.model.is_empty() {
-        load(env)?.1.config.named(&new.model, env)?;
+        let loaded = load(env)?.1;
+        let (home, config) = (&home, &loaded.config);
+        new.model = catalog::whole_name(Parts { home, config, env }, &new.model)?;
+        config.named(&new.model, env)?;
     }
     if new.check.is_some() {
         let loaded = load(env)?.1;

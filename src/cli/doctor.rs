@@ -82,7 +82,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     report.add(home::notes(&home));
     match loaded {
         Ok(loaded) => {
-            report.add([model::configured_model(&home, &loaded.config, env, there)]);
+            report.add([model::configured_model(&home, &loaded.config, env)]);
             let telegram = &loaded.config.channels.telegram;
             match Bot::new(telegram, &home, env) {
                 // A missing or disabled bot needs no checks.
@@ -173,7 +173,7 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
         config: &config,
         env,
     };
-    match app::chain(parts, false, &redactor, &mut Vec::new()) {
+    match app::chain(parts, &redactor, &mut Vec::new()) {
         Ok(chain) => {
             let mut checks = chain
                 .first()

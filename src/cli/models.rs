@@ -6,13 +6,14 @@ use super::args::{Args, Command};
 use super::{error_json, load, print, report, table};
 use crate::app::Parts;
 use crate::config::Env;
-use crate::error::Result;
-use crate::provider::catalog::{self, HostOffers, Offer};
+use crate::error::{Error, Result};
+use crate::http::authority;
+use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
 pub(super) const COMMAND: Command = Command::row(
     "models",
-    "[VENDOR|NAME]",
+    "[PROVIDER|NAME]",
     run,
     "list the models that the configured hosts offer, or those of one host",
 )
@@ -26,21 +27,27 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         config: &loaded.config,
         env,
     };
+    let hosts = catalog::hosts(parts, given.words.first().map(String::as_str))?;
+    if hosts.is_empty() {
+        return Err(Error::config("no model is configured and no key was found")
+            .hint("name a provider, such as `bantam models ollama`"));
+    }
     let mut code = 0;
-    for host in catalog::list(parts, given.words.first().map(String::as_str))? {
+    for model in hosts {
+        let (host, offers) = (authority(&model.base), catalog::offers(&model, parts));
         if given.has("json") {
-            print(&format!("{}\n", object(&host)))?;
+            print(&format!("{}\n", object(host, &offers)))?;
         }
-        match &host.models {
+        match &offers {
             Err(e) => code = report(e),
             Ok(_) if given.has("json") => {}
-            Ok(offers) => print(&page(&host, offers))?,
+            Ok(offers) => print(&page(host, offers))?,
         }
     }
     Ok(code)
 }
 
-fn page(host: &HostOffers, offers: &[Offer]) -> String {
+fn page(host: &str, offers: &[Offer]) -> String {
     let told = |what: Option<bool>| {
         what.map_or("?", |can| if can { "yes" } else { "no" })
             .to_owned()
@@ -57,8 +64,7 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
         ]
     };
     format!(
-        "{}: {}\n{}",
-        host.host,
+        "{host}: {}\n{}",
         counted(offers.len(), "model"),
         table(
             &["model", "window in tokens", "tools", "images"],
@@ -75,8 +81,8 @@ fn display_name(offer: &Offer) -> &str {
     }
 }
 
-fn object(host: &HostOffers) -> Value {
-    let models = host.models.iter().flatten().map(|offer| {
+fn object(host: &str, offers: &Result<Vec<Offer>>) -> Value {
+    let models = offers.iter().flatten().map(|offer| {
         let Offer {
             window,
             tools,
@@ -86,8 +92,8 @@ fn object(host: &HostOffers) -> Value {
         json!({"model": display_name(offer), "window": window, "tools": tools, "images": images})
     });
     json!({
-        "host": host.host,
+        "host": host,
         "models": models.collect::<Value>(),
-        "error": host.models.as_ref().err().map(error_json),
+        "error": offers.as_ref().err().map(error_json),
     })
 }

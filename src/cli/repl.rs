@@ -32,7 +32,7 @@ pub(super) struct Repl {
     pub session: String,
     pub chat: String,
     pub output: Output,
-    /// Names in `model_list`.
+    /// Names of the models in the settings.
     pub models: Vec<String>,
     /// Names of the skills.
     pub skills: Vec<String>,
@@ -100,7 +100,7 @@ impl Repl {
             session,
             chat,
             output,
-            models: config.whole_names(),
+            models: config.names().into_iter().map(str::to_owned).collect(),
             skills,
         }
     }

@@ -8,7 +8,7 @@ use super::table;
 use crate::error::{Error, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
-use crate::provider::catalog::{self, HostOffers, Offer};
+use crate::provider::catalog::{self, Offer};
 use crate::session::fresh_key;
 use crate::text::{counted, not_found, to_single_line};
 use crate::usage::Totals;
@@ -175,38 +175,18 @@ impl Conversation {
         Ok(format!("bantam: started a new conversation{kept}"))
     }
 
-    /// Lists the models of a model's host.
-    fn offers(&self, model: &str) -> Result<HostOffers> {
-        let factory = &self.repl.factory;
-        let config = factory.load()?.config;
-        catalog::list_host(factory.parts(&config), model)
-    }
-
     /// Lists the models, or changes the model.
     fn model(&mut self, name: &str) -> Result<String> {
         if name.is_empty() {
             return self.list_models();
         }
-        let models = self.agent.models().choose(name, None)?;
-        self.repl.factory.choose_model(&self.repl.session, name)?;
-        name.clone_into(&mut self.model);
-        let done = format!("bantam: the model is now {}", models.first());
-        if self.repl.models.iter().any(|known| known == name) {
-            return Ok(done);
-        }
-        let Some((_, id)) = name.split_once('/') else {
-            return Ok(done);
-        };
-        let offers = self
-            .offers(name)
-            .and_then(|host| host.models)
-            .unwrap_or_default();
-        if offers.is_empty() || offers.iter().any(|offer| offer.id == id) {
-            return Ok(done);
-        }
-        Ok(format!(
-            "{done}, but its host does not list that model; /model lists the ones it has"
-        ))
+        let factory = &self.repl.factory;
+        let config = factory.load()?.config;
+        let name = catalog::whole_name(factory.parts(&config), name)?;
+        let models = self.agent.models().choose(&name, None)?;
+        factory.choose_model(&self.repl.session, &name)?;
+        self.model = name;
+        Ok(format!("bantam: the model is now {}", models.first()))
     }
 
     /// Lists the models to choose from.
@@ -214,7 +194,10 @@ impl Conversation {
         let models = self.models()?;
         let model = models.first();
         let mut names = self.repl.models.clone();
-        let offers = self.offers(model).and_then(|host| host.models);
+        let factory = &self.repl.factory;
+        let config = factory.load()?.config;
+        let found = config.named(model, &factory.env);
+        let offers = found.and_then(|model| catalog::offers(&model, factory.parts(&config)));
         let offers = offers.unwrap_or_default();
         let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
         let has_name = |offer: &&Offer| !offer.name.is_empty();
@@ -222,7 +205,7 @@ impl Conversation {
         if !rows.is_empty() {
             names.push("one of these".to_owned());
         }
-        names.push("or vendor/model".to_owned());
+        names.push("or provider/model".to_owned());
         Ok(format!(
             "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
             table(&[], &rows),

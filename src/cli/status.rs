@@ -10,7 +10,7 @@ use super::{error_json, gateway_status, hung, local_time, print, print_json, rep
 use crate::app::bot::is_enabled;
 use crate::app::{self, Parts};
 use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::paths::{Home, shown_key};
 use crate::provider::catalog;
 use crate::provider::facts;
@@ -82,7 +82,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         warnings: Vec::new(),
     };
     if let Ok(loaded) = &loaded {
-        status.configuration(loaded, has_file);
+        status.configuration(loaded);
     }
     let sessions = status.or_warn(archive::list(home));
     status.sessions(&sessions);
@@ -117,8 +117,8 @@ impl Status<'_> {
         local_time(stored, &self.zone)
     }
 
-    fn configuration(&mut self, loaded: &Loaded, has_file: bool) {
-        match chosen_model(loaded, self.env, has_file) {
+    fn configuration(&mut self, loaded: &Loaded) {
+        match chosen_model(loaded, self.env) {
             Ok((model, key)) => {
                 (self.object["model"], self.object["key"]) =
                     (model.as_str().into(), key.as_str().into());
@@ -243,11 +243,7 @@ impl Status<'_> {
 }
 
 /// Returns the model that answers, and the source of its key.
-pub(super) fn chosen_model(
-    loaded: &Loaded,
-    env: &Env,
-    has_config: bool,
-) -> Result<(String, String)> {
+pub(super) fn chosen_model(loaded: &Loaded, env: &Env) -> Result<(String, String)> {
     match loaded.config.choose_model(env)? {
         Some(model) => {
             let key = key_source(&model, env);
@@ -258,8 +254,6 @@ pub(super) fn chosen_model(
             };
             Ok((name, key))
         }
-        None if has_config => Err(Error::config("no model is configured and no key was found")
-            .hint("run `bantam onboard`, or export a vendor's key")),
         None => Ok((
             "Ollama if it answers, else the built-in demo".to_owned(),
             "none is set; for a real model: bantam onboard".to_owned(),

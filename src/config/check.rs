@@ -152,7 +152,7 @@ impl Config {
         ];
         for name in chosen.into_iter().chain(&defaults.model_fallbacks) {
             if !name.trim().is_empty() {
-                check(self.entry(name.trim()).map(drop).map_err(in_config));
+                check(self.whole_name(name).map(drop).map_err(in_config));
             }
         }
         let telegram = &self.channels.telegram;

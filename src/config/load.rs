@@ -91,7 +91,6 @@ impl Config {
             config = layers.read(&value)?.0;
         }
         config.has_file = file.is_some();
-        check_typed_model(&config, &overrides)?;
         // A flag also overrides a model's own entry.
         let is_flag = |path: &str| {
             overrides
@@ -116,17 +115,6 @@ impl Config {
             overrides,
             file: value,
         })
-    }
-}
-
-/// Looks up a model named by a flag immediately, so that the error blames the flag instead of config.json.
-fn check_typed_model(config: &Config, overrides: &[Override]) -> Result<()> {
-    let path = path::split("agents.defaults.model_name");
-    match find_override(overrides, &path) {
-        Some(set) if matches!(set.origin, Origin::Flag(_)) => config
-            .entry(set.value.as_str().unwrap_or_default().trim())
-            .map(drop),
-        _ => Ok(()),
     }
 }
 

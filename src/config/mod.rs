@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use load::{Loaded, Origin, Override};
-pub(crate) use models::{Model, check_base, in_config};
+pub(crate) use models::{Model, check_base, find_bare};
 pub(crate) use settings::{
     Config, DailyBudget, Exec, GroupTrigger, McpServer, ModelEntry, Telegram,
 };

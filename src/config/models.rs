@@ -1,6 +1,6 @@
 //! Chooses the model: resolves a name, the model list and the environment to an address and a key.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use super::check::check_headers;
 use super::keys;
@@ -30,35 +30,41 @@ pub(crate) struct Model {
 }
 
 impl ModelEntry {
-    /// Returns the vendor at the start of a model's name. If the entry has its own address, `Qwen/` is the model's maker.
+    /// Whether the start of a model's name is its maker, as in `Qwen/Qwen3-8B` at an own address, and no provider.
+    fn is_maker(&self, prefix: &str) -> bool {
+        !self.api_base.trim().is_empty() && prefix.contains(char::is_uppercase)
+    }
+
+    /// Returns the vendor at the start of a model's name.
     pub(crate) fn vendor_of(&self, model: &str) -> Option<&'static Vendor> {
         let prefix = model.split('/').next().unwrap_or_default();
-        let is_maker = !self.api_base.trim().is_empty() && prefix.contains(char::is_uppercase);
-        if is_maker {
+        if self.is_maker(prefix) {
             None
         } else {
             vendors::find(prefix)
         }
     }
 
+    /// Whether the entry is for every model of its provider.
+    fn is_whole(&self) -> bool {
+        self.model.ends_with("/*")
+    }
+
+    fn is_of(&self, provider: &str) -> bool {
+        let prefix = self.model.split('/').next().unwrap_or_default();
+        (self.is_whole() || !self.is_maker(prefix)) && vendors::canonical(prefix) == provider
+    }
+
     /// Returns the entry's settings for the host, without the settings of its model.
     fn host(&self) -> Self {
-        let Self {
-            api_base,
-            api_key,
-            api_keys,
-            headers,
-            request_timeout,
-            proxy,
-            ..
-        } = self.clone();
+        let entry = self.clone();
         Self {
-            api_base,
-            api_key,
-            api_keys,
-            headers,
-            request_timeout,
-            proxy,
+            api_base: entry.api_base,
+            api_key: entry.api_key,
+            api_keys: entry.api_keys,
+            headers: entry.headers,
+            request_timeout: entry.request_timeout,
+            proxy: entry.proxy,
             ..Self::default()
         }
     }
@@ -71,183 +77,194 @@ fn fail(what: impl std::fmt::Display) -> Error {
     Error::config(format!("choosing the model: {what}"))
 }
 
+/// Creates the error for a model whose key is not set.
+fn no_key(name: &str, variable: &str) -> Error {
+    fail(format!("no API key for {name}"))
+        .hint(format!("export {variable}=..., or run `bantam onboard`"))
+}
+
+/// Creates the error for settings without a model.
+fn no_model() -> Error {
+    fail("no model is configured and no key was found")
+        .hint("run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)")
+}
+
 /// Changes the kind of an error about a name in a configuration.
-pub(crate) fn in_config(e: Error) -> Error {
+pub(super) fn in_config(e: Error) -> Error {
     Error {
         kind: Kind::Config,
         ..e
     }
 }
 
+fn without_provider(name: &str) -> &str {
+    name.split_once('/').map_or(name, |(_, model)| model)
+}
+
+/// Returns the name that is `typed` after its provider, if only one is.
+///
+/// # Errors
+/// Returns an error with the nearest names. Kind `Usage`; callers that read the name from a file change it.
+pub(crate) fn find_bare<'a>(typed: &str, known: &[&'a str]) -> Result<&'a str> {
+    let is_same = |name: &str| name.contains('/') && without_provider(name) == typed;
+    let mut found = known.iter().filter(|name| is_same(name));
+    match found.next() {
+        Some(first) if found.all(|other| other == first) => Ok(first),
+        _ => Err(unknown(typed, known)),
+    }
+}
+
+fn unknown(typed: &str, known: &[&str]) -> Error {
+    let is_same = |name: &str| without_provider(name) == typed;
+    let begins_so = |name: &str| without_provider(name).starts_with(typed);
+    let is_near = |name: &str| nearest(typed, [name, without_provider(name)]).is_some();
+    let fits: [&dyn Fn(&str) -> bool; 3] = [&is_same, &begins_so, &is_near];
+    let fitting = fits.iter().map(|fits| {
+        let found: BTreeSet<&str> = known.iter().copied().filter(|name| fits(name)).collect();
+        found.into_iter().take(3).map(str::to_owned).collect()
+    });
+    let mut fitting = fitting.skip_while(Vec::is_empty);
+    let mut near: Vec<String> = fitting.next().unwrap_or_default();
+    if near.is_empty() {
+        near.extend(match typed.split_once('/') {
+            Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
+                .map(|vendor| format!("{vendor}/{model}")),
+            // Ollama separates tags by a colon.
+            None => typed.contains(':').then(|| format!("ollama/{typed}")),
+        });
+    }
+    let near = near.join("` or `");
+    let near = Some(near).filter(|near| !near.is_empty());
+    let error = not_found_near("model", typed, near.as_deref(), "bantam models");
+    if near.is_none() && known.is_empty() {
+        return error.hint("write provider/model, such as `openai/gpt-5-mini`");
+    }
+    error
+}
+
 impl Config {
-    /// Chooses the configured model, or else the model of the first vendor whose key is set. `None` leaves a local server or
-    /// the demo.
+    /// Returns the configured model, or else the model of the first vendor whose key is set. `None` leaves a local server or
+    /// the demo, which need no configuration.
     pub(crate) fn choose_model(&self, env: &Env) -> Result<Option<Model>> {
+        let has_key = |v: &&Vendor| v.set_key(env).is_some() && !v.prefer.is_empty();
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
-            return self.named(wanted, env).map(Some).map_err(in_config);
+            self.named(wanted, env).map(Some).map_err(in_config)
+        } else if let Some(entry) = self.model_list.first() {
+            self.resolve(entry.clone(), &entry.model, env).map(Some)
+        } else if let Some(vendor) = VENDORS.iter().find(has_key) {
+            self.named(vendor.name, env).map(Some)
+        } else if self.has_file {
+            Err(no_model())
+        } else {
+            Ok(None)
         }
-        if let Some(entry) = self.model_list.first() {
-            return self.resolve(entry, &entry.model, env).map(Some);
-        }
-        let has_key = |v: &&Vendor| v.set_key(env).is_some() && !v.prefer.is_empty();
-        let vendor = VENDORS.iter().find(has_key);
-        vendor
-            .map(|vendor| self.named(vendor.name, env))
-            .transpose()
     }
 
-    /// Returns the model called `name`: an entry of the list, or `vendor/model`.
+    /// Returns the model of a name. This is the only choice of a model by its name, and asks no host.
+    ///
+    /// # Errors
+    /// Returns an error of the kind `Usage` for an unknown name, and of the kind `Config` for a model that cannot be used.
     pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
-        let (entry, model) = self.entry(name)?;
-        self.resolve(&entry, &model, env)
+        let name = self.whole_name(name)?;
+        let (entry, model) = self.entry(name).ok_or_else(|| unknown(name, &[]))?;
+        self.resolve(entry, &model, env)
     }
 
-    /// Returns the entry for a name and the model to request there, or an error for an unknown name.
-    pub(super) fn entry<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> Result<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
-        self.find_entry(name).ok_or_else(|| self.unknown(name))
+    /// Returns the whole name of a model that is typed whole, or without its provider if the settings name one such model.
+    pub(crate) fn whole_name<'a>(&'a self, typed: &'a str) -> Result<&'a str> {
+        let name = typed.trim();
+        if self.entry(name).is_some() {
+            return Ok(name);
+        }
+        let models = self.model_list.iter().map(|entry| entry.model.as_str());
+        let known: Vec<&str> = self.names().into_iter().chain(models).collect();
+        find_bare(name, &known)
     }
 
-    fn find_entry<'a>(&'a self, name: &'a str) -> Option<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
-        let find =
-            |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
-        if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name))
-        {
-            return Some((Cow::Borrowed(entry), entry.model.as_str().into()));
+    /// Returns the entry for a whole name, and the model to request there.
+    fn entry(&self, name: &str) -> Option<(ModelEntry, String)> {
+        let mut listed = self.model_list.iter();
+        let find = |fits: &dyn Fn(&&ModelEntry) -> bool| listed.clone().find(fits).cloned();
+        let provider = vendors::canonical(name.split('/').next().unwrap_or_default());
+        let of_list = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name));
+        if let Some(entry) = of_list {
+            let model = entry.model.clone();
+            return Some((entry, model));
         }
-        let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
-        // `vendor/*` matches every model of a vendor.
-        let canonical = vendors::canonical(vendor);
-        if let Some(entry) = find(&|e| {
-            e.model
-                .strip_suffix("/*")
-                .is_some_and(|v| vendors::canonical(v) == canonical)
-        }) {
-            return Some((Cow::Borrowed(entry), name.into()));
-        }
-        // If an entry points at the user's own gateway, requests to this vendor must go there.
-        let of_vendor = |e: &ModelEntry| {
-            let prefix = e.model.split('/').next().unwrap_or_default();
-            let is_maker = vendors::find(prefix).is_some() && e.vendor_of(&e.model).is_none();
-            !is_maker && vendors::canonical(prefix) == canonical
-        };
-        match find(&of_vendor) {
-            Some(entry) => Some((Cow::Owned(entry.host()), name.into())),
-            None if vendors::find(vendor).is_some() => {
-                Some((Cow::Owned(ModelEntry::default()), name.into()))
-            }
-            None => self.beside_entry(name),
-        }
-    }
-
-    /// Resolves `NAME/MODEL` to another model at the host of the entry NAME.
-    fn beside_entry<'a>(&'a self, name: &'a str) -> Option<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
-        let named = |entry: &'a ModelEntry| {
-            let rest = name.strip_prefix(&entry.model_name)?.strip_prefix('/')?;
-            (!entry.model_name.is_empty()).then_some((entry, rest))
-        };
-        let (entry, id) = self.model_list.iter().find_map(named)?;
-        let vendor = entry.model.split('/').next().unwrap_or_default();
-        let model = match vendors::find(vendor) {
-            Some(vendor) => format!("{}/{id}", vendor.name).into(),
-            None => id.into(),
-        };
-        Some((Cow::Owned(entry.host()), model))
+        let whole = find(&|e| e.is_whole() && e.is_of(&provider));
+        // If an entry leads to the user's own gateway, all requests to its provider do.
+        let host = || listed.find(|e| e.is_of(&provider)).map(ModelEntry::host);
+        let known = || vendors::find(&provider).map(|_| ModelEntry::default());
+        let entry = whole.or_else(host).or_else(known)?;
+        Some((entry, name.to_owned()))
     }
 
     /// Returns the other models of the list with the name of this one, which share its load.
     pub(crate) fn same_name(&self, model: &Model, env: &Env) -> Vec<Model> {
         let name = &model.entry.model_name;
-        let named = self
-            .model_list
-            .iter()
-            .filter(|entry| !name.is_empty() && entry.model_name == *name)
-            .skip(1);
-        named
-            .filter_map(|entry| self.resolve(entry, &entry.model, env).ok())
+        let is_same = |entry: &&ModelEntry| !name.is_empty() && entry.model_name == *name;
+        let others = self.model_list.iter().filter(is_same).skip(1);
+        others
+            .filter_map(|entry| self.resolve(entry.clone(), &entry.model, env).ok())
             .collect()
+    }
+
+    /// Returns a model of each entry that can be used, and of each vendor whose key is set.
+    pub(crate) fn models(&self, env: &Env) -> Vec<Model> {
+        let entries = self.model_list.iter();
+        let listed = entries.map(|entry| self.resolve(entry.clone(), &entry.model, env));
+        let has_key = |v: &&Vendor| v.set_key(env).is_some() && !v.base.is_empty();
+        let vendors = VENDORS.iter().filter(has_key);
+        let vendors = vendors.map(|vendor| self.named(vendor.name, env));
+        let chosen = self.choose_model(env).transpose();
+        listed.chain(vendors).chain(chosen).flatten().collect()
     }
 
     /// Returns the first error of the chosen model and of the list that further settings can mend.
     pub(crate) fn incomplete(&self, env: &Env) -> Option<Error> {
-        let resolved = |entry: &ModelEntry| self.resolve(entry, &entry.model, env).err();
+        let error = |entry: &ModelEntry| self.resolve(entry.clone(), &entry.model, env).err();
         let chosen = self.choose_model(env).err();
-        chosen.or_else(|| self.model_list.iter().find_map(resolved))
+        chosen.or_else(|| self.model_list.iter().find_map(error))
     }
 
-    /// Returns the names of the models in the list.
-    pub(crate) fn model_names(&self) -> Vec<String> {
-        let name = |entry: &ModelEntry| {
-            if entry.model_name.is_empty() {
-                &entry.model
-            } else {
-                &entry.model_name
-            }
-            .clone()
+    /// Returns the names of the single models in the settings.
+    pub(crate) fn names<'a>(&'a self) -> Vec<&'a str> {
+        let name = |entry: &'a ModelEntry| match entry.model_name.as_str() {
+            "" => entry.model.as_str(),
+            name => name,
         };
-        self.model_list.iter().map(name).collect()
-    }
-
-    /// Returns the names of single models, without `vendor/*`.
-    pub(crate) fn whole_names(&self) -> Vec<String> {
-        let mut names = self.model_names();
-        names.retain(|name| !name.ends_with("/*"));
+        let defaults = &self.agents.defaults;
+        let mut names: Vec<&str> = self.model_list.iter().map(name).collect();
+        let used = std::iter::once(&defaults.model_name).chain(&defaults.model_fallbacks);
+        names.extend(
+            used.map(|name| name.trim())
+                .filter(|name| name.contains('/')),
+        );
+        let mut known = BTreeSet::new();
+        names.retain(|name| !name.is_empty() && !name.ends_with("/*") && known.insert(*name));
         names
     }
 
-    /// Creates the error for an unknown model.
-    fn unknown(&self, name: &str) -> Error {
-        let names = self.whole_names();
-        let known = || names.iter().map(String::as_str);
-        let near = match name.split_once('/') {
-            // Ollama separates tags by a colon.
-            None if name.contains(':') => Some(format!("ollama/{name}")),
-            None => known()
-                .find(|known| known.starts_with(name))
-                .or_else(|| nearest(name, known()))
-                .map(str::to_owned),
-            Some((vendor, id)) => nearest(vendor, VENDORS.iter().map(|vendor| vendor.name))
-                .map(|vendor| format!("{vendor}/{id}")),
-        };
-        let error = not_found_near("model", name, near.as_deref(), "bantam models");
-        if near.is_none() && names.is_empty() {
-            return error.hint("write vendor/model, such as `openai/gpt-5-mini`");
-        }
-        error
-    }
-
     /// Combines `model` with the settings of `entry`.
-    fn resolve(&self, entry: &ModelEntry, model: &str, env: &Env) -> Result<Model> {
+    fn resolve(&self, mut entry: ModelEntry, model: &str, env: &Env) -> Result<Model> {
         let own_base = entry.api_base.trim();
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
         let vendor = entry.vendor_of(model);
-        let is_whole = entry.model.ends_with("/*");
         let protocol = vendor.map_or(Protocol::OpenAi, |v| v.protocol);
-        let vendor_name = vendor.map_or(prefix, |v| v.name);
-        let id = match vendor {
-            Some(vendor) if vendor.protocol == Protocol::Demo && matches!(rest, "" | "*") => "demo",
-            Some(_) => rest.trim_end_matches('*'),
-            // At a custom address, an unknown prefix is part of the model's name, except for entries of a whole vendor.
-            None if !own_base.is_empty() && !is_whole => model,
-            None => rest.trim_end_matches('*'),
+        let provider = vendor.map_or(prefix, |v| v.name);
+        // At an own address, an unknown prefix is part of the model's name, except for entries of a whole provider.
+        let is_bare = vendor.is_none() && !own_base.is_empty() && !entry.is_whole();
+        let id = match protocol {
+            Protocol::Demo => "demo",
+            _ if is_bare => model,
+            _ => rest.trim_end_matches('*'),
         };
-        if vendor.is_none() && own_base.is_empty() {
-            return Err(fail(format!(
-                "\"{model}\" needs a provider (openai/{}) or an api_base",
-                model.rsplit('/').next().unwrap_or_default()
-            ))
-            .hint(format!(
-                "use one of these providers: {}",
-                VENDORS
-                    .iter()
-                    .map(|v| v.name)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )));
-        }
+        let name = match id {
+            "" => provider.to_owned(),
+            id if is_bare => id.to_owned(),
+            id => format!("{provider}/{id}"),
+        };
         let (from, base) = match vendor {
             Some(vendor) if own_base.is_empty() => ("OLLAMA_HOST", vendors::base(vendor, env)),
             _ => ("api_base", own_base.to_owned()),
@@ -255,24 +272,22 @@ impl Config {
         check_base(from, &base)?;
         check_headers("model_list[].headers", &entry.headers)?;
         if base.is_empty() && protocol != Protocol::Demo {
-            return Err(fail(format!("\"{model}\" has no address")).hint(format!(
-                "{vendor_name} needs an \"api_base\" in config.json's model_list"
-            )));
+            return Err(
+                fail(format!("\"{model}\" has no api_base")).hint(match vendor {
+                    Some(_) => {
+                        format!("{provider} needs an \"api_base\" in config.json's model_list")
+                    }
+                    None => "put a provider in front of it (openai/...), or set its \"api_base\""
+                        .to_owned(),
+                }),
+            );
         }
-        let name = match id {
-            "" => vendor_name.to_owned(),
-            id if vendor.is_none() && !is_whole => id.to_owned(),
-            id => format!("{vendor_name}/{id}"),
-        };
-        let keys = keys(entry, vendor.and_then(|v| v.set_key(env)));
+        let keys = keys(&entry, vendor.and_then(|v| v.set_key(env)));
         let key_env = vendor.map_or("", Vendor::key_env);
         if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
-            return Err(fail(format!("no key for {name}")).hint(format!(
-                "export {key_env}=..., or set \"api_key\" in config.json's model_list"
-            )));
+            return Err(no_key(&name, key_env));
         }
         let defaults = &self.agents.defaults;
-        let mut entry = entry.clone();
         if entry.max_tokens == 0 {
             entry.max_tokens = defaults.max_tokens;
         }
@@ -409,39 +424,117 @@ mod tests {
         assert!(model.is_default && model.id.is_empty());
         let google = chosen(&config("{}"), &env(&[("GOOGLE_API_KEY", "k")]));
         assert_eq!(google.keys[0].reveal(), "${GOOGLE_API_KEY}");
-        assert!(config("{}").choose_model(&env(&[])).unwrap().is_none());
+        let azure = env(&[("AZURE_OPENAI_API_KEY", "k")]);
+        for keys in [env(&[]), azure] {
+            let error = config("{}").choose_model(&keys).err().unwrap();
+            assert!(error.message.contains("no model is configured"), "{error}");
+            assert!(Config::default().choose_model(&keys).unwrap().is_none());
+        }
+    }
+
+    /// Entries of each kind: `mine` with a maker's name, a provider's model with a name, an unknown provider's model, the whole
+    /// of two providers.
+    const LIST: &str = r#"{"agents":{"defaults":{"model_name":"box/qwen3-30b","model_fallbacks":["groq/llama"]}},"model_list":[
+        {"model_name":"mine","model":"Qwen/Qwen3-8B","api_base":"http://mine"},
+        {"model_name":"fast","model":"openai/gpt-5-mini","api_base":"http://gateway","api_key":"k","context_window":9},
+        {"model":"acme/x/y","api_base":"http://acme"},
+        {"model":"box/*","api_base":"http://box"},
+        {"model":"glm/*","api_key":"k"}]}"#;
+
+    #[test]
+    fn a_name_is_an_entrys_or_a_providers_or_a_bare_one_that_one_has() {
+        let keys = env(&[
+            ("DASHSCOPE_API_KEY", "k"),
+            ("OPENROUTER_API_KEY", "k"),
+            ("GROQ_API_KEY", "k"),
+        ]);
+        let zhipu = "https://open.bigmodel.cn/api/paas/v4";
+        for (typed, name, id, base) in [
+            // An entry's own name, or its model.
+            ("mine", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "http://mine"),
+            ("fast", "openai/gpt-5-mini", "gpt-5-mini", "http://gateway"),
+            ("acme/x/y", "acme/x/y", "acme/x/y", "http://acme"),
+            // A provider's model, at the address of its first entry.
+            ("box/a/b", "box/a/b", "a/b", "http://box"),
+            ("acme/z", "acme/z", "acme/z", "http://acme"),
+            ("openai/z", "openai/z", "z", "http://gateway"),
+            ("zhipu/x/y", "zhipu/x/y", "x/y", zhipu),
+            (
+                "openrouter/meta/llama:free",
+                "openrouter/meta/llama:free",
+                "meta/llama:free",
+                "https://openrouter.ai/api/v1",
+            ),
+            (
+                "qwen/plus",
+                "qwen/plus",
+                "plus",
+                "https://dashscope.aliyuncs.com/compatible-mode/v1",
+            ),
+            // A provider, which has a default.
+            ("glm", "zhipu", "", zhipu),
+            ("box/*", "box", "", "http://box"),
+            // A bare name that one model of the settings has.
+            (" qwen3-30b ", "box/qwen3-30b", "qwen3-30b", "http://box"),
+            (
+                "gpt-5-mini",
+                "openai/gpt-5-mini",
+                "gpt-5-mini",
+                "http://gateway",
+            ),
+            ("Qwen3-8B", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "http://mine"),
+            (
+                "llama",
+                "groq/llama",
+                "llama",
+                "https://api.groq.com/openai/v1",
+            ),
+        ] {
+            let model = config(LIST).named(typed, &keys).unwrap();
+            let found = (&*model.name, &*model.id, &*model.base);
+            assert_eq!(found, (name, id, base), "{typed}");
+            assert_eq!(model.is_default, id.is_empty(), "{typed}");
+        }
+        // The settings of a model are for no other model of its provider.
+        assert_eq!(
+            config(LIST)
+                .named("openai/z", &keys)
+                .unwrap()
+                .entry
+                .context_window,
+            0
+        );
+        let names = ["mine", "fast", "acme/x/y", "box/qwen3-30b", "groq/llama"];
+        assert_eq!(config(LIST).names(), names);
     }
 
     #[test]
-    fn only_the_first_slash_of_a_name_counts() {
-        let keys = env(&[("OPENROUTER_API_KEY", "k")]);
-        let model = config("{}")
-            .named("openrouter/meta/llama:free", &keys)
-            .unwrap();
-        assert_eq!(
-            (model.id.as_str(), model.base.as_str()),
-            ("meta/llama:free", "https://openrouter.ai/api/v1")
-        );
-    }
-
-    #[test]
-    fn entry_is_found_by_either_name() {
-        let list = r#"{"model_list":[{"model_name":"mine","model":"acme/x/y","api_base":"http://h/v1","api_key":"k"}]}"#;
-        let model = config(list).named("mine", &env(&[])).unwrap();
-        assert_eq!(
-            (model.id.as_str(), model.base.as_str()),
-            ("acme/x/y", "http://h/v1")
-        );
-        // A maker with the name of a vendor.
-        let list = r#"{"model_list":[{"model_name":"mine","model":"Qwen/Qwen3-8B","api_base":"http://h/v1"}]}"#;
-        assert_eq!(
-            config(list).named("mine", &env(&[])).unwrap().id,
-            "Qwen/Qwen3-8B"
-        );
-        let of_vendor = config(list).named("qwen/qwen-plus", &env(&[("DASHSCOPE_API_KEY", "k")]));
-        assert!(of_vendor.unwrap().base.contains("dashscope"));
-        let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
-        assert_eq!(error.hint.unwrap(), "did you mean `openai/gpt`?");
+    fn an_unknown_name_is_told_with_the_nearest() {
+        let two = r#"{"model_list":[{"model":"groq/llama-3","api_key":"k"},{"model":"xai/llama-3","api_key":"k"}]}"#;
+        for (list, typed, hint) in [
+            (LIST, "qwen3-30", "did you mean `box/qwen3-30b`?"),
+            (LIST, "fats", "did you mean `fast`?"),
+            (LIST, "opnai/gpt", "did you mean `openai/gpt`?"),
+            (LIST, "phi4:14b", "did you mean `ollama/phi4:14b`?"),
+            (LIST, "zzzz", "run `bantam models`"),
+            (
+                two,
+                "llama-3",
+                "did you mean `groq/llama-3` or `xai/llama-3`?",
+            ),
+            (
+                "{}",
+                "zzzz",
+                "write provider/model, such as `openai/gpt-5-mini`",
+            ),
+        ] {
+            let error = config(list).named(typed, &env(&[])).err().unwrap();
+            assert_eq!(
+                (error.kind, &*error.hint.unwrap()),
+                (Kind::Usage, hint),
+                "{typed}"
+            );
+        }
     }
 
     #[test]
@@ -503,54 +596,6 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_a_star_serves_every_model_of_its_vendor() {
-        let list = r#"{"model_list":[{"model":"glm/*","api_key":"k"},{"model":"acme/*","api_base":"http://h"}]}"#;
-        let named = |name: &str| {
-            let model = config(list).named(name, &env(&[])).unwrap();
-            (model.name, model.id, model.base, model.keys.len())
-        };
-        let zhipu = "https://open.bigmodel.cn/api/paas/v4";
-        assert_eq!(
-            named("zhipu/x/y"),
-            ("zhipu/x/y".into(), "x/y".into(), zhipu.into(), 1)
-        );
-        assert_eq!(
-            (named("glm").0, named("glm").1),
-            ("zhipu".into(), String::new())
-        );
-        assert_eq!(
-            named("acme/x/y"),
-            ("acme/x/y".into(), "x/y".into(), "http://h".into(), 0)
-        );
-        let acme = config(list).named("acme", &env(&[])).unwrap();
-        assert!(acme.is_default && acme.name == "acme");
-    }
-
-    #[test]
-    fn unlisted_model_uses_its_vendors_first_address() {
-        let list = r#"{"model_list":[
-            {"model":"openai/x","api_base":"http://gateway","api_key":"k","context_window":9},
-            {"model":"acme/y","api_base":"http://h"}]}"#;
-        let model = config(list)
-            .named("openai/z", &env(&[("OPENAI_API_KEY", "v")]))
-            .unwrap();
-        assert_eq!(
-            (
-                model.id.as_str(),
-                model.base.as_str(),
-                model.keys[0].reveal()
-            ),
-            ("z", "http://gateway", "k")
-        );
-        assert_eq!(model.entry.context_window, 0);
-        let model = config(list).named("acme/z", &env(&[])).unwrap();
-        assert_eq!(
-            (model.id.as_str(), model.base.as_str()),
-            ("acme/z", "http://h")
-        );
-    }
-
-    #[test]
     fn configured_keys_rotate_before_the_variable() {
         let list = r#"{"model_list":[{"model":"openai/x","api_key":"a","api_keys":["a","b",""]}]}"#;
         let model = chosen(&config(list), &env(&[("OPENAI_API_KEY", "v")]));
@@ -561,9 +606,8 @@ mod tests {
     }
 
     #[test]
-    fn azure_needs_an_address_and_never_answers_by_itself() {
+    fn azure_needs_an_address() {
         let keys = env(&[("AZURE_OPENAI_API_KEY", "k")]);
-        assert!(config("{}").choose_model(&keys).unwrap().is_none());
         let error = config("{}").named("azure/gpt", &keys).err().unwrap();
         assert!(error.hint.unwrap().contains("api_base"));
     }

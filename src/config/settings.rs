@@ -103,7 +103,7 @@ section! {
         workspace: String,
         /// false: tools can access everything you can, except bantam's own files; they cannot create or replace files directly in a directory that contains bantam's home, such as ~
         restrict_to_workspace: bool = true,
-        /// a model_list name, or vendor/model
+        /// the model that answers: a model_list name, or provider/model
         model_name: String,
         /// fallback models, tried in order when the first one fails
         #[serde(deserialize_with = "list")]

@@ -214,7 +214,7 @@ fn a_serialized_configuration_has_no_secret() {
 #[test]
 fn the_vendors_are_those_of_the_table() {
     let mut lines = vec![
-        "| vendor | variable for the key | default model, the first that exists | address |"
+        "| provider | variable for the key | default model, the newest of this family | address |"
             .to_owned(),
         "|---|---|---|---|".to_owned(),
     ];

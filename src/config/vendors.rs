@@ -1,4 +1,4 @@
-//! The vendors of models: address, variables for the key, and patterns of the default model.
+//! The vendors of models: address, variables for the key, and default models.
 //!
 //! Addresses are the documented OpenAI-compatible ones. Unlisted vendors work with an `api_base`.
 
@@ -26,7 +26,7 @@ pub(crate) struct Vendor {
     pub list: &'static str,
     /// Variables of the key, of which the first set one is used; empty if no key is needed.
     pub keys: &'static [&'static str],
-    /// Patterns of the default model, the best first: `#` matches a version, `*` anything.
+    /// Models of the preferred families, the best first; the newest of a family is the default.
     pub prefer: &'static [&'static str],
     /// Whether users run the server themselves.
     pub is_local: bool,
@@ -69,8 +69,8 @@ const fn local(name: &'static str, base: &'static str) -> Vendor {
     }
 }
 
-const OPENAI: &[&str] = &["gpt-#-luna", "gpt-#-mini", "gpt-#"];
-const OPEN_WEIGHTS: &[&str] = &["*gpt-oss-#b"];
+const OPENAI: &[&str] = &["gpt-6-luna", "gpt-5-mini", "gpt-5"];
+const OPEN_WEIGHTS: &[&str] = &["gpt-oss-120b"];
 
 /// Vendors in the order in which their key variables are tried.
 pub(crate) const VENDORS: &[Vendor] = &[
@@ -86,7 +86,7 @@ pub(crate) const VENDORS: &[Vendor] = &[
             "anthropic",
             "https://api.anthropic.com",
             &["ANTHROPIC_API_KEY"],
-            &["claude-sonnet-#"],
+            &["claude-sonnet-4-5"],
         )
     },
     hosted(
@@ -99,37 +99,37 @@ pub(crate) const VENDORS: &[Vendor] = &[
         "deepseek",
         "https://api.deepseek.com/v1",
         &["DEEPSEEK_API_KEY"],
-        &["deepseek-flash", "deepseek-v#-flash"],
+        &["deepseek-flash", "deepseek-v4-flash"],
     ),
     hosted(
         "zhipu",
         "https://open.bigmodel.cn/api/paas/v4",
         &["ZHIPU_API_KEY"],
-        &["glm-#"],
+        &["glm-4.6"],
     ),
     hosted(
         "zai",
         "https://api.z.ai/api/paas/v4",
         &["ZAI_API_KEY"],
-        &["glm-#"],
+        &["glm-4.6"],
     ),
     hosted(
         "moonshot",
         "https://api.moonshot.ai/v1",
         &["MOONSHOT_API_KEY"],
-        &["kimi-k#"],
+        &["kimi-k2"],
     ),
     hosted(
         "minimax",
         "https://api.minimax.io/v1",
         &["MINIMAX_API_KEY"],
-        &["MiniMax-M#"],
+        &["MiniMax-M2"],
     ),
     hosted(
         "qwen",
         "https://dashscope.aliyuncs.com/compatible-mode/v1",
         &["DASHSCOPE_API_KEY"],
-        &["qwen-plus", "qwen#-plus"],
+        &["qwen-plus"],
     ),
     hosted(
         "groq",
@@ -147,9 +147,9 @@ pub(crate) const VENDORS: &[Vendor] = &[
         "gemini",
         "https://generativelanguage.googleapis.com/v1beta/openai",
         &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-        &["gemini-flash-latest", "gemini-#-flash"],
+        &["gemini-flash-latest", "gemini-2.5-flash"],
     ),
-    hosted("xai", "https://api.x.ai/v1", &["XAI_API_KEY"], &["grok-#"]),
+    hosted("xai", "https://api.x.ai/v1", &["XAI_API_KEY"], &["grok-4"]),
     hosted(
         "cerebras",
         "https://api.cerebras.ai/v1",
@@ -229,43 +229,38 @@ pub(crate) fn find(name: &str) -> Option<&'static Vendor> {
 
 /// Returns the address of a vendor's API. `OLLAMA_HOST` overrides Ollama's, as in its other clients.
 pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
-    match env
-        .get("OLLAMA_HOST")
-        .map(|host| host.trim().trim_end_matches('/'))
-    {
+    match env.get("OLLAMA_HOST").map(|host| host.trim()) {
         Some(host) if vendor.name == "ollama" && !host.is_empty() => ollama_base(host),
         _ => vendor.base.to_owned(),
     }
 }
 
-/// Parses `HOST`, `HOST:PORT`, `:PORT` or a URL (<https://docs.ollama.com/faq>). A server that listens on 0.0.0.0 is reached at
-/// localhost.
+/// Parses `HOST`, `HOST:PORT`, `:PORT` or a URL (<https://docs.ollama.com/faq>), each with a path or without. A server that
+/// listens on 0.0.0.0 is reached at localhost.
 fn ollama_base(host: &str) -> String {
-    if let Some((scheme, rest)) = host.split_once("://") {
-        let rest = rest.trim_end_matches("/v1");
-        let port = rest
-            .strip_prefix("0.0.0.0")
-            .or_else(|| rest.strip_prefix("[::]"))
-            .filter(|port| port.is_empty() || port.starts_with(':'));
-        return match port {
-            Some(port) => format!("{scheme}://localhost{port}/v1"),
-            None => format!("{scheme}://{rest}/v1"),
-        };
-    }
-    let (name, port) = host
-        .rsplit_once(':')
-        .filter(|(_, port)| !port.ends_with(']'))
-        .unwrap_or((host, "11434"));
-    let name = if matches!(name, "" | "0.0.0.0" | "[::]") {
-        "localhost"
-    } else {
-        name
+    let (scheme, rest) = host.split_once("://").unwrap_or(("", host));
+    let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let path = path
+        .trim_end_matches('/')
+        .trim_end_matches("chat/completions");
+    let path = path.trim_end_matches('/').trim_end_matches("v1");
+    let parts = place.rsplit_once(':');
+    let (name, port) = match parts.filter(|(_, port)| !port.ends_with(']')) {
+        Some((name, port)) => (name, format!(":{port}")),
+        None if scheme.is_empty() => (place, ":11434".to_owned()),
+        None => (place, String::new()),
     };
-    format!("http://{name}:{port}/v1")
+    let scheme = if scheme.is_empty() { "http" } else { scheme };
+    let name = match name {
+        "" | "0.0.0.0" | "[::]" => "localhost",
+        name => name,
+    };
+    let root = format!("{scheme}://{name}{port}/{path}");
+    format!("{}/v1", root.trim_end_matches('/'))
 }
 
 /// Returns the table's name for a vendor; for others, the name in lower case.
-pub(crate) fn canonical(name: &str) -> String {
+pub(super) fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");
     ALIASES
@@ -311,6 +306,10 @@ mod tests {
             ("http://nas:8080", "http://nas:8080/v1"),
             ("http://nas:8080/v1", "http://nas:8080/v1"),
             ("http://0.0.0.0:11434", "http://localhost:11434/v1"),
+            ("http://nas:11434/v1/", "http://nas:11434/v1"),
+            ("nas:11434/v1/", "http://nas:11434/v1"),
+            ("nas/v1/chat/completions", "http://nas:11434/v1"),
+            ("https://nas/ollama/", "https://nas/ollama/v1"),
         ] {
             assert_eq!(moved("ollama", host), expected, "{host}");
         }

@@ -240,15 +240,11 @@ impl Turns for EndpointTurns {
         self.dispatcher.handler.models()
     }
 
+    fn choose(&self, model: &str) -> Result<()> {
+        self.agent()?.models().choose(model, None).map(drop)
+    }
+
     fn check(&self, ask: &Ask) -> Result<()> {
-        if let Some(model) = &ask.model {
-            if !self.models().contains(model) {
-                let names = self.models().join(", ");
-                return Err(Error::config(format!(
-                    "there is no model {model}; the models are bantam, {names}"
-                )));
-            }
-        }
         let agent = self.agent()?;
         let tools = client_tools(ask.tools.clone(), "", &ClientCalls::default());
         with_client_tools(&agent, tools)

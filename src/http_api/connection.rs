@@ -119,20 +119,9 @@ impl Connection {
                 405,
                 format!("{path} does not take {}", head.method),
             )),
-            _ => match path.strip_prefix("/models/") {
-                Some(name) if is_read => self.show_model(&percent_decoded(name), responder),
-                _ => Err(Refusal::new(404, describe_unknown_path(&head.path)).code("not_found")),
-            },
-        }
-    }
-
-    fn show_model(&self, name: &str, responder: &Responder) -> Result<(), Refusal> {
-        let names = self.models();
-        let mut models = names["data"].as_array().into_iter().flatten();
-        match models.find(|model| model["id"] == name) {
-            Some(model) => Ok(responder.json(200, model, &[])?),
-            None => {
-                Err(Refusal::new(404, format!("there is no model {name}")).code("model_not_found"))
+            _ => {
+                let refusal = Refusal::new(404, describe_unknown_path(&head.path));
+                Err(refusal.code("not_found"))
             }
         }
     }
@@ -196,12 +185,21 @@ impl Connection {
         let request = chat::parse(&body, head.header("x-session"))?;
         drop(body);
         let turns = &self.shared.turns;
+        if let Some(model) = &request.ask.model {
+            turns.choose(model).map_err(|e| match e.kind {
+                Kind::Usage => Refusal {
+                    param: Some("model".to_owned()),
+                    ..Refusal::new(
+                        404,
+                        format!("{}; {}", e.message, e.hint.unwrap_or_default()),
+                    )
+                    .code("model_not_found")
+                },
+                _ => chat::refusal(&e),
+            })?;
+        }
         turns.check(&request.ask).map_err(|e| match e.kind {
             Kind::Usage => Refusal::of_param("tools", e.message),
-            Kind::Config if request.ask.model.is_some() => Refusal {
-                param: Some("model".to_owned()),
-                ..Refusal::new(404, e.message).code("model_not_found")
-            },
             _ => chat::refusal(&e),
         })?;
         if self.is_shutting_down() {
@@ -284,12 +282,6 @@ impl Connection {
 
 fn shutting_down() -> Refusal {
     Refusal::new(503, "bantam is shutting down").retry_after(5)
-}
-
-fn percent_decoded(text: &str) -> String {
-    percent_encoding::percent_decode_str(text)
-        .decode_utf8_lossy()
-        .into_owned()
 }
 
 #[cfg(test)]

@@ -93,10 +93,13 @@ pub(crate) struct Answer {
 
 /// Runs turns for the endpoint.
 pub(crate) trait Turns: Send + Sync {
-    /// Returns the models that a client may request, in addition to `bantam`.
+    /// Returns the models in the settings. A client may request others, too.
     fn models(&self) -> Vec<String>;
 
-    /// Fails if a turn cannot start, for example without a key or with an unknown model.
+    /// Returns an error for a model that cannot be asked, of the kind `Usage` if there is none of this name.
+    fn choose(&self, model: &str) -> Result<()>;
+
+    /// Fails if a turn cannot start.
     fn check(&self, ask: &Ask) -> Result<()>;
 
     /// Runs a turn to its end.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Body, Draft, Ids, Pieces, arguments, raw};
+use super::body::{Draft, Ids, Pieces, Written, arguments, raw};
 use super::host::Api;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
@@ -62,7 +62,7 @@ struct Turn<'a> {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Body {
+fn write(draft: &Draft) -> Written {
     let (system, messages) = conversation(draft);
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);

@@ -44,7 +44,7 @@ pub(super) struct BodyWriter<'a> {
 }
 
 /// A finished body.
-pub(super) struct Body {
+pub(super) struct Written {
     /// The JSON text.
     pub text: Vec<u8>,
     /// Names of its fields.
@@ -76,12 +76,12 @@ impl BodyWriter<'_> {
         self.names.push(name.to_owned());
     }
 
-    pub(super) fn finish(mut self) -> Body {
+    pub(super) fn finish(mut self) -> Written {
         for (name, value) in std::mem::take(&mut self.overrides) {
             self.write(name, value);
         }
         self.text.push(b'}');
-        Body {
+        Written {
             text: self.text,
             names: self.names,
         }
@@ -202,6 +202,17 @@ impl<'a> Draft<'a> {
             .filter(|media| self.facts.refuses(media.kind()));
         let lines = refused.map(|media| media.replacement("left out: this model does not take it"));
         lines.fold(String::new(), |text, line| text + "\n" + &line)
+    }
+
+    /// Returns the system prompt, with the system messages of the conversation.
+    pub(super) fn whole_system(&self) -> String {
+        let mut system = self.request.system.text();
+        for message in self.request.messages {
+            if let Message::System(text) = message {
+                system = format!("{system}\n\n{text}");
+            }
+        }
+        system.trim().to_owned()
     }
 
     /// Returns the text of a user's message, without its notes.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::body::{self, Body, Draft};
+use super::body::{self, Draft, Written};
 use super::facts::{self, HostFacts};
 use super::refusal::{Change, RESPONSES, Refusal, Sent, classify};
 use super::reply::{self, Read, ReplyBuilder};
@@ -19,7 +19,7 @@ use crate::config::proxy::{self, http_settings};
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, check_base, environment};
 use crate::error::{Error, Result};
-use crate::http::{self, Client, Head, authority};
+use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
 use crate::paths::Home;
@@ -64,7 +64,7 @@ pub struct Host {
 pub(super) struct Api {
     /// Endpoint, relative to the base.
     pub chat: &'static str,
-    pub write: fn(&Draft) -> Body,
+    pub write: fn(&Draft) -> Written,
     pub read: Read,
 }
 
@@ -165,7 +165,7 @@ impl Host {
     }
 
     /// Writes the body of a request.
-    fn write_body(&self, request: &Request) -> Body {
+    fn write_body(&self, request: &Request) -> Written {
         let facts = &self.facts();
         let draft = self.draft(request, facts);
         (self.api(facts).write)(&draft)
@@ -173,21 +173,32 @@ impl Host {
 
     /// Gets another page of the server: its list of models, or the page at `path`.
     pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
-        let root = self
-            .url
-            .match_indices('/')
-            .nth(2)
-            .map_or(&*self.url, |(at, _)| &self.url[..at]);
         let models = || url(&self.model, "/models");
-        let url = path.map_or_else(models, |path| format!("{root}{path}"));
-        self.fetch(url, None, cancel)
+        self.fetch(path.map_or_else(models, |path| self.at(path)), None, cancel)
+    }
+
+    /// Posts to the page at `path` of the server.
+    pub(super) fn post_at(
+        &self,
+        path: &str,
+        body: Body,
+        cancel: &Cancel,
+    ) -> Result<Value, ProviderError> {
+        self.fetch(self.at(path), Some(body), cancel)
+    }
+
+    /// Returns the URL of a path at the root of the server.
+    fn at(&self, path: &str) -> String {
+        let mut slashes = self.url.match_indices('/');
+        let end = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
+        format!("{}{path}", &self.url[..end])
     }
 
     /// Posts to an endpoint other than chat.
     pub(super) fn post(
         &self,
         endpoint: &str,
-        body: http::Body,
+        body: Body,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
         self.fetch(url(&self.model, endpoint), Some(body), cancel)
@@ -196,7 +207,7 @@ impl Host {
     fn fetch(
         &self,
         url: String,
-        body: Option<http::Body>,
+        body: Option<Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
         let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
@@ -288,7 +299,7 @@ impl Host {
     fn begin(
         &self,
         url: String,
-        body: Option<http::Body>,
+        body: Option<Body>,
         patience: (Duration, Duration),
         cancel: &Cancel,
     ) -> Result<(Response<'_>, Head), ProviderError> {
@@ -308,7 +319,7 @@ impl Host {
         let api = self.api(&self.facts());
         let begin = || {
             let body = self.write_body(request);
-            let text = http::Body::json_text(body.text);
+            let text = Body::json_text(body.text);
             let begun = self.begin(
                 url(&self.model, api.chat),
                 Some(text),

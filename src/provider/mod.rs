@@ -243,7 +243,7 @@ impl ProviderError {
             Self::TooLong { .. } => (Kind::Failed, "start a new conversation (--new, /new)"),
             Self::Loading(_) | Self::Transient { .. } => (
                 Kind::Unavailable,
-                "check the network, HTTPS_PROXY and the model's api_base, or try again later",
+                "try again later; check the network, HTTPS_PROXY and the model's api_base, or raise its request_timeout if it is slow",
             ),
             Self::NotFound(_) => (
                 Kind::Config,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Body, Draft, Extra, Ids, Pieces, data_url, file_name, raw};
+use super::body::{Draft, Extra, Ids, Pieces, Written, data_url, file_name, raw};
 use super::host::Api;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{count, list, read_call, string, text_of};
@@ -41,7 +41,7 @@ enum Tool<'a> {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Body {
+fn write(draft: &Draft) -> Written {
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
     body.field("max_tokens", draft.max_tokens());
@@ -207,14 +207,21 @@ struct Function<'a> {
 /// by its result. Results are text; the images of a step follow all its results, as a user message.
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     let ids = draft.ids();
-    let mut system = draft.request.system.text();
     let (mut turns, mut images) = (Vec::new(), Vec::new());
+    let system = draft.whole_system();
+    if !system.is_empty() && draft.facts.lacks("system_role") {
+        let text = system.into();
+        say(&mut turns, [Part::Text { text }]);
+    } else if !system.is_empty() {
+        let content = system.into();
+        turns.push(Turn::System { content });
+    }
     for message in draft.request.messages {
         if !matches!(message, Message::ToolResult(_)) {
             show(&mut turns, &mut images);
         }
         match message {
-            Message::System(text) => system = format!("{system}\n\n{text}"),
+            Message::System(_) => {}
             Message::User(user) => {
                 let text = draft.whole_user_text(user);
                 say(&mut turns, [Part::Text { text }]);
@@ -230,47 +237,23 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
         }
     }
     show(&mut turns, &mut images);
-    let system = system.trim();
-    if system.is_empty() {
-        return turns;
-    }
-    let content = Pieces::from(system.to_owned());
-    if !draft.facts.lacks("system_role") {
-        turns.insert(0, Turn::System { content });
-        return turns;
-    }
-    if !matches!(turns.first(), Some(Turn::User { .. })) {
-        let content = Content::Parts(Vec::new());
-        turns.insert(0, Turn::User { content });
-    }
-    if let Some(Turn::User { content: said }) = turns.first_mut() {
-        said.add(Part::Text { text: content }, true);
-    }
     turns
 }
 
 impl<'a> Content<'a> {
-    /// Adds a part at the end, or at the beginning. Texts are joined as long as all parts are text.
-    fn add(&mut self, part: Part<'a>, is_first: bool) {
+    /// Adds a part. Texts are joined as long as all parts are text.
+    fn add(&mut self, part: Part<'a>) {
         match (&mut *self, part) {
-            (Self::Text(text), Part::Text { text: mut new }) => {
-                let old = std::mem::take(text);
-                let (mut first, second) = if is_first {
-                    (new, old)
-                } else {
-                    (old, std::mem::take(&mut new))
-                };
-                if !second.is_empty() {
-                    first.push("\n\n");
+            (Self::Text(text), Part::Text { text: new }) => {
+                if !new.is_empty() {
+                    text.push("\n\n");
                 }
-                first.append(second);
-                *text = first;
+                text.append(new);
             }
             (Self::Text(text), part) => {
                 let text = std::mem::take(text);
                 *self = Self::Parts(vec![Part::Text { text }, part]);
             }
-            (Self::Parts(parts), part) if is_first => parts.insert(0, part),
             (Self::Parts(parts), part) => parts.push(part),
         }
     }
@@ -280,7 +263,7 @@ impl<'a> Content<'a> {
 fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>) {
     for part in parts {
         match (turns.last_mut(), part) {
-            (Some(Turn::User { content }), part) => content.add(part, false),
+            (Some(Turn::User { content }), part) => content.add(part),
             (_, Part::Text { text }) => turns.push(Turn::User {
                 content: Content::Text(text),
             }),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Body, Draft, Pieces, data_url, file_name, raw};
+use super::body::{Draft, Pieces, Written, data_url, file_name, raw};
 use super::host::Api;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
@@ -72,9 +72,8 @@ enum Part<'a> {
 }
 
 /// Writes the body of a request.
-fn write(draft: &Draft) -> Body {
+fn write(draft: &Draft) -> Written {
     let mut body = draft.begin_body();
-    let (instructions, input) = items(draft);
     body.field("model", &draft.model.id);
     body.field("max_output_tokens", draft.max_tokens());
     body.field("store", false);
@@ -89,10 +88,11 @@ fn write(draft: &Draft) -> Body {
         body.field("reasoning", json!({ "effort": effort }));
     }
     body.field("include", ["reasoning.encrypted_content"]);
+    let instructions = draft.whole_system();
     if !instructions.is_empty() {
         body.field("instructions", instructions);
     }
-    body.field("input", input);
+    body.field("input", items(draft));
     let tools = draft.tools().into_iter().map(|tool| Tool::Function {
         name: &tool.name,
         description: &tool.description,
@@ -109,17 +109,16 @@ fn write(draft: &Draft) -> Body {
     body.finish()
 }
 
-/// Returns the system prompt and the conversation. The images of a step follow all its results, as a user's message.
-fn items<'a>(draft: &Draft<'a>) -> (String, Vec<Item<'a>>) {
+/// Returns the conversation. The images of a step follow all its results, as a user's message.
+fn items<'a>(draft: &Draft<'a>) -> Vec<Item<'a>> {
     let ids = draft.ids();
-    let mut instructions = draft.request.system.text();
     let (mut items, mut images) = (Vec::new(), Vec::new());
     for message in draft.request.messages {
         if !matches!(message, Message::ToolResult(_)) {
             push_images(&mut items, &mut images);
         }
         match message {
-            Message::System(text) => instructions = format!("{instructions}\n\n{text}"),
+            Message::System(_) => {}
             Message::User(user) => {
                 let text = draft.whole_user_text(user);
                 let mut content = vec![Part::InputText { text }];
@@ -150,7 +149,7 @@ fn items<'a>(draft: &Draft<'a>) -> (String, Vec<Item<'a>>) {
         }
     }
     push_images(&mut items, &mut images);
-    (instructions.trim().to_owned(), items)
+    items
 }
 
 /// Adds the thoughts of a reply. The API rejects thoughts that nothing follows.

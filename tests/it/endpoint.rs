@@ -389,22 +389,48 @@ fn errors_are_those_that_clients_know() {
         .is(405);
     let models = door.get("/v1/models").is(200).json();
     assert_eq!(models["data"][0]["id"], "bantam");
-    door.get("/v1/models/bantam").is(200);
 }
 
 #[test]
-fn an_entry_for_all_models_of_a_host_is_no_model() {
-    let model = Model::answering(|_, _| Reply::text("hi"));
+fn a_client_chooses_any_model_that_the_command_line_takes() {
+    let host = |ids: Value| {
+        Model::answering(move |request, _| match request.method.as_str() {
+            "GET" => Reply::json(200, &json!({ "data": ids })),
+            _ => Reply::text(request.body["model"].as_str().unwrap_or_default()),
+        })
+    };
+    let (model, server) = (host(json!([])), host(json!([{ "id": "qwen3-30b" }])));
     let mut config = merged(model.config(), &settings());
-    let all = json!({ "model": "server/*", "api_base": model.base() });
+    let all = json!({ "model": "server/*", "api_base": server.base() });
     config["model_list"].as_array_mut().unwrap().push(all);
+    config["agents"]["defaults"]["model_fallbacks"] = json!(["server/spare"]);
     let home = Home::with(&config);
     let door = open(&home);
-    let listed = door.get("/v1/models").is(200);
-    assert_eq!(listed.json()["data"][0]["id"], "bantam");
-    assert!(!listed.body.contains('*'), "{}", listed.body);
-    let asked = json!({ "model": "server/*", "messages": [{ "role": "user", "content": "hi" }] });
-    door.post(&asked, &[]).is(404);
+    let listed = door.get("/v1/models").is(200).json();
+    let ids: Vec<&str> = listed["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["id"].as_str())
+        .collect();
+    assert_eq!(ids, ["bantam", "test", "server/spare"]);
+    for (name, id) in [
+        ("test", "test-model"),
+        ("server/x", "x"),
+        ("qwen3-30b", "qwen3-30b"),
+        ("spare", "spare"),
+    ] {
+        let ask = json!({ "model": name, "messages": [{ "role": "user", "content": "hi" }] });
+        let answer = door.post(&ask, &[]).is(200).json();
+        assert_eq!(answer["choices"][0]["message"]["content"], id, "{name}");
+    }
+    let ask = json!({ "model": "qwen3-3", "messages": [{ "role": "user", "content": "hi" }] });
+    let refused = door.post(&ask, &[]).is(404);
+    assert!(
+        refused.body.contains("server/qwen3-30b"),
+        "{}",
+        refused.body
+    );
 }
 
 #[test]

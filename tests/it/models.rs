@@ -194,11 +194,11 @@ fn unreachable_vendor_is_named_as_typed() {
 fn every_name_that_is_listed_is_taken() {
     let first = host(json!({ "data": [{ "id": "one" }, { "id": "Qwen/two" }] }));
     let second = host(json!({ "data": [{ "id": "three" }, { "id": "vendor/four" }] }));
-    let entry = |name: &str, model: &str, host: &Model| json!({ "model_name": name, "model": model, "api_base": host.base(), "api_key": CANARY });
+    let entry = |model: &str, host: &Model| json!({ "model": model, "api_base": host.base(), "api_key": CANARY });
     let home = Home::with(&json!({ "model_list": [
-        entry("gpu-box", "Qwen/Qwen3-8B", &first),
-        entry("a", "openai/first", &first),
-        entry("b", "openai/second", &second),
+        entry("gpu-box/*", &first),
+        entry("openai/first", &first),
+        entry("b/*", &second),
     ] }));
     let run = home.bantam().args(["models", "--json"]).run();
     let mut asked = Vec::new();
@@ -224,6 +224,90 @@ fn every_name_that_is_listed_is_taken() {
     assert_eq!(models(&second), ["three", "vendor/four"]);
 }
 
+/// Returns a home with two hosts of several models, of which both have `shared`.
+fn home_of_two_hosts(local: &Model, far: &Model) -> Home {
+    Home::with(&json!({
+        "agents": { "defaults": { "model_name": "local/mine" } },
+        "model_list": [
+            { "model": "local/*", "api_base": local.base() },
+            { "model": "far/*", "api_base": far.base(), "api_key": CANARY },
+        ],
+    }))
+}
+
+#[test]
+fn bare_name_is_the_only_model_of_this_name() {
+    let local = host(json!({ "data": [{ "id": "qwen3-30b" }, { "id": "shared" }] }));
+    let far = host(json!({ "data": [{ "id": "meta/llama" }, { "id": "shared" }] }));
+    let home = home_of_two_hosts(&local, &far);
+    home.agent(["--model", "qwen3-30b", "-m", "hi"]).exits(0);
+    home.agent(["--model", "meta/llama", "-m", "hi"]).exits(0);
+    let asked = |host: &Model| {
+        let mut requests = host.requests();
+        requests.retain(|request| request.method == "POST");
+        requests[0].body["model"].clone()
+    };
+    assert_eq!(
+        (asked(&local), asked(&far)),
+        (json!("qwen3-30b"), json!("meta/llama"))
+    );
+
+    let add = ["cron", "add", "-e", "1h", "--model", "qwen3-30b", "x"];
+    home.bantam().args(add).run().exits(0);
+    let jobs = std::fs::read_to_string(home.path("cron/jobs.json")).unwrap();
+    assert!(jobs.contains("\"local/qwen3-30b\""), "{jobs}");
+    let setting = "agents.defaults.model_name";
+    let set = ["config", "set", setting, "qwen3-30b"];
+    home.bantam().args(set).run().exits(0);
+    let get = ["config", "get", setting];
+    home.bantam().args(get).run().prints("local/qwen3-30b\n");
+}
+
+#[test]
+fn unknown_model_is_wrong_usage_wherever_it_is_typed() {
+    let local = host(json!({ "data": [{ "id": "qwen3-30b" }, { "id": "shared" }] }));
+    let far = host(json!({ "data": [{ "id": "shared" }] }));
+    let home = home_of_two_hosts(&local, &far);
+    for (typed, near) in [
+        ("qwen3-30", "local/qwen3-30b"),
+        ("shared", "`far/shared` or `local/shared`"),
+        ("lokal/shared", "local/shared"),
+    ] {
+        for args in [
+            &["agent", "-m", "hi", "--model", typed][..],
+            &["cron", "add", "-e", "1h", "x", "--model", typed],
+            &["config", "set", "agents.defaults.model_name", typed],
+        ] {
+            let run = home.bantam().args(args).run();
+            run.exits(2).says("no model named").says(near);
+        }
+    }
+}
+
+#[test]
+fn without_a_configuration_the_models_of_ollama_are_listed() {
+    let ollama = Model::answering(|request, _| match request.path.as_str() {
+        "/api/version" => Reply::json(200, &json!({ "version": "1" })),
+        "/api/tags" => Reply::json(200, &json!({ "models": [{ "name": "qwen3:4b" }] })),
+        _ => Reply::error(404, "no such page"),
+    });
+    // A URL as Ollama's other clients take it, and as an api_base.
+    for path in ["", "/v1/"] {
+        let host = format!("http://{}{path}", ollama.address());
+        let models = Home::empty()
+            .bantam()
+            .arg("models")
+            .env("OLLAMA_HOST", host)
+            .run();
+        models.exits(0);
+        assert!(
+            models.stdout.contains("ollama/qwen3:4b"),
+            "{}",
+            models.stdout
+        );
+    }
+}
+
 #[test]
 fn first_models_have_buttons_and_others_are_typed() {
     let mut ids: Vec<Value> = (10..40)
@@ -234,19 +318,24 @@ fn first_models_have_buttons_and_others_are_typed() {
     let (model, api) = (host(json!({ "data": ids })), BotApi::start());
     let mut config = bot::config(&model, &api);
     let entry = &mut config["model_list"][0];
-    (entry["model_name"], entry["model"]) = ("gpu-box".into(), "local".into());
-    config["agents"]["defaults"]["model_name"] = "gpu-box".into();
+    (entry["model_name"], entry["model"]) = ("".into(), "gpu-box/*".into());
+    config["agents"]["defaults"]["model_name"] = "gpu-box/local".into();
     let home = Home::with(&config);
     let gateway = bot::start(&home);
     api.text(42, "/model");
     let says = |n: usize| api.wait_for_texts(42, n + 1)[n].clone();
     assert!(says(0).contains("any other name after /model"));
     let list = api.sent(42)[0].clone();
-    assert_eq!((list.buttons.len(), &*list.buttons[0].0), (20, "gpu-box"));
+    assert_eq!(
+        (list.buttons.len(), &*list.buttons[0].0),
+        (20, "gpu-box/local")
+    );
     api.press(42, 42, list.id, "gpu-box/model-11");
-    assert_eq!(says(1), "From now on model-11 answers here.");
-    api.text(42, "/model gpu-box/model-39");
-    assert_eq!(says(2), "From now on model-39 answers here.");
+    assert_eq!(says(1), "From now on gpu-box/model-11 answers here.");
+    api.text(42, "/model model-39");
+    assert_eq!(says(2), "From now on gpu-box/model-39 answers here.");
+    api.text(42, "/model model-9");
+    assert!(says(3).contains("no model named"), "{}", says(3));
     bot::ends(gateway);
     botschema::check(&api);
 }

@@ -217,6 +217,46 @@ fn a_configuration_that_cannot_be_used_is_kept_and_told() {
     );
 }
 
+#[test]
+fn a_configuration_without_a_model_is_told_by_all_alike() {
+    let home = Home::empty();
+    home.config(r#"{"log":{"json":true}}"#);
+    let run = home.bantam().args(["onboard", "--yes"]).run();
+    assert!(
+        run.exits(0).stdout.contains("no model is configured"),
+        "{}",
+        run.stdout
+    );
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .says("no model is configured");
+    let status = home.bantam().arg("status").run();
+    assert!(
+        status.stdout.contains("no model is configured"),
+        "{}",
+        status.stdout
+    );
+}
+
+#[test]
+fn a_question_without_the_key_names_it() {
+    // As `onboard` saves a vendor whose key is to be set later: by its default, and by a model.
+    for model in ["mistral", "mistral/small"] {
+        let home = Home::with(&json!({
+            "agents": { "defaults": { "model_name": model } },
+            "model_list": [{ "model": "mistral/*", "api_key": "${MISTRAL_API_KEY}" }],
+        }));
+        let run = home.agent(["-m", "hi"]);
+        run.exits(3).says("MISTRAL_API_KEY").says("hint: export");
+        assert!(!run.stderr.contains("default model"), "{}", run.stderr);
+    }
+    let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "groq" } } }));
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .says("no API key for groq")
+        .says("bantam onboard");
+}
+
 /// Returns every path in `root`, with its content and its time of change.
 fn snapshot(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let entry = |path: PathBuf| {

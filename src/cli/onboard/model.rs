@@ -145,12 +145,12 @@ impl ModelHost {
             self.ask_key(setup)?;
         }
         while !self.lacks_key(env) {
-            let config = &self.configuration(catalog::ANY_MODEL, setup)?;
-            let any = format!("{}/{}", self.name, catalog::ANY_MODEL);
-            let e = match catalog::list_host(Parts { home, config, env }, &any)?.models {
+            let config = &self.configuration("", setup)?;
+            let (parts, any) = (Parts { home, config, env }, config.named(&self.name, env)?);
+            let e = match catalog::offers(&any, parts) {
                 Ok(mut offers) => {
                     if self.name == "ollama" {
-                        ollama::find_tools(&config.named(&any, env)?.base, &mut offers);
+                        ollama::find_tools(&catalog::host(any, parts), &mut offers);
                     }
                     // Lists embedding models last, even if they were pulled first.
                     offers.sort_by_key(|offer| !offer.is_chat());
@@ -248,15 +248,11 @@ impl ModelHost {
     fn find_default<'a>(&self, offers: &'a [Offer], in_use: &'a str) -> &'a str {
         let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
         if let Some((name, id)) = in_use.split_once('/') {
-            if name == self.name && is_offered(id) && id != catalog::ANY_MODEL {
+            if name == self.name && is_offered(id) {
                 return id;
             }
         }
-        let able = || offers.iter().find(|offer| offer.tools == Some(true));
-        let best = match self.preferences() {
-            [] => able(),
-            preferences => catalog::pick(offers, preferences).or_else(able),
-        };
+        let best = catalog::pick(offers, self.preferences());
         best.or(offers.first()).map_or("", |offer| &offer.id)
     }
 
@@ -517,7 +513,8 @@ mod tests {
 
     #[test]
     fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
-        for vendor in VENDORS {
+        let is_real = |vendor: &&Vendor| vendor.protocol != Protocol::Demo;
+        for vendor in VENDORS.iter().filter(is_real) {
             let host = ModelHost {
                 api_base: if vendor.base.is_empty() {
                     "http://h/v1"

@@ -60,7 +60,8 @@ fn a_host_that_cannot_be_reached_exits_5() {
     run.exits(5)
         .prints("")
         .fails_with_a_hint()
-        .says("no answer for 1 s");
+        .says("no answer for 1 s")
+        .says("request_timeout");
     assert!(run.took < Duration::from_secs(50), "{:?}", run.took);
 
     super::elsewhere("fault", 3, "a name that does not exist");
