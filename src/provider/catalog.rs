@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::facts;
 use super::host::Host;
-use super::{ProviderError, ollama};
+use super::{ProviderError, ollama, says};
 use crate::cancel::{Cancel, CancelReason};
 use crate::config::keys::{self, ApiKey};
 use crate::config::vendors::{self, Protocol, Vendor};
@@ -37,8 +37,7 @@ pub(crate) struct Offer {
 impl Offer {
     /// Whether the model can chat, judging by its name.
     pub(crate) fn is_chat(&self) -> bool {
-        let id = self.id.to_lowercase();
-        !NO_CHAT.iter().any(|word| id.contains(word))
+        !says(&self.id.to_lowercase(), NO_CHAT)
     }
 
     /// Describes the abilities that the host reports.
@@ -226,22 +225,8 @@ fn find_default(host: &Host, retired: &str) -> Result<String> {
 }
 
 /// Parts of ids of models that cannot chat.
-const NO_CHAT: [&str; 14] = [
-    "embed",
-    "rerank",
-    "moderation",
-    "guard",
-    "tts",
-    "speech",
-    "audio",
-    "realtime",
-    "transcri",
-    "whisper",
-    "asr",
-    "image",
-    "video",
-    "ocr",
-];
+const NO_CHAT: &str = "embed | rerank | moderation | guard | tts | speech | audio | realtime | transcri | whisper | asr | \
+    image | video | ocr";
 
 /// Picks the default of a list: the newest model of the first preferred family that the list has, or without preferences the
 /// first model that can use tools, else the first.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ToolOffer;
-use super::refusal::{Change, STALE_REASONING};
+use super::refusal::{Change, RESPONSES, STALE_REASONING};
 use crate::access;
 use crate::config::Model;
 use crate::error::Result;
@@ -245,7 +245,14 @@ impl HostFacts {
 
     /// Describes the host's behavior for people, such as "takes no images".
     pub(crate) fn words(&self) -> Vec<String> {
-        let without = self.without.iter().map(|part| match part.as_str() {
+        let mut words = Vec::new();
+        words.extend(self.window.map(|n| format!("reads {n} tokens at once")));
+        words.extend(
+            self.max_tokens
+                .map(|n| format!("writes {n} tokens at once")),
+        );
+        words.extend(self.max_tools.map(|n| format!("takes {n} tools")));
+        words.extend(self.without.iter().map(|part| match part.as_str() {
             "max_tokens" => "takes max_completion_tokens in place of max_tokens".to_owned(),
             "stream" => "does not stream".to_owned(),
             "files" => "takes no PDF files".to_owned(),
@@ -254,36 +261,18 @@ impl HostFacts {
             "reasoning" => "takes no reasoning back".to_owned(),
             "null" => "takes no message without text".to_owned(),
             part => format!("takes no {part}"),
-        });
+        }));
         let with = self.with.iter().map(|part| match part.as_str() {
-            "adaptive" => "decides itself how long to think".to_owned(),
-            "signatures" => "wants a signature with every call".to_owned(),
-            "responses" => "is asked by its Responses API".to_owned(),
-            _ => "wants reasoning_content in every reply".to_owned(),
+            "adaptive" => "decides itself how long to think",
+            "signatures" => "wants a signature with every call",
+            RESPONSES => "is asked by its Responses API",
+            _ => "wants reasoning_content in every reply",
         });
-        let set = self
-            .set
-            .iter()
-            .map(|(field, value)| format!("wants {field} {value}"));
-        let tools = self
-            .without_tools
-            .iter()
-            .map(|tool| format!("refuses the tool {tool}"));
-        let window = self
-            .window
-            .map(|tokens| format!("reads {tokens} tokens at once"));
-        let reply = self
-            .max_tokens
-            .map(|tokens| format!("writes {tokens} tokens at once"));
-        let most = self.max_tools.map(|most| format!("takes {most} tools"));
-        window
-            .into_iter()
-            .chain(reply)
-            .chain(most)
-            .chain(without)
-            .chain(with)
-            .chain(set)
-            .chain(tools)
-            .collect()
+        words.extend(with.map(str::to_owned));
+        let set = self.set.iter();
+        words.extend(set.map(|(field, value)| format!("wants {field} {value}")));
+        let refused = self.without_tools.iter();
+        words.extend(refused.map(|tool| format!("refuses the tool {tool}")));
+        words
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::text_calls::{self, Found};
 use super::thoughts::{self, Opening};
 use super::values::{Picture, amount, picture_in, string, text_of, update_usage};
-use super::{ProviderError, ToolOffer};
+use super::{ProviderError, ToolOffer, says};
 use crate::json::{join_halves, parse_json, parse_mending, refuse_more_values};
 use crate::message::{Reply, Stop, ToolCall};
 
@@ -53,31 +53,18 @@ pub(crate) struct Visible {
 }
 
 /// Words in the reasons of hosts that end a reply because of its content.
-const REFUSALS: [&str; 12] = [
-    "filter",
-    "refus",
-    "sensitive",
-    "safety",
-    "unsafe",
-    "recitation",
-    "prohibited",
-    "blocklist",
-    "blocked",
-    "spii",
-    "moderation",
-    "guardrail",
-];
+const REFUSALS: &str = "filter | refus | sensitive | safety | unsafe | recitation | prohibited | blocklist | blocked | spii | \
+    moderation | guardrail";
 
 /// Classifies a host's finish reason. Vendors have about thirty, in any case; what matters is whether calls may run.
 fn stop_of(reason: &str) -> Stop {
     let reason: String = reason.chars().filter(char::is_ascii_alphanumeric).collect();
     let reason = reason.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
-    if says(&REFUSALS) {
+    if says(&reason, REFUSALS) {
         Stop::Refused
-    } else if says(&["context", "modellength"]) {
+    } else if says(&reason, "context | modellength") {
         Stop::Window
-    } else if says(&["length", "maxtokens", "maxoutputtokens", "tokenlimit"]) {
+    } else if says(&reason, "length | maxtokens | maxoutputtokens | tokenlimit") {
         Stop::Length
     } else {
         Stop::Done

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::ToolOffer;
 use super::values::read_call;
+use super::{ToolOffer, says};
 use crate::json::{parse_json, refuse_more_values};
 use crate::message::ToolCall;
 
@@ -40,14 +40,7 @@ const CALL_WORDS: [&str; 7] = [
 ];
 /// Words in special tokens of a call. `<|python_tag|>` is Llama's. Gpt-oss writes `<|channel|>` before each of its messages, and
 /// one that is left after its thoughts belongs to a call.
-const TOKEN_WORDS: [&str; 6] = [
-    "tool",
-    "call",
-    "function",
-    "invoke",
-    "python_tag",
-    "channel",
-];
+const TOKEN_WORDS: &str = "tool | call | function | invoke | python_tag | channel";
 /// Phi's start of a call.
 const PHI: &str = "functools[";
 /// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral and gpt-oss.
@@ -196,8 +189,7 @@ fn mark(text: &str) -> Option<&str> {
 }
 
 fn says_call(token: &str) -> bool {
-    let token = token.to_lowercase();
-    TOKEN_WORDS.iter().any(|word| token.contains(word))
+    says(&token.to_lowercase(), TOKEN_WORDS)
 }
 
 /// Whether a text has a special token or another notation of a call outside code.

@@ -54,17 +54,8 @@ const WITH: [(&str, &str); 3] = [
 ];
 
 /// Fields that are always required, or that have separate rules.
-const NEEDED: [&str; 9] = [
-    "model",
-    "messages",
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "input",
-    "stream",
-    "tools",
-    "system",
-];
+const NEEDED: &str =
+    "model messages input system stream tools max_tokens max_completion_tokens max_output_tokens";
 /// Fields that a host may reject because of their value; the error need only name them.
 const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 /// Patterns of errors about a field.
@@ -179,7 +170,7 @@ fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
     let names = sent
         .fields
         .iter()
-        .filter(|name| !NEEDED.contains(&name.as_str()));
+        .filter(|name| !NEEDED.split(' ').any(|needed| needed == *name));
     let names = names.filter(|name| is_refusing || TUNING.contains(&name.as_str()));
     let named = format!("{} {said}", refusal.param.to_lowercase());
     names

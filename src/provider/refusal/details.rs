@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::json::parse_json;
+use crate::provider::values::{count, list, string};
 
 /// Anthropic's error types and their status codes. An error inside a stream has only the type.
 const STATUS_OF_TYPE: [(&str, u16); 8] = [
@@ -70,25 +71,18 @@ impl Details {
                         .for_each(|field| self.collect(field));
                 }
                 // FastAPI's error location, and llama.cpp's window.
-                let place = fields
-                    .get("loc")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten();
+                let place = list(&value["loc"]).iter();
                 let place: Vec<String> = place
                     .map(|part| part.to_string().replace('"', ""))
                     .collect();
-                let place = place.join(".");
                 if !place.is_empty() {
+                    let place = place.join(".");
                     self.param = place.trim_start_matches("body.").to_owned();
+                    self.texts.push(place);
                 }
-                let window = fields.get("n_ctx").map(|window| format!("n_ctx {window}"));
-                self.texts.extend(
-                    Some(place)
-                        .filter(|place| !place.is_empty())
-                        .into_iter()
-                        .chain(window),
-                );
+                if let Some(window) = fields.get("n_ctx") {
+                    self.texts.push(format!("n_ctx {window}"));
+                }
                 if self.texts.is_empty() && self.status.is_none() {
                     self.texts.push(value.to_string());
                 }
@@ -100,20 +94,13 @@ impl Details {
 
 /// Returns the status of an error object, by number or by type.
 fn status_in(error: &Value) -> Option<u16> {
-    let number = |name| {
-        error
-            .get(name)
-            .and_then(|n: &Value| n.as_u64().or_else(|| n.as_str()?.parse().ok()))
-    };
-    let status = number("code")
-        .or_else(|| number("status"))
-        .and_then(|n| u16::try_from(n).ok());
-    let kind = error.get("type").and_then(Value::as_str);
-    let of_type = STATUS_OF_TYPE
-        .iter()
-        .find(|(name, _)| Some(*name) == kind)
-        .map(|(_, status)| *status);
+    let numbers = [&error["code"], &error["status"]];
+    let mut numbers = numbers.iter().filter_map(|number| count(number));
+    let status = numbers.next().and_then(|n| u16::try_from(n).ok());
+    let kind = string(&error["type"]);
+    let mut types = STATUS_OF_TYPE.iter();
+    let of_type = types.find(|(name, _)| *name == kind);
     status
         .filter(|status| (400..=599).contains(status))
-        .or(of_type)
+        .or(of_type.map(|(_, status)| *status))
 }
