@@ -10,8 +10,6 @@ use crate::text::clip;
 
 /// Number of bytes per token.
 pub(super) const TOKEN: u64 = 3;
-/// Maximum number of bytes per token in a plausible count.
-const MOST_PER_TOKEN: u64 = 6;
 /// Tokens of an image; hosts count from a few hundred up to about this.
 const IMAGE: u64 = 1600;
 /// Tokens of the framing of a message.
@@ -70,26 +68,23 @@ pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
     bytes.sum::<usize>() as u64 / TOKEN
 }
 
+/// Returns the least number of tokens that is plausible for an estimate: six bytes per token.
+pub(super) fn at_least(estimate: u64) -> u64 {
+    estimate / 2
+}
+
 /// Estimates the weight of a request, where `base` is the weight of the system prompt and the tools. Uses the host's count for
 /// its last reply, if plausible.
 pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
     let all = base + weight(messages);
-    let counted = messages
-        .iter()
-        .enumerate()
-        .rev()
-        .find_map(|(at, message)| match message {
-            Message::Assistant(Reply { usage, .. }) if usage.prompt_tokens > 0 => {
-                Some((at, usage.total()))
-            }
-            _ => None,
-        });
-    match counted {
-        Some((at, tokens)) => tokens
-            .saturating_add(weight(&messages[at + 1..]))
-            .max(all * TOKEN / MOST_PER_TOKEN),
-        None => all,
-    }
+    let counted = |(at, message)| match message {
+        &Message::Assistant(Reply { usage, .. }) if usage.prompt_tokens > 0 => {
+            Some(usage.total().saturating_add(weight(&messages[at + 1..])))
+        }
+        _ => None,
+    };
+    let tokens = messages.iter().enumerate().rev().find_map(counted);
+    tokens.map_or(all, |tokens| tokens.max(at_least(all)))
 }
 
 /// Returns the start of the last `turns` turns, which is a user's message, so that calls remain with their results. `None` if
@@ -178,6 +173,10 @@ pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
         _ => None,
     });
     !last.is_some_and(|reply| reply.calls.iter().any(|call| call.id == id))
+}
+
+pub(super) fn is_result(message: &Message) -> bool {
+    matches!(message, Message::ToolResult(_))
 }
 
 fn is_worth_a_stub(result: &ToolResult) -> bool {

@@ -118,25 +118,25 @@ impl History {
         }
     }
 
-    /// Returns the number of tokens above which to compact.
-    fn threshold(&self) -> u64 {
-        if self.window == 0 {
-            u64::MAX
-        } else {
-            self.share_of(self.window)
-        }
+    /// Reduces the window to the limit that a host has stated, if it did.
+    fn limit_window(&mut self, limit: Option<u64>) {
+        let known = Some(self.window).filter(|window| *window > 0);
+        self.window = limit.into_iter().chain(known).min().unwrap_or(0);
     }
 
-    /// Returns the part of a window that a conversation may fill, in tokens. The rest is for the answer: a quarter of the
+    /// Returns the number of tokens above which to compact: a part of the window. The rest is for the answer: a quarter of the
     /// window, of which a model is asked for [`LONGEST_ANSWER`] at most.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss
     )] // windows are small
-    fn share_of(&self, window: u64) -> u64 {
-        let share = (window as f64 * self.compact_at) as u64;
-        share.min(window - (window / 4).min(LONGEST_ANSWER))
+    fn threshold(&self) -> u64 {
+        if self.window == 0 {
+            return u64::MAX;
+        }
+        let share = (self.window as f64 * self.compact_at) as u64;
+        share.min(self.window - (self.window / 4).min(LONGEST_ANSWER))
     }
 }
 

@@ -259,7 +259,7 @@ fn budgeted(budget: Option<u64>) -> (Response, Vec<Message>, Vec<usize>) {
 
 #[test]
 fn a_request_that_would_exceed_the_budget_is_not_made() {
-    for (budget, requests) in [(0, 0), (1, 0), (500, 1), (1000, 1), (1500, 2), (2000, 2)] {
+    for (budget, requests) in [(0, 0), (1, 0), (500, 1), (1000, 1), (2000, 1), (2500, 2)] {
         let (response, kept, offered) = budgeted(Some(budget));
         assert_eq!(
             (offered.len(), response.stop),
@@ -282,7 +282,7 @@ fn a_request_that_would_exceed_the_budget_is_not_made() {
             "every call has its result"
         );
     }
-    for budget in [Some(2500), None] {
+    for budget in [Some(3500), None] {
         let (response, _, offered) = budgeted(budget);
         assert_eq!((offered.len(), response.error), (3, None));
         assert_eq!(response.usage.total(), 3000);

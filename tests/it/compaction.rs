@@ -12,40 +12,103 @@ use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, Request};
 use crate::stored::{assert_single_result_per_call, sealed};
 
-/// Marks a request for a summary.
-const FOR_A_SUMMARY: &str = "so that the assistant can continue";
-
 fn is_for_a_summary(request: &Request) -> bool {
-    request.texts("system")[0].contains(FOR_A_SUMMARY)
+    request.texts("system")[0].contains("so that the assistant can continue")
 }
 
-/// Returns a model that counts like most hosts: four bytes per token.
-fn counting(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Model {
+/// Returns the size of a request, at four bytes per token as most hosts count.
+fn tokens(request: &Request) -> u64 {
+    let body = &request.body;
+    (body["messages"].to_string().len() + body["tools"].to_string().len()) as u64 / 4
+}
+
+/// Returns a model that counts tokens, and refuses what exceeds its window.
+fn strict(window: u64, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Model {
     Model::answering(move |request, _| {
-        answer(request).counted(request.body.to_string().len() as u64 / 4, 100)
+        let asked = tokens(request);
+        if asked + request.body["max_tokens"].as_u64().unwrap_or(0) > window {
+            let says = format!("This model's maximum context length is {window} tokens.");
+            return Reply::error(400, &says);
+        }
+        if is_for_a_summary(request) {
+            assert!(request.tools().is_empty());
+            return Reply::text("The first word was APPLE.").counted(asked, 10);
+        }
+        answer(request).counted(asked, 300)
     })
 }
 
 /// Returns a home whose model has a window of this many tokens. The prompt and the tools take about 4,000 of them.
 fn home(model: &Model, window: u64) -> Home {
-    let window = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
-    Home::with(&merged(model.config(), &window))
+    let entry = json!({ "model_list": [{ "context_window": window }] });
+    Home::with(&merged(model.config(), &entry))
 }
 
 fn sessions_with(home: &Home, part: &str) -> Vec<String> {
-    let files = home
-        .files()
-        .into_iter()
-        .filter(|file| file.starts_with("sessions/"));
-    files.filter(|file| file.contains(part)).collect()
+    let files = home.files().into_iter();
+    let sessions = files.filter(|file| file.starts_with("sessions/"));
+    sessions.filter(|file| file.contains(part)).collect()
+}
+
+#[test]
+fn thirty_turns_fit_a_small_window_with_room_for_each_answer() {
+    for window in [8192, 16_384, 32_768] {
+        let short = Arc::new(AtomicUsize::new(0));
+        let cut = short.clone();
+        let model = strict(window, move |request| {
+            let reply = request.body["max_tokens"].as_u64().unwrap();
+            if reply < (window / 4).min(8192) {
+                cut.fetch_add(1, Ordering::SeqCst);
+            }
+            let said = request.messages().pop().unwrap();
+            if said["role"] == "user" && said.to_string().contains("read:") {
+                return Reply::call("read_file", &json!({ "path": "long.txt" }));
+            }
+            Reply::text(&"words ".repeat(200))
+        });
+        let home = home(&model, window);
+        home.write("workspace/long.txt", "words and more\n".repeat(250));
+        for n in 0..30 {
+            let what = if n % 10 == 0 { "read" } else { "say" };
+            let text = format!("question {n}, {what}: {}", "long ".repeat(400));
+            home.agent(["-m", &text]).exits(0).is_quiet();
+        }
+        assert_eq!(short.load(Ordering::SeqCst), 0, "{window}: short of room");
+        let requests = model.requests();
+        let (summaries, turns): (Vec<_>, Vec<_>) = requests
+            .iter()
+            .partition(|request| is_for_a_summary(request));
+        assert_eq!(turns.len(), 33, "{window}: none was refused");
+        let (system, files) = (
+            &turns.last().unwrap().texts("system")[0],
+            sessions_with(&home, "cli_default."),
+        );
+        assert_eq!(files.len() > 1, !summaries.is_empty());
+        assert_eq!(
+            system.contains("The first word was APPLE."),
+            files.len() > 1
+        );
+        // Every message is in one of the segments.
+        let all = files
+            .iter()
+            .map(|file| fs::read_to_string(home.path(file)).unwrap());
+        let all: String = all.collect();
+        assert!((0..30).all(|n| all.contains(&format!("question {n}, "))));
+        if window == 8192 {
+            assert!(summaries.len() > 2, "{}", summaries.len());
+            let shown = home.bantam().args(["sessions", "show", "default"]).run();
+            assert!(shown.stdout.contains("summary\nThe first word was APPLE."));
+            let dry = home.agent(["--dry-run", "-m", "hi"]);
+            assert!(dry.stdout.contains("The first word was APPLE."));
+        }
+    }
 }
 
 #[test]
 fn old_results_are_dropped_before_summarizing() {
-    let model = counting(|request| {
+    let model = strict(21_000, |request| {
         assert!(!is_for_a_summary(request));
-        let asked = request.messages().last().unwrap()["role"] == "user";
-        if asked {
+        if request.messages().last().unwrap()["role"] == "user" {
             Reply::call("read_file", &json!({ "path": "long.txt" }))
         } else {
             Reply::text("Read.")
@@ -54,153 +117,54 @@ fn old_results_are_dropped_before_summarizing() {
     let home = home(&model, 21_000);
     home.write("workspace/long.txt", "words and more words\n".repeat(700));
     for n in 0..3 {
-        home.agent(["-m", &format!("read it, {n}")])
-            .exits(0)
-            .prints("Read.\n");
+        home.agent(["-m", &format!("read it, {n}")]).exits(0);
     }
     let run = home.agent(["-v", "-m", "read it, 3"]);
-    run.exits(0)
-        .prints("Read.\n")
-        .says("old tool results were dropped");
+    run.exits(0).says("old tool results were dropped");
     let last = model.requests().pop().unwrap();
     assert_single_result_per_call(&last.messages());
     let results = last.texts("tool");
-    assert!(
-        results[0].starts_with("[result of read_file, ")
-            && results[0].ends_with(" dropped to save room]")
-    );
+    assert!(results[0].starts_with("[result of read_file, "));
     assert!(results[3].contains("words and more words"));
     assert_eq!(last.texts("user").len(), 4);
-    // The old segment has the whole conversation.
-    let old = home.session("cli_default.1");
-    assert!(
-        old.texts("tool")
-            .iter()
-            .all(|result| result.contains("words and more words"))
-    );
+    let archived = home.session("cli_default.1");
+    let is_whole = |result: &&str| result.contains("words and more words");
+    assert!(archived.texts("tool").iter().all(is_whole));
     home.session("cli_default").has_one_result_per_call();
 }
 
 #[test]
-fn a_conversation_ten_times_the_window_goes_on() {
-    const WINDOW: usize = 8000;
-    let model = counting(|request| {
-        // This host enforces its window, and counts four bytes per token.
-        if request.body.to_string().len() / 4 > WINDOW {
-            return Reply::error(
-                400,
-                "This model's maximum context length is 8000 tokens, and you sent more.",
-            );
-        }
-        if is_for_a_summary(request) {
-            assert!(request.tools().is_empty());
-            return Reply::text("The user counts. The first word was APPLE.");
-        }
-        let said = request.last("user");
-        if said.contains("APPLE 0 ") && request.texts("tool").is_empty() {
-            return Reply::call(
-                "memory",
-                &json!({ "action": "append", "content": "The other word is PLUM." }),
-            );
-        }
-        if said.contains("the other word?") {
-            // The model knows only the contents of its request.
-            let knows = request.texts("system")[0].contains("The other word is PLUM.");
-            return Reply::text(if knows { "PLUM" } else { "Nobody told me." });
-        }
-        Reply::text(&format!(
-            "{} That was {}.",
-            "a".repeat(5000),
-            request.texts("user").len()
-        ))
+fn older_results_of_a_long_turn_are_dropped() {
+    let model = strict(21_000, |request| match request.texts("tool").len() {
+        10 => Reply::text("Read."),
+        n => Reply::call("read_file", &json!({ "path": format!("{n}.txt") })),
     });
-    let home = home(&model, WINDOW as u64);
-    let mut said = 0;
-    for n in 0..35 {
-        let text = format!("APPLE {n} {}", "q".repeat(4000));
-        said += text.len() + 5000;
-        home.agent(["-m", &text]).exits(0).is_quiet();
+    let home = home(&model, 21_000);
+    for n in 0..10 {
+        let text = format!("words of {n}\n").repeat(1000);
+        home.write(&format!("workspace/{n}.txt"), text);
     }
-    assert!(said / 4 > WINDOW * 9, "{said}");
+    home.agent(["-m", "read all"]).exits(0).prints("Read.\n");
     let requests = model.requests();
-    let (summaries, turns): (Vec<_>, Vec<_>) = requests
-        .iter()
-        .partition(|request| is_for_a_summary(request));
-    assert!(
-        summaries.len() > 5 && turns.len() < 45,
-        "{} and {}",
-        summaries.len(),
-        turns.len()
-    );
-    let last = turns.last().unwrap();
-    let system = &last.texts("system")[0];
-    let (_, earlier) = system
-        .split_once("\n\n[EARLIER IN THIS CONVERSATION]\n")
-        .expect("the summary");
-    let (stable, _) = system
-        .split_once("\n\n[USER PREFERENCES]\n")
-        .expect("what the model writes");
-    assert!(
-        earlier.starts_with("```\n") && earlier.contains("The first word was APPLE."),
-        "{earlier}"
-    );
-    assert!(
-        turns
-            .iter()
-            .all(|turn| turn.texts("system")[0].starts_with(stable)),
-        "what comes first never changes"
-    );
-    assert_eq!(last.messages()[1]["role"], "user");
-    assert!(last.last("user").contains("APPLE 34 "));
-    // Every message is in one of the segments.
-    for n in 0..35 {
-        let files = sessions_with(&home, "cli_default.");
-        let word = format!("APPLE {n} qqq");
-        assert!(
-            files
-                .iter()
-                .any(|file| fs::read_to_string(home.path(file)).unwrap().contains(&word)),
-            "{word}"
-        );
-    }
-    assert!(
-        fs::metadata(home.path("sessions/cli_default.jsonl"))
-            .unwrap()
-            .len()
-            < 40_000
-    );
-    let run = home.bantam().args(["sessions", "show", "default"]).run();
-    assert!(
-        run.stdout.contains("summary\nThe user counts."),
-        "{}",
-        run.stdout
-    );
-    // An early fact is known at the end.
-    home.agent(["-m", "What was the other word?"])
-        .exits(0)
-        .prints("PLUM\n");
-    // A dry run shows the request, with the summary.
-    let run = home.agent(["--dry-run", "-m", "hi"]);
-    assert!(
-        run.stdout.contains("The first word was APPLE."),
-        "{}",
-        run.stdout
-    );
+    assert_eq!(requests.len(), 11, "none was refused");
+    let last = requests.last().unwrap();
+    assert_single_result_per_call(&last.messages());
+    assert!(last.texts("tool")[0].ends_with(" dropped to save room]"));
+    assert!(last.texts("tool")[9].contains("words of 9"));
 }
 
 #[test]
 fn failed_summary_does_not_stop_the_turn() {
-    let model = counting(|request| {
+    let model = Model::answering(|request, _| {
         if is_for_a_summary(request) {
-            Reply::error(400, "not today")
-        } else {
-            Reply::text(&"a".repeat(3000))
+            return Reply::error(400, "not today");
         }
+        Reply::text(&"a".repeat(3000)).counted(tokens(request), 750)
     });
-    let home = home(&model, 8000);
+    let home = home(&model, 8192);
     for n in 0..5 {
-        home.agent(["-m", &format!("turn {n} {}", "q".repeat(3000))])
-            .exits(0);
+        let text = format!("turn {n} {}", "q".repeat(3000));
+        home.agent(["-m", &text]).exits(0);
     }
     let run = home.agent(["-v", "-m", "the last"]);
     run.exits(0)
@@ -208,113 +172,116 @@ fn failed_summary_does_not_stop_the_turn() {
         .says("not today");
     let session = home.session("cli_default");
     assert_eq!((session.texts("user").len(), session.turns().len()), (6, 6));
-    assert_eq!(
-        sessions_with(&home, "cli_default."),
-        ["sessions/cli_default.jsonl"]
-    );
+    assert_eq!(sessions_with(&home, "cli_default.").len(), 1);
     assert!(model.requests().last().unwrap().texts("user").len() < 6);
 }
 
 #[test]
-fn length_refusal_is_retried_once() {
-    let model = counting(|request| {
-        let too_long = || Reply::error(400, "This model's maximum context length is 4096 tokens.");
-        match request.texts("user").last() {
-            _ if is_for_a_summary(request) => Reply::text("In short: one, two."),
-            Some(last) if last.ends_with("never") => too_long(),
-            _ if request.texts("user").len() > 3 => too_long(),
-            _ => Reply::text("Yes."),
+fn a_stated_limit_is_compacted_for_at_once() {
+    // The limit is unknown at first, or the host has less than is configured.
+    for configured in [0, 40_000] {
+        let model = strict(8192, |_| Reply::text(&"a".repeat(4000)));
+        let home = home(&model, configured);
+        long_ago(&home, 4, &"words ".repeat(700));
+        home.agent(["-m", "one"]).exits(0);
+        let summaries: Vec<bool> = model.requests().iter().map(is_for_a_summary).collect();
+        assert_eq!(summaries, [false, true, false], "{configured}");
+        if configured == 0 {
+            // The next process knows the limit.
+            for _ in 0..6 {
+                home.agent(["-m", &"q".repeat(4000)]).exits(0);
+            }
+            let later = &model.requests()[3..];
+            assert!(later.iter().all(|request| tokens(request) < 8192 * 3 / 4));
         }
+    }
+}
+
+#[test]
+fn a_message_that_is_refused_again_is_an_error_with_a_hint() {
+    let model = Model::answering(|request, _| {
+        if request.last("user").contains("never") {
+            return Reply::error(400, "This model's maximum context length is 4096 tokens.");
+        }
+        Reply::text("Yes.")
     });
     let home = home(&model, 0);
-    for text in ["one", "two", "three", "four"] {
-        home.agent(["-m", text]).exits(0).prints("Yes.\n");
-    }
-    let requests = model.requests();
-    let what = "refused, refused within the stated window, summarised, asked once more";
-    assert_eq!(requests.len(), 7, "{what}");
-    assert!(requests[6].texts("system")[0].contains("In short: one, two."));
-    home.agent(["-m", "never"])
-        .exits(1)
-        .prints("")
-        .fails_with_a_hint()
-        .says("maximum context length")
-        .says("--new");
-    let asked = model.requests()[7..]
-        .iter()
-        .filter(|request| !is_for_a_summary(request))
-        .count();
-    assert_eq!(asked, 2);
+    home.agent(["-m", "one"]).exits(0);
+    let run = home.agent(["-m", "never"]);
+    run.exits(1).prints("").fails_with_a_hint();
+    run.says("maximum context length").says("--new");
     home.agent(["-m", "on we go"]).exits(0).prints("Yes.\n");
 }
 
-/// Writes a session with this number of turns in 2020.
-fn long_ago(home: &Home, turns: usize) {
+#[test]
+fn a_request_larger_than_any_window_is_refused_before_it_is_sent() {
+    let model = Model::answering(|_, _| Reply::text("Yes."));
+    let home = home(&model, 131_072);
+    home.agent(["-m", "one"]).exits(0);
+    let log = "2026-11-28T12:00:00 host app[1]: an event of the day\n".repeat(38_000);
+    home.write("app.log", &log[..1_000_000]);
+    let path = home.path("app.log");
+    let attached = ["-a", path.to_str().unwrap(), "-m", "what is wrong?"];
+    for run in [
+        home.bantam()
+            .args(["agent", "-m", "what is wrong?"])
+            .stdin(&log)
+            .run(),
+        home.bantam().args(["agent"]).args(attached).run(),
+        home.bantam()
+            .args(["agent", "--no-session"])
+            .args(attached)
+            .run(),
+    ] {
+        run.exits(2).prints("").fails_with_a_hint();
+        run.says("tokens").says("131072");
+    }
+    assert_eq!(model.requests().len(), 1, "nothing was sent");
+    home.agent(["-m", "two"]).exits(0);
+    assert_eq!(model.request(1).texts("user").len(), 2, "nor kept");
+}
+
+/// Writes a session with this number of turns in 2020, each text beginning with `words`.
+fn long_ago(home: &Home, turns: usize, words: &str) {
     let time = "2020-01-01T00:00:00.000Z";
     let header = format!("\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"{time}\"}}");
     let said = |(seq, role): (usize, &str)| {
         sealed(&format!(
-            "\"seq\":{seq},\"time\":\"{time}\",\"role\":\"{role}\",\"content\":\"{role} {seq}\"}}"
+            "\"seq\":{seq},\"time\":\"{time}\",\"role\":\"{role}\",\"content\":\"{words}{role} {seq}\"}}"
         ))
     };
     let lines = (1..).zip(["user", "assistant"].repeat(turns)).map(said);
-    home.write(
-        "sessions/cli_default.jsonl",
-        std::iter::once(sealed(&header))
-            .chain(lines)
-            .collect::<String>(),
-    );
+    let lines = std::iter::once(sealed(&header)).chain(lines);
+    home.write("sessions/cli_default.jsonl", lines.collect::<String>());
 }
 
 #[test]
 fn a_limit_on_messages_begins_with_the_users() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "session": { "history_limit": 4 } }),
-    ));
-    for n in 0..5 {
-        home.agent(["-m", &format!("turn {n}")]).exits(0);
-    }
-    let last = model.requests().pop().unwrap();
-    let roles: Vec<&str> = last
-        .messages()
-        .iter()
-        .map(|message| message["role"].as_str().unwrap())
-        .collect();
-    assert_eq!(roles, ["system", "user", "assistant", "user"]);
-    assert!(last.texts("user")[0].contains("turn 3"));
-    assert_eq!(
-        home.session("cli_default").texts("user").len(),
-        5,
-        "all of it is stored"
-    );
+    let limit = json!({ "session": { "history_limit": 4 } });
+    let home = Home::with(&merged(model.config(), &limit));
+    long_ago(&home, 4, "");
+    home.agent(["-m", "now"]).exits(0);
+    assert_eq!(model.request(0).texts("user").len(), 2);
+    let session = home.session("cli_default");
+    assert_eq!(session.texts("user").len(), 5, "all of it is stored");
 }
 
 #[test]
 fn a_conversation_that_was_idle_for_long_begins_anew() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let with =
-        |ttl: f64| merged(model.config(), &json!({ "session": { "ttl_hours": ttl } })).to_string();
     let home = Home::empty();
-    long_ago(&home, 2);
-    home.config(&with(0.0));
-    home.agent(["-m", "for ever"]).exits(0);
-    assert_eq!(model.request(0).texts("user").len(), 3);
-
-    long_ago(&home, 2);
-    home.config(&with(0.5));
-    home.agent(["-v", "-m", "anew"])
-        .exits(0)
-        .says("a new conversation begins");
-    assert_eq!(model.request(1).texts("user").len(), 1);
-    assert_eq!(
-        home.session("cli_default.1").texts("user"),
-        ["user 1", "user 3"]
-    );
+    for (hours, seen) in [(0.0, 3), (0.5, 1)] {
+        let ttl = json!({ "session": { "ttl_hours": hours } });
+        home.config(&merged(model.config(), &ttl).to_string());
+        long_ago(&home, 2, "");
+        home.agent(["-m", "anew"]).exits(0);
+        let last = model.requests().pop().unwrap();
+        assert_eq!(last.texts("user").len(), seen, "{hours}");
+    }
+    let archived = home.session("cli_default.1");
+    assert_eq!(archived.texts("user"), ["user 1", "user 3"]);
     assert_eq!(home.session("cli_default").texts("user"), ["anew"]);
-    home.agent(["-m", "and on"]).exits(0);
-    assert_eq!(model.request(2).texts("user").len(), 2);
 }
 
 /// Returns the files of the sessions, with their content.
@@ -329,14 +296,8 @@ fn image(home: &Home) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn crash_during_renewal_loses_nothing() {
-    let model = counting(|request| {
-        if is_for_a_summary(request) {
-            Reply::text("In short.")
-        } else {
-            Reply::text(&"a".repeat(3000))
-        }
-    });
-    let home = home(&model, 8000);
+    let model = strict(8192, |_| Reply::text(&"a".repeat(3000)));
+    let home = home(&model, 8192);
     let (live, new) = (
         home.path("sessions/cli_default.jsonl"),
         home.path("sessions/cli_default.jsonl.new"),
@@ -416,44 +377,5 @@ fn crash_during_renewal_loses_nothing() {
             .map(|m| &m["content"])
             .collect();
         assert_eq!(kept[..kept.len() - 1], said, "{names:?}");
-    }
-}
-
-#[test]
-fn a_small_window_leaves_room_for_each_answer() {
-    for window in [8192, 16_384, 32_768] {
-        let refused = Arc::new(AtomicUsize::new(0));
-        let short = Arc::new(AtomicUsize::new(0));
-        let (refusals, cuts) = (refused.clone(), short.clone());
-        let model = Model::answering(move |request, _| {
-            let body = &request.body;
-            // Four bytes are about one token.
-            let asked = (body["messages"].to_string().len() + body["tools"].to_string().len()) / 4;
-            let reply = usize::try_from(body["max_tokens"].as_u64().unwrap()).unwrap();
-            if asked + reply > window {
-                refusals.fetch_add(1, Ordering::SeqCst);
-                let says = format!("This model's maximum context length is {window} tokens.");
-                return Reply::error(400, &says);
-            }
-            if reply < (window / 4).min(8192) {
-                cuts.fetch_add(1, Ordering::SeqCst);
-            }
-            let said = request.messages().pop().unwrap();
-            let reply = if said["role"] == "user" && said.to_string().contains("0:") {
-                Reply::call("read_file", &json!({ "path": "long.txt" }))
-            } else {
-                Reply::text(&"words ".repeat(200))
-            };
-            reply.counted(asked as u64, 300)
-        });
-        let entry = json!({ "model_list": [{ "context_window": window }] });
-        let home = Home::with(&merged(model.config(), &entry));
-        home.write("workspace/long.txt", "words and more\n".repeat(250));
-        for n in 0..30 {
-            home.agent(["-m", &format!("question {n}: {}", "long ".repeat(200))])
-                .exits(0);
-        }
-        let found = [&refused, &short].map(|count| count.load(Ordering::SeqCst));
-        assert_eq!(found, [0, 0], "{window}: refused, and short of room");
     }
 }

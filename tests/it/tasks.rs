@@ -211,7 +211,7 @@ fn time_and_tokens_bound_the_whole() {
         None => Reply::text("Begun.").counted(4000, 0),
     });
     let home = Home::with(&model.config());
-    home.agent(["-m", "go", "--budget-tokens", "32000"])
+    home.agent(["-m", "go", "--budget-tokens", "33000"])
         .exits(6)
         .fails_with_a_hint();
     assert!(

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::compact::SUMMARIZE;
 use super::{Shared, Turn};
-use crate::agent::history;
+use crate::agent::history::{self, TOKEN};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::{self, Provider, ProviderError, System};
@@ -32,16 +32,21 @@ impl Turn<'_> {
         self.prompt
             .set_summary(self.open.session.summary.as_deref());
         let filtered;
-        let (system, messages, tools) = match (wanted, &agent.filter) {
-            (Wanted::Summary(messages), _) => {
+        let (system, messages, tools, base) = match wanted {
+            Wanted::Summary(messages) => {
                 let system = System::marked(SUMMARIZE, SUMMARIZE.len());
-                (system, messages, &[][..])
+                (system, messages, &[][..], SUMMARIZE.len() as u64 / TOKEN)
             }
-            (Wanted::Step | Wanted::Words, filter) => {
+            Wanted::Step | Wanted::Words => {
                 let stored = &self.open.session.messages;
-                filtered = filter.as_ref().map(|filter| filter(stored.clone()));
+                filtered = agent.filter.as_ref().map(|filter| filter(stored.clone()));
                 let messages = filtered.as_deref().unwrap_or(stored);
-                (self.prompt.system(), messages, &agent.offers[..])
+                (
+                    self.prompt.system(),
+                    messages,
+                    &agent.offers[..],
+                    self.base(),
+                )
             }
         };
         let request = provider::Request {
@@ -51,14 +56,10 @@ impl Turn<'_> {
             withheld: wanted == Wanted::Words,
             stream: agent.stream,
             sampling: &turn.request.sampling,
-            input_tokens: 0,
+            input_tokens: history::estimate(base, messages),
             cancel: turn.cancel,
         };
-        let request = provider::Request {
-            input_tokens: input_tokens(&request),
-            ..request
-        };
-        let allowed = turn.budget.begin(Spend::Reply, || request_tokens(&request));
+        let allowed = turn.budget.begin(Spend::Reply, || request.input_tokens);
         allowed.map_err(ProviderError::NotSent)?;
         let sink = |event: Event| {
             (turn.events)(match event {
@@ -99,41 +100,15 @@ impl Shared<'_> {
         let mut usage = reply.usage;
         let estimated = usage == Usage::default() && self.budget.needs_estimates();
         if estimated {
-            usage.prompt_tokens = request_tokens(request);
-            usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
+            usage.prompt_tokens = request.input_tokens;
+            usage.completion_tokens = history::weight([&Message::Assistant(reply.clone())]);
         }
         // Uncounted usage may have a cost, so it is unknown instead of zero.
         let counted = (usage != Usage::default()).then_some(usage);
         let listed = counted.and_then(|usage| model.price().of(usage));
-        // Uses the higher cost, so that a host cannot bypass the budget by reporting a low one.
-        let cost = match (reply.cost, listed) {
-            (Some(told), Some(listed)) => Some(told.max(listed)),
-            (told, listed) => told.or(listed),
-        };
+        // The higher cost, so that a host cannot bypass the budget by reporting a low one.
+        let cost = [reply.cost, listed].into_iter().flatten().reduce(f64::max);
         let cost = cost.map(|cost| rounded(cost.max(0.0)));
         self.budget.record(model.model(), usage, estimated, cost);
     }
-}
-
-/// Returns the count by which compaction makes room, so that the reply gets all that compaction left free.
-fn input_tokens(request: &provider::Request) -> u64 {
-    let System { stable, changing } = request.system;
-    let system = (stable.len() + changing.len()) as u64 / history::TOKEN;
-    let base = system + history::weight_of_offers(request.tools);
-    history::estimate(base, request.messages)
-}
-
-/// Estimate of a request's tokens.
-fn request_tokens(request: &provider::Request) -> u64 {
-    let System { stable, changing } = request.system;
-    let offers = request
-        .tools
-        .iter()
-        .map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
-    (stable.len() + changing.len() + offers.sum::<usize>()) as u64 / 4 + tokens(request.messages)
-}
-
-/// Estimates tokens at four bytes each; hosts count up to about 1,600 for an image.
-fn tokens<'a>(messages: impl IntoIterator<Item = &'a Message>) -> u64 {
-    history::weight(messages) * history::TOKEN / 4
 }

@@ -233,7 +233,7 @@ impl<'a> Turn<'a> {
                 turn.append_user_message(&held)?;
             }
         }
-        shared.apply_message_limit(&mut turn.open);
+        turn.apply_message_limit();
         history::drop_old_images(&mut turn.open.session.messages);
         Ok(turn)
     }
@@ -442,8 +442,9 @@ impl<'a> Turn<'a> {
 
     fn append_user_message(&mut self, held: &HeldWorkspace) -> Result<()> {
         let Shared { agent, request, .. } = self.shared;
-        let (open, now) = (&mut self.open, SystemTime::now());
-        self.shared.expire_idle(open, now)?;
+        let now = SystemTime::now();
+        self.expire_idle(now)?;
+        let open = &mut self.open;
         let user = request.message(&agent.prompt, now);
         open.append(
             &[Record::Message(&Message::User(user.clone()))],
