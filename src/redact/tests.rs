@@ -213,6 +213,8 @@ fn a_value_of_any_length_and_of_any_letters_is_removed() {
 
 #[test]
 fn a_megabyte_of_names_takes_under_a_second() {
+    // A debug build takes ten times as long, so it reads a fourth.
+    let (length, limit) = (1 << 18, 250);
     for pair in [
         "NAME=",
         "PASSWORD=",
@@ -236,12 +238,11 @@ fn a_megabyte_of_names_takes_under_a_second() {
         "AAAA\n-----END PRIVATE KEY-----",
         "Bearer a/",
     ] {
-        let text = pair.repeat((1 << 20) / pair.len());
+        let text = pair.repeat(length / pair.len());
         let before = computed();
         drop(output(&(text + " x")));
         let took = computed() - before;
-        // A debug build takes ten times as long.
-        assert!(took < 1000, "{pair:?}: {took}0 ms");
+        assert!(took < limit, "{pair:?}: {took}0 ms");
     }
 }
 

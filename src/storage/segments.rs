@@ -330,7 +330,7 @@ mod tests {
         }
         loads(&scratch, &after, &[10, 11, 12]);
         // A new segment with a flipped bit is also incomplete.
-        for bit in 0..new.len() * 8 {
+        for bit in (0..new.len() * 8).step_by(5) {
             let mut bytes = new.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             loads(

@@ -179,11 +179,11 @@ fn the_title_is_told_apart_and_menus_are_left_out() {
 }
 
 #[test]
-fn ten_thousand_unclosed_elements_of_each_kind_are_read_in_time() {
+fn thousands_of_unclosed_elements_of_each_kind_are_read_in_time() {
     let kinds = "a href=x,abbr,article,b,blockquote,button,caption,code,dd,details,div,dl,dl><dd,dt,em,footer,form,h1,li,main,nav,\
                  noscript,ol,ol start=9,ol><li><ul><li,p,pre,q,section,span,sup,svg,table,table><tr><td,tbody,td,th,tr,ul,ul><li";
     for kind in kinds.split(',') {
-        let page = format!("<{kind}>x").repeat(10_000);
+        let page = format!("<{kind}>x").repeat(3_000);
         let started = Instant::now();
         let text = markdown(&page);
         let took = started.elapsed();
@@ -195,7 +195,7 @@ fn ten_thousand_unclosed_elements_of_each_kind_are_read_in_time() {
             text.len()
         );
         // Generous, because the machine is slow when it runs all tests at the same time.
-        assert!(took < Duration::from_secs(10), "{kind}: {took:?}");
+        assert!(took < Duration::from_secs(3), "{kind}: {took:?}");
     }
 }
 
@@ -376,22 +376,22 @@ fn pages_in_older_encodings_are_read() {
 fn repetitive_page_is_read_in_linear_time() {
     let spans = "<td colspan=20 rowspan=1000>x".repeat(1_000);
     for (page, most) in [
-        ("<title>".repeat(300_000), 100),
-        ("<".repeat(1_000_000), 1 << 20),
-        ("[".repeat(2_000_000), 1 << 20),
+        ("<title>".repeat(75_000), 100),
+        ("<".repeat(250_000), 1 << 18),
+        ("[".repeat(500_000), 1 << 20),
         (
-            format!("<table><tr>{spans}{}", "<tr><td>y".repeat(50_000)),
+            format!("<table><tr>{spans}{}", "<tr><td>y".repeat(15_000)),
             1 << 20,
         ),
         (
             format!(
                 "<base href='https://a.example/{}'>{}",
                 "x".repeat(60_000),
-                "<a href=b>c</a>".repeat(10_000)
+                "<a href=b>c</a>".repeat(3_000)
             ),
             1 << 20,
         ),
-        ("<ul><li>".repeat(100) + &"a<br>".repeat(300_000), 3 << 20),
+        ("<ul><li>".repeat(100) + &"a<br>".repeat(75_000), 3 << 20),
     ] {
         let read = markdown(&page);
         let start: String = page.chars().take(40).collect();

@@ -63,7 +63,12 @@ fn holding(home: &Home, bytes: &[u8]) -> Agent {
 fn real_session_cut_anywhere_loads_and_appends() {
     let (home, bytes) = real();
     let whole = Session::parse(&bytes);
-    for cut in 0..=bytes.len() {
+    // Around each end of a line, and elsewhere at every ninth byte.
+    let is_tried = |cut: &usize| {
+        let near = cut.saturating_sub(2)..bytes.len().min(cut + 2);
+        is_all() || cut % 9 == 0 || bytes[near].contains(&b'\n')
+    };
+    for cut in (0..=bytes.len()).filter(is_tried) {
         let agent = holding(&home, &bytes[..cut]);
         let session = agent.session("cli_default").unwrap();
         let kept = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();

@@ -30,15 +30,15 @@ fn the_real_program_wins_a_race_against_swapped_links() {
         });
         Reply::calls(calls)
     };
-    let model = Model::scripted((0..6).map(calls).chain([Reply::text("Done.")]));
+    let model = Model::scripted((0..2).map(calls).chain([Reply::text("Done.")]));
     let home = Home::with(&model.config());
     let racy = RacyWorkspace::new(&home.path(""));
     racy.while_swapping(|| {
         home.agent(["-m", "do it"]).exits(0);
     });
     racy.is_unchanged();
-    let results = model.request(6).texts("tool");
-    assert_eq!(results.len(), 300);
+    let results = model.request(2).texts("tool");
+    assert_eq!(results.len(), 100);
     assert!(
         results
             .iter()

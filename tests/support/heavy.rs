@@ -63,7 +63,7 @@ pub fn heavy_pages() -> Vec<(&'static str, &'static str, String)> {
 
 /// Starts a site with compressed pages.
 pub fn packed(kind: &str, page: &str) -> String {
-    let deflated = miniz_oxide::deflate::compress_to_vec(page.as_bytes(), 6);
+    let deflated = miniz_oxide::deflate::compress_to_vec(page.as_bytes(), 1);
     // Readers ignore the checksum and the length at the end.
     let body = [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &deflated, &[0; 8]].concat();
     let head = format!(

@@ -114,16 +114,18 @@ fn nasty_things_inside_of_nasty_things_are_taken() {
     for (n, nasty) in NASTY.iter().enumerate() {
         for form in around {
             checked(&form.replace("{}", nasty));
-            // Also at the end of a piece.
-            checked(&format!(
-                "{}{}",
-                "x ".repeat(LIMIT / 2 - 1 - n % 4),
-                form.replace("{}", nasty)
-            ));
-            count += 2;
+            count += 1;
+            // Also at the end of a piece, in a third of the forms for each.
+            if count % 3 == 0 {
+                checked(&format!(
+                    "{}{}",
+                    "x ".repeat(LIMIT / 2 - 1 - n % 4),
+                    form.replace("{}", nasty)
+                ));
+            }
         }
     }
-    assert!(count > 2000, "{count}");
+    assert!(count > 1000, "{count}");
 }
 
 /// A deterministic random number generator (xorshift64*).
@@ -217,12 +219,12 @@ fn terminal_output_is_independent_of_chunking() {
     }
 }
 
-/// Deep, long and unbalanced input takes linear time: a megabyte in a release build, or a tenth of it in a debug build, which
+/// Deep, long and unbalanced input takes linear time: a megabyte in a release build, or a fortieth of it in a debug build, which
 /// is ten times slower.
 #[test]
 fn a_megabyte_of_anything_is_quick() {
     let (length, limit) = if cfg!(debug_assertions) {
-        (100_000, 150)
+        (25_000, 40)
     } else {
         (1_000_000, 60)
     };
