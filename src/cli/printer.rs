@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::args::Args;
 use super::term::ask;
-use super::term::screen::{Screen, Style};
+use super::term::screen::Screen;
 use super::term::tty;
 use super::{error_json, json_line};
 use crate::agent::{Confirm, Decision, PendingCall};
@@ -95,12 +95,10 @@ struct Printed {
 impl Printer {
     pub(super) fn new(output: Output, screen: Screen) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
-        let Style { ansi, links, .. } = screen.style;
         let look = || Look {
-            links,
             columns: tty::size().0,
         };
-        let markdown = (streams && ansi).then(|| Terminal::new(look()));
+        let markdown = (streams && screen.style.ansi).then(|| Terminal::new(look()));
         Self {
             output,
             screen,

@@ -40,10 +40,7 @@ pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
     let (columns, rows) = tty::size();
-    let mut markdown = Terminal::new(Look {
-        links: false,
-        columns,
-    });
+    let mut markdown = Terminal::new(Look { columns });
     let page = list.to_owned() + &markdown::refilled(page);
     let shown = markdown.push(&page) + &markdown.finish();
     if shown.lines().count() < rows || !page_through(&shown, env) {

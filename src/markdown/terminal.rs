@@ -13,8 +13,6 @@ use crate::text::clip;
 /// Capabilities of the terminal.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
-    /// Whether to write links with OSC 8.
-    pub links: bool,
     /// Width of the terminal; 0 disables wrapping.
     pub columns: usize,
 }
@@ -261,13 +259,9 @@ impl Terminal {
         }
     }
 
-    /// Shows a link. An image in the text of another link is not linked.
+    /// Shows a link with its address. An image in the text of another link is not linked.
     fn link(&mut self, text: &str, address: &str, out: &mut String) {
         let is_outermost = !std::mem::replace(&mut self.is_in_link, true);
-        let is_linked = is_outermost && self.look.links;
-        if is_linked {
-            self.wrap.push_sequence(&format!("\x1b]8;;{address}\x1b\\"));
-        }
         if text.trim().is_empty() {
             self.put(address, 0, out);
         } else {
@@ -275,9 +269,7 @@ impl Terminal {
             self.read(text, true, out);
             self.ticks = 0;
         }
-        if is_linked {
-            self.wrap.push_sequence("\x1b]8;;\x1b\\");
-        } else if is_outermost && !["", address].contains(&text.trim()) {
+        if is_outermost && !["", address].contains(&text.trim()) {
             self.put(" ", 0, out);
             self.put(&format!("({address})"), LINK, out);
         }
@@ -378,14 +370,7 @@ mod tests {
     use super::super::wrap::STYLES;
     use super::*;
 
-    const LOOK: Look = Look {
-        links: true,
-        columns: 100,
-    };
-    const ADDRESSES: Look = Look {
-        links: false,
-        columns: 100,
-    };
+    const LOOK: Look = Look { columns: 100 };
 
     /// Replaces escape sequences by tags, for readable test tables.
     fn tagged(text: &str) -> String {
@@ -396,8 +381,6 @@ mod tests {
             (STYLES[2].1, "<s>"),
             (STYLES[3].1, "<code>"),
             (DIM, "<dim>"),
-            ("\x1b]8;;\x1b\\", "</a>"),
-            ("\x1b]8;;", "<a "),
             ("\x1b\\", ">"),
         ]
         .iter()
@@ -499,14 +482,10 @@ mod tests {
         let text = "see [the **docs**](http://h/_x_/(y)), ![a](http://i), [![b](http://j)](http://k) and http://h.";
         assert_eq!(
             on(LOOK, text),
-            "see <a http://h/_x_/(y)>the <b>docs</a></>, <a http://i>a</a>, <a http://k>b</a> and http://h."
-        );
-        assert_eq!(
-            on(ADDRESSES, text),
             "see the <b>docs</> <dim>(http://h/_x_/(y))</>, a <dim>(http://i)</>, b <dim>(http://k)</> and http://h."
         );
         assert_eq!(
-            on(ADDRESSES, "[http://h](http://h) [](http://h)"),
+            on(LOOK, "[http://h](http://h) [](http://h)"),
             "http://h http://h"
         );
     }
@@ -590,7 +569,7 @@ mod tests {
                     \\(x_1\\) end ``é`a`` **世界** __init__ &copy &mdash; `open\nhttps://h/x_y. <br /> \\\n- - -\n- ```\n  y\n  ```\n****\n_ _ _\n* * x\n|";
         for look in [
             LOOK,
-            ADDRESSES,
+            LOOK,
             Look {
                 columns: 20,
                 ..LOOK

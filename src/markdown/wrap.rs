@@ -84,11 +84,6 @@ impl Wrap {
         }
     }
 
-    /// Adds an escape sequence, which has no width.
-    pub(super) fn push_sequence(&mut self, sequence: &str) {
-        self.word.push_str(sequence);
-    }
-
     /// Ends a line, including all styles.
     pub(super) fn end_line(&mut self, out: &mut String) {
         self.end_word(out);
@@ -163,16 +158,10 @@ pub(crate) fn columns(text: &str) -> usize {
     total + rest.width()
 }
 
-/// Returns the length of the leading escape sequence: of a style, or of a link's address.
+/// Returns the length of the leading escape sequence of a style.
 fn escape(text: &str) -> usize {
-    let end = if text.starts_with("\x1b]") {
-        text.find("\x1b\\").map(|at| at + 2)
-    } else {
-        text[1..]
-            .find(|c: char| c.is_ascii_alphabetic())
-            .map(|at| at + 2)
-    };
-    end.unwrap_or(text.len())
+    let end = text[1..].find(|c: char| c.is_ascii_alphabetic());
+    end.map_or(text.len(), |at| at + 2)
 }
 
 #[cfg(test)]

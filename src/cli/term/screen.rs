@@ -32,8 +32,6 @@ pub(in crate::cli) struct Style {
     /// Escape sequences; false with `NO_COLOR` and on a dumb terminal.
     pub ansi: bool,
     pub utf8: bool,
-    /// Links by OSC 8; unsupported terminals may show the sequence, or hide the address.
-    pub links: bool,
 }
 
 impl Style {
@@ -45,22 +43,7 @@ impl Style {
             .is_some_and(|l| l.contains("utf-8") || l.contains("utf8"));
         let term = set("TERM").map_or("dumb", String::as_str);
         let ansi = term != "dumb" && set("NO_COLOR").is_none();
-        let is_modern = ["kitty", "alacritty", "foot", "ghostty", "wezterm"]
-            .iter()
-            .any(|name| term.contains(name));
-        let since = |name, first: &str| set(name).is_some_and(|version| version.as_str() >= first);
-        let links = match set("TERM_PROGRAM").map(String::as_str) {
-            // tmux passes links on since 3.4.
-            Some("tmux") => since("TERM_PROGRAM_VERSION", "3.4"),
-            Some("iTerm.app" | "WezTerm" | "vscode" | "ghostty" | "Hyper" | "rio") => true,
-            _ if term.starts_with("screen") || term.starts_with("tmux") => false,
-            _ => is_modern || set("WT_SESSION").is_some() || since("VTE_VERSION", "5000"),
-        };
-        Self {
-            ansi,
-            utf8,
-            links: ansi && links,
-        }
+        Self { ansi, utf8 }
     }
 }
 

@@ -205,7 +205,6 @@ fn terminal_output_is_independent_of_chunking() {
     for _ in 0..200 {
         let text = composition(&mut dice, 12);
         let look = Look {
-            links: dice.below(2) == 0,
             columns: 1 + dice.below(100),
         };
         let whole = render_pieces(&text, look, usize::MAX);
@@ -303,10 +302,7 @@ fn a_megabyte_of_anything_is_quick() {
         "|b\n".repeat(length / 10)
     ));
     for text in texts {
-        let look = Look {
-            links: true,
-            columns: 80,
-        };
+        let look = Look { columns: 80 };
         let part: String = text.chars().take(length / 4).collect();
         let start = computed();
         render_pieces(&part, look, 20);
