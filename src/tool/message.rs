@@ -18,8 +18,6 @@ use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// Maximum number of messages queued for one chat. Otherwise a model that repeats undeliverable messages would fill the disk.
-const MAX_PENDING: usize = 20;
 /// Free space that copying a file must leave, in bytes.
 const MIN_FREE: u64 = 64 << 20;
 
@@ -160,17 +158,6 @@ impl Sender<'_> {
         };
         if content.is_empty() && path.is_empty() {
             return Err(Error::failed("content is empty, and there is no file"));
-        }
-        let waiting = outbox
-            .pending()?
-            .iter()
-            .filter(|pending| pending.item.to == item.to)
-            .count();
-        if waiting >= MAX_PENDING {
-            return Err(Error::failed(format!(
-                "{waiting} messages to {} are waiting for Telegram: send no more for now",
-                item.to
-            )));
         }
         // Protects the file from cleanup until the item is posted.
         let attached = if path.is_empty() {
