@@ -30,7 +30,6 @@ use crate::session::{FileStore, Session};
 use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
 use crate::text::{not_found, printable, to_single_line};
-use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -266,24 +265,6 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
-/// Shows one-time jobs that have run since yesterday and are therefore no longer listed.
-fn tell_of_those_over(jobs: &Jobs, list: &[Job], now: i64, zone: &Zone) -> Result<()> {
-    const DAY: i64 = 24 * 60 * 60 * 1000;
-    let mut over = jobs.history()?;
-    over.retain(|run| now - run.at < DAY && !list.iter().any(|job| job.id() == run.job));
-    let Some(last) = over.last() else {
-        return Ok(());
-    };
-    let (name, at) = (printable(&last.name), zone.stamp(last.at / 1000));
-    let others = over.iter().any(|run| run.job != last.job);
-    let others = if others { ", and others before" } else { "" };
-    notice(&format!(
-        "over and no longer listed: {name}, which ran at {at} ({}){others}; `bantam cron history` shows the answers",
-        last.status.name()
-    ));
-    Ok(())
-}
-
 /// Returns the time of the last heartbeat, when its conversation was last written.
 fn last_beat(home: &Home) -> Result<Option<i64>> {
     let session = home.session(&session_name("cron", heartbeat::ID)?);
@@ -351,7 +332,6 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         &["id", &next, "last run", "schedule", "name"],
         &rows,
     ))?;
-    tell_of_those_over(&jobs, &list, now, &zone)?;
     Ok(0)
 }
 
