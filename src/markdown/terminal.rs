@@ -293,10 +293,7 @@ impl Terminal {
         }
         let rows = table::rows(&lines);
         let cell = |n: usize, cell: &String| {
-            let look = Look {
-                columns: 0,
-                ..self.look
-            };
+            let look = Look { columns: 0 };
             let (mut writer, mut out) = (Self::new(look), String::new());
             writer.base = if n == 0 { BOLD } else { 0 };
             writer.read(cell, true, &mut out);

@@ -53,8 +53,8 @@ pub(crate) struct Visible {
 }
 
 /// Words in the reasons of hosts that end a reply because of its content.
-const REFUSALS: &str = "filter | refus | sensitive | safety | unsafe | recitation | prohibited | blocklist | blocked | spii | \
-    moderation | guardrail";
+const REFUSALS: &str = "filter | refus | sensitive | safety | recitation | prohibited | blocklist | blocked | spii | \
+    moderation | guardrail | unsafe";
 
 /// Classifies a host's finish reason. Vendors have about thirty, in any case; what matters is whether calls may run.
 fn stop_of(reason: &str) -> Stop {
