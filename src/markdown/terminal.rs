@@ -293,8 +293,7 @@ impl Terminal {
         }
         let rows = table::rows(&lines);
         let cell = |n: usize, cell: &String| {
-            let look = Look { columns: 0 };
-            let (mut writer, mut out) = (Self::new(look), String::new());
+            let (mut writer, mut out) = (Self::new(Look::default()), String::new());
             writer.base = if n == 0 { BOLD } else { 0 };
             writer.read(cell, true, &mut out);
             writer.wrap.end_line(&mut out);
@@ -430,7 +429,7 @@ mod tests {
             ),
             (
                 "- [ ] open\n- [x] done\n- [ ]\n- [t](http://h)",
-                "☐ open\n☑ done\n• [ ]\n• <a http://h>t</a>",
+                "☐ open\n☑ done\n• [ ]\n• t <dim>(http://h)</>",
             ),
             ("1. one\n2) two\n   - three", "1. one\n2) two\n   ◦ three"),
             (
@@ -523,10 +522,10 @@ mod tests {
         let table = "| Plant | **Water** |\n|:--|--:|\n| 罗勒 basil | `2` l |\n| [mint](http://m) | a<br>10 l |\nDone.";
         assert_eq!(
             on(LOOK, table),
-            "<b>Plant</>      │ <b>Water</>\n───────────┼──────\n罗勒 basil │   <code>2</> l\n\
-             <a http://m>mint</a>       │     a\n           │  10 l\nDone."
+            "<b>Plant</>           │ <b>Water</>\n────────────────┼──────\n罗勒 basil      │   <code>2</> l\n\
+             mint <dim>(http://m)</> │     a\n                │  10 l\nDone."
         );
-        let narrow = |columns, table: &str| on(Look { columns, ..LOOK }, table);
+        let narrow = |columns, table: &str| on(Look { columns }, table);
         let table = "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n";
         let listed = "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2";
         assert_eq!(narrow(15, table), listed);
@@ -536,10 +535,7 @@ mod tests {
 
     #[test]
     fn paragraphs_lists_and_quotes_wrap_between_words() {
-        let narrow = Look {
-            columns: 17,
-            ..LOOK
-        };
+        let narrow = Look { columns: 17 };
         for (text, shown) in [
             ("one two three four", "one two three\nfour"),
             ("- one **two three** x", "• one <b>two three</>\n  x"),
@@ -564,14 +560,7 @@ mod tests {
         let text = "# T\n\nan **old** `code` x_y_z *i* 2*3 ***b***\n- a\n- **b\n- [x] c\n-\n12. n\n3.14\n```rust\nfn f() {}\n\n```\n> q\n***\n\
                     a [link **b**](http://h/a_(b)) ~~s~~! ![i](http://j) [x](y) [z\n| a | b |\n|--|--|\n| 1 | *2* |\n\n> - q &lt;b&gt;<br>\n> ```\n> x\n> ```\n\
                     \\(x_1\\) end ``é`a`` **世界** __init__ &copy &mdash; `open\nhttps://h/x_y. <br /> \\\n- - -\n- ```\n  y\n  ```\n****\n_ _ _\n* * x\n|";
-        for look in [
-            LOOK,
-            LOOK,
-            Look {
-                columns: 20,
-                ..LOOK
-            },
-        ] {
+        for look in [LOOK, Look { columns: 20 }] {
             let whole = in_pieces(look, text, text.len());
             for size in 1..10 {
                 assert_eq!(in_pieces(look, text, size), whole, "in pieces of {size}");
@@ -589,7 +578,7 @@ mod tests {
             ("rd** a", " word</>"),
             (" [li", " a"),
             ("nk](http://h", ""),
-            (") b\n", " <a http://h>link</a> b\n"),
+            (") b\n", " link <dim>(http://h)</> b\n"),
             ("- ", ""),
             ("c", "• "),
             ("\n\n**un", "c\n\n"),
