@@ -26,7 +26,6 @@ use super::Target;
 use super::read::stamp;
 use crate::access::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::worker::protocol::FileState;
 
 /// Time to wait for another change in the directory, and the interval between attempts.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -98,13 +97,10 @@ impl<'a> LockedEntry<'a> {
         access::explain(e, self.asked)
     }
 
-    /// Returns the state of the file. Without a file the stamp is empty.
-    pub(super) fn state(&self) -> FileState {
+    /// Returns the stamp of the file, which changes with it; empty if it is missing.
+    pub(super) fn state(&self) -> String {
         let stat = statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        FileState {
-            place: place(&self.dir, &self.name),
-            stamp: stat.map_or_else(|_| String::new(), |stat| stamp(&stat)),
-        }
+        stat.map_or_else(|_| String::new(), |stat| stamp(&stat))
     }
 
     /// Opens the file, if it exists, without following a link or waiting for a pipe.
@@ -201,15 +197,6 @@ impl<'a> LockedEntry<'a> {
     pub(super) fn remove(&self) -> Result<(), Errno> {
         unlinkat(&self.dir, &self.name, AtFlags::empty())
     }
-}
-
-/// Identifies a file by its directory's inode and its name, because several paths can lead to one file.
-pub(super) fn place(dir: &Dir, name: &OsStr) -> String {
-    let id = fstat(dir).map_or_else(
-        |_| String::new(),
-        |dir| format!("{}-{}", dir.st_dev, dir.st_ino),
-    );
-    format!("{id}/{}", name.as_encoded_bytes().escape_ascii())
 }
 
 fn names_a_file(path: &Path) -> Result<()> {

@@ -12,7 +12,7 @@ use super::text::{Encoding, SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::worker::protocol::{FileState, Header, OldFile, Reply, Shown};
+use crate::worker::protocol::{Header, OldFile, Reply, Shown};
 
 /// Maximum size of a file to edit, in bytes, because files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
@@ -68,7 +68,7 @@ fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
 }
 
 /// Reports a change of a file that was in this state.
-fn changed(entry: &LockedEntry, before: FileState, text: String) -> Reply {
+fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
     let after = entry.state();
     Reply {
         header: Header::Changed { before, after },

@@ -4,7 +4,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use rustix::fs::{Stat, fstat};
 
-use super::atomic::place;
 use super::lines::skip_bom;
 use super::text::{Encoding, not_utf8};
 use super::{Target, text_reply};
@@ -13,7 +12,7 @@ use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
 use crate::text::{counted, size};
-use crate::worker::protocol::{FileState, Header, MAX_BODY, Reply};
+use crate::worker::protocol::{Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
 
@@ -44,11 +43,7 @@ pub(super) fn send_file(target: Target, most: u64, output: &mut dyn Write) -> Re
             "{name} changed while it was read: try again"
         )));
     }
-    let located = target.dir.locate(target.path);
-    let state = FileState {
-        place: located.map_or_else(|_| String::new(), |(dir, name)| place(&dir, &name)),
-        stamp: stamp(&stat),
-    };
+    let state = stamp(&stat);
     Ok(Reply {
         header: Header::Sent { state },
         body: Vec::new(),

@@ -2,7 +2,7 @@
 //! tools cannot write: `index.json`, and the contents by number.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,6 @@ use crate::json::from_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::sync;
-use crate::worker::protocol::FileState;
 
 /// Maximum size of the versions stored for a turn, in bytes.
 pub(crate) const MOST_KEPT: u64 = 20 << 20;
@@ -22,11 +21,11 @@ const INDEX: &str = "index.json";
 /// A file before a turn changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
-    /// Path by which a tool changed it last.
+    /// Path by which a tool changed it.
     pub path: String,
     pub before: Before,
-    /// State in which the last change left it.
-    pub state: FileState,
+    /// Stamp that the last change left; empty if the file is missing.
+    pub state: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,15 +86,9 @@ impl Versions {
         sync::lock(&self.known)
     }
 
-    /// Records that a tool has changed a file from the state `before` to `after`, and its content before. The first content of a
-    /// file counts, whichever path leads to it, unless other means have left another content there in between.
-    pub(crate) fn changed(
-        &self,
-        path: &str,
-        old: Old,
-        before: &FileState,
-        after: FileState,
-    ) -> Result<()> {
+    /// Records that a tool has changed a file from the stamp `before` to `after`, and its content before. The first content of a
+    /// file counts, unless other means have left another content there in between.
+    pub(crate) fn changed(&self, path: &str, old: Old, before: &str, after: String) -> Result<()> {
         let mut known = self.lock();
         if known.is_empty() {
             // Removes the versions of an earlier turn.
@@ -103,13 +96,9 @@ impl Versions {
         }
         let place = known
             .iter()
-            .position(|version| version.state.place == after.place);
+            .position(|version| plain(&version.path).eq(plain(path)));
         match place {
-            Some(n) if known[n].state == *before || before.stamp.is_empty() => {
-                // The first path may lead nowhere by now.
-                path.clone_into(&mut known[n].path);
-                known[n].state = after;
-            }
+            Some(n) if known[n].state == *before || before.is_empty() => known[n].state = after,
             _ => {
                 let n = place.unwrap_or(known.len());
                 let version = Version {
@@ -164,6 +153,12 @@ impl Versions {
     }
 }
 
+/// Returns a path without `.` in it.
+fn plain(path: &str) -> impl Iterator<Item = Component<'_>> {
+    let parts = Path::new(path).components();
+    parts.filter(|part| *part != Component::CurDir)
+}
+
 /// Removes the stored versions of a conversation.
 pub(crate) fn forget(home: &Home, key: &str) -> Result<()> {
     storage::remove(&home.undo(key))
@@ -188,24 +183,16 @@ mod tests {
         let dir = TestDir::new();
         let turn = |place| Versions::new(dir.join("undo"), place);
         let first = turn(3);
-        let state = |place: &str, stamp: &str| FileState {
-            place: place.into(),
-            stamp: stamp.into(),
-        };
         for (path, old, before, after) in [
-            ("a", Old::Content(b"one"), "s0", state("1/a", "s1")),
-            ("sub/../a", Old::Content(b"two"), "s1", state("1/a", "s2")),
-            ("b", Old::Absent, "", state("1/b", "s3")),
-            ("c", Old::Unknown, "s0", state("1/c", "s4")),
+            ("a", Old::Content(b"one"), "s0", "s1"),
+            ("./a", Old::Content(b"two"), "s1", "s2"),
+            ("b", Old::Absent, "", "s3"),
+            ("c", Old::Unknown, "s0", "s4"),
         ] {
-            let before = state(&after.place, before);
-            first.changed(path, old, &before, after).unwrap();
+            first.changed(path, old, before, after.into()).unwrap();
         }
         let read = turn(3).read().unwrap();
-        let before: Vec<_> = read
-            .iter()
-            .map(|v| (v.before, v.state.stamp.as_str()))
-            .collect();
+        let before: Vec<_> = read.iter().map(|v| (v.before, v.state.as_str())).collect();
         assert_eq!(
             before,
             [
@@ -215,17 +202,14 @@ mod tests {
             ]
         );
         assert_eq!(turn(3).content(0).unwrap(), b"one");
-        assert_eq!(read[0].path, "sub/../a");
         assert_eq!(Versions::resumed(dir.join("undo"), 3).lock().len(), 3);
 
         // A command removed the file, and a tool made it again.
-        let (before, after) = (state("1/a", ""), state("1/a", "s5"));
-        first.changed("a", Old::Absent, &before, after).unwrap();
+        first.changed("a", Old::Absent, "", "s5".into()).unwrap();
         assert_eq!(turn(3).read().unwrap()[0].before, Before::Kept(0));
         // A change by other means is not undone.
-        let (before, after) = (state("1/a", "user"), state("1/a", "s6"));
         let old = Old::Content(b"of the user");
-        first.changed("a", old, &before, after).unwrap();
+        first.changed("a", old, "user", "s6".into()).unwrap();
         assert_eq!(turn(3).content(0).unwrap(), b"of the user");
         assert_eq!(turn(3).read().unwrap().len(), 3);
 
@@ -234,8 +218,7 @@ mod tests {
         assert!(next.read().unwrap().is_empty());
         for name in ["d", "e"] {
             let old = Old::Content(&large);
-            next.changed(name, old, &state(name, ""), state(name, "s"))
-                .unwrap();
+            next.changed(name, old, "", "s".into()).unwrap();
         }
         assert!(turn(3).read().unwrap().is_empty());
         let read = turn(9).read().unwrap();

@@ -176,7 +176,7 @@ pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -
     let reply = workers.call(job, turn.cancel)?;
     if let Header::Changed { before, after } = &reply.header {
         let old = match read {
-            _ if before.stamp.is_empty() => Old::Absent,
+            _ if before.is_empty() => Old::Absent,
             Ok(state) if state == *before => Old::Content(&content),
             // Another file was read than was changed, or none could be read.
             _ => Old::Unknown,

@@ -38,8 +38,8 @@ use crate::sync;
 use crate::sys;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    ExecJob, FileJob, FileState, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply,
-    ServeJob, Setup, Termination,
+    ExecJob, FileJob, Header, Job, MAX_BODY, Pieces, Policy, ReadingJob, Reply, ServeJob, Setup,
+    Termination,
 };
 
 /// Argument that makes this program a worker process.
@@ -305,7 +305,7 @@ impl Workers {
         most: u64,
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<FileState> {
+    ) -> Result<String> {
         let path = path.to_owned();
         let (workers, job) = self.of_job(Job::File(FileJob::SendFile { path, most }))?;
         let worker = workers.start(&job, cancel)?;

@@ -298,20 +298,11 @@ pub(crate) struct IncomingFile {
     pub content: Vec<u8>,
 }
 
-/// Identity of a file, and a stamp of its content.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) struct FileState {
-    /// Identity of the file, because several paths can lead to one file, and one path to several files.
-    pub place: String,
-    /// Stamp that changes with the file; empty if it is missing.
-    pub stamp: String,
-}
-
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct OldFile {
     pub path: String,
     /// State in which the tool left it.
-    pub state: FileState,
+    pub state: String,
     /// Whether the file existed, with this content.
     pub was_there: bool,
     #[serde(skip)]
@@ -360,7 +351,7 @@ pub(crate) enum Header {
     /// The result is text.
     Text,
     /// A file has changed; the result is a text about it for the model.
-    Changed { before: FileState, after: FileState },
+    Changed { before: String, after: String },
     /// The result is an image.
     Image,
     /// The file is a recording, which the caller may fetch.
@@ -368,7 +359,7 @@ pub(crate) enum Header {
     /// The result is a PDF.
     Pdf,
     /// The result is an unchanged file.
-    Sent { state: FileState },
+    Sent { state: String },
     /// The program has started.
     Started,
     /// A command has ended.

@@ -80,7 +80,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         "bantam: restored edited.txt",
         "bantam: mine.txt stays as it is: it has changed since",
         "bantam: removed new.txt, which was new",
-        "bantam: restored ./kept.txt",
+        "bantam: restored kept.txt",
         "bantam: what commands changed stays as it is",
     ] {
         talk.wait_for_next_stdout(line);
