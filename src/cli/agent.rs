@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::args::{self, Args, Command};
-use super::attach;
+use super::attach::{self, STDIN};
 use super::input::Deadline;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
@@ -19,7 +19,7 @@ use super::{help, notice, print, print_json, report, turn};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
-use crate::app::media;
+use crate::app::media::{self, Attachment};
 use crate::app::{self, Options};
 use crate::bus::{Origin, Response};
 use crate::cancel::Cancel;
@@ -345,12 +345,15 @@ impl Run<'_> {
         Bot::delivery(home, config, env, self.to.as_deref(), notice)
     }
 
-    /// Adds the files of `--attach`. A dry run skips conversions.
+    /// Adds the file of standard input, and those of `--attach`. A dry run skips conversions.
     fn attach(&self, question: &mut Question, config: &Arc<Config>) -> Result<()> {
         let parts = self.factory.parts(config);
         let redactor = Redactor::new(config.secrets(&self.factory.env));
-        for path in self.args.values("attach") {
-            let mut file = attach::read(path, parts, self.deadline.as_ref())?;
+        let piped = std::mem::take(&mut question.media).into_iter();
+        let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
+        let read = |path| (path, attach::read(path, parts, self.deadline.as_ref()));
+        for (path, file) in piped.chain(self.args.values("attach").map(read)) {
+            let mut file = file?;
             if !self.args.has("dry-run") {
                 file = media::convert(parts, path, file)?;
             }

@@ -7,7 +7,7 @@ use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::{Error, Kind, Result};
 use crate::message::kind::binary_kind;
-use crate::message::{MAX_FILE, Media, MediaKind, image_type};
+use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::paths::of_user;
 use crate::text::{fence, not_found_near, size, to_single_line};
 
@@ -15,6 +15,9 @@ use crate::text::{fence, not_found_near, size, to_single_line};
 const MAX_TEXT: usize = 1 << 20;
 /// Maximum size of an image, in bytes. Servers refuse larger ones, and later turns send it again.
 const MAX_IMAGE: usize = 4 << 20;
+
+/// Name of standard input.
+pub(super) const STDIN: &str = "standard input";
 
 /// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes.
 pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
@@ -61,8 +64,12 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
         .find(|path| std::fs::metadata(of_user(path, env)).is_err())
 }
 
-/// Reads a file. Text is fenced, with the file's name.
+/// Reads a file, or standard input for `-`. Text is fenced, with the file's name.
 pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Result<Attachment> {
+    if path == "-" {
+        let bytes = input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?;
+        return of_bytes(bytes, STDIN);
+    }
     let shown = to_single_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, parts.env);
@@ -84,6 +91,12 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
         }
     };
     let bytes = input::read(&format!("the file {shown}"), &file, MAX_FILE, deadline)?;
+    of_bytes(bytes, &shown)
+}
+
+/// Returns the attachment of a file's bytes. Text is fenced, with the file's name.
+pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str) -> Result<Attachment> {
+    let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     if let Some(media) = Media::detect(&bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),
@@ -94,14 +107,8 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
             return Err(wrong(format!("{what} of more than {} MB", most >> 20))
                 .hint("make a smaller copy of it, or attach the part that matters"));
         }
-        let name = path.file_name().unwrap_or_default();
-        return Ok(Attachment::Media(media.named(&name.to_string_lossy())));
-    }
-    if let Some(kind) = image_type(&bytes) {
-        return Err(wrong(format!(
-            "it begins like an image ({kind}), but has no header that gives its size"
-        ))
-        .hint("convert it, for example to JPEG"));
+        let name = shown.rsplit('/').next().unwrap_or_default();
+        return Ok(Attachment::Media(media.named(name)));
     }
     if let Some(kind) = binary_kind(&bytes) {
         return Err(wrong(format!("it is {}, not text", kind.name))

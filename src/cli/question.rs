@@ -1,22 +1,24 @@
 //! The question of `bantam agent`, a message made from words, standard input, a template and files.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::Args;
+use super::attach::{self, STDIN};
 use super::input::{self, Deadline};
 use super::notice;
 use super::printer::Verbosity;
 use crate::access;
 use crate::app::media::Attachment;
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::Media;
+use crate::message::{MAX_FILE, Media};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
-use crate::text::{nearest, not_found, not_found_near, to_single_line};
+use crate::text::{not_found, not_found_near, to_single_line};
 
 /// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
 const MAX_INPUT: usize = 4 << 20;
@@ -48,10 +50,15 @@ pub(super) fn read(
         Some(text) => text.to_owned(),
         None => words,
     };
-    let piped = if args.has("no-stdin") {
-        String::new()
+    let is_attached = args.values("attach").any(|path| path == "-");
+    let piped = if args.has("no-stdin") || is_attached {
+        Attachment::Text(String::new())
     } else {
         piped(verbosity, deadline)?
+    };
+    let (piped, media) = match piped {
+        Attachment::Text(text) => (text, Vec::new()),
+        Attachment::Media(media) => (String::new(), vec![media]),
     };
     let input = match (asked.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) => {
@@ -88,11 +95,7 @@ pub(super) fn read(
         }
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
-    Ok(Some(Question {
-        text,
-        title,
-        media: Vec::new(),
-    }))
+    Ok(Some(Question { text, title, media }))
 }
 
 impl Question {
@@ -158,10 +161,7 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
     names.sort_unstable();
     names.dedup();
     let error = not_found("template", name, names.iter().copied(), "");
-    Err(match nearest(name, names.iter().copied()) {
-        Some(_) => error,
-        None => error.hint(format!("use one of: {}", names.join(", "))),
-    })
+    Err(error.hint(format!("use one of: {}", names.join(", "))))
 }
 
 /// Fills in the values once, so that a value with `{{key}}` is unchanged.
@@ -201,19 +201,22 @@ fn fill<'a>(
     }
 }
 
-/// Returns the text of standard input; empty from a terminal.
-fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<String> {
+/// Returns the text or the file of standard input; an empty text from a terminal.
+fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<Attachment> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        return Ok(String::new());
+        return Ok(Attachment::Text(String::new()));
     }
-    let bytes = input::read("standard input", &stdin, MAX_INPUT, deadline).map_err(|e| {
+    let bytes = input::read(STDIN, &stdin, MAX_FILE, deadline).map_err(|e| {
         if e.kind == Kind::Limit {
             e.hint("use `-n`")
         } else {
             e.doing("reading standard input")
         }
     })?;
+    if Media::detect(&bytes).is_some() || bytes.contains(&0) {
+        return attach::of_bytes(bytes, STDIN);
+    }
     if bytes.len() > MAX_INPUT {
         return Err(Error::usage(format!(
             "standard input is larger than {} MB",
@@ -221,16 +224,11 @@ fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<String> {
         ))
         .hint("pass the part that matters, or put the file into the workspace and name it"));
     }
-    if bytes.contains(&0) {
-        return Err(Error::usage("standard input is binary, not text")
-            .hint("put the file into the workspace and name it in the question"));
+    let text = String::from_utf8_lossy(&bytes);
+    if verbosity != Verbosity::Quiet && matches!(text, Cow::Owned(_)) {
+        notice("standard input is not UTF-8; each wrong byte is replaced by \u{fffd}");
     }
-    Ok(String::from_utf8(bytes).unwrap_or_else(|e| {
-        if verbosity != Verbosity::Quiet {
-            notice("standard input is not UTF-8; each wrong byte is replaced by \u{fffd}");
-        }
-        String::from_utf8_lossy(e.as_bytes()).into_owned()
-    }))
+    Ok(Attachment::Text(text.into_owned()))
 }
 
 #[cfg(test)]

@@ -68,6 +68,46 @@ fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
 }
 
 #[test]
+fn a_file_on_standard_input_is_attached() {
+    let image = format!("data:image/gif;base64,{GIF_IN_BASE64}");
+    for (args, stdin, sent) in [
+        (&["what is this?"][..], GIF.to_vec(), &*image),
+        (&["-a", "-", "what is this?"], GIF.to_vec(), &image),
+        (&["what is this?"], pdf(), "application/pdf"),
+        (
+            &["-a", "-", "what is this?"],
+            b"line 1".to_vec(),
+            "line 1\\n```",
+        ),
+    ] {
+        let model = Model::scripted([Reply::text("A pixel.")]);
+        let home = Home::with(&model.config());
+        let run = home.bantam().arg("agent").args(args).stdin(stdin).run();
+        run.exits(0).prints("A pixel.\n");
+        let content = model.request(0).messages()[1]["content"].to_string();
+        assert!(content.contains(sent), "{args:?}: {content}");
+        assert!(content.contains("what is this?"), "{args:?}: {content}");
+    }
+}
+
+#[test]
+fn another_binary_on_standard_input_is_refused() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    for (stdin, says) in [
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0".to_vec(), "not text"),
+        (b"PK\x03\x04\x14\0\0\0".to_vec(), "not text"),
+        (vec![0; 64], "not text"),
+    ] {
+        let run = home.bantam().args(["agent", "hi"]).stdin(stdin).run();
+        run.exits(2).says(says);
+    }
+    // A picture without a question.
+    let run = home.bantam().arg("agent").stdin(GIF).run();
+    run.exits(2).says("no question");
+}
+
+#[test]
 fn planted_link_or_pipe_is_not_attached() {
     let model = Model::never_asked();
     let (home, other) = (Home::with(&model.config()), Home::empty());

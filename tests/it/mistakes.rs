@@ -18,7 +18,7 @@ agent --json --timeout soon hi        | 2 | usage  | --timeout soon
 agent --json --new -s x hi            | 2 | usage  | cannot be used together
 agent --json -c hi                    | 2 | usage  | no conversation
 agent --json -s +nosuch hi            | 2 | usage  | no session named
-agent --json -t sumarize hi           | 2 | usage  | `summarize`
+agent --json -t sumarize hi           | 2 | usage  | summarize
 agent --json -a nosuch.txt hi         | 2 | usage  | no file named
 agent --json --schema nosuch.json hi  | 2 | usage  | no file named
 agent --json --to pigeon:1 hi         | 2 | usage  | telegram:
