@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Request;
-use crate::access::{self, Dir, Grant, MAX_UNTRUSTED};
+use crate::access::{self, Access, Asked, Dir, Grant, MAX_UNTRUSTED};
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
@@ -52,6 +52,8 @@ pub(crate) struct PromptFiles {
     pub is_own_workspace: bool,
     /// Whether tools can access files outside the workspace.
     pub unrestricted: bool,
+    /// Other folders that are open to tools.
+    pub open: Vec<Asked>,
     /// Skills, which are listed if the model has the tool to read them.
     pub skills: Skills,
     /// Formats the local date, which decides the day of a note.
@@ -265,11 +267,17 @@ impl PromptFiles {
     /// Conversation-specific lines come last, so that conversations share the cached part.
     fn runtime(&self, origin: &Origin) -> String {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-        let beyond = if self.unrestricted {
-            " (your tools also reach files elsewhere)"
-        } else {
-            ""
-        };
+        let mut beyond = String::new();
+        if self.unrestricted {
+            beyond.push_str(" (your tools also reach files elsewhere)");
+        }
+        for Asked { path, access, .. } in &self.open {
+            let may = match access {
+                Access::Read => "read",
+                Access::Write => "read and change",
+            };
+            beyond.push_str(&format!("; you may {may} {}", path.display()));
+        }
         format!(
             "System: {os} on {arch}\nPaths are relative to the workspace, or absolute.\nWorkspace: {}{beyond}\nChannel: {}",
             self.workspace.path.display(),
@@ -403,7 +411,6 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Access;
     use crate::test_dir::TestDir;
     use std::sync::Arc;
 
@@ -419,6 +426,7 @@ mod tests {
                 notes,
                 is_own_workspace: true,
                 unrestricted: false,
+                open: Vec::new(),
                 skills,
                 local_time,
             }),

@@ -49,10 +49,8 @@ fn tools_write(parts: Parts) -> Result<Vec<Asked>> {
 
 /// Returns the directories of `tools.write_paths`.
 pub(crate) fn write_paths(parts: Parts) -> Result<Vec<PathBuf>> {
-    Ok(tools_write(parts)?
-        .into_iter()
-        .map(|asked| asked.path)
-        .collect())
+    let asked = tools_write(parts)?.into_iter();
+    Ok(asked.map(|asked| asked.path).collect())
 }
 
 /// Returns the tools' grants in addition to the workspace.

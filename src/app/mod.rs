@@ -222,6 +222,8 @@ fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
         notes: workers.notes().cloned(),
         is_own_workspace: workers.is_own_workspace(),
         unrestricted: !defaults.restrict_to_workspace,
+        // Errors were reported by the workers.
+        open: grants::tools_grants(parts).unwrap_or_default(),
         skills: skills(home, config),
         local_time: local_time.clone(),
     });

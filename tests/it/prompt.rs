@@ -1,6 +1,6 @@
 //! The start of every request: its length, and that it is equal in all conversations of a home.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::Home;
 use crate::model::{Model, Reply};
@@ -68,6 +68,43 @@ fn a_plain_question_with_all_tools_is_short() {
         "{counted} tokens, by tool: {tools:?}"
     );
     assert!(counted > 1000, "{counted} tokens");
+}
+
+#[test]
+fn folders_that_are_open_to_tools_are_named() {
+    let runtime = |tools: Value, args: &[&str]| {
+        let home = Home::with(
+            &json!({ "agents": { "defaults": { "model_name": "demo/demo" } }, "tools": tools }),
+        );
+        let run = home
+            .bantam()
+            .args(["agent", "--dry-run", "-m", "hi"])
+            .args(args)
+            .run();
+        run.exits(0);
+        let (_, runtime) = run.stdout.split_once("Workspace: ").unwrap();
+        runtime.to_owned()
+    };
+    let both = json!({ "read_paths": ["/usr/share", ""], "write_paths": ["/usr/local"] });
+    for (tools, args, expected) in [
+        (json!({}), &[][..], ""),
+        (
+            both.clone(),
+            &[],
+            "; you may read and change /usr/local; you may read /usr/share",
+        ),
+        // A folder of --workspace takes precedence.
+        (
+            both,
+            &["--workspace", "/usr/local/lib"],
+            "; you may read /usr/share",
+        ),
+    ] {
+        let runtime = runtime(tools, args);
+        let (line, _) = runtime.split_once("\\nChannel").unwrap();
+        let open = line.find("; ").map_or("", |at| &line[at..]);
+        assert_eq!(open, expected, "{runtime}");
+    }
 }
 
 #[test]
