@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, User, UserKind};
+use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, UserKind};
 use crate::provider::ToolOffer;
 use crate::session::{NOT_SHOWN, SHOWN_TURNS};
 use crate::text::clip;
@@ -27,38 +27,21 @@ pub(super) fn weight<'a>(messages: impl IntoIterator<Item = &'a Message>) -> u64
 }
 
 fn weight_of(message: &Message) -> u64 {
-    let (bytes, images) = match message {
-        Message::System(text) => (text.len(), 0),
+    let bytes = match message {
+        Message::System(text) => text.len(),
         Message::User(user) => {
-            let texts: usize = user.media.iter().map(|media| media.text.len()).sum();
-            (
-                user.content.len() + user.shown_time().len() + texts,
-                user.media.len(),
-            )
+            let texts = user.media.iter().map(|media| media.text.len());
+            user.content.len() + user.shown_time().len() + texts.sum::<usize>()
         }
-        Message::ToolResult(result) => (
-            result.content.len() + result.call_id.len(),
-            result.images.len(),
-        ),
+        Message::ToolResult(result) => result.content.len() + result.call_id.len(),
         Message::Assistant(reply) => {
-            let call = |call: &crate::message::ToolCall| {
-                call.id.len() + call.name.len() + call.arguments.len()
-            };
-            let extra = reply
-                .extra
-                .values()
-                .map(|value| value.to_string().len())
-                .sum::<usize>();
-            (
-                reply.text.len()
-                    + reply.reasoning.len()
-                    + extra
-                    + reply.calls.iter().map(call).sum::<usize>(),
-                0,
-            )
+            let calls = reply.calls.iter();
+            let calls = calls.map(|call| call.id.len() + call.name.len() + call.arguments.len());
+            let extra = reply.extra.values().map(|value| value.to_string().len());
+            reply.text.len() + reply.reasoning.len() + calls.chain(extra).sum::<usize>()
         }
     };
-    bytes as u64 / TOKEN + FRAMING + images as u64 * IMAGE
+    bytes as u64 / TOKEN + FRAMING + message.media().len() as u64 * IMAGE
 }
 
 pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
@@ -124,31 +107,18 @@ pub(super) fn newest(messages: &[Message], most: usize) -> usize {
 /// Replaces tool results by a line each, oldest first, while `more` (given the weight saved so far) is true. Returns their
 /// number.
 pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) -> usize {
-    let (mut names, mut stubbed, mut saved): (Vec<(String, String)>, _, u64) = (Vec::new(), 0, 0);
+    let (mut calls, mut stubbed, mut saved) = (Vec::new(), 0, 0);
     for message in messages {
+        let before = weight_of(message);
         match message {
-            Message::Assistant(reply) => {
-                names = reply
-                    .calls
-                    .iter()
-                    .map(|call| (call.id.clone(), call.name.clone()))
-                    .collect();
-            }
+            Message::Assistant(reply) => calls.clone_from(&reply.calls),
             Message::ToolResult(result) if is_worth_a_stub(result) && more(saved) => {
-                let name = names
-                    .iter()
-                    .find(|(id, _)| *id == result.call_id)
-                    .map_or("a tool", |(_, name)| name);
+                let call = calls.iter().find(|call| call.id == result.call_id);
+                let name = call.map_or("a tool", |call| &call.name);
                 let images: u64 = result.images.iter().map(Media::bytes).sum();
                 let bytes = result.content.len() as u64 + images;
-                let content = format!("[result of {name}, {bytes} bytes, {DROPPED}]");
-                let short = ToolResult {
-                    content,
-                    images: Vec::new(),
-                    ..result.clone()
-                };
-                let before = weight_of(message);
-                *message = Message::ToolResult(short);
+                result.content = format!("[result of {name}, {bytes} bytes, {DROPPED}]");
+                result.images.clear();
                 saved += before.saturating_sub(weight_of(message));
                 stubbed += 1;
             }
@@ -160,19 +130,15 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
 
 /// Whether the result of a call has been dropped from the conversation.
 pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
-    let result = messages.iter().rev().find_map(|message| match message {
-        Message::ToolResult(result) if result.call_id == id => Some(result),
+    let is_dropped = |message: &Message| match message {
+        Message::ToolResult(result) if result.call_id == id => {
+            Some(result.content.ends_with(&format!("{DROPPED}]")))
+        }
+        // The call is running.
+        Message::Assistant(reply) if reply.calls.iter().any(|call| call.id == id) => Some(false),
         _ => None,
-    });
-    if let Some(result) = result {
-        return result.content.ends_with(&format!("{DROPPED}]"));
-    }
-    // The call may be running, in the same reply.
-    let last = messages.iter().rev().find_map(|message| match message {
-        Message::Assistant(reply) => Some(reply),
-        _ => None,
-    });
-    !last.is_some_and(|reply| reply.calls.iter().any(|call| call.id == id))
+    };
+    messages.iter().rev().find_map(is_dropped).unwrap_or(true)
 }
 
 pub(super) fn is_result(message: &Message) -> bool {
@@ -197,45 +163,40 @@ pub(super) fn drop_images<'a>(
 /// Replaces images before the last two turns and the current one, and the oldest later images beyond the size limit, because
 /// images are sent again with every request.
 pub(super) fn drop_old_images(messages: &mut [Message]) {
-    let mut recent = last_turns(messages, SHOWN_TURNS).unwrap_or(0);
     let mut bytes = 0;
-    for (at, message) in messages.iter().enumerate().skip(recent).rev() {
-        bytes += message
-            .media()
-            .iter()
-            .map(|media| media.base64.len())
-            .sum::<usize>();
-        if bytes > MAX_MEDIA {
-            recent = at + 1;
-            break;
-        }
-    }
+    let is_too_much = |message: &Message| {
+        let media = message.media().iter();
+        bytes += media.map(|media| media.base64.len()).sum::<usize>();
+        bytes > MAX_MEDIA
+    };
+    let full = messages.iter().rposition(is_too_much).map(|at| at + 1);
+    let recent = last_turns(messages, SHOWN_TURNS).max(full).unwrap_or(0);
     // The user's last message was already limited when it arrived.
     let newest = messages.iter().rposition(Message::is_question);
-    recent = recent.min(newest.unwrap_or(recent));
-    drop_images(&mut messages[..recent], NOT_SHOWN);
+    let end = recent.min(newest.unwrap_or(recent));
+    drop_images(&mut messages[..end], NOT_SHOWN);
 }
 
 /// Adds a line of the assistant before each message of the user that follows a result, or joins a turn after another message.
 /// Some hosts and chat templates refuse these orders of roles.
 pub(super) fn alternating(messages: &[Message]) -> Cow<'_, [Message]> {
-    let needs_line = |pair: &[Message]| match (&pair[0], &pair[1]) {
+    let needs_line = |at: usize| match (&messages[at - 1], &messages[at]) {
         (Message::ToolResult(_), Message::User(_)) => true,
         (Message::User(_), Message::User(user)) => user.kind == UserKind::Steering,
         _ => false,
     };
-    if !messages.windows(2).any(needs_line) {
+    let places: Vec<usize> = (1..messages.len()).filter(|at| needs_line(*at)).collect();
+    if places.is_empty() {
         return Cow::Borrowed(messages);
     }
-    let mut all: Vec<Message> = messages.iter().take(1).cloned().collect();
-    for pair in messages.windows(2) {
-        if needs_line(pair) {
-            all.push(Message::Assistant(Reply {
-                text: "[continuing]".to_owned(),
-                ..Reply::default()
-            }));
-        }
-        all.push(pair[1].clone());
+    let mut all = messages.to_vec();
+    for at in places.into_iter().rev() {
+        let text = "[continuing]".to_owned();
+        let reply = Reply {
+            text,
+            ..Reply::default()
+        };
+        all.insert(at, Message::Assistant(reply));
     }
     Cow::Owned(all)
 }
@@ -265,15 +226,13 @@ pub(super) fn forget_usage(messages: &mut [Message]) {
 /// Returns the newest messages as a text to summarise, of about `most` bytes, and the number of omitted earlier messages. The
 /// oldest message may be cut.
 pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, String) {
-    let mut parts = Vec::new();
-    let mut left = most;
+    let (mut parts, mut left) = (Vec::new(), most);
     for message in messages.iter().rev() {
-        if left == 0 {
-            break;
-        }
         let part = transcript(message);
         if part.len() > left {
-            parts.push(format!("{} [...]\n\n", clip(&part, left)));
+            if left > 0 {
+                parts.push(format!("{}\n\n", shortened(&part, left)));
+            }
             break;
         }
         left -= part.len();
@@ -286,53 +245,45 @@ pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, St
 
 /// Formats a message for a summary.
 fn transcript(message: &Message) -> String {
-    let mut text = String::new();
     match message {
-        Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
-        Message::User(user @ User { content, media, .. }) => {
-            let time = user
-                .shown_time()
-                .get(..16)
-                .map(|time| format!(" ({})", time.replace('T', " ")));
-            let time = time.unwrap_or_default();
-            let with = if media.is_empty() {
-                String::new()
-            } else {
-                format!(" [with {} files]", media.len())
+        Message::System(text) => format!("System: {text}\n\n"),
+        Message::User(user) => {
+            let time = user.shown_time().get(..16).unwrap_or("-").replace('T', " ");
+            let with = match user.media.len() {
+                0 => String::new(),
+                files => format!(" [with {files} files]"),
             };
-            text.push_str(&format!("User{time}: {content}{with}\n\n"));
+            format!("User ({time}): {}{with}\n\n", user.content)
         }
         Message::Assistant(reply) => {
+            let mut text = String::new();
             if !reply.text.is_empty() {
-                text.push_str(&format!("Assistant: {}\n\n", reply.text));
+                text = format!("Assistant: {}\n\n", reply.text);
             }
             for call in &reply.calls {
                 let arguments = shortened(&call.arguments, SHOWN_OF_ARGUMENTS);
                 text.push_str(&format!("Assistant calls {} {arguments}\n\n", call.name));
             }
+            text
         }
         Message::ToolResult(result) => {
-            text.push_str(&format!(
-                "Result: {}\n\n",
-                shortened(&result.content, SHOWN_OF_A_RESULT)
-            ));
+            let shown = shortened(&result.content, SHOWN_OF_A_RESULT);
+            format!("Result: {shown}\n\n")
         }
     }
-    text
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        text.to_owned()
-    } else {
-        format!("{} [...]", clip(text, most))
+fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    match clip(text, most) {
+        shown if shown.len() < text.len() => format!("{shown} [...]").into(),
+        _ => text.into(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ToolCall;
+    use crate::message::{ToolCall, User};
 
     fn says(text: &str) -> Message {
         Message::Assistant(Reply {
