@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::{State, Turn, last_reply};
+use super::{Ended, State, Turn, last_reply};
 use crate::agent::history;
-use crate::bus::{Response, TurnStop};
+use crate::bus::TurnStop;
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, Stop};
@@ -20,9 +20,8 @@ impl Turn<'_> {
     /// Ends the turn with its last reply, which is not stored yet, and an error.
     pub(super) fn end(&mut self, reply: Option<Reply>, error: Option<Error>) -> Result<State> {
         let error = error.or_else(|| self.calls.take_unasked());
-        let stop = stop_of(reply.as_ref(), error.as_ref());
-        self.store_end(reply.clone(), stop)?;
-        tell(self.response, reply, error);
+        self.store_end(reply.clone(), stop_of(reply.as_ref(), error.as_ref()))?;
+        self.ended = (reply, error);
         Ok(State::Done)
     }
 
@@ -34,7 +33,7 @@ impl Turn<'_> {
             ..Reply::default()
         };
         self.store_end(Some(stand_in), stop_of(None, Some(&limit)))?;
-        tell(self.response, None, Some(limit));
+        self.ended = (None, Some(limit));
         Ok(State::Done)
     }
 
@@ -52,39 +51,37 @@ impl Turn<'_> {
             };
         let is_first_turn =
             self.open.session.summary.is_none() && history::last_turns(messages, 1).is_none();
-        let error = match failure {
+        let is_refused = matches!(failure, MessageRefused(_));
+        let is_too_long = matches!(failure, TooLong { .. });
+        let mut error = match failure {
             Cancelled(CancelReason::Deadline) => self.shared.cancel.timed_out(),
-            failure => {
-                let is_refused = matches!(failure, MessageRefused(_));
-                let is_too_long = matches!(failure, TooLong { .. });
-                let mut error = failure.into_error(&self.response.model);
-                if is_undone && is_refused {
-                    error
-                        .message
-                        .push_str("; the message is left out of the conversation from now on");
-                }
-                if is_too_long && is_first_turn {
-                    // A new conversation would be as long.
-                    error = error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)");
-                }
-                error
-            }
+            failure => failure.into_error(&self.response.model),
         };
+        if is_undone && is_refused {
+            let note = "; the message is left out of the conversation from now on";
+            error.message.push_str(note);
+        }
+        if is_too_long && is_first_turn {
+            // A new conversation would be as long.
+            error = error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)");
+        }
         let text = clip(&self.arrived, MOST_PARTIAL).to_owned();
         let begun = (!text.is_empty()).then(|| Reply {
             text,
             partial: true,
             ..Reply::default()
         });
-        if is_undone {
-            let stop = stop_of(None, Some(&error));
-            let records = [self.open.undo_turn(), Record::End(stop)];
-            self.open
-                .append(&records, Durability::Now, SystemTime::now())?;
-            tell(self.response, begun, Some(error));
-            return Ok(State::Done);
+        if !is_undone {
+            return self.end(begun, Some(error));
         }
-        self.end(begun, Some(error))
+        let undone = [
+            self.open.undo_turn(),
+            Record::End(stop_of(None, Some(&error))),
+        ];
+        self.open
+            .append(&undone, Durability::Now, SystemTime::now())?;
+        self.ended = (begun, Some(error));
+        Ok(State::Done)
     }
 
     /// Stores the end of the turn and returns its messages in the response.
@@ -102,20 +99,20 @@ impl Turn<'_> {
     }
 }
 
-/// Ends a turn in the same way as before.
-pub(super) fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
+/// Returns the end of a turn that has ended before.
+pub(super) fn end_of(session: &Session) -> Result<Ended> {
     if session.ended == Some(TurnStop::Cancelled) {
         return Err(Error::new(Kind::Interrupted, "stopped by the user"));
     }
-    let answer = last_reply(session).cloned().unwrap_or_default();
-    let (reply, error) = judge(answer, None);
-    tell(response, reply, error);
-    Ok(())
+    Ok(judge(
+        last_reply(session).cloned().unwrap_or_default(),
+        None,
+    ))
 }
 
 /// Returns the answer and the error of a turn with this last reply without calls. `limit` is the reason why no further step is
 /// possible, if any.
-pub(super) fn judge(reply: Reply, limit: Option<Error>) -> (Option<Reply>, Option<Error>) {
+pub(super) fn judge(reply: Reply, limit: Option<Error>) -> Ended {
     if !reply.refused.is_empty() {
         let why = to_single_line(&reply.refused, 300);
         let error = Error::failed(format!("the model's host refused this answer ({why})"))
@@ -152,7 +149,7 @@ pub(super) fn judge(reply: Reply, limit: Option<Error>) -> (Option<Reply>, Optio
     (Some(reply), error)
 }
 
-fn stop_of(reply: Option<&Reply>, error: Option<&Error>) -> TurnStop {
+pub(super) fn stop_of(reply: Option<&Reply>, error: Option<&Error>) -> TurnStop {
     match error.map(|error| error.kind) {
         None if reply.is_some_and(|reply| reply.stop.is_cut()) => TurnStop::Length,
         None => TurnStop::Done,
@@ -160,13 +157,4 @@ fn stop_of(reply: Option<&Reply>, error: Option<&Error>) -> TurnStop {
         Some(Kind::Limit) => TurnStop::Limit,
         Some(_) => TurnStop::Error,
     }
-}
-
-/// Puts the end of the turn into the response.
-pub(super) fn tell(response: &mut Response, reply: Option<Reply>, error: Option<Error>) {
-    response.stop = stop_of(reply.as_ref(), error.as_ref());
-    if let Some(reply) = reply {
-        (response.output, response.partial) = (reply.text, reply.partial);
-    }
-    response.error = error;
 }

@@ -26,7 +26,7 @@ use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 use ask::Wanted;
 use calls::{Calls, is_complete};
-use end::{judge, repeat_end, tell};
+use end::{end_of, judge, stop_of};
 
 /// Notice to the user while another process has locked the conversation.
 const WAITING: &str = "waiting for another bantam in this conversation";
@@ -48,6 +48,9 @@ pub(super) enum State {
     /// The end of the turn is stored.
     Done,
 }
+
+/// The last reply of a turn and its error.
+type Ended = (Option<Reply>, Option<Error>);
 
 /// Whether the model may be asked.
 enum Permit {
@@ -96,6 +99,7 @@ struct Turn<'a> {
     cuts: u32,
     /// The text of the last request's reply that arrived.
     arrived: String,
+    ended: Ended,
     response: &'a mut Response,
 }
 
@@ -138,18 +142,20 @@ impl Agent {
                 response.answered = ids_in_turn(&open.session);
             }
             if resumed == Some(State::Done) {
-                return repeat_end(&open.session, &mut response);
+                return end_of(&open.session);
             }
             let mut turn = Turn::begin(shared, open, resumed, &mut response)?;
             while turn.state != State::Done {
                 turn.step()?;
             }
-            Ok(())
+            Ok(turn.ended)
         });
-        if let Err(e) = ended {
-            tell(&mut response, None, Some(e));
+        let (reply, error) = ended.unwrap_or_else(|e| (None, Some(e)));
+        response.stop = stop_of(reply.as_ref(), error.as_ref());
+        if let Some(reply) = reply {
+            (response.output, response.partial) = (reply.text, reply.partial);
         }
-        response.error = response.error.take().map(|e| self.redacted(e));
+        response.error = error.map(|e| self.redacted(e));
         if !self.is_subagent {
             (response.usage, response.cost) = budget.take_unreported();
         }
@@ -220,6 +226,7 @@ impl<'a> Turn<'a> {
             is_shortened: false,
             cuts: 0,
             arrived: String::new(),
+            ended: Ended::default(),
             open,
             response,
         };
@@ -249,23 +256,19 @@ impl<'a> Turn<'a> {
     }
 
     fn permit(&self) -> Permit {
-        let cancel = self.shared.cancel;
+        let Shared { cancel, chain, .. } = self.shared;
         match cancel.reason() {
             Some(CancelReason::Deadline) => return Permit::Stop(cancel.timed_out()),
             Some(why @ CancelReason::Stopped) => {
-                let error =
-                    ProviderError::Cancelled(why).into_error(self.shared.chain.first_name());
-                return Permit::Stop(error);
+                let stopped = ProviderError::Cancelled(why);
+                return Permit::Stop(stopped.into_error(chain.first_name()));
             }
             None => {}
         }
         if self.cuts == MOST_CUTS {
-            let message =
-                format!("{MOST_CUTS} replies in a row were cut off within their tool calls");
-            let error = Error::new(Kind::Limit, message);
-            return Permit::Stop(
-                error.hint("allow more with --max-tokens, or ask for less at once"),
-            );
+            let what = format!("{MOST_CUTS} replies in a row were cut off within their tool calls");
+            let hint = "allow more with --max-tokens, or ask for less at once";
+            return Permit::Stop(Error::new(Kind::Limit, what).hint(hint));
         }
         if self.calls.detector.is_stuck() {
             return Permit::TextOnly(withheld("it made the same calls over and over"));
@@ -282,11 +285,9 @@ impl<'a> Turn<'a> {
         let limit = agent.limits.max_steps;
         if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
-            let error = Error::new(
-                Kind::Limit,
-                format!("the turn reached its limit of {limit} step{s}"),
-            );
-            return Some(error.hint("allow more with --max-steps, or ask it to continue"));
+            let what = format!("the turn reached its limit of {limit} step{s}");
+            let hint = "allow more with --max-steps, or ask it to continue";
+            return Some(Error::new(Kind::Limit, what).hint(hint));
         }
         (budget.calls_left() <= 1).then(|| budget.used_up())
     }
@@ -329,25 +330,13 @@ impl<'a> Turn<'a> {
 
     /// Ends the turn with a reply without permitted calls. After an empty reply, asks again without tools.
     fn end_with(&mut self, reply: Reply, wants_tools: bool, limit: Option<Error>) -> Result<State> {
-        let Shared {
-            agent,
-            events,
-            budget,
-            ..
-        } = self.shared;
-        let cut = match reply.stop {
-            _ if !has_text(&reply.text) => None,
-            Stop::Length if reply.limit > 0 => Some(format!(
-                "the answer was cut at max_tokens ({})",
-                reply.limit
-            )),
-            Stop::Window => {
-                Some("the answer was cut: the model's context window is full".to_owned())
-            }
-            _ => None,
-        };
-        if let Some(text) = cut {
-            events(Event::Warning(text));
+        let Shared { agent, budget, .. } = self.shared;
+        if has_text(&reply.text) && reply.stop.is_cut() {
+            self.shared.warn(match reply.stop {
+                Stop::Window => "the answer was cut: the model's context window is full".to_owned(),
+                _ if reply.limit == 0 => "the answer was cut".to_owned(),
+                _ => format!("the answer was cut at max_tokens ({})", reply.limit),
+            });
         }
         let is_answer = has_text(&reply.text)
             || !reply.images.is_empty()
@@ -357,9 +346,8 @@ impl<'a> Turn<'a> {
             && self.response.steps < agent.limits.max_steps
             && budget.calls_left() > 0;
         if !is_answer && may_ask_again {
-            events(Event::Trace(
-                "the model gave an empty answer: asking again, without tools".to_owned(),
-            ));
+            let text = "the model gave an empty answer: asking again, without tools";
+            (self.shared.events)(Event::Trace(text.to_owned()));
             self.empty_answers += 1;
             return Ok(State::Asking);
         }
