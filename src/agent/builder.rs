@@ -14,6 +14,7 @@ use crate::session::{MemoryStore, Session, Store};
 use crate::tool::subagent::subagent_tool_without_skills;
 use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
+use crate::worker::Workers;
 
 /// Collects the parts of an [`Agent`].
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub struct Builder {
     pub(crate) confirm: Vec<String>,
     /// Checks and records each model request.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// Workers that store the pictures of models in the workspace.
+    pub(crate) workers: Option<Arc<Workers>>,
     /// Home for earlier versions of files, and the key prefix of conversations whose user may undo turns.
     pub(crate) undo_in: Option<(Home, &'static str)>,
     tools: Registry,
@@ -174,6 +177,7 @@ impl Builder {
             confirm: self.confirm.into(),
             ledger: self.ledger,
             undo_in: self.undo_in,
+            workers: self.workers,
         };
         Ok(agent.with_tools(self.tools))
     }

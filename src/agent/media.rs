@@ -1,10 +1,18 @@
-//! Limits the images and other media that the tools of a turn may show.
+//! Limits the images and other media that the tools of a turn may show, and keeps pictures that a model made.
 
 use std::sync::Mutex;
+use std::time::SystemTime;
 
-use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA, Media, MediaKind, ToolResult};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::turn::{Shared, Turn};
+use crate::bus::Event;
+use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA};
+use crate::message::{Media, MediaKind, Reply, ToolResult};
 use crate::sync;
-use crate::text::size;
+use crate::text::{clip, rfc3339, size};
+use crate::worker::protocol::{FileJob, IncomingFile, Reply as Kept};
 
 /// Media shown by the tools of a turn.
 #[derive(Default)]
@@ -55,6 +63,44 @@ impl Count {
         self.files += 1;
         self.bytes += media.base64.len();
         Ok(())
+    }
+}
+
+impl Turn<'_> {
+    /// Stores the pictures that a model made in the workspace, and adds their paths to its text, so that the user finds them and
+    /// the model knows of them. Sends them to the chat of a bot, whose user cannot open a path.
+    pub(super) fn keep_pictures(&mut self, reply: &mut Reply) {
+        let Shared {
+            agent,
+            cancel,
+            events,
+            ..
+        } = self.shared;
+        let pictures = reply.images.iter().map(|picture| {
+            let Some(workers) = &agent.workers else {
+                return "shown by the program".to_owned();
+            };
+            let day = rfc3339(SystemTime::now());
+            let file = IncomingFile {
+                dir: format!("pictures/{}", clip(&day, 10)),
+                name: format!("picture.{}", picture.mime.trim_start_matches("image/")),
+                content: STANDARD.decode(&picture.base64).unwrap_or_default(),
+            };
+            let kept = workers.call(FileJob::TakeFile(file), cancel);
+            match kept.and_then(Kept::into_text) {
+                Ok(path) => {
+                    self.send_file(&path);
+                    workers.workspace().path.join(path).display().to_string()
+                }
+                Err(e) => format!("could not be kept: {}", e.message),
+            }
+        });
+        for picture in pictures.collect::<Vec<_>>() {
+            let gap = if reply.text.is_empty() { "" } else { "\n\n" };
+            let line = format!("{gap}[picture: {picture}]");
+            events(Event::Delta(line.clone()));
+            reply.text.push_str(&line);
+        }
     }
 }
 

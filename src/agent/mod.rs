@@ -47,6 +47,7 @@ use crate::session::{self, Durability, OpenSession, Record, Session, SessionInfo
 use crate::tool::{Registry, ToolSpec};
 pub use crate::usage::Budget;
 use crate::usage::Ledger;
+use crate::worker::Workers;
 use prompt::Prompt;
 
 /// Limits of one turn.
@@ -159,6 +160,7 @@ pub struct Agent {
     confirm: Arc<[String]>,
     ledger: Option<Arc<Ledger>>,
     undo_in: Option<(Home, &'static str)>,
+    workers: Option<Arc<Workers>>,
 }
 
 /// Chooses or changes the messages of each request; stored messages are unchanged.

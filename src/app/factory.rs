@@ -96,6 +96,7 @@ impl AgentFactory {
         let (redactor, is_fixed) = (builder.redactor.clone(), self.is_model_fixed());
         let models = ConfiguredModels::new(parts, redactor, is_fixed);
         builder.models = Some(Arc::new(models));
+        builder.workers = Some(workers.clone());
         let mut notices: Vec<String> = unconfirmed_lines(config).collect();
         let (mut tools, missing) = configured(&workers, parts, &options.servers)?;
         notices.extend(missing);

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -319,6 +321,64 @@ fn files_go_out_whole_as_what_they_are() {
         assert!(told[n].contains(says), "{n}: {}", told[n]);
     }
     botschema::check(&api);
+}
+
+/// Returns a reply with these pictures and this text.
+fn drawn(text: &str, pictures: &[Vec<u8>]) -> Reply {
+    let image = |bytes: &Vec<u8>| {
+        let url = format!("data:image/png;base64,{}", STANDARD.encode(bytes));
+        json!({ "type": "image_url", "image_url": { "url": url } })
+    };
+    let images: Vec<Value> = pictures.iter().map(image).collect();
+    let message = json!({ "role": "assistant", "content": text, "images": images });
+    let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+    Reply::json(200, &json!({ "choices": [choice] }))
+}
+
+#[test]
+fn a_picture_of_the_model_is_kept_shown_and_sent() {
+    for (text, pictures) in [
+        ("A small one.", vec![png(80, 60)]),
+        ("", vec![png(80, 60), png(60, 80)]),
+    ] {
+        let all = pictures.clone();
+        let model = Model::answering(move |request, _| match request.last("user") {
+            said if said.contains("draw") => drawn(text, &all),
+            _ => Reply::text("Seen."),
+        });
+        let api = BotApi::start();
+        let home = Home::with(&config(&model, &api));
+        let lines = |run: &str| -> Vec<String> {
+            let paths = run.split("[picture: ").skip(1);
+            paths
+                .map(|rest| rest.split_once(']').unwrap().0.to_owned())
+                .collect()
+        };
+        for flags in [&[][..], &["--no-session"], &["--json"]] {
+            let run = home
+                .bantam()
+                .args(["agent", "-m", "draw"])
+                .args(flags)
+                .run();
+            run.exits(0);
+            assert!(run.stdout.contains(text), "{}", run.stdout);
+            let kept = lines(&run.stdout)
+                .into_iter()
+                .map(|path| fs::read(path).unwrap());
+            assert_eq!(kept.collect::<Vec<_>>(), pictures, "{}", run.stdout);
+        }
+        home.agent(["-m", "what is it?"]).exits(0);
+        let told = model.requests().pop().unwrap().texts("assistant").concat();
+        assert!(told.contains("[picture: ") && !told.contains("base64"));
+        let gateway = start(&home);
+        api.text(OWNER, "draw");
+        api.wait_for_texts(OWNER, pictures.len() + 1);
+        ends(gateway);
+        let sent = api.sent(OWNER);
+        let files = sent.iter().filter_map(|sent| sent.file.clone());
+        assert_eq!(files.map(|(_, bytes)| bytes).collect::<Vec<_>>(), pictures);
+        botschema::check(&api);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Shared, Turn};
 use crate::agent::loop_detector::LoopDetector;
@@ -17,6 +17,7 @@ use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, ToolCall, ToolResult};
+use crate::paths::TELEGRAM;
 use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
@@ -261,6 +262,25 @@ impl Turn<'_> {
             admitted.permission = self.ask_about(&admitted.call)?;
         }
         self.run_batch(&[admitted], is_last)
+    }
+
+    /// Sends a file of the workspace to the turn's chat, as the model would.
+    pub(in crate::agent) fn send_file(&self, path: &str) {
+        let Shared { agent, request, .. } = self.shared;
+        if request.origin.channel != TELEGRAM {
+            return;
+        }
+        let call = ToolCall {
+            name: "message".to_owned(),
+            arguments: json!({ "file": path }).to_string(),
+            ..ToolCall::default()
+        };
+        let (call, permission) = (agent.tools.prepare(&call), Permission::Granted);
+        let admitted = Admitted { call, permission };
+        let (result, _) = self.calls.run_one(&self.shared, &admitted);
+        if result.is_error {
+            self.shared.warn(result.content);
+        }
     }
 
     fn admit<'c>(&mut self, raw: &'c ToolCall) -> Admitted<'c>

@@ -81,8 +81,8 @@ pub(super) struct Shared<'a> {
     pub history: History,
 }
 
-struct Turn<'a> {
-    shared: Shared<'a>,
+pub(super) struct Turn<'a> {
+    pub shared: Shared<'a>,
     open: OpenSession,
     prompt: SystemPrompt,
     calls: Calls,
@@ -314,6 +314,7 @@ impl<'a> Turn<'a> {
             Err(failure) => return self.end_failed(failure),
         };
         self.response.steps += 1;
+        self.keep_pictures(&mut reply);
         let wants_tools = !reply.calls.is_empty();
         let is_offered = wanted == Wanted::Step && !agent.offers.is_empty();
         if !is_offered || reply.stop == Stop::Refused {
