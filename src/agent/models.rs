@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::provider::Chain;
 
 /// Models of a turn.
@@ -25,10 +25,8 @@ pub(crate) trait Models: Send + Sync {
 /// A program's models, which every turn uses.
 impl Models for Arc<Chain> {
     fn choose(&self, wanted: &str, _chosen: Option<&str>) -> Result<TurnModels> {
-        if !wanted.is_empty() && !self.has(wanted) {
-            return Err(Error::usage(format!(
-                "this agent has no model called {wanted}"
-            )));
+        if !wanted.is_empty() {
+            self.check(wanted)?;
         }
         Ok(TurnModels {
             chain: self.clone(),

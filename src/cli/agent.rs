@@ -23,7 +23,7 @@ use crate::app::media::{self, Attachment};
 use crate::app::{self, Options};
 use crate::bus::{Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Override, vendors};
+use crate::config::{self, Config, Env, Loaded, Override};
 use crate::error::{Context, Error, Result};
 use crate::mcp::Unknown;
 use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
@@ -229,11 +229,9 @@ impl Run<'_> {
                 format!("The answer to a question on the command line, in the conversation {chat}");
             delivery.deliver(&mut response, self.to.clone().map(|chat| (chat, title)));
         }
-        let vendor = response.model.split('/').next().and_then(vendors::find);
-        let is_of_local_server = vendor.is_some_and(|vendor| vendor.is_local);
         let is_answered = response.error.is_none();
         let code = self.finish(response)?;
-        if is_answered && is_of_local_server {
+        if is_answered {
             // Done after the answer, which must not wait for it.
             if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
                 let parts = self.factory.parts(&loaded.config);

@@ -22,14 +22,10 @@ pub(crate) struct Vendor {
     pub protocol: Protocol,
     /// Base address; empty if every customer has their own.
     pub base: &'static str,
-    /// Path of the list of models at the server's root; if empty, the list is `/models` under the base.
-    pub list: &'static str,
     /// Variables of the key, of which the first set one is used; empty if no key is needed.
     pub keys: &'static [&'static str],
     /// Models of the preferred families, the best first; the newest of a family is the default.
     pub prefer: &'static [&'static str],
-    /// Whether users run the server themselves.
-    pub is_local: bool,
 }
 
 impl Vendor {
@@ -45,161 +41,52 @@ impl Vendor {
     }
 }
 
-const fn hosted(
-    name: &'static str,
-    base: &'static str,
-    keys: &'static [&'static str],
-    prefer: &'static [&'static str],
-) -> Vendor {
-    Vendor {
-        name,
-        protocol: Protocol::OpenAi,
-        base,
-        list: "",
-        keys,
-        prefer,
-        is_local: false,
-    }
+/// Makes a table of vendors: protocol, name, address, variables for the key, and preferred models.
+macro_rules! vendors {
+    ($($protocol:ident $name:literal $base:literal [$($key:literal),*] [$($model:literal),*];)*) => {
+        &[$(Vendor {
+            protocol: Protocol::$protocol,
+            name: $name,
+            base: $base,
+            keys: &[$($key),*],
+            prefer: &[$($model),*],
+        }),*]
+    };
 }
-
-const fn local(name: &'static str, base: &'static str) -> Vendor {
-    Vendor {
-        is_local: true,
-        ..hosted(name, base, &[], &[])
-    }
-}
-
-const OPENAI: &[&str] = &["gpt-6-luna", "gpt-5-mini", "gpt-5"];
-const OPEN_WEIGHTS: &[&str] = &["gpt-oss-120b"];
 
 /// Vendors in the order in which their key variables are tried.
-pub(crate) const VENDORS: &[Vendor] = &[
-    hosted(
-        "openai",
-        "https://api.openai.com/v1",
-        &["OPENAI_API_KEY"],
-        OPENAI,
-    ),
-    Vendor {
-        protocol: Protocol::Anthropic,
-        ..hosted(
-            "anthropic",
-            "https://api.anthropic.com",
-            &["ANTHROPIC_API_KEY"],
-            &["claude-sonnet-4-5"],
-        )
-    },
-    hosted(
-        "openrouter",
-        "https://openrouter.ai/api/v1",
-        &["OPENROUTER_API_KEY"],
-        &["openrouter/auto"],
-    ),
-    hosted(
-        "deepseek",
-        "https://api.deepseek.com/v1",
-        &["DEEPSEEK_API_KEY"],
-        &["deepseek-flash", "deepseek-v4-flash"],
-    ),
-    hosted(
-        "zhipu",
-        "https://open.bigmodel.cn/api/paas/v4",
-        &["ZHIPU_API_KEY"],
-        &["glm-4.6"],
-    ),
-    hosted(
-        "zai",
-        "https://api.z.ai/api/paas/v4",
-        &["ZAI_API_KEY"],
-        &["glm-4.6"],
-    ),
-    hosted(
-        "moonshot",
-        "https://api.moonshot.ai/v1",
-        &["MOONSHOT_API_KEY"],
-        &["kimi-k2"],
-    ),
-    hosted(
-        "minimax",
-        "https://api.minimax.io/v1",
-        &["MINIMAX_API_KEY"],
-        &["MiniMax-M2"],
-    ),
-    hosted(
-        "qwen",
-        "https://dashscope.aliyuncs.com/compatible-mode/v1",
-        &["DASHSCOPE_API_KEY"],
-        &["qwen-plus"],
-    ),
-    hosted(
-        "groq",
-        "https://api.groq.com/openai/v1",
-        &["GROQ_API_KEY"],
-        OPEN_WEIGHTS,
-    ),
-    hosted(
-        "mistral",
-        "https://api.mistral.ai/v1",
-        &["MISTRAL_API_KEY"],
-        &["mistral-small-latest"],
-    ),
-    hosted(
-        "gemini",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-        &["gemini-flash-latest", "gemini-2.5-flash"],
-    ),
-    hosted("xai", "https://api.x.ai/v1", &["XAI_API_KEY"], &["grok-4"]),
-    hosted(
-        "cerebras",
-        "https://api.cerebras.ai/v1",
-        &["CEREBRAS_API_KEY"],
-        OPEN_WEIGHTS,
-    ),
-    hosted(
-        "nvidia",
-        "https://integrate.api.nvidia.com/v1",
-        &["NVIDIA_API_KEY"],
-        OPEN_WEIGHTS,
-    ),
-    hosted(
-        "together",
-        "https://api.together.xyz/v1",
-        &["TOGETHER_API_KEY"],
-        OPEN_WEIGHTS,
-    ),
-    hosted(
-        "opencode",
-        "https://opencode.ai/zen/v1",
-        &["OPENCODE_API_KEY"],
-        OPENAI,
-    ),
-    hosted(
-        "huggingface",
-        "https://router.huggingface.co/v1",
-        &["HF_TOKEN"],
-        OPEN_WEIGHTS,
-    ),
-    Vendor {
-        list: "/api/tags",
-        ..local("ollama", "http://localhost:11434/v1")
-    },
-    Vendor {
-        list: "/api/v0/models",
-        ..local("lmstudio", "http://localhost:1234/v1")
-    },
-    local("llamacpp", "http://localhost:8080/v1"),
-    local("vllm", "http://localhost:8000/v1"),
-    local("litellm", "http://localhost:4000/v1"),
-    Vendor {
-        protocol: Protocol::Azure,
-        ..hosted("azure", "", &["AZURE_OPENAI_API_KEY"], &[])
-    },
-    Vendor {
-        protocol: Protocol::Demo,
-        ..hosted("demo", "", &[], &["demo"])
-    },
-];
+pub(crate) const VENDORS: &[Vendor] = vendors! {
+    OpenAi "openai" "https://api.openai.com/v1"
+        ["OPENAI_API_KEY"] ["gpt-6-luna", "gpt-5-mini", "gpt-5"];
+    Anthropic "anthropic" "https://api.anthropic.com" ["ANTHROPIC_API_KEY"] ["claude-sonnet-4-5"];
+    OpenAi "openrouter" "https://openrouter.ai/api/v1" ["OPENROUTER_API_KEY"] ["openrouter/auto"];
+    OpenAi "deepseek" "https://api.deepseek.com/v1"
+        ["DEEPSEEK_API_KEY"] ["deepseek-flash", "deepseek-v4-flash"];
+    OpenAi "zhipu" "https://open.bigmodel.cn/api/paas/v4" ["ZHIPU_API_KEY"] ["glm-4.6"];
+    OpenAi "zai" "https://api.z.ai/api/paas/v4" ["ZAI_API_KEY"] ["glm-4.6"];
+    OpenAi "moonshot" "https://api.moonshot.ai/v1" ["MOONSHOT_API_KEY"] ["kimi-k2"];
+    OpenAi "minimax" "https://api.minimax.io/v1" ["MINIMAX_API_KEY"] ["MiniMax-M2"];
+    OpenAi "qwen" "https://dashscope.aliyuncs.com/compatible-mode/v1"
+        ["DASHSCOPE_API_KEY"] ["qwen-plus"];
+    OpenAi "groq" "https://api.groq.com/openai/v1" ["GROQ_API_KEY"] ["gpt-oss-120b"];
+    OpenAi "mistral" "https://api.mistral.ai/v1" ["MISTRAL_API_KEY"] ["mistral-small-latest"];
+    OpenAi "gemini" "https://generativelanguage.googleapis.com/v1beta/openai"
+        ["GEMINI_API_KEY", "GOOGLE_API_KEY"] ["gemini-flash-latest", "gemini-2.5-flash"];
+    OpenAi "xai" "https://api.x.ai/v1" ["XAI_API_KEY"] ["grok-4"];
+    OpenAi "cerebras" "https://api.cerebras.ai/v1" ["CEREBRAS_API_KEY"] ["gpt-oss-120b"];
+    OpenAi "nvidia" "https://integrate.api.nvidia.com/v1" ["NVIDIA_API_KEY"] ["gpt-oss-120b"];
+    OpenAi "together" "https://api.together.xyz/v1" ["TOGETHER_API_KEY"] ["gpt-oss-120b"];
+    OpenAi "opencode" "https://opencode.ai/zen/v1"
+        ["OPENCODE_API_KEY"] ["gpt-6-luna", "gpt-5-mini", "gpt-5"];
+    OpenAi "huggingface" "https://router.huggingface.co/v1" ["HF_TOKEN"] ["gpt-oss-120b"];
+    OpenAi "ollama" "http://localhost:11434/v1" [] [];
+    OpenAi "lmstudio" "http://localhost:1234/v1" [] [];
+    OpenAi "llamacpp" "http://localhost:8080/v1" [] [];
+    OpenAi "vllm" "http://localhost:8000/v1" [] [];
+    OpenAi "litellm" "http://localhost:4000/v1" [] [];
+    Azure "azure" "" ["AZURE_OPENAI_API_KEY"] [];
+    Demo "demo" "" [] ["demo"];
+};
 
 /// Other names of vendors, in other programs' files and in names of models.
 const ALIASES: [(&str, &str); 17] = [

@@ -270,7 +270,12 @@ fn version(id: &str) -> (Vec<u64>, bool) {
 /// Returns the models of a host, in the host's order.
 fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>> {
     let (name, vendor) = (&host.model.name, vendor_of(&host.model));
-    let path = vendor.map_or("", |vendor| vendor.list);
+    // Path of a list with more data than the API's, at the server's root.
+    let path = match vendor.map_or("", |vendor| vendor.name) {
+        "ollama" => "/api/tags",
+        "lmstudio" => "/api/v0/models",
+        _ => "",
+    };
     let own = || Some(host.get(Some(path), cancel).ok()?).filter(|own| rows(own).is_some());
     let own = if path.is_empty() { None } else { own() };
     let listed = own.map_or_else(|| host.get(None, cancel), Ok);
@@ -283,7 +288,7 @@ fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>> {
     })?;
     let list = rows(&listed).into_iter().flatten();
     let mut offers: Vec<Offer> = list.filter_map(offer).collect();
-    if vendor.is_some_and(|vendor| vendor.name == "ollama") {
+    if path == "/api/tags" {
         let loaded = host.get(Some("/api/ps"), cancel).unwrap_or_default();
         for offer in &mut offers {
             offer.window = ollama::loaded_window(&loaded, &offer.id).or(offer.window);
@@ -353,7 +358,8 @@ fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
 /// Returns a warning for the user if the window is small.
 pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let vendor = vendor_of(model)?;
-    if !vendor.is_local || model.entry.context_window > 0 {
+    let is_own = vendor.base.starts_with("http://localhost:");
+    if !is_own || model.entry.context_window > 0 {
         return None;
     }
     let model = &with_default(model.clone(), parts).ok()?;

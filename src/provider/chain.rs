@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use super::demo::Demo;
 use super::{Provider, ProviderError, Request, Sink, rejected};
 use crate::bus::Event;
-use crate::error::contained;
+use crate::config::find_bare;
+use crate::error::{Result, contained};
 use crate::message::{Price, Reply};
 use crate::redact::Redactor;
 use crate::secret::Secret;
@@ -118,10 +119,15 @@ impl Chain {
         self
     }
 
-    /// Whether the chain has a model of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        let mut models = self.models.iter().map(Model::provider);
-        models.any(|model| model.model() == name)
+    /// Returns an error unless the chain has a model of this name, or one that is called so after its provider.
+    pub(crate) fn check(&self, wanted: &str) -> Result<()> {
+        let names = self.models.iter().map(|model| model.provider().model());
+        let names: Vec<&str> = names.collect();
+        if names.contains(&wanted) {
+            return Ok(());
+        }
+        let found = find_bare(wanted, &names).map(drop);
+        found.map_err(|e| e.hint(format!("its models are {}", names.join(", "))))
     }
 
     /// Adds a model that is asked after the previous ones fail. `keys` has one provider per key.
@@ -185,7 +191,10 @@ impl Chain {
             alike.rotate_left(turn % alike.len());
         }
         let now = Instant::now();
-        let is_other = |entry: &usize| self.models[*entry].provider().model() != wanted;
+        let is_other = |entry: &usize| {
+            let name = self.models[*entry].provider().model();
+            name != wanted && name.split_once('/').is_none_or(|(_, bare)| bare != wanted)
+        };
         let best = order.into_iter().min_by_key(|entry| {
             let is_down = self.models[*entry].is_down(now);
             (is_down, is_other(entry))

@@ -142,9 +142,13 @@ fn the_next_model_answers_when_the_first_fails() {
     let key = "not-a-real-key-0002";
     let refusing = Model::answering(move |_, _| Reply::error(401, &format!("{key} is refused")));
     let second = Model::answering(|_, _| Reply::text("Here."));
+    let named = ModelOptions {
+        name: "here/b".to_owned(),
+        ..ModelOptions::default()
+    };
     let chain = Chain::default()
         .then(OpenAi::new(&refusing.base(), key, "a"))
-        .then(OpenAi::new(&second.base(), "", "b"));
+        .then(OpenAi::with(&second.base(), "", "b", named));
     let agent = Agent::builder().chain(chain).build().unwrap();
     let warnings = std::sync::Mutex::new(Vec::new());
     let response = agent.run(&Request::new("Go!", "notes"), &|event| {
@@ -154,20 +158,26 @@ fn the_next_model_answers_when_the_first_fails() {
     });
     assert_eq!(
         (response.output.as_str(), response.model.as_str()),
-        ("Here.", "b")
+        ("Here.", "here/b")
     );
     let warnings = warnings.into_inner().unwrap().join("\n");
     assert!(
-        warnings.contains("asking b") && !warnings.contains(key),
+        warnings.contains("asking here/b") && !warnings.contains(key),
         "{warnings}"
     );
-    let chosen = Request {
-        model: "b".to_owned(),
-        ..Request::new("Go!", "notes")
+    let run = |model: &str| {
+        let model = model.to_owned();
+        let question = Request::new("Go!", "notes");
+        agent.run(&Request { model, ..question }, &|_| ())
     };
     let before = refusing.asked();
-    assert_eq!(agent.run(&chosen, &|_| ()).output, "Here.");
+    for model in ["here/b", "b"] {
+        assert_eq!(run(model).output, "Here.");
+    }
     assert_eq!(refusing.asked(), before);
+    let unknown = run("c").error.unwrap();
+    assert_eq!(unknown.kind, ErrorKind::Usage);
+    assert!(unknown.hint.unwrap().contains("here/b"));
 }
 
 fn a_model_has_several_keys_and_a_proxy() {
