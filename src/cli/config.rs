@@ -86,6 +86,13 @@ fn plain(value: &Value) -> String {
     }
 }
 
+/// Settings that name a model.
+const MODELS: [&str; 3] = [
+    MODEL_NAME,
+    "tools.transcribe.model",
+    "memory.embedding_model",
+];
+
 fn set(given: &Args, env: &Env) -> Result<u8> {
     let (path, mut text) = (&given.words[0], given.words[1].clone());
     let names = path::resolve(path)?;
@@ -95,7 +102,7 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
             .trim_end()
             .to_owned();
     }
-    if names.join(".") == MODEL_NAME && !text.is_empty() {
+    if MODELS.contains(&names.join(".").as_str()) && !text.is_empty() {
         let (home, loaded) = load(env)?;
         let (home, config) = (&home, &loaded.config);
         text = catalog::whole_name(Parts { home, config, env }, &text)?;

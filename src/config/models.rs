@@ -77,18 +77,6 @@ fn fail(what: impl std::fmt::Display) -> Error {
     Error::config(format!("choosing the model: {what}"))
 }
 
-/// Creates the error for a model whose key is not set.
-fn no_key(name: &str, variable: &str) -> Error {
-    fail(format!("no API key for {name}"))
-        .hint(format!("export {variable}=..., or run `bantam onboard`"))
-}
-
-/// Creates the error for settings without a model.
-fn no_model() -> Error {
-    fail("no model is configured and no key was found")
-        .hint("run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)")
-}
-
 /// Changes the kind of an error about a name in a configuration.
 pub(super) fn in_config(e: Error) -> Error {
     Error {
@@ -155,7 +143,10 @@ impl Config {
         } else if let Some(vendor) = VENDORS.iter().find(has_key) {
             self.named(vendor.name, env).map(Some)
         } else if self.has_file {
-            Err(no_model())
+            let error = fail("no model is configured and no key was found");
+            Err(error.hint(
+                "run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)",
+            ))
         } else {
             Ok(None)
         }
@@ -272,20 +263,16 @@ impl Config {
         check_base(from, &base)?;
         check_headers("model_list[].headers", &entry.headers)?;
         if base.is_empty() && protocol != Protocol::Demo {
-            return Err(
-                fail(format!("\"{model}\" has no api_base")).hint(match vendor {
-                    Some(_) => {
-                        format!("{provider} needs an \"api_base\" in config.json's model_list")
-                    }
-                    None => "put a provider in front of it (openai/...), or set its \"api_base\""
-                        .to_owned(),
-                }),
-            );
+            let error = fail(format!("\"{model}\" has no api_base"));
+            return Err(error.hint(
+                "set its \"api_base\" in config.json's model_list, or begin its name with a provider, such as openai/",
+            ));
         }
         let keys = keys(&entry, vendor.and_then(|v| v.set_key(env)));
         let key_env = vendor.map_or("", Vendor::key_env);
         if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
-            return Err(no_key(&name, key_env));
+            let error = fail(format!("no API key for {name}"));
+            return Err(error.hint(format!("export {key_env}=..., or run `bantam onboard`")));
         }
         let defaults = &self.agents.defaults;
         if entry.max_tokens == 0 {

@@ -304,20 +304,14 @@ fn rows(listed: &Value) -> Option<&Vec<Value>> {
 }
 
 /// Names of the context window in lists, the most exact first.
-const WINDOWS: [&str; 6] = [
-    "loaded_context_length",
-    "context_length",
-    "context_window",
-    "max_context_length",
-    "max_model_len",
-    "max_input_tokens",
-];
+const WINDOWS: &str = "loaded_context_length context_length context_window max_context_length max_model_len \
+                       max_input_tokens";
 
 /// Parses a model of a host's list; field names differ between hosts.
 pub(super) fn offer(value: &Value) -> Option<Offer> {
     let mut ids = ["id", "name", "model"].iter();
     let id = ids.find_map(|name| value[*name].as_str())?;
-    let mut windows = WINDOWS.iter().filter_map(|name| value[*name].as_u64());
+    let mut windows = WINDOWS.split(' ').filter_map(|name| value[name].as_u64());
     let has = |list: &Value, word: &str| Some(list.as_array()?.iter().any(|known| known == word));
     let able = &value["capabilities"];
     let images = has(&value["architecture"]["input_modalities"], "image");
