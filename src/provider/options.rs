@@ -54,6 +54,9 @@ impl Default for Options {
 impl Options {
     fn model(self, protocol: Protocol, base: &str, id: &str) -> Model {
         let headers = self.headers.into_iter();
+        let headers = headers.map(|(name, value)| (name, Secret::new(value)));
+        // Rounded up, because zero means the default.
+        let seconds = u64::from(self.silence.subsec_nanos() > 0);
         Model {
             name: if self.name.is_empty() {
                 id.to_owned()
@@ -66,12 +69,10 @@ impl Options {
             base: base.to_owned(),
             keys: Vec::new(),
             entry: ModelEntry {
-                headers: headers
-                    .map(|(name, value)| (name, Secret::new(value)))
-                    .collect(),
+                headers: headers.collect(),
                 extra_body: self.extra_body,
                 proxy: self.proxy,
-                request_timeout: whole_seconds(self.silence),
+                request_timeout: self.silence.as_secs().saturating_add(seconds),
                 max_tokens: self.max_tokens,
                 temperature: self.temperature,
                 reasoning_effort: self.reasoning_effort,
@@ -80,12 +81,6 @@ impl Options {
             },
         }
     }
-}
-
-/// Rounds up, because zero means the default.
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs()
-        .saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 /// Makes models with OpenAI's chat completions API, which nearly all hosts and local servers support.
