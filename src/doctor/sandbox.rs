@@ -14,7 +14,7 @@ use crate::worker::{Confinement, Workers};
 
 const NAME: &str = "sandbox";
 /// Time limit of a command, in seconds; some versions of nc wait forever.
-pub(super) const LIMIT_SECS: u64 = 10;
+const LIMIT_SECS: u64 = 10;
 /// Output of the control command.
 const WORD: &str = "works";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
