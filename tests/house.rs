@@ -97,7 +97,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cli", 7285, 1),
     ("config", 2244, 73),
     ("cron", 1238, 68),
-    ("doctor", 707, 20),
+    ("doctor", 632, 20),
     ("error", 139, 13),
     ("files", 1456, 9),
     ("gateway", 1987, 42),
