@@ -11,7 +11,7 @@ use crate::config::{Config, Env, Model, Parts};
 use crate::error::Result;
 use crate::http::authority;
 use crate::paths::Home;
-use crate::provider::catalog::{self, learn_window, with_default};
+use crate::provider::catalog::{self, learn_window, with_known_default};
 use crate::provider::demo::Demo;
 use crate::provider::facts::{self, Row};
 use crate::provider::host::Host;
@@ -51,7 +51,7 @@ impl ConfiguredModels {
         if let Some(chain) = self.chains().get(name).cloned() {
             return Ok(TurnModels { chain, warnings });
         }
-        // Without the lock, because this may ask a host for its models.
+        // Without the lock, because this may ask Ollama.
         let mut config = self.config.clone();
         if !name.is_empty() {
             name.clone_into(&mut Arc::make_mut(&mut config).agents.defaults.model_name);
@@ -112,12 +112,12 @@ pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>
     let window = window(&first, &rows, parts);
     let mut models = vec![first];
     for model in parts.config.same_name(&models[0], parts.env) {
-        models.push(with_default(model, parts)?);
+        models.push(with_known_default(model, parts.home));
     }
     let alike = models.len();
     for name in &parts.config.agents.defaults.model_fallbacks {
         let model = parts.config.named(name, parts.env);
-        match model.and_then(|model| with_default(model, parts)) {
+        match model.map(|model| with_known_default(model, parts.home)) {
             // A repeated model would fail in the same way.
             Ok(model)
                 if models
@@ -138,7 +138,7 @@ pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>
 /// Returns the configured model, or else one of a local Ollama. `None` is the demo.
 fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     if let Some(model) = parts.config.choose_model(parts.env)? {
-        return with_default(model, parts).map(Some);
+        return Ok(Some(with_known_default(model, parts.home)));
     }
     if let Some(id) = ollama::pick_model(parts.env) {
         let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;

@@ -12,7 +12,7 @@ use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
-use crate::provider::catalog::with_default;
+use crate::provider::catalog::with_known_default;
 use crate::provider::facts;
 use crate::redact::Redactor;
 use crate::text::to_single_line;
@@ -179,7 +179,7 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
                 .first()
                 .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();
-            let asked = asked.and_then(|model| with_default(model, parts).ok());
+            let asked = asked.map(|model| with_known_default(model, home));
             let learned =
                 asked.map_or_else(Vec::new, |model| facts::load_facts(home, &model).words());
             checks.extend(

@@ -247,11 +247,7 @@ pub(super) fn chosen_model(loaded: &Loaded, env: &Env) -> Result<(String, String
     match loaded.config.choose_model(env)? {
         Some(model) => {
             let key = key_source(&model, env);
-            let default = catalog::known_default(&model, &config::home(env)?);
-            let name = match default {
-                Some(id) if model.id.is_empty() => format!("{}/{id}", model.name),
-                _ => model.name,
-            };
+            let name = catalog::with_known_default(model, &config::home(env)?).name;
             Ok((name, key))
         }
         None => Ok((

@@ -94,17 +94,12 @@ fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
 
 /// Returns the key that `written` refers to. `config` is the file that contains it.
 pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
-    let fail = |what: String, hint: String| {
-        Err(Error::config(format!("reading a key: {what}")).hint(hint))
-    };
     let key = match parse(written) {
         ("${", name) => match variable(name, env) {
             Some(value) => value.to_owned(),
             None => {
-                return fail(
-                    format!("the variable {name} is not set"),
-                    format!("export {name}=..."),
-                );
+                return Err(Error::config(format!("the variable {name} is not set"))
+                    .hint(format!("export {name}=..., or run `bantam onboard`")));
             }
         },
         ("file:", path) => read_file(path.trim(), env, config)?,

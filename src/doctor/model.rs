@@ -85,6 +85,8 @@ pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
         }
         Err(e) => return vec![Check::of_error(ANSWER, e.into_error(model))],
     };
+    // The answer may have found the host's default.
+    let model = provider.model();
     let tools = match (notice.take(), reply.calls.is_empty()) {
         (Some(why), _) => Check::info(TOOLS, why),
         (None, false) => Check::ok(TOOLS, format!("{model} calls them")),

@@ -8,7 +8,7 @@ use super::facts;
 use super::host::Host;
 use super::{ProviderError, ollama, says};
 use crate::cancel::{Cancel, CancelReason};
-use crate::config::keys::{self, ApiKey};
+use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol, Vendor};
 use crate::config::{Model, Parts, find_bare};
 use crate::error::{Error, Kind, Result};
@@ -96,7 +96,17 @@ fn offers_within(model: &Model, parts: Parts, cancel: &Cancel) -> Result<Vec<Off
             ..Offer::default()
         }]);
     }
-    let mut offers = list_of(&host(model.clone(), parts), cancel)?;
+    let listed = list_of(&host(model.clone(), parts), cancel);
+    let mut offers = listed.map_err(|e| match e {
+        ProviderError::Cancelled(CancelReason::Deadline) => {
+            let what = format!(
+                "asking {}: no list of models within {PATIENCE} s",
+                model.name
+            );
+            Error::new(Kind::Unavailable, what)
+        }
+        e => e.into_error(&model.name),
+    })?;
     offers.sort_by(|a, b| a.id.cmp(&b.id));
     for known in parts.config.models(parts.env) {
         if known.base == model.base {
@@ -149,79 +159,56 @@ pub(crate) fn host(model: Model, parts: Parts) -> Host {
     Host::new(model, key, parts.env)
 }
 
-/// Fills in the host's default model if the user named only a host, and stores its id.
-pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
+/// Fills in the stored default of a host if the user named no model. Without one, the first request finds it.
+pub(crate) fn with_known_default(model: Model, home: &Home) -> Model {
     if !model.id.is_empty() {
-        return Ok(model);
+        return model;
     }
-    let id = match known_default(&model, parts.home) {
-        Some(id) => id,
-        None => {
-            let key = model.keys.first();
-            if let Some(variable) = key.and_then(|key| keys::missing(key, parts.env)) {
-                let what = format!("choosing the model: no API key for {}", model.name);
-                let hint = format!("export {variable}=..., or run `bantam onboard`");
-                return Err(Error::config(what).hint(hint));
-            }
-            let id = find_default(&host(model.clone(), parts), "")?;
-            facts::keep_default(parts.home, &model.base, &id);
-            id
-        }
-    };
-    set_id(&mut model, id);
-    Ok(model)
-}
-
-/// Returns the stored default of a host.
-pub(crate) fn known_default(model: &Model, home: &Home) -> Option<String> {
-    facts::default_id(home, &model.base)
-}
-
-/// Returns a replacement for a default model that its host has retired.
-pub(super) fn replaced(host: &Host, home: Option<&Home>) -> Result<Model> {
-    let mut model = host.model.clone();
-    let id = find_default(host, &model.id)?;
-    if let Some(home) = home {
-        facts::keep_default(home, &model.base, &id);
+    match facts::default_id(home, &model.base) {
+        Some(id) => with_id(&model, id),
+        None => model,
     }
-    let prefix = model.name.strip_suffix(&model.id).unwrap_or_default();
-    model.name = prefix.trim_end_matches('/').to_owned();
-    set_id(&mut model, id);
-    Ok(model)
 }
 
-fn set_id(model: &mut Model, id: String) {
-    model.name = format!("{}/{id}", model.name);
-    model.id = id;
+fn with_id(model: &Model, id: String) -> Model {
+    let provider = model.name.strip_suffix(&*model.id).unwrap_or(&model.name);
+    Model {
+        name: format!("{}/{id}", provider.trim_end_matches('/')),
+        id,
+        ..model.clone()
+    }
 }
 
 fn vendor_of(model: &Model) -> Option<&'static Vendor> {
     vendors::find(model.name.split('/').next().unwrap_or_default())
 }
 
-/// Finds the default of a host in its list, except for a `retired` model.
-fn find_default(host: &Host, retired: &str) -> Result<String> {
+/// Finds the default of a model's host in its list, except for a `retired` model.
+pub(super) fn find_default(
+    host: &Host,
+    retired: &str,
+    cancel: &Cancel,
+) -> Result<Model, ProviderError> {
     let provider = host.model.name.split('/').next().unwrap_or_default();
     let prefer = vendor_of(&host.model).map_or(&[][..], |vendor| vendor.prefer);
-    let (mut offers, why) = match list_of(host, &patience()) {
+    let cancel = cancel.with_timeout(Duration::from_secs(PATIENCE));
+    let (mut offers, why) = match list_of(host, &cancel) {
         Ok(offers) => (offers, String::new()),
-        // The question would fail, too.
-        Err(e) if matches!(e.kind, Kind::Auth | Kind::Unavailable) => return Err(e),
-        Err(e) => (Vec::new(), format!(" ({})", e.message)),
+        Err(ProviderError::NotFound(why)) => (Vec::new(), format!(" ({why})")),
+        Err(e) => return Err(e),
     };
     offers.retain(|offer| offer.id != retired);
     // A server of the user's own may have none of the vendor's models.
     let is_own = !host.model.entry.api_base.is_empty();
     let others = || if is_own { pick(&offers, &[]) } else { None };
-    let picked = pick(&offers, prefer)
-        .or_else(others)
-        .map(|offer| offer.id.clone());
-    picked.ok_or_else(|| {
-        let what = format!("choosing the model: no default model of {provider} was found{why}");
-        Error::config(what).hint(format!(
-            "run `bantam models {provider}` and choose one: bantam config set agents.defaults.model_name {provider}/MODEL"
-        ))
-    })
+    match pick(&offers, prefer).or_else(others) {
+        Some(offer) => Ok(with_id(&host.model, offer.id.clone())),
+        None => Err(ProviderError::NotSent(
+            Error::config(format!("no default model of {provider} was found{why}")).hint(format!(
+                "run `bantam models {provider}` and choose one: bantam config set agents.defaults.model_name {provider}/MODEL"
+            )),
+        )),
+    }
 }
 
 /// Parts of ids of models that cannot chat.
@@ -268,8 +255,8 @@ fn version(id: &str) -> (Vec<u64>, bool) {
 }
 
 /// Returns the models of a host, in the host's order.
-fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>> {
-    let (name, vendor) = (&host.model.name, vendor_of(&host.model));
+fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
+    let vendor = vendor_of(&host.model);
     // Path of a list with more data than the API's, at the server's root.
     let path = match vendor.map_or("", |vendor| vendor.name) {
         "ollama" => "/api/tags",
@@ -278,14 +265,7 @@ fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>> {
     };
     let own = || Some(host.get(Some(path), cancel).ok()?).filter(|own| rows(own).is_some());
     let own = if path.is_empty() { None } else { own() };
-    let listed = own.map_or_else(|| host.get(None, cancel), Ok);
-    let listed = listed.map_err(|e| match e {
-        ProviderError::Cancelled(CancelReason::Deadline) => {
-            let what = format!("asking {name}: no list of models within {PATIENCE} s");
-            Error::new(Kind::Unavailable, what)
-        }
-        e => e.into_error(name),
-    })?;
+    let listed = own.map_or_else(|| host.get(None, cancel), Ok)?;
     let list = rows(&listed).into_iter().flatten();
     let mut offers: Vec<Offer> = list.filter_map(offer).collect();
     if path == "/api/tags" {
@@ -353,10 +333,10 @@ fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
 pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let vendor = vendor_of(model)?;
     let is_own = vendor.base.starts_with("http://localhost:");
-    if !is_own || model.entry.context_window > 0 {
+    let model = &with_known_default(model.clone(), parts.home);
+    if !is_own || model.entry.context_window > 0 || model.id.is_empty() {
         return None;
     }
-    let model = &with_default(model.clone(), parts).ok()?;
     let is_ollama = vendor.name == "ollama";
     let is_asked = if is_ollama {
         facts::load_facts(parts.home, model).window.is_some()

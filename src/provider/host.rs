@@ -18,7 +18,7 @@ use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, check_base, environment};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
@@ -56,6 +56,8 @@ pub struct Host {
     facts: Mutex<HostFacts>,
     /// Home directory that stores the facts; `None` discards them.
     home: Option<Home>,
+    /// Default model that the host lists, if the user named none.
+    found: OnceLock<Model>,
     /// Replacement for a default model that its host has retired.
     replacement: OnceLock<Model>,
 }
@@ -95,6 +97,7 @@ impl Host {
             refused: None,
             facts: Mutex::default(),
             home: None,
+            found: OnceLock::new(),
             replacement: OnceLock::new(),
         }
     }
@@ -128,20 +131,31 @@ impl Host {
     }
 
     fn model(&self) -> &Model {
-        self.replacement.get().unwrap_or(&self.model)
+        let chosen = self.replacement.get().or(self.found.get());
+        chosen.unwrap_or(&self.model)
+    }
+
+    /// Finds and stores the default of the host, except for a `retired` model.
+    fn find_default(&self, retired: &str, cancel: &Cancel) -> Result<Model, ProviderError> {
+        let model = catalog::find_default(self, retired, cancel)?;
+        if let Some(home) = &self.home {
+            facts::keep_default(home, &model.base, &model.id);
+        }
+        Ok(model)
     }
 
     /// Replaces a default model that its host has retired, with a notice to the user. Returns whether it did.
-    fn replaces_default(&self, sink: &dyn Sink) -> bool {
+    fn replaces_default(&self, cancel: &Cancel, sink: &dyn Sink) -> bool {
         if !self.model.is_default || self.replacement.get().is_some() {
             return false;
         }
-        let Ok(model) = catalog::replaced(self, self.home.as_ref()) else {
+        let retired = self.model();
+        let Ok(model) = self.find_default(&retired.id, cancel) else {
             return false;
         };
         sink.event(Event::Warning(format!(
             "{} is no longer offered: asking {} from now on",
-            self.model.name, model.name
+            retired.name, model.name
         )));
         *self.facts() = HostFacts::default();
         self.replacement.set(model).is_ok()
@@ -274,7 +288,7 @@ impl Host {
             headers.insert(name.to_owned(), Secret::new(version));
         }
         if let Some(key) = &self.key {
-            let (name, value) = auth(self.model.protocol, key.get()?.reveal());
+            let (name, value) = auth(self.model.protocol, key.get().doing("no API key")?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
         let own = &self.model.entry.headers;
@@ -477,6 +491,10 @@ impl Provider for Host {
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
     /// the host states.
     fn chat(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
+        if self.model().id.is_empty() {
+            let found = self.find_default("", request.cancel)?;
+            drop(self.found.set(found));
+        }
         let (before, mut tried) = (self.facts().clone(), Vec::new());
         let mut tries = Tries::with_changes(MAX_CHANGES);
         // Current credit is no lasting limit of the model.
@@ -513,7 +531,7 @@ impl Provider for Host {
                 self.keep(&before, sink);
             }
             let is_gone = matches!(error, ProviderError::NotFound(_));
-            if is_gone && self.replaces_default(sink) && tries.change() {
+            if is_gone && self.replaces_default(request.cancel, sink) && tries.change() {
                 continue;
             }
             return Err(error);

@@ -629,6 +629,8 @@ fn default_model_is_found_remembered_and_replaced() {
     ]);
     let entry = json!({ "model": "openai/*", "api_base": model.base(), "api_key": CANARY });
     let home = Home::with(&json!({ "model_list": [entry] }));
+    home.agent(["--dry-run", "-m", "hi"]).exits(0);
+    assert_eq!(model.requests().len(), 0, "a choice asks nobody");
     for _ in 0..2 {
         home.agent(["-m", "hi"])
             .exits(0)
