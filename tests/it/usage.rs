@@ -27,6 +27,8 @@ fn lines(home: &Home) -> Vec<String> {
     let texts = files.map(|file| fs::read_to_string(home.path(&file)).unwrap());
     texts
         .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        // Two processes that write at the same time may leave an empty line.
+        .filter(|line| !line.is_empty())
         .collect()
 }
 
