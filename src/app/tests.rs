@@ -13,7 +13,7 @@ use super::*;
 use crate::cancel::Cancel;
 use crate::provider::ToolOffer;
 use crate::provider::reply::{Read, ReplyBuilder};
-use crate::provider::{anthropic, openai};
+use crate::provider::{anthropic, openai, responses};
 use crate::rng::Rng;
 use crate::sse;
 use crate::test_dir::TestDir;
@@ -122,7 +122,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     let mut runs = 0_u64;
     while runs < 100 || Instant::now() < until {
         let bytes = mutated(&mut chance, &corpus);
-        let readers: [Read; 2] = [openai::read, anthropic::read];
+        let readers: [Read; 3] = [openai::read, anthropic::read, responses::read];
         for read in readers {
             let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(&offers));
             drop(read(&String::from_utf8_lossy(&bytes), &mut whole));

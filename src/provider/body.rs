@@ -14,7 +14,7 @@ use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
 use crate::json::write_text;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -88,7 +88,39 @@ impl BodyWriter<'_> {
     }
 }
 
+/// A message in the order of OpenAI's APIs.
+pub(super) enum Step<'a> {
+    User(Pieces<'a>, Vec<&'a Media>),
+    Reply(&'a Reply),
+    Result(&'a ToolResult),
+}
+
 impl<'a> Draft<'a> {
+    /// Returns the conversation without its system messages. Results are text there, so the images of a step follow all its
+    /// results, as a user's message.
+    pub(super) fn steps(&self) -> Vec<Step<'a>> {
+        let (mut steps, mut images) = (Vec::new(), Vec::new());
+        for message in self.request.messages {
+            if !matches!(message, Message::ToolResult(_)) {
+                push_images(&mut steps, &mut images);
+            }
+            match message {
+                Message::System(_) => {}
+                Message::User(user) => {
+                    let media = self.taken(&user.media).collect();
+                    steps.push(Step::User(self.whole_user_text(user), media));
+                }
+                Message::Assistant(reply) => steps.push(Step::Reply(reply)),
+                Message::ToolResult(result) => {
+                    images.extend(self.taken(&result.images));
+                    steps.push(Step::Result(result));
+                }
+            }
+        }
+        push_images(&mut steps, &mut images);
+        steps
+    }
+
     pub(super) fn begin_body(&self) -> BodyWriter<'a> {
         let own = &self.request.sampling.extra_body;
         let extra = self.model.entry.extra_body.iter().chain(own);
@@ -228,7 +260,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the text of a user's message, with its notes.
-    pub(super) fn whole_user_text(&self, user: &'a User) -> Pieces<'a> {
+    fn whole_user_text(&self, user: &'a User) -> Pieces<'a> {
         let mut text = self.user_text(user);
         if !user.notes.is_empty() {
             text.push("\n\n");
@@ -250,6 +282,13 @@ impl<'a> Draft<'a> {
             }
         }
         Ids(changed)
+    }
+}
+
+fn push_images<'a>(steps: &mut Vec<Step<'a>>, images: &mut Vec<&'a Media>) {
+    if !images.is_empty() {
+        let text = "[images from the tools]".into();
+        steps.push(Step::User(text, std::mem::take(images)));
     }
 }
 

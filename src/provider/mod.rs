@@ -18,7 +18,7 @@ mod options;
 mod refusal;
 pub(crate) mod reply;
 mod response;
-mod responses;
+pub(crate) mod responses;
 #[cfg(test)]
 mod tests;
 mod text_calls;

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Extra, Ids, Pieces, Written, data_url, file_name, raw};
+use super::body::{Draft, Extra, Ids, Pieces, Step, Written, data_url, file_name, raw};
 use super::host::Api;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
+use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
 
 /// Endpoint for chats, relative to the base.
 const CHAT: &str = "/chat/completions";
@@ -204,10 +204,9 @@ struct Function<'a> {
 }
 
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
-/// by its result. Results are text; the images of a step follow all its results, as a user message.
+/// by its result.
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
-    let ids = draft.ids();
-    let (mut turns, mut images) = (Vec::new(), Vec::new());
+    let (ids, mut turns) = (draft.ids(), Vec::new());
     let system = draft.whole_system();
     if !system.is_empty() && draft.facts.lacks("system_role") {
         let text = system.into();
@@ -216,27 +215,18 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
         let content = system.into();
         turns.push(Turn::System { content });
     }
-    for message in draft.request.messages {
-        if !matches!(message, Message::ToolResult(_)) {
-            show(&mut turns, &mut images);
-        }
-        match message {
-            Message::System(_) => {}
-            Message::User(user) => {
-                let text = draft.whole_user_text(user);
+    for step in draft.steps() {
+        match step {
+            Step::User(text, media) => {
                 say(&mut turns, [Part::Text { text }]);
-                say(&mut turns, draft.taken(&user.media).flat_map(media_parts));
+                say(&mut turns, media.into_iter().flat_map(media_parts));
             }
             // Hosts reject an empty reply.
-            Message::Assistant(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
-            Message::Assistant(reply) => turns.push(Turn::Assistant(said(reply, draft, &ids))),
-            Message::ToolResult(result) => {
-                turns.push(tool_result(result, draft, &ids));
-                images.extend(draft.taken(&result.images).flat_map(media_parts));
-            }
+            Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
+            Step::Reply(reply) => turns.push(Turn::Assistant(said(reply, draft, &ids))),
+            Step::Result(result) => turns.push(tool_result(result, draft, &ids)),
         }
     }
-    show(&mut turns, &mut images);
     turns
 }
 
@@ -271,15 +261,6 @@ fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>)
                 content: Content::Parts(vec![part]),
             }),
         }
-    }
-}
-
-/// Adds the images of a step's results.
-fn show<'a>(turns: &mut Vec<Turn<'a>>, images: &mut Vec<Part<'a>>) {
-    if !images.is_empty() {
-        let text = "[images from the tools]".into();
-        say(turns, [Part::Text { text }]);
-        say(turns, images.drain(..));
     }
 }
 

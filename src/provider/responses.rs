@@ -9,11 +9,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Pieces, Written, data_url, file_name, raw};
+use super::body::{Draft, Pieces, Step, Written, data_url, file_name, raw};
 use super::host::Api;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall};
+use crate::message::{Media, MediaKind, Reply, ToolCall};
 
 pub(super) const API: Api = Api {
     chat: "/responses",
@@ -109,24 +109,18 @@ fn write(draft: &Draft) -> Written {
     body.finish()
 }
 
-/// Returns the conversation. The images of a step follow all its results, as a user's message.
+/// Returns the conversation.
 fn items<'a>(draft: &Draft<'a>) -> Vec<Item<'a>> {
-    let ids = draft.ids();
-    let (mut items, mut images) = (Vec::new(), Vec::new());
-    for message in draft.request.messages {
-        if !matches!(message, Message::ToolResult(_)) {
-            push_images(&mut items, &mut images);
-        }
-        match message {
-            Message::System(_) => {}
-            Message::User(user) => {
-                let text = draft.whole_user_text(user);
+    let (ids, mut items) = (draft.ids(), Vec::new());
+    for step in draft.steps() {
+        match step {
+            Step::User(text, media) => {
                 let mut content = vec![Part::InputText { text }];
-                content.extend(draft.taken(&user.media).flat_map(media_parts));
+                content.extend(media.into_iter().flat_map(media_parts));
                 let role = "user";
                 items.push(Item::Message { role, content });
             }
-            Message::Assistant(reply) => {
+            Step::Reply(reply) => {
                 push_thoughts(&mut items, reply, draft);
                 if !reply.text.is_empty() {
                     let text = reply.text.as_str().into();
@@ -139,16 +133,14 @@ fn items<'a>(draft: &Draft<'a>) -> Vec<Item<'a>> {
                     arguments: call.object(),
                 }));
             }
-            Message::ToolResult(result) => {
+            Step::Result(result) => {
                 let mut output = Pieces::from(result.content.as_str());
                 output.push(draft.replacements(&result.images));
                 let call_id = ids.get(&result.call_id);
                 items.push(Item::FunctionCallOutput { call_id, output });
-                images.extend(draft.taken(&result.images).flat_map(media_parts));
             }
         }
     }
-    push_images(&mut items, &mut images);
     items
 }
 
@@ -160,17 +152,6 @@ fn push_thoughts<'a>(items: &mut Vec<Item<'a>>, reply: &'a Reply, draft: &Draft)
     }
     if let Some(Value::Array(thoughts)) = reply.extra.get(THOUGHT_ITEMS) {
         items.extend(thoughts.iter().map(Item::Thought));
-    }
-}
-
-/// Adds the images of a step's results.
-fn push_images<'a>(items: &mut Vec<Item<'a>>, images: &mut Vec<Part<'a>>) {
-    if !images.is_empty() {
-        let text = "[images from the tools]".into();
-        let mut content = vec![Part::InputText { text }];
-        content.append(images);
-        let role = "user";
-        items.push(Item::Message { role, content });
     }
 }
 
@@ -200,7 +181,7 @@ fn media_part(media: &Media) -> Part<'_> {
 }
 
 /// Reads an event of a stream, or a whole body.
-fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
     let event = into.parse(event)?;
     let (index, item) = (count(&event["output_index"]), &event["item"]);
     let delta = string(&event["delta"]);

@@ -1,7 +1,7 @@
 //! Conversations in the API's format.
 
 use super::*;
-use crate::message::User;
+use crate::message::{Message, User};
 use crate::provider::tests::wire;
 
 fn wire_messages(system: &str, messages: &[Message]) -> Value {
