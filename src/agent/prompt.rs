@@ -165,54 +165,32 @@ impl Prompt {
         }
         prompt.mark = prompt.text.len();
         if let Some(files) = &self.files {
-            match held.guidance() {
-                Ok(text) => {
-                    let shown = bounded(
-                        &text.unwrap_or_default(),
-                        SHOWN_OF_GUIDANCE,
-                        "read_file shows them",
-                    );
-                    if !shown.is_empty() {
-                        let about = format!("{ABOUT_GUIDANCE}\n{shown}");
-                        prompt.section("AGENTS.md OF THE WORKSPACE", &about);
-                    }
+            let guidance = held.guidance().map(Option::unwrap_or_default);
+            match guidance.map(|text| bounded(&text, SHOWN_OF_GUIDANCE, "read_file shows them")) {
+                Ok(shown) if shown.is_empty() => {}
+                Ok(shown) => {
+                    let about = format!("{ABOUT_GUIDANCE}\n{shown}");
+                    prompt.section("AGENTS.md OF THE WORKSPACE", &about);
                 }
-                Err(e) => prompt
-                    .warnings
-                    .push(left_out(&files.workspace.path, GUIDANCE, &e)),
+                Err(e) => {
+                    let told = left_out(&files.workspace.path, GUIDANCE, &e);
+                    prompt.warnings.push(told);
+                }
             }
-            if let Err(e) = &held.notes {
-                let names = "USER.md and the notes";
-                let told = left_out(files.notes_dir(), names, e);
-                prompt
-                    .warnings
-                    .push(told.replace(" was left", " were left"));
-            }
-            for (title, name, most, reader) in [
-                (
-                    "USER PREFERENCES",
-                    "USER.md",
-                    SHOWN_OF_USER,
-                    "read_file shows them",
-                ),
-                (
-                    "MEMORY",
-                    "MEMORY.md",
-                    SHOWN_OF_MEMORY,
-                    "the memory tool shows them",
-                ),
-            ] {
+            let user = ("USER PREFERENCES", "USER.md", SHOWN_OF_USER);
+            let memory = ("MEMORY", "MEMORY.md", SHOWN_OF_MEMORY);
+            for (title, name, most) in [user, memory] {
+                let reader = match name {
+                    "USER.md" => "read_file shows them",
+                    _ => "the memory tool shows them",
+                };
                 match held.read(name) {
                     Ok(text) => {
                         prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
                     }
-                    // Already reported for all notes.
-                    Err(_) if held.notes.is_err() => {}
                     Err(e) => prompt.warnings.push(left_out(files.notes_dir(), name, &e)),
                 }
             }
-        }
-        if let Some(files) = &self.files {
             prompt.section("RUNTIME", &files.runtime(&request.origin));
         }
         prompt.base_len = prompt.text.len();

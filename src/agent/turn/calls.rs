@@ -35,6 +35,7 @@ const SHOWN_OF_A_RESULT: usize = 200;
 const SHOWN_OF_A_LINE: usize = 200;
 
 /// State of the calls of a turn.
+#[derive(Default)]
 pub(super) struct Calls {
     /// Named values of the conversation.
     values: Values,
@@ -56,29 +57,17 @@ pub(super) struct Calls {
 /// A call that may run, or the reason why not.
 struct Admitted<'a> {
     call: Call<'a>,
-    permission: Permission,
-}
-
-enum Permission {
-    Granted,
-    /// The user allowed the call after seeing its changes.
-    GrantedByUser,
     /// Reason, worded for the model.
-    Refused(String),
+    refused: Option<String>,
+    /// The user allowed the call after seeing its changes.
+    is_approved: bool,
 }
 
 impl Calls {
     pub(super) fn new(session: &Session) -> Self {
         Self {
             values: Values::new(&session.values),
-            pages: Pages::default(),
-            shown: Shown::default(),
-            detector: LoopDetector::default(),
-            footer: String::new(),
-            cut_at: None,
-            unasked: None,
-            is_handed_over: AtomicBool::new(false),
-            said: None,
+            ..Self::default()
         }
     }
 
@@ -160,17 +149,12 @@ impl Calls {
         })
     }
 
-    fn run_one(
-        &self,
-        turn: &Shared,
-        Admitted { call, permission }: &Admitted,
-    ) -> (ToolResult, CallReport) {
-        let (agent, started) = (turn.agent, Instant::now());
-        let why_not = match (turn.cancel.reason(), permission) {
-            (Some(CancelReason::Stopped), _) => Some("the user stopped the turn"),
-            (Some(CancelReason::Deadline), _) => Some("the turn timed out"),
-            (None, Permission::Refused(why)) => Some(why.as_str()),
-            (None, Permission::Granted | Permission::GrantedByUser) => None,
+    fn run_one(&self, turn: &Shared, admitted: &Admitted) -> (ToolResult, CallReport) {
+        let (agent, call, started) = (turn.agent, &admitted.call, Instant::now());
+        let why_not = match turn.cancel.reason() {
+            Some(CancelReason::Stopped) => Some("the user stopped the turn"),
+            Some(CancelReason::Deadline) => Some("the turn timed out"),
+            None => admitted.refused.as_deref(),
         };
         let prefix = if why_not.is_some() { "not run: " } else { "" };
         let view = call.view(Audience::Events);
@@ -205,8 +189,7 @@ impl Calls {
         };
         // Limits the result now, because the results of parallel calls remain in memory until the first call has ended.
         self.shown.limit(&mut result);
-        let is_news = !result.is_error && !matches!(permission, Permission::GrantedByUser);
-        if is_news && !view.diff.is_empty() {
+        if !result.is_error && !admitted.is_approved && !view.diff.is_empty() {
             (turn.events)(Event::FileDiff(view.diff));
         }
         let report = CallReport {
@@ -258,8 +241,9 @@ impl Turn<'_> {
     /// Asks the user about a call, and runs it if they agree.
     pub(super) fn run_if_approved(&mut self, call: &ToolCall, is_last: bool) -> Result<()> {
         let mut admitted = self.admit(call);
-        if matches!(admitted.permission, Permission::Granted) {
-            admitted.permission = self.ask_about(&admitted.call)?;
+        if admitted.refused.is_none() {
+            admitted.refused = self.ask_about(&admitted.call)?;
+            admitted.is_approved = admitted.refused.is_none();
         }
         self.run_batch(&[admitted], is_last)
     }
@@ -275,9 +259,7 @@ impl Turn<'_> {
             arguments: json!({ "file": path }).to_string(),
             ..ToolCall::default()
         };
-        let (call, permission) = (agent.tools.prepare(&call), Permission::Granted);
-        let admitted = Admitted { call, permission };
-        let (result, _) = self.calls.run_one(&self.shared, &admitted);
+        let (result, _) = self.calls.run_one(&self.shared, &agent.admit_own(&call));
         if result.is_error {
             self.shared.warn(result.content);
         }
@@ -288,11 +270,11 @@ impl Turn<'_> {
         Self: 'c,
     {
         let call = self.shared.agent.tools.prepare(raw);
-        let permission = match self.calls.refuses(&call, raw, &self.open.session) {
-            Some(why) => Permission::Refused(why),
-            None => Permission::Granted,
-        };
-        Admitted { call, permission }
+        Admitted {
+            refused: self.calls.refuses(&call, raw, &self.open.session),
+            call,
+            is_approved: false,
+        }
     }
 
     fn run_batch(&mut self, batch: &[Admitted], is_last: bool) -> Result<()> {
@@ -346,16 +328,15 @@ impl Turn<'_> {
         });
     }
 
-    /// Asks the user about a call, and waits without a limit. The question is stored first, so that a resumed turn asks again
-    /// and runs each call only once.
-    fn ask_about(&mut self, call: &Call) -> Result<Permission> {
+    /// Asks the user about a call, and waits without a limit. Returns why it must not run, if it must not. The question is stored
+    /// first, so that a resumed turn asks again and runs each call only once.
+    fn ask_about(&mut self, call: &Call) -> Result<Option<String>> {
         let (turn, tool, open) = (self.shared, call.name(), &mut self.open);
-        let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
         let Some(confirm) = &turn.request.confirm else {
             self.calls.unasked = Some(tool.to_owned());
-            return refused(&format!(
+            return Ok(Some(format!(
                 "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
-            ));
+            )));
         };
         store_now(open, &[Record::Asked(call.id())])?;
         let decision = {
@@ -376,10 +357,12 @@ impl Turn<'_> {
                 allowed.push(call.allowed_as());
                 store_now(open, &[Record::Asked(""), Record::Allow(&allowed)])?;
             }
-            Decision::No => return refused("the user was asked, and said no"),
-            Decision::Unanswered => return refused("the user was asked, and has not answered"),
+            Decision::No => return Ok(Some("the user was asked, and said no".to_owned())),
+            Decision::Unanswered => {
+                return Ok(Some("the user was asked, and has not answered".to_owned()));
+            }
         }
-        Ok(Permission::GrantedByUser)
+        Ok(None)
     }
 }
 
@@ -410,41 +393,36 @@ impl Agent {
     /// Returns the errors of [`Agent::set`].
     pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
         let request = Request::new("", "library_default");
-        let cancel = request.cancel.with_timeout(self.limits.timeout);
         let called = contained("the call", || {
-            let mut open = self.open_session(&request, &cancel, &|_| ())?;
-            let models = self.models.choose("", open.session.model.as_deref())?;
-            let shared = Shared {
-                agent: self,
-                request: &request,
-                cancel: &cancel,
-                events: &|_| (),
-                budget: &self.budget(&request.session, &request.origin.channel),
-                chain: &models.chain,
-                choice: &models.chain.choose(""),
-                is_follow_up: false,
-                history: self.history,
-            };
-            let call = ToolCall {
-                id: format!("call_{}", open.place()),
-                name: name.to_owned(),
-                arguments: args.to_string(),
-                ..ToolCall::default()
-            };
-            let calls = Calls::new(&open.session);
-            let admitted = Admitted {
-                call: self.tools.prepare(&call),
-                permission: Permission::Granted,
-            };
-            let (result, _) = calls.run_one(&shared, &admitted);
-            calls.store_values(&mut open)?;
-            Ok(ToolOutput {
-                text: result.content,
-                failed: result.is_error,
-                images: result.images,
+            self.with_turn(&request, &|_| (), |shared, mut open| {
+                let call = ToolCall {
+                    id: format!("call_{}", open.place()),
+                    name: name.to_owned(),
+                    arguments: args.to_string(),
+                    ..ToolCall::default()
+                };
+                let calls = Calls::new(&open.session);
+                let (result, _) = calls.run_one(&shared, &self.admit_own(&call));
+                calls.store_values(&mut open)?;
+                Ok(ToolOutput {
+                    text: result.content,
+                    failed: result.is_error,
+                    images: result.images,
+                })
             })
         });
         called.map_err(|e| self.redacted(e))
+    }
+}
+
+impl Agent {
+    /// Admits a call that the program makes.
+    fn admit_own<'c>(&'c self, call: &'c ToolCall) -> Admitted<'c> {
+        Admitted {
+            call: self.tools.prepare(call),
+            refused: None,
+            is_approved: false,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime};
 
 use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::resume::{calls_used, ids_in_turn, last_reply, resume};
-use super::{Agent, Budget, History, ReceivedMessage, Request, history};
+use super::{Agent, Budget, History, Request, history};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result, contained};
@@ -51,14 +51,6 @@ pub(super) enum State {
 
 /// The last reply of a turn and its error.
 type Ended = (Option<Reply>, Option<Error>);
-
-/// Whether the model may be asked.
-enum Permit {
-    Tools,
-    /// Tools are declared but withheld, for this reason.
-    TextOnly(Error),
-    Stop(Error),
-}
 
 /// Shows an event.
 pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
@@ -108,10 +100,6 @@ impl Agent {
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let request = request.with_key();
-        let cancel = request.cancel.with_timeout(self.limits.timeout);
-        let (session, channel) = (&request.session, &request.origin.channel);
-        let budget = request.budget.clone();
-        let budget = budget.unwrap_or_else(|| self.budget(session, channel));
         let mut response = Response {
             session: request.session.clone(),
             metadata: request.metadata.clone(),
@@ -119,36 +107,18 @@ impl Agent {
         };
         let ended = contained("the turn", || {
             request.check()?;
-            let mut open = self.open_session(&request, &cancel, events)?;
-            let chosen = open.session.model.as_deref();
-            let models = self.models.choose(&request.model, chosen)?;
-            models.first().clone_into(&mut response.model);
-            response.lost.clone_from(&open.session.damage);
-            let warnings = response.lost.iter().chain(&models.warnings);
-            warnings.for_each(|warning| events(Event::Warning(warning.clone())));
-            let shared = Shared {
-                agent: self,
-                request: &request,
-                cancel: &cancel,
-                events,
-                budget: &budget,
-                chain: &models.chain,
-                choice: &models.chain.choose(&request.model),
-                is_follow_up: budget.has_asked(),
-                history: self.history.with_window_of(&models.chain),
-            };
-            let resumed = resume(&mut open, &request);
-            if resumed.is_some() {
-                response.answered = ids_in_turn(&open.session);
-            }
-            if resumed == Some(State::Done) {
-                return end_of(&open.session);
-            }
-            let mut turn = Turn::begin(shared, open, resumed, &mut response)?;
-            while turn.state != State::Done {
-                turn.step()?;
-            }
-            Ok(turn.ended)
+            self.with_turn(&request, events, |shared, open| {
+                let model = shared.chain.first_name();
+                model.clone_into(&mut response.model);
+                let ended = run_turn(shared, open, &mut response);
+                if !self.is_subagent {
+                    (response.usage, response.cost) = shared.budget.take_unreported();
+                }
+                if let Some(warning) = shared.budget.take_warning() {
+                    shared.warn(warning);
+                }
+                ended
+            })
         });
         let (reply, error) = ended.unwrap_or_else(|e| (None, Some(e)));
         response.stop = stop_of(reply.as_ref(), error.as_ref());
@@ -156,27 +126,42 @@ impl Agent {
             (response.output, response.partial) = (reply.text, reply.partial);
         }
         response.error = error.map(|e| self.redacted(e));
-        if !self.is_subagent {
-            (response.usage, response.cost) = budget.take_unreported();
-        }
-        if let Some(warning) = budget.take_warning() {
-            events(Event::Warning(warning));
-        }
         response.ms = millis(started.elapsed());
         response
     }
 
-    pub(super) fn open_session(
+    /// Opens the conversation of a request and chooses its models, for `work`.
+    pub(super) fn with_turn<T>(
         &self,
         request: &Request,
-        cancel: &Cancel,
         events: Events,
-    ) -> Result<OpenSession> {
+        work: impl FnOnce(Shared, OpenSession) -> Result<T>,
+    ) -> Result<T> {
+        let cancel = request.cancel.with_timeout(self.limits.timeout);
         let wait = || events(Event::Warning(WAITING.to_owned()));
-        match &request.history {
-            Some(history) => OpenSession::with_history(&request.session, history),
-            None => OpenSession::open(&self.store, &request.session, cancel, &wait),
+        let open = match &request.history {
+            Some(history) => OpenSession::with_history(&request.session, history)?,
+            None => OpenSession::open(&self.store, &request.session, &cancel, &wait)?,
+        };
+        let chosen = open.session.model.as_deref();
+        let models = self.models.choose(&request.model, chosen)?;
+        for warning in open.session.damage.iter().chain(&models.warnings) {
+            events(Event::Warning(warning.clone()));
         }
+        let own = || self.budget(&request.session, &request.origin.channel);
+        let budget = request.budget.clone().unwrap_or_else(own);
+        let shared = Shared {
+            agent: self,
+            request,
+            cancel: &cancel,
+            events,
+            budget: &budget,
+            chain: &models.chain,
+            choice: &models.chain.choose(&request.model),
+            is_follow_up: budget.has_asked(),
+            history: self.history.with_window_of(&models.chain),
+        };
+        work(shared, open)
     }
 
     /// Removes keys from an error, because a host may quote a refused key.
@@ -186,6 +171,23 @@ impl Agent {
             ..e
         }
     }
+}
+
+/// Runs or continues the turn of a message, unless it has ended.
+fn run_turn(shared: Shared, mut open: OpenSession, response: &mut Response) -> Result<Ended> {
+    response.lost.clone_from(&open.session.damage);
+    let resumed = resume(&mut open, shared.request);
+    if resumed.is_some() {
+        response.answered = ids_in_turn(&open.session);
+    }
+    if resumed == Some(State::Done) {
+        return end_of(&open.session);
+    }
+    let mut turn = Turn::begin(shared, open, resumed, response)?;
+    while turn.state != State::Done {
+        turn.step()?;
+    }
+    Ok(turn.ended)
 }
 
 impl Shared<'_> {
@@ -255,28 +257,28 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    fn permit(&self) -> Permit {
+    /// Returns why the model may only answer in words, if so.
+    ///
+    /// # Errors
+    /// Returns why it must not be asked.
+    fn permit(&self) -> Result<Option<Error>> {
         let Shared { cancel, chain, .. } = self.shared;
         match cancel.reason() {
-            Some(CancelReason::Deadline) => return Permit::Stop(cancel.timed_out()),
+            Some(CancelReason::Deadline) => return Err(cancel.timed_out()),
             Some(why @ CancelReason::Stopped) => {
-                let stopped = ProviderError::Cancelled(why);
-                return Permit::Stop(stopped.into_error(chain.first_name()));
+                return Err(ProviderError::Cancelled(why).into_error(chain.first_name()));
             }
             None => {}
         }
         if self.cuts == MOST_CUTS {
             let what = format!("{MOST_CUTS} replies in a row were cut off within their tool calls");
             let hint = "allow more with --max-tokens, or ask for less at once";
-            return Permit::Stop(Error::new(Kind::Limit, what).hint(hint));
+            return Err(Error::new(Kind::Limit, what).hint(hint));
         }
         if self.calls.detector.is_stuck() {
-            return Permit::TextOnly(withheld("it made the same calls over and over"));
+            return Ok(Some(withheld("it made the same calls over and over")));
         }
-        match self.last_request(self.response.steps + 1) {
-            Some(limit) => Permit::TextOnly(limit),
-            None => Permit::Tools,
-        }
+        Ok(self.last_request(self.response.steps + 1))
     }
 
     /// Returns why request `step` of the turn is the last one, without tools; `None` if it is not.
@@ -294,9 +296,8 @@ impl<'a> Turn<'a> {
 
     fn ask_model(&mut self) -> Result<State> {
         let limit = match self.permit() {
-            Permit::Stop(error) => return self.end(None, Some(error)),
-            Permit::TextOnly(limit) => Some(limit),
-            Permit::Tools => None,
+            Ok(limit) => limit,
+            Err(error) => return self.end(None, Some(error)),
         };
         let agent = self.shared.agent;
         let wanted = if limit.is_some() || self.empty_answers > 0 {
@@ -467,25 +468,18 @@ impl<'a> Turn<'a> {
             return Ok(());
         };
         for part in steering() {
-            self.append_steering(&part)?;
+            let now = SystemTime::now();
+            self.append_message(Message::User(User {
+                content: part.text,
+                time: rfc3339(now),
+                local_time: self.shared.agent.prompt.local_time(now),
+                ids: vec![part.id],
+                kind: UserKind::Steering,
+                ..User::default()
+            }))?;
+            let text = "took in a message that arrived meanwhile";
+            (self.shared.events)(Event::Trace(text.to_owned()));
         }
-        Ok(())
-    }
-
-    /// Stores a message that arrived during the turn.
-    fn append_steering(&mut self, part: &ReceivedMessage) -> Result<()> {
-        let now = SystemTime::now();
-        self.append_message(Message::User(User {
-            content: part.text.clone(),
-            time: rfc3339(now),
-            local_time: self.shared.agent.prompt.local_time(now),
-            ids: vec![part.id.clone()],
-            kind: UserKind::Steering,
-            ..User::default()
-        }))?;
-        (self.shared.events)(Event::Trace(
-            "took in a message that arrived meanwhile".to_owned(),
-        ));
         Ok(())
     }
 }
