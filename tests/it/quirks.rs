@@ -11,6 +11,9 @@ use crate::harness::{CANARY, Home};
 use crate::model::{Model, Reply, Request};
 use crate::pdf::pdf;
 
+/// A second of silence has more bytes, but no host here listens.
+const WAV: &[u8] =
+    b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data\0\0\0\0";
 const NO_MAX_TOKENS: &str = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
 
 /// Returns a host that refuses each of these fields, like real hosts.
@@ -293,7 +296,12 @@ fn error_of(message: &str, param: &str) -> Reply {
 }
 
 /// A host's rule for each kind of change.
-const RULES: [(&str, Refuse); 11] = [
+const RULES: [(&str, Refuse); 12] = [
+    ("role of the prompt", |request| {
+        let says = "System role not supported";
+        let role = &request.messages()[0]["role"];
+        (role == "system").then(|| Reply::error(400, says))
+    }),
     ("tools without a flag of the server", |request| {
         let says = "tools param requires --jinja flag";
         (!tools(request).is_empty()).then(|| Reply::error(500, says))
@@ -383,6 +391,61 @@ fn change_is_made_once_and_keeps_the_users_message() {
         assert_eq!(refused.load(Ordering::SeqCst), 1, "{what}");
         let said = model.requests().pop().unwrap().texts("user").join(" ");
         assert!(said.contains("Zora"), "{what}: {said}");
+    }
+}
+
+/// A host's rules for what a model has said before.
+const RULES_OF_REPLIES: [(&str, Refuse); 3] = [
+    ("no text beside calls", |request| {
+        let messages = request.messages();
+        let mut calls = messages.iter().filter(|message| has_calls(message));
+        calls
+            .any(|message| message["content"].is_null())
+            .then(|| Reply::error(400, "content cannot be null"))
+    }),
+    ("thoughts of an earlier reply", |request| {
+        let messages = request.messages();
+        let mut messages = messages.iter();
+        messages
+            .any(|message| message.get("reasoning_content").is_some())
+            .then(|| Reply::error(400, "property 'reasoning_content' is unsupported"))
+    }),
+    ("recordings", |request| {
+        let body = request.body.to_string();
+        body.contains("input_audio")
+            .then(|| Reply::error(400, "this model does not support audio input"))
+    }),
+];
+
+#[test]
+fn rule_about_earlier_replies_is_learned_once() {
+    for (what, refuse) in RULES_OF_REPLIES {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let count = refused.clone();
+        let model = Model::answering(move |request, n| {
+            if let Some(reply) = refuse(request) {
+                count.fetch_add(1, Ordering::SeqCst);
+                return reply;
+            }
+            let messages = request.messages();
+            if messages.last().is_some_and(|last| last["role"] == "tool") {
+                return Reply::text("Listed.");
+            }
+            let function = json!({ "name": "list_dir", "arguments": "{\"path\":\".\"}" });
+            let call =
+                json!({ "id": format!("call{n:05}"), "type": "function", "function": function });
+            let message = json!({ "role": "assistant", "content": null, "reasoning_content": "Look.", "tool_calls": [call] });
+            let choice = json!({ "index": 0, "message": message, "finish_reason": "tool_calls" });
+            Reply::json(200, &json!({ "choices": [choice] }))
+        });
+        let home = Home::with(&model.config());
+        let sound = home.write("hello.wav", WAV);
+        for question in ["one", "two", "three"] {
+            let mut run = home.bantam().args(["agent", "-s", "x", "-m", question]);
+            run = run.arg("-a").arg(&sound);
+            run.run().exits(0).prints("Listed.\n");
+        }
+        assert_eq!(refused.load(Ordering::SeqCst), 1, "{what}");
     }
 }
 
