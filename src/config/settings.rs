@@ -136,7 +136,7 @@ section! {
         /// address to use instead of the vendor's; unlisted models use their vendor's first entry
         #[serde(serialize_with = "hide_user")]
         api_base: String,
-        /// responses: OpenAI's Responses API; empty: chat completions, until the host asks for the other
+        /// "responses" asks OpenAI's Responses API; empty: asks chat completions, and the Responses API once the host demands it
         api: String,
         /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
         api_key: Secret,

@@ -21,6 +21,7 @@ use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, Use
 const CHAT: &str = "/messages";
 pub(super) const API: Api = Api {
     chat: CHAT,
+    has_audio: false,
     write,
     read,
 };

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::facts;
 use super::host::Host;
+use super::refusal::transient;
 use super::{ProviderError, ollama, says};
 use crate::cancel::{Cancel, CancelReason};
 use crate::config::keys::ApiKey;
@@ -195,6 +196,11 @@ pub(super) fn find_default(
     let (mut offers, why) = match list_of(host, &cancel) {
         Ok(offers) => (offers, String::new()),
         Err(ProviderError::NotFound(why)) => (Vec::new(), format!(" ({why})")),
+        // The turn's own deadline is noticed by the chain.
+        Err(ProviderError::Cancelled(CancelReason::Deadline)) => {
+            let message = format!("{provider}: no list of models within {PATIENCE} s");
+            return Err(transient(message, None));
+        }
         Err(e) => return Err(e),
     };
     offers.retain(|offer| offer.id != retired);

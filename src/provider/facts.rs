@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ToolOffer;
-use super::refusal::{Change, RESPONSES, STALE_REASONING};
+use super::refusal::{Change, RESPONSES};
 use crate::access;
 use crate::config::Model;
 use crate::error::Result;
@@ -211,9 +211,8 @@ impl HostFacts {
         taken.take(self.max_tools.unwrap_or(usize::MAX)).collect()
     }
 
-    /// Applies a change. Returns whether it changed anything.
-    pub(super) fn apply(&mut self, change: &Change) -> bool {
-        let before = self.clone();
+    /// Applies a change.
+    pub(super) fn apply(&mut self, change: &Change) {
         match change {
             // The host rejects the newer name, so the older name is used again.
             Change::Without(part) if part == "max_completion_tokens" => {
@@ -228,19 +227,11 @@ impl HostFacts {
                 self.with.insert(part.clone());
             }
             Change::Set(field, value) => drop(self.set.insert(field.clone(), value.clone())),
-            Change::MaxTokens(limit) => self.max_tokens = Some(*limit),
+            Change::MaxTokens(limit) | Change::Credit(limit) => self.max_tokens = Some(*limit),
             Change::Window(limit) => self.window = Some(*limit),
             Change::MaxTools(limit) => self.max_tools = Some(*limit),
             Change::WithoutTool(name) => drop(self.without_tools.insert(name.clone())),
         }
-        *self != before
-    }
-
-    /// Returns the facts that apply to further requests.
-    pub(super) fn lasting(&self) -> Self {
-        let mut facts = self.clone();
-        facts.without.remove(STALE_REASONING);
-        facts
     }
 
     /// Describes the host's behavior for people, such as "takes no images".

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::body::{self, Draft, Written};
 use super::facts::{self, HostFacts};
-use super::refusal::{Change, RESPONSES, Refusal, Sent, classify};
+use super::refusal::{CHAT, Change, RESPONSES, Refusal, Sent, classify};
 use super::reply::{self, Read, ReplyBuilder};
 use super::response::Response;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
@@ -66,6 +66,8 @@ pub struct Host {
 pub(super) struct Api {
     /// Endpoint, relative to the base.
     pub chat: &'static str,
+    /// Whether it takes recordings.
+    pub has_audio: bool,
     pub write: fn(&Draft) -> Written,
     pub read: Read,
 }
@@ -173,16 +175,19 @@ impl Host {
     fn api(&self, facts: &HostFacts) -> Api {
         match self.model.protocol {
             Protocol::Anthropic => anthropic::API,
-            _ if self.model.entry.api == RESPONSES || facts.demands(RESPONSES) => responses::API,
+            Protocol::OpenAi if self.has_api() || facts.demands(RESPONSES) => responses::API,
             _ => openai::API,
         }
     }
 
+    /// Whether the entry sets the Responses API.
+    fn has_api(&self) -> bool {
+        self.model.entry.api == RESPONSES
+    }
+
     /// Writes the body of a request.
-    fn write_body(&self, request: &Request) -> Written {
-        let facts = &self.facts();
-        let draft = self.draft(request, facts);
-        (self.api(facts).write)(&draft)
+    fn write_body(&self, request: &Request, facts: &HostFacts) -> Written {
+        (self.api(facts).write)(&self.draft(request, facts))
     }
 
     /// Gets another page of the server: its list of models, or the page at `path`.
@@ -258,17 +263,21 @@ impl Host {
         ssrf::is_private(&proxy::host(&self.url))
     }
 
-    /// Classifies a refusal of a request with these fields.
-    fn failure(&self, refusal: &Refusal, request: &Request, fields: Vec<String>) -> Failure {
-        let facts = &self.facts();
-        let draft = self.draft(request, facts);
+    /// Classifies a refusal of a draft with these fields.
+    fn failure(&self, refusal: &Refusal, draft: &Draft, fields: Vec<String>) -> Failure {
         let tools = draft.tools().into_iter();
+        let mut parts = draft.parts();
+        // The API to which a request may change.
+        if self.model.protocol == Protocol::OpenAi && !self.has_api() {
+            let is_learned = draft.facts.demands(RESPONSES);
+            parts.push(if is_learned { CHAT } else { RESPONSES });
+        }
         let sent = Sent {
             fields,
-            parts: draft.parts(),
+            parts,
             tools: tools.map(|tool| tool.name.to_string()).collect(),
             max_tokens: draft.max_tokens(),
-            messages: request.messages.len(),
+            messages: draft.request.messages.len(),
             has_key: self.has_key(),
             is_private: self.is_private(),
         };
@@ -328,11 +337,16 @@ impl Host {
     }
 
     /// Makes one HTTP request.
-    fn send(&self, request: &Request, sink: &dyn Sink) -> Result<Reply, Failure> {
+    fn send(
+        &self,
+        request: &Request,
+        facts: &HostFacts,
+        sink: &dyn Sink,
+    ) -> Result<Reply, Failure> {
         let trusted = self.client.trusts_system();
-        let api = self.api(&self.facts());
+        let api = self.api(facts);
         let begin = || {
-            let body = self.write_body(request);
+            let body = self.write_body(request, facts);
             let text = Body::json_text(body.text);
             let begun = self.begin(
                 url(&self.model, api.chat),
@@ -347,11 +361,12 @@ impl Host {
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
+        let draft = self.draft(request, facts);
         let refusal = if head.is_success() {
             let reply = ReplyBuilder::new(request.tools);
             match response.reply((reply, api.read), &head, sink) {
                 Ok(mut reply) => {
-                    reply.limit = self.limit(request);
+                    reply.limit = draft.max_tokens();
                     return Ok(reply);
                 }
                 Err(ReadError::Provider(error)) => return Err(error.into()),
@@ -361,7 +376,7 @@ impl Host {
             response.error_body()
         };
         let refusal = self.read_refusal(&head, &refusal);
-        let failure = self.failure(&refusal, request, fields);
+        let failure = self.failure(&refusal, &draft, fields);
         // Nothing is repeated after a part of the reply was shown.
         if response.has_shown {
             return Err(failure.error.into());
@@ -375,57 +390,61 @@ impl Host {
         Ok(reply)
     }
 
-    /// Returns the maximum length of the requested reply, in tokens.
-    fn limit(&self, request: &Request) -> u64 {
-        let facts = &self.facts();
-        self.draft(request, facts).max_tokens()
-    }
-
-    /// Applies a change. Returns whether the next request differs by it enough to be sent.
-    fn adapt(&self, change: &Change, request: &Request) -> bool {
-        let before = self.limit(request);
-        let is_new = self.facts().apply(change);
-        match change {
+    /// Returns the facts with a change; `None` if the request would not differ by it enough to be sent again.
+    fn adapt(&self, facts: &HostFacts, change: &Change, request: &Request) -> Option<HostFacts> {
+        let mut changed = facts.clone();
+        changed.apply(change);
+        if let Change::Window(window) = change {
             // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
-            Change::Window(window) => {
-                let left = self.limit(request);
-                left < before && left >= ENOUGH_REPLY.min(window / 4)
+            let left = self.draft(request, &changed).max_tokens();
+            if left < ENOUGH_REPLY.min(window / 4) {
+                return None;
             }
-            _ => is_new,
         }
+        let [before, after] = [facts, &changed].map(|facts| {
+            let endpoint = self.api(facts).chat;
+            (endpoint, self.write_body(request, facts).text)
+        });
+        (before != after).then_some(changed)
     }
 
-    /// Stores the facts that made the difference, and reports withheld tools to the user.
-    fn keep(&self, before: &HostFacts, sink: &dyn Sink) {
-        let facts = self.facts().lasting();
-        if facts != *before {
-            let known = before.words();
-            for words in facts
-                .words()
-                .into_iter()
-                .filter(|words| !known.contains(words))
-            {
-                let line = format!("{} {words} (learned from its refusal)", self.model().name);
-                let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
-                sink.event(if is_loss {
-                    Event::Warning(line)
-                } else {
-                    Event::Trace(line)
-                });
-            }
-            if let Some(home) = &self.home {
-                facts::keep(home, self.model(), |stored| stored.clone_from(&facts));
-            }
+    /// Stores changes that made the difference, and reports withheld tools to the user.
+    fn learn(&self, changes: &[Change], sink: &dyn Sink) {
+        let lasting = || changes.iter().filter(|change| change.is_lasting());
+        let before = self.facts().clone();
+        let mut facts = before.clone();
+        lasting().for_each(|change| facts.apply(change));
+        if facts == before {
+            return;
         }
-        *self.facts() = facts;
+        let known = before.words();
+        let words = facts.words().into_iter();
+        for words in words.filter(|words| !known.contains(words)) {
+            let line = format!("{} {words} (learned from its refusal)", self.model().name);
+            let is_loss = words.ends_with(" tools") || words.starts_with("refuses the tool");
+            sink.event(if is_loss {
+                Event::Warning(line)
+            } else {
+                Event::Trace(line)
+            });
+        }
+        if let Some(home) = &self.home {
+            facts::keep(home, self.model(), |stored| {
+                lasting().for_each(|change| stored.apply(change));
+            });
+        }
+        // Another turn may have learned something meanwhile.
+        let mut shared = self.facts();
+        lasting().for_each(|change| shared.apply(change));
     }
 
     /// Reports the user's new files that were left out.
-    fn tell_left_out(&self, request: &Request, sink: &dyn Sink) {
-        let facts = self.facts();
+    fn tell_left_out(&self, request: &Request, facts: &HostFacts, sink: &dyn Sink) {
+        let has_audio = self.api(facts).has_audio;
+        let is_refused = |kind| facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
         let left_out = MEDIA
             .iter()
-            .find(|(kind, _)| facts.refuses(*kind) && has_new(request, *kind));
+            .find(|(kind, _)| is_refused(*kind) && has_new(request, *kind));
         if let Some((_, what)) = left_out {
             let name = &self.model().name;
             sink.event(Event::Warning(format!(
@@ -485,7 +504,8 @@ impl Provider for Host {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        parse_json(self.write_body(request).text).unwrap_or_default()
+        let facts = self.facts().clone();
+        parse_json(self.write_body(request, &facts).text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
@@ -495,43 +515,38 @@ impl Provider for Host {
             let found = self.find_default("", request.cancel)?;
             drop(self.found.set(found));
         }
-        let (before, mut tried) = (self.facts().clone(), Vec::new());
+        // Only changes that help are shared with other turns.
+        let (mut facts, mut changes) = (self.facts().clone(), Vec::new());
         let mut tries = Tries::with_changes(MAX_CHANGES);
-        // Current credit is no lasting limit of the model.
-        let mut is_short_of_credit = false;
         loop {
-            let Failure { error, change } = match self.send(request, sink) {
+            let Failure { error, change } = match self.send(request, &facts, sink) {
                 Ok(mut reply) => {
-                    if is_short_of_credit {
-                        self.facts().max_tokens = before.max_tokens;
-                    }
                     // The host lets the model call withheld tools, so later requests omit the tools instead.
                     if request.withheld && !reply.calls.is_empty() {
-                        self.facts().without.insert("tool_choice".to_owned());
+                        changes.push(Change::Without("tool_choice".to_owned()));
                     }
-                    self.keep(&before, sink);
-                    self.tell_left_out(request, sink);
+                    self.learn(&changes, sink);
+                    self.tell_left_out(request, &facts, sink);
                     body::sign(&mut reply, &self.model().name);
                     return Ok(reply);
                 }
                 Err(failure) => failure,
             };
-            is_short_of_credit |= matches!(error, ProviderError::Quota(_));
-            if let Some(change) = change.filter(|change| !tried.contains(change)) {
-                let is_adapted = self.adapt(&change, request);
-                tried.push(change);
-                if is_adapted && tries.change() {
+            if let Some(change) = change.filter(|change| !changes.contains(change)) {
+                let adapted = self.adapt(&facts, &change, request);
+                changes.push(change);
+                if let (Some(adapted), true) = (adapted, tries.change()) {
+                    facts = adapted;
                     continue;
                 }
             }
-            let window = self.facts().window;
-            self.facts().clone_from(&before);
             if matches!(error, ProviderError::TooLong { .. }) {
-                self.facts().window = window;
-                self.keep(&before, sink);
+                changes.retain(|change| matches!(change, Change::Window(_)));
+                self.learn(&changes, sink);
             }
             let is_gone = matches!(error, ProviderError::NotFound(_));
             if is_gone && self.replaces_default(request.cancel, sink) && tries.change() {
+                (facts, changes) = (self.facts().clone(), Vec::new());
                 continue;
             }
             return Err(error);

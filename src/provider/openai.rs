@@ -19,6 +19,7 @@ use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
 const CHAT: &str = "/chat/completions";
 pub(super) const API: Api = Api {
     chat: CHAT,
+    has_audio: true,
     write,
     read,
 };
@@ -84,7 +85,8 @@ pub(super) fn url(model: &Model, endpoint: &str) -> String {
 
 /// Address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
 fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base.trim().trim_end_matches('/').trim_end_matches(CHAT);
+    let base = base.trim().trim_end_matches('/');
+    let base = base.trim_end_matches(CHAT).trim_end_matches("/responses");
     let path = base
         .split_once("://")
         .map_or(base, |(_, rest)| rest)

@@ -10,6 +10,7 @@ mod wait;
 use std::time::{Duration, SystemTime};
 
 use details::Details;
+use limits::MIN_WINDOW;
 use regex_lite::Regex;
 use serde_json::Value;
 use wait::{retry_after, spoken_wait};
@@ -55,14 +56,15 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Whether the request has what a change omits.
-    fn has(&self, change: &Change) -> bool {
-        let Change::Without(name) = change else {
-            return true;
-        };
-        let name = match name.as_str() {
-            STALE_REASONING => "reasoning",
-            name => name,
+    /// Whether the request allows a change: it has what is omitted, and a host sets only what tunes the reply.
+    fn allows(&self, change: &Change) -> bool {
+        let name = match change {
+            Change::With(name) if name == RESPONSES => RESPONSES,
+            Change::Without(name) if name == RESPONSES => CHAT,
+            Change::Without(name) if name == STALE_REASONING => "reasoning",
+            Change::Without(name) => name,
+            Change::Set(name, _) => return changes::TUNING.contains(&name.as_str()),
+            _ => return true,
         };
         self.fields.iter().any(|field| field == name) || self.parts.contains(&name)
     }
@@ -79,6 +81,8 @@ pub(super) enum Change {
     Set(String, Value),
     /// Limit the reply.
     MaxTokens(u64),
+    /// Limit this reply to the credit that is left.
+    Credit(u64),
     /// Limit the whole request and its reply.
     Window(u64),
     /// Offer only the first tools.
@@ -87,11 +91,24 @@ pub(super) enum Change {
     WithoutTool(String),
 }
 
+impl Change {
+    /// Whether the change applies to further requests.
+    pub(super) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Credit(_) => false,
+            Self::Without(part) => part != STALE_REASONING,
+            _ => true,
+        }
+    }
+}
+
 /// Omits the thoughts from one request; never stored.
 pub(super) const STALE_REASONING: &str = "stale reasoning";
 
 /// The Responses API, as a part that a host demands and as a value of an entry's `api`.
 pub(super) const RESPONSES: &str = "responses";
+/// Chat completions, as a part to which a host may change back.
+pub(super) const CHAT: &str = "chat";
 
 /// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
 const BAD_SAMPLE: &str = "tool_use_failed | json_validate_failed | failed_generation";
@@ -202,7 +219,7 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Option
     }
     if let Some(limit) = limits::of_request(refusal, &said, sent) {
         let window = match limit {
-            Some(limit) if status != 429 => Some(Change::Window(limit)),
+            Some(limit) if status != 429 && limit >= MIN_WINDOW => Some(Change::Window(limit)),
             _ => None,
         };
         return (ProviderError::TooLong { message, limit }, window);
@@ -235,10 +252,7 @@ fn account_error(
     if has_no_credit {
         let covered = limits::number_after("afford", said);
         let covered = covered.filter(|covered| *covered < sent.max_tokens);
-        return Some((
-            ProviderError::Quota(message),
-            covered.map(Change::MaxTokens),
-        ));
+        return Some((ProviderError::Quota(message), covered.map(Change::Credit)));
     }
     let is_of_key = match status {
         401 => true,

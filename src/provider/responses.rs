@@ -17,6 +17,7 @@ use crate::message::{Media, MediaKind, Reply, ToolCall};
 
 pub(super) const API: Api = Api {
     chat: "/responses",
+    has_audio: false,
     write,
     read,
 };
@@ -230,7 +231,7 @@ fn read_item(item: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
                 ..ToolCall::default()
             },
         ),
-        "reasoning" if !item["encrypted_content"].is_null() => {
+        "reasoning" if !string(&item["encrypted_content"]).is_empty() => {
             let mut thought = json!({"type": "reasoning"});
             for name in ["id", "summary", "encrypted_content"] {
                 thought[name] = item[name].clone();
@@ -253,9 +254,12 @@ fn read_end(response: &Value, into: &mut ReplyBuilder) -> Result<(), EventError>
         }
     }
     into.usage(&response["usage"]);
-    match string(&response["incomplete_details"]["reason"]) {
-        "" => into.stop(string(&response["status"]), ""),
-        reason => into.stop(reason, ""),
+    let reason = string(&response["incomplete_details"]["reason"]);
+    match string(&response["status"]) {
+        "failed" | "cancelled" => return Err(EventError::Refused("the response failed".into())),
+        "incomplete" if reason.is_empty() => into.stop("length", ""),
+        "incomplete" => into.stop(reason, ""),
+        status => into.stop(status, ""),
     }
     Ok(())
 }

@@ -553,6 +553,35 @@ fn refusal_ends_with_the_hosts_words_and_no_second_request() {
     }
 }
 
+/// Refusals that ask for nothing a host may ask for, or for what changes no request.
+const NO_CHANGE: [(u16, &str); 8] = [
+    (400, "set 'messages' to 'x'"),
+    (400, "set 'model' to 'dear-model'"),
+    (400, "set `tools` to 'none'"),
+    (400, "Please set 'store' to 'true'"),
+    (
+        402,
+        "You requested up to 8192 tokens, but can only afford 133.",
+    ),
+    (400, "this model's maximum context length is 300 tokens"),
+    (400, "see v1/chat/completions"),
+    (422, "set 'temperature_range' to '9'"),
+];
+
+#[test]
+fn refusal_that_changes_no_request_is_met_once_and_teaches_nothing() {
+    for (status, says) in NO_CHANGE {
+        let model = Model::answering(move |_, _| Reply::error(status, says));
+        let home = Home::with(&model.config());
+        let run = home.agent(["-m", "hi"]);
+        assert_ne!(run.code, Some(0), "{says}");
+        assert_eq!(model.asked(), 1, "{says}");
+        assert!(!home.path("state/hosts.json").exists(), "{says}");
+        home.agent(["--new", "-m", "hi"]);
+        assert_eq!(model.asked(), 2, "{says}: the host is asked again");
+    }
+}
+
 /// What a model wrote that its host refused, and what becomes of it.
 const SAMPLES: [(&str, &str); 4] = [
     (r#"<function=list_dir>{"path": "."}</function>"#, "a call"),

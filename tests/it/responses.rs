@@ -289,6 +289,11 @@ fn an_end_without_an_answer_is_told() {
             "context window",
         ),
         (error, 5, "all is lost"),
+        (
+            json!({ "type": "response.failed", "response": response("failed", &[]) }),
+            5,
+            "failed",
+        ),
         (incomplete("content_filter"), 1, "content_filter"),
     ] {
         let events = [
@@ -370,6 +375,69 @@ fn refusal_of_chat_completions_is_met_once() {
         run.exits(0);
         assert!(run.stdout.contains("Responses API"), "{}", run.stdout);
     }
+}
+
+#[test]
+fn a_host_may_go_back_to_chat_completions() {
+    let model = Model::answering(|request, n| {
+        let is_chat = request.path == "/v1/chat/completions";
+        match n {
+            0 => Reply::error(400, "Please use /v1/responses instead."),
+            1 => replying(request, &[message("Here.")]),
+            _ if is_chat => Reply::text("Back."),
+            _ => Reply::error(
+                400,
+                "not supported in v1/responses, use v1/chat/completions",
+            ),
+        }
+    });
+    let home = Home::with(&model.config());
+    for (says, asked) in [("Here.\n", 2), ("Back.\n", 4), ("Back.\n", 5)] {
+        home.agent(["-m", "hi"]).exits(0).prints(says);
+        assert_eq!(model.asked(), asked, "{says}");
+    }
+}
+
+#[test]
+fn refusal_at_this_api_leads_to_its_change() {
+    let model = Model::answering(|request, _| {
+        if request.body.get("temperature").is_some() {
+            let says = "Unsupported parameter: 'temperature' is not supported with this model on /v1/responses.";
+            return Reply::error(400, says);
+        }
+        refusal(request).unwrap_or_else(|| replying(request, &[message("Here.")]))
+    });
+    let entry = json!({ "model_list": [ { "api": "responses", "temperature": 0.5 } ] });
+    let home = Home::with(&merged(model.config(), &entry));
+    for asked in [2, 3] {
+        home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
+        assert_eq!(model.asked(), asked);
+    }
+}
+
+/// Servers of others leave out indices and seals.
+#[test]
+fn calls_without_an_index_are_told_apart() {
+    let list = |id: &str| wanted(id, "list_dir", &json!({ "path": "." }));
+    let mut open = thought("look");
+    open["encrypted_content"] = json!("");
+    let output = [open, list("call_1"), list("call_2")];
+    let mut events: Vec<Value> = Vec::new();
+    for item in &output {
+        events.extend([
+            json!({ "type": "response.output_item.added", "item": item }),
+            json!({ "type": "response.output_item.done", "item": item }),
+        ]);
+    }
+    events.push(json!({ "type": "response.completed", "response": response("completed", &[]) }));
+    let model = Model::answering(move |request, n| match n {
+        0 => Reply::stream(events.iter().map(event)),
+        _ => refusal(request).unwrap_or_else(|| replying(request, &[message("Two lists.")])),
+    });
+    let home = Home::with(&config(&model));
+    home.agent(["-m", "go"]).exits(0).prints("Two lists.\n");
+    assert_eq!(items(&model.request(1), "function_call_output").len(), 2);
+    assert!(items(&model.request(1), "reasoning").is_empty());
 }
 
 #[test]

@@ -33,8 +33,9 @@ impl Turn<'_> {
         let mut refusals = 0;
         loop {
             let has_changed = self.make_room(too_long.is_some());
+            // A summary is no answer.
+            self.arrived.clear();
             if let Some(why) = self.shared.cancel.reason() {
-                self.arrived.clear();
                 return Err(ProviderError::Cancelled(why));
             }
             if let Some(error) = too_long.take_if(|_| !has_changed) {

@@ -54,21 +54,25 @@ const WITH: [(&str, &str); 3] = [
 ];
 
 /// Fields that are always required, or that have separate rules.
-const NEEDED: &str =
-    "model messages input system stream tools max_tokens max_completion_tokens max_output_tokens";
+const NEEDED: &str = "model messages input system instructions stream tools max_tokens max_completion_tokens max_output_tokens";
 /// Fields that a host may reject because of their value; the error need only name them.
-const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
+pub(super) const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 /// Patterns of errors about a field.
 const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
     not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
 
 /// Returns a change of a value: of the tools, of a field, or of the length of the reply.
 pub(super) fn of_value(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
-    if said.contains("v1/responses") {
-        return Some(Change::With(RESPONSES.to_owned()));
-    }
-    tool_change(refusal, said, sent)
-        .or_else(|| value_change(said).filter(|change| sent.has(change)))
+    let other = [
+        ("v1/responses", Change::With(RESPONSES.to_owned())),
+        ("v1/chat/completions", Change::Without(RESPONSES.to_owned())),
+    ];
+    let mut other = other.into_iter().filter(|(api, _)| said.contains(api));
+    let other = other.find(|(_, change)| sent.allows(change));
+    other
+        .map(|(_, change)| change)
+        .or_else(|| tool_change(refusal, said, sent))
+        .or_else(|| value_change(said).filter(|change| sent.allows(change)))
         .or_else(|| limits::of_reply(refusal, sent).map(Change::MaxTokens))
 }
 
@@ -89,7 +93,7 @@ pub(super) fn of_part(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Chan
     if is_signature || says(said, STALE) {
         changes.push(without(STALE_REASONING));
     }
-    changes.into_iter().find(|change| sent.has(change))
+    changes.into_iter().find(|change| sent.allows(change))
 }
 
 /// Returns the parts of a table whose pattern fits a text.

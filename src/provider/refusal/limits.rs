@@ -28,6 +28,8 @@ const LIMIT_WORDS: &str =
     "context length|window|size|limit|maximum|max|allowed|only|less than|at most|n_ctx";
 /// Minimum plausible limit; a smaller one is never learned.
 const MIN_LIMIT: u64 = 256;
+/// Minimum window that holds a question.
+pub(super) const MIN_WINDOW: u64 = 2048;
 /// Minimum plausible limit in a sentence that does not mention tokens.
 const MIN_PLAIN_LIMIT: u64 = 4096;
 

@@ -504,7 +504,7 @@ fn refusal_leads_to_its_change() {
         (400, error("`max_tokens` must be less than or equal to `4096`, the maximum value for `max_tokens` is less than the `context_window` for this model"), Change::MaxTokens(4096)),
         (400, error("Invalid max_tokens value, the valid range of max_tokens is [1, 4096]"), Change::MaxTokens(4096)),
         (400, error("max_tokens: 8192 > 4096, which is the maximum allowed number of output tokens for claude-3-haiku-20240307"), Change::MaxTokens(4096)),
-        (402, error("This request requires more credits, or fewer max_tokens. You requested up to 8192 tokens, but can only afford 2417."), Change::MaxTokens(2417)),
+        (402, error("This request requires more credits, or fewer max_tokens. You requested up to 8192 tokens, but can only afford 2417."), Change::Credit(2417)),
         (400, error("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."), without("max_tokens")),
         (400, error("unknown field max_completion_tokens"), without("max_completion_tokens")),
         (400, error("Invalid 'tools': array too long. Expected an array with maximum length 2, but got an array with length 3 instead."), Change::MaxTools(2)),
