@@ -89,13 +89,7 @@ pub(crate) fn offers(model: &Model, parts: Parts) -> Result<Vec<Offer>> {
 
 fn offers_within(model: &Model, parts: Parts, cancel: &Cancel) -> Result<Vec<Offer>> {
     if model.protocol == Protocol::Demo {
-        return Ok(vec![Offer {
-            id: model.id.clone(),
-            name: model.name.clone(),
-            tools: Some(true),
-            images: Some(false),
-            ..Offer::default()
-        }]);
+        return Ok(Vec::new());
     }
     let listed = list_of(&host(model.clone(), parts), cancel);
     let mut offers = listed.map_err(|e| match e {
@@ -344,12 +338,8 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
         return None;
     }
     let is_ollama = vendor.name == "ollama";
-    let is_asked = if is_ollama {
-        facts::load_facts(parts.home, model).window.is_some()
-    } else {
-        facts::is_known(parts.home, model)
-    };
-    if is_asked {
+    let known = facts::load_facts(parts.home, model).window;
+    if known.is_some() || !is_ollama && facts::is_known(parts.home, model) {
         return None;
     }
     let host = host(model.clone(), parts);

@@ -47,13 +47,7 @@ fn say(text: &str) -> Reply {
 
 fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     // Only the first line is a command; piped text follows it.
-    let line = user
-        .content
-        .trim()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .trim();
+    let line = user.content.trim().lines().next().unwrap_or_default();
     let lower = line.to_ascii_lowercase();
     // ASCII lower case preserves offsets, so an offset in `lower` is valid in `line`.
     let after = |verb: &str| {
@@ -81,14 +75,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     } else if let Some(command) = after("run ") {
         ("exec", json!({"command": command}))
     } else if let "time" | "what time is it" | "what is the time" = plain {
-        return say(&format!(
-            "It is {}.",
-            if user.shown_time().is_empty() {
-                "unknown"
-            } else {
-                user.shown_time()
-            }
-        ));
+        return say(&format!("It is {}.", user.shown_time()));
     } else {
         return say(HELP);
     };
