@@ -332,14 +332,14 @@ fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
 /// Returns a warning for the user if the window is small.
 pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let vendor = vendor_of(model)?;
-    let is_own = vendor.base.starts_with("http://localhost:");
-    let model = &with_known_default(model.clone(), parts.home);
-    if !is_own || model.entry.context_window > 0 || model.id.is_empty() {
+    if !vendor.base.starts_with("http://localhost:") || model.entry.context_window > 0 {
         return None;
     }
+    let model = &with_known_default(model.clone(), parts.home);
     let is_ollama = vendor.name == "ollama";
     let known = facts::load_facts(parts.home, model).window;
-    if known.is_some() || !is_ollama && facts::is_known(parts.home, model) {
+    let is_unnamed = model.id.is_empty();
+    if is_unnamed || known.is_some() || !is_ollama && facts::is_known(parts.home, model) {
         return None;
     }
     let host = host(model.clone(), parts);
