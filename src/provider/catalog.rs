@@ -37,7 +37,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// Whether the model can chat, judging by its name.
-    pub(crate) fn is_chat(&self) -> bool {
+    pub(super) fn is_chat(&self) -> bool {
         !says(&self.id.to_lowercase(), NO_CHAT)
     }
 
@@ -82,7 +82,8 @@ fn is_same_host(one: &Model, other: &Model) -> bool {
     one.base == other.base && one.keys.first() == other.keys.first()
 }
 
-/// Returns the models of a model's host in the order of their ids, and stores the facts about configured ones.
+/// Returns the models of a model's host in the order of their ids, those that cannot chat last. Stores the facts about
+/// configured ones.
 pub(crate) fn offers(model: &Model, parts: Parts) -> Result<Vec<Offer>> {
     offers_within(model, parts, &patience())
 }
@@ -102,7 +103,7 @@ fn offers_within(model: &Model, parts: Parts, cancel: &Cancel) -> Result<Vec<Off
         }
         e => e.into_error(&model.name),
     })?;
-    offers.sort_by(|a, b| a.id.cmp(&b.id));
+    offers.sort_by_key(|offer| (!offer.is_chat(), offer.id.clone()));
     for known in parts.config.models(parts.env) {
         if known.base == model.base {
             if let Some(offer) = offers.iter().find(|offer| offer.id == known.id) {

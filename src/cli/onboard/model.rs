@@ -152,8 +152,6 @@ impl ModelHost {
                     if self.name == "ollama" {
                         ollama::find_tools(&catalog::host(any, parts), &mut offers);
                     }
-                    // Lists embedding models last, even if they were pulled first.
-                    offers.sort_by_key(|offer| !offer.is_chat());
                     return Ok(Some(offers));
                 }
                 Err(e) => e,
