@@ -15,7 +15,7 @@ use crate::session::{LIBRARY, MAX_TITLE, fresh_key};
 use crate::text::{rfc3339, to_single_line};
 
 /// One turn to run.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Request {
     /// The user's message.
     pub input: String,
@@ -74,20 +74,9 @@ impl Request {
         };
         Self {
             input: input.into(),
-            title: String::new(),
-            media: Vec::new(),
             session,
-            history: None,
             origin,
-            ids: Vec::new(),
-            metadata: BTreeMap::new(),
-            model: String::new(),
-            sampling: Sampling::default(),
-            cancel: Cancel::new(None),
-            budget: None,
-            confirm: None,
-            tasks: None,
-            steering: None,
+            ..Self::default()
         }
     }
 
@@ -112,13 +101,14 @@ impl Request {
     pub(super) fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
         let (content, media) = (prompt.expand_skill(&self.input), self.media.clone());
         let (time, local_time) = (rfc3339(now), prompt.local_time(now));
-        let title = if self.title.is_empty() && content != self.input {
-            to_single_line(&self.input, MAX_TITLE)
+        let is_expanded = self.title.is_empty() && content != self.input;
+        let title = if is_expanded {
+            &self.input
         } else {
-            to_single_line(&self.title, MAX_TITLE)
+            &self.title
         };
         User {
-            title,
+            title: to_single_line(title, MAX_TITLE),
             content,
             media,
             time,

@@ -48,10 +48,7 @@ struct State {
 }
 
 struct OpenTask {
-    id: String,
-    label: String,
-    session: String,
-    budget: Arc<Budget>,
+    report: TaskReport,
     cancel: Cancel,
     /// Whether a turn is answering the report. Stopping the task would then mean stopping that turn.
     is_answering: bool,
@@ -144,7 +141,8 @@ impl Tasks {
     /// Returns the number of open tasks, of one conversation or of all: running tasks and unanswered reports.
     pub fn open(&self, session: Option<&str>) -> usize {
         let state = self.0.lock();
-        let of_session = |task: &&OpenTask| session.is_none_or(|session| task.session == session);
+        let of_session =
+            |task: &&OpenTask| session.is_none_or(|session| task.report.session == session);
         state.open.iter().filter(of_session).count()
     }
 
@@ -156,15 +154,15 @@ impl Tasks {
         let mut state = self.0.lock();
         let (stopped, open): (Vec<_>, Vec<_>) = std::mem::take(&mut state.open)
             .into_iter()
-            .partition(|task| task.session == session && !task.is_answering);
+            .partition(|task| task.report.session == session && !task.is_answering);
         state.open = open;
-        let ids: Vec<String> = stopped.iter().map(|task| task.id.clone()).collect();
+        let ids: Vec<String> = stopped.iter().map(|task| task.report.id.clone()).collect();
         let forgotten = self.0.sink.forget(&ids);
         drop(state);
         // Newest first, so that a waiting task cannot start in place of a stopped one.
         stopped.iter().rev().for_each(|task| task.cancel.stop());
         (
-            stopped.into_iter().map(|task| task.label).collect(),
+            stopped.into_iter().map(|task| task.report.label).collect(),
             forgotten,
         )
     }
@@ -172,9 +170,9 @@ impl Tasks {
     /// Marks a task's report as being answered. Returns the budget of both; `None` if the task was stopped.
     pub(crate) fn begin_answer(&self, id: &str) -> Option<Arc<Budget>> {
         let mut state = self.0.lock();
-        let task = state.open.iter_mut().find(|task| task.id == id)?;
+        let task = state.open.iter_mut().find(|task| task.report.id == id)?;
         task.is_answering = true;
-        Some(task.budget.clone())
+        Some(task.report.budget.clone())
     }
 
     /// Closes a task whose report is answered, or that could not start.
@@ -183,7 +181,7 @@ impl Tasks {
     /// Returns an error if a stored report could not be deleted.
     pub fn close(&self, id: &str) -> Result<()> {
         let mut state = self.0.lock();
-        state.open.retain(|task| task.id != id);
+        state.open.retain(|task| task.report.id != id);
         self.0.sink.forget(&[id.to_owned()])
     }
 
@@ -235,7 +233,7 @@ impl Engine {
         let own = state
             .open
             .iter()
-            .filter(|task| task.session == report.session);
+            .filter(|task| task.report.session == report.session);
         if own.count() >= MAX_OPEN {
             return Err(Error::failed(format!(
                 "{MAX_OPEN} background tasks of this conversation are open: wait for them"
@@ -243,10 +241,7 @@ impl Engine {
         }
         self.sink.keep(report)?;
         state.open.push(OpenTask {
-            id: report.id.clone(),
-            label: report.label.clone(),
-            session: report.session.clone(),
-            budget: report.budget.clone(),
+            report: report.clone(),
             cancel: cancel.clone(),
             is_answering: false,
         });
@@ -264,7 +259,7 @@ impl Engine {
         state.running -= 1;
         self.has_ended.notify_one();
         // Stored under the lock, so that [`Tasks::stop`] also deletes this report.
-        let is_open = state.open.iter().any(|task| task.id == report.id);
+        let is_open = state.open.iter().any(|task| task.report.id == report.id);
         let kept = if is_open {
             self.sink.keep(&report)
         } else {

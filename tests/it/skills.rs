@@ -243,7 +243,7 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
         .counted(4000, 0),
     });
     let home = Home::with(&model.config());
-    home.agent(["-m", "go", "--budget-tokens", "36000"])
+    home.agent(["-m", "go", "--budget-tokens", "37000"])
         .exits(6)
         .fails_with_a_hint();
     // Each had one running request when the budget was used up.
