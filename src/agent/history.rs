@@ -353,37 +353,6 @@ mod tests {
     }
 
     #[test]
-    fn history_cut_keeps_calls_with_results() {
-        let turn = |n: usize| {
-            vec![
-                Message::user(format!("{n}")),
-                calls("look"),
-                result("r"),
-                says(&"x".repeat(300)),
-            ]
-        };
-        let messages: Vec<Message> = (0..6)
-            .flat_map(turn)
-            .chain([Message::user("now")])
-            .collect();
-        let turns = |at: usize| {
-            messages[at..]
-                .iter()
-                .filter(|m| matches!(m, Message::User(_)))
-                .count()
-        };
-        let of_one = weight(&turn(0));
-        assert_eq!(turns(cut(&messages, of_one * 6)), 3);
-        assert_eq!(turns(cut(&messages, of_one * 2)), 2);
-        assert_eq!(turns(cut(&messages, 10)), 1);
-        for room in 0..of_one * 8 {
-            assert!(matches!(messages[cut(&messages, room)], Message::User(_)));
-        }
-        assert_eq!(cut(&messages[..4], 0), 0, "the turn under way is never cut");
-        assert_eq!(cut(&[], 0), 0);
-    }
-
-    #[test]
     fn a_line_of_the_assistant_stands_before_a_message_that_joins_a_turn() {
         let steering = || {
             Message::User(User {
@@ -412,48 +381,6 @@ mod tests {
         ] {
             assert_eq!(roles(&messages), expected);
         }
-    }
-
-    #[test]
-    fn a_limit_on_messages_begins_with_a_users() {
-        let turn = || [Message::user("u"), calls("look"), result("r"), says("a")];
-        let messages: Vec<Message> = (0..3)
-            .flat_map(|_| turn())
-            .chain([Message::user("now")])
-            .collect();
-        for (most, from) in [(100, 0), (13, 0), (12, 4), (9, 4), (8, 8), (4, 12), (1, 12)] {
-            assert_eq!(newest(&messages, most), from, "{most}");
-        }
-        let long = [
-            Message::user("u"),
-            calls("look"),
-            result("r"),
-            calls("look"),
-            result("r"),
-        ];
-        assert_eq!(newest(&long, 2), 0, "a turn is not torn apart");
-    }
-
-    #[test]
-    fn result_stub_names_its_call() {
-        let long = "x".repeat(1000);
-        let mut messages = vec![
-            calls("grep"),
-            result(&long),
-            calls("look"),
-            result("short"),
-            calls("look"),
-            result(&long),
-        ];
-        assert_eq!(stub(&mut messages, |saved| saved < 10), 1);
-        assert_eq!(
-            messages[1],
-            result("[result of grep, 1000 bytes, dropped to save room]")
-        );
-        assert_eq!(messages[5], result(&long));
-        assert_eq!(stub(&mut messages, |_| true), 1);
-        let before = messages.clone();
-        assert_eq!((stub(&mut messages, |_| true), &messages), (0, &before));
     }
 
     #[test]

@@ -389,20 +389,6 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_at_line_end() {
-        let text = "äpfel\n".repeat(100);
-        let shown = bounded(&text, 20, "ask");
-        assert_eq!(
-            shown,
-            format!(
-                "```\näpfel\näpfel\n```\n[{} more bytes are left out here: ask]",
-                700 - 14 - 1
-            )
-        );
-        assert_eq!(bounded("short\n", 20, "ask"), "```\nshort\n```");
-    }
-
-    #[test]
     fn recent_day_notes_join_the_message() {
         let workspace = TestDir::new();
         let day = |day: &str, text: &str| {
@@ -434,60 +420,6 @@ mod tests {
             yesterday.len() < SHOWN_OF_A_DAY + 60 && !notes.contains("too old"),
             "{yesterday}"
         );
-    }
-
-    #[test]
-    fn parts_stand_in_order_and_empty_ones_are_left_out() {
-        let mut prompt = Prompt::default();
-        prompt.add("ONE", |_, _| "1".into());
-        prompt.add("NONE", |_, _| " ".into());
-        prompt.add("TWO", |_, _| "2".into());
-        let session = Session::new("cli_x");
-        let mut request = Request::new("", "cli_x");
-        request.origin.channel = "cli".into();
-        let tools = Registry::new();
-        let built = prompt
-            .build(&tools, &session, &request, &prompt.hold_workspace())
-            .unwrap();
-        assert_eq!(
-            (built.text.as_str(), built.mark),
-            ("[ONE]\n1\n\n[TWO]\n2", 16)
-        );
-    }
-
-    #[test]
-    fn always_loaded_skills_are_included_whole() {
-        let skill = |name: &str, always, hidden| Skill {
-            name: name.into(),
-            description: format!("For {name}."),
-            dir: None,
-            always,
-            hidden,
-            missing: Vec::new(),
-            text: format!("Do {name}."),
-        };
-        let mut skills = vec![
-            skill("a", false, false),
-            skill("b", true, false),
-            skill("c", false, true),
-        ];
-        skills.push(Skill {
-            missing: vec!["the program x".into()],
-            ..skill("d", true, false)
-        });
-        let text = catalogue(&skills, true);
-        assert!(
-            text.contains("- a: For a.") && text.ends_with("Do b.\n"),
-            "{text}"
-        );
-        assert!(
-            !text.contains("- b")
-                && !text.contains("Do a")
-                && !text.contains('c')
-                && !text.contains("Do d"),
-            "{text}"
-        );
-        assert!(!catalogue(&skills, false).contains("- a"));
     }
 
     #[test]

@@ -184,39 +184,6 @@ fn read_only_calls_run_in_parallel() {
 }
 
 #[test]
-fn a_call_that_does_more_keeps_its_place() {
-    let log = Log::default();
-    let (look, write) = (
-        Watched::new("look", Risk::Safe, 2, &log),
-        Watched::new("write", Risk::Writes, 1, &log),
-    );
-    let names = ["look", "look", "write", "write", "look", "write"];
-    let (response, kept, _) = run(vec![calls(&names), says("done")], |b| {
-        b.tool(look).tool(write)
-    });
-    assert!(response.error.is_none());
-    let log = log.0.lock().unwrap();
-    // The first two looks may swap; the others are in order.
-    assert_eq!(
-        log[4..],
-        [
-            "write begins 2",
-            "write ends 2",
-            "write begins 3",
-            "write ends 3",
-            "look begins 4",
-            "look ends 4"
-        ]
-        .into_iter()
-        .chain(["write begins 5", "write ends 5"])
-        .map(str::to_owned)
-        .collect::<Vec<_>>()
-    );
-    let ids: Vec<String> = results(&kept).into_iter().map(|(id, _)| id).collect();
-    assert_eq!(ids, ["c0", "c1", "c2", "c3", "c4", "c5"]);
-}
-
-#[test]
 fn calls_after_stop_get_results_unrun() {
     let log = Log::default();
     let (stop, look) = (

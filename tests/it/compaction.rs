@@ -1,8 +1,6 @@
 //! Conversations that exceed their model's window: sent requests, stored messages, and crashes between two segments.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -284,16 +282,6 @@ fn a_conversation_that_was_idle_for_long_begins_anew() {
     assert_eq!(home.session("cli_default").texts("user"), ["anew"]);
 }
 
-/// Returns the files of the sessions, with their content.
-fn image(home: &Home) -> BTreeMap<PathBuf, Vec<u8>> {
-    let files = sessions_with(home, "")
-        .into_iter()
-        .map(|file| home.path(&file));
-    files
-        .map(|path| (path.clone(), fs::read(path).unwrap()))
-        .collect()
-}
-
 #[test]
 fn crash_during_renewal_loses_nothing() {
     let model = strict(8192, |_| Reply::text(&"a".repeat(3000)));
@@ -332,13 +320,12 @@ fn crash_during_renewal_loses_nothing() {
     let between = cuts.map(|cut| vec![(&old, &before[..]), (&new, &after[..cut])]);
     let done = vec![(&old, &before[..]), (&live, after)];
     for files in while_written.into_iter().chain(between).chain([done]) {
-        for path in image(&home).into_keys() {
-            fs::remove_file(path).unwrap();
+        for file in sessions_with(&home, "") {
+            fs::remove_file(home.path(&file)).unwrap();
         }
         for (path, bytes) in &files {
             fs::write(path, bytes).unwrap();
         }
-        let state = image(&home);
         let names: Vec<String> = files
             .iter()
             .map(|(path, bytes)| format!("{} {}", path.display(), bytes.len()))
@@ -351,15 +338,6 @@ fn crash_during_renewal_loses_nothing() {
         };
         let shown = show();
         assert!(shown.iter().any(|line| line["role"] == "user"), "{names:?}");
-        assert!(
-            home.bantam()
-                .args(["sessions", "list"])
-                .run()
-                .stdout
-                .contains("default"),
-            "{names:?}"
-        );
-        assert_eq!(image(&home), state, "looking changes nothing");
         home.agent(["--model", "demo/demo", "-m", "time"]).exits(0);
         let now = home.session("cli_default");
         assert_eq!(now.texts("user").last(), Some(&"time"), "{names:?}");
