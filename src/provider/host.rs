@@ -186,8 +186,8 @@ impl Host {
     }
 
     /// Writes the body of a request.
-    fn write_body(&self, request: &Request, facts: &HostFacts) -> Written {
-        (self.api(facts).write)(&self.draft(request, facts))
+    fn write_body(&self, draft: &Draft) -> Written {
+        (self.api(draft.facts).write)(draft)
     }
 
     /// Gets another page of the server: its list of models, or the page at `path`.
@@ -337,23 +337,14 @@ impl Host {
     }
 
     /// Makes one HTTP request.
-    fn send(
-        &self,
-        request: &Request,
-        facts: &HostFacts,
-        sink: &dyn Sink,
-    ) -> Result<Reply, Failure> {
+    fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, Failure> {
         let trusted = self.client.trusts_system();
-        let api = self.api(facts);
+        let (api, request) = (self.api(draft.facts), draft.request);
         let begin = || {
-            let body = self.write_body(request, facts);
-            let text = Body::json_text(body.text);
-            let begun = self.begin(
-                url(&self.model, api.chat),
-                Some(text),
-                self.patience(),
-                request.cancel,
-            );
+            let body = self.write_body(draft);
+            let text = Some(Body::json_text(body.text));
+            let url = url(&self.model, api.chat);
+            let begun = self.begin(url, text, self.patience(), request.cancel);
             begun.map(|(response, head)| (response, head, body.names))
         };
         let (mut response, head, fields) = match begin() {
@@ -361,7 +352,6 @@ impl Host {
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
-        let draft = self.draft(request, facts);
         let refusal = if head.is_success() {
             let reply = ReplyBuilder::new(request.tools);
             match response.reply((reply, api.read), &head, sink) {
@@ -376,7 +366,7 @@ impl Host {
             response.error_body()
         };
         let refusal = self.read_refusal(&head, &refusal);
-        let failure = self.failure(&refusal, &draft, fields);
+        let failure = self.failure(&refusal, draft, fields);
         // Nothing is repeated after a part of the reply was shown.
         if response.has_shown {
             return Err(failure.error.into());
@@ -391,20 +381,18 @@ impl Host {
     }
 
     /// Returns the facts with a change; `None` if the request would not differ by it enough to be sent again.
-    fn adapt(&self, facts: &HostFacts, change: &Change, request: &Request) -> Option<HostFacts> {
-        let mut changed = facts.clone();
+    fn adapt(&self, draft: &Draft, change: &Change) -> Option<HostFacts> {
+        let mut changed = draft.facts.clone();
         changed.apply(change);
+        let adapted = self.draft(draft.request, &changed);
         if let Change::Window(window) = change {
             // A window that becomes known shortens the reply. If little of it is left, the conversation is too long.
-            let left = self.draft(request, &changed).max_tokens();
-            if left < ENOUGH_REPLY.min(window / 4) {
+            if adapted.max_tokens() < ENOUGH_REPLY.min(window / 4) {
                 return None;
             }
         }
-        let [before, after] = [facts, &changed].map(|facts| {
-            let endpoint = self.api(facts).chat;
-            (endpoint, self.write_body(request, facts).text)
-        });
+        let [before, after] = [draft, &adapted]
+            .map(|draft| (self.api(draft.facts).chat, self.write_body(draft).text));
         (before != after).then_some(changed)
     }
 
@@ -439,12 +427,12 @@ impl Host {
     }
 
     /// Reports the user's new files that were left out.
-    fn tell_left_out(&self, request: &Request, facts: &HostFacts, sink: &dyn Sink) {
-        let has_audio = self.api(facts).has_audio;
-        let is_refused = |kind| facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
+    fn tell_left_out(&self, draft: &Draft, sink: &dyn Sink) {
+        let has_audio = self.api(draft.facts).has_audio;
+        let is_refused = |kind| draft.facts.refuses(kind) || kind == MediaKind::Audio && !has_audio;
         let left_out = MEDIA
             .iter()
-            .find(|(kind, _)| is_refused(*kind) && has_new(request, *kind));
+            .find(|(kind, _)| is_refused(*kind) && has_new(draft.request, *kind));
         if let Some((_, what)) = left_out {
             let name = &self.model().name;
             sink.event(Event::Warning(format!(
@@ -505,7 +493,7 @@ impl Provider for Host {
 
     fn preview(&self, request: &Request) -> Value {
         let facts = self.facts().clone();
-        parse_json(self.write_body(request, &facts).text).unwrap_or_default()
+        parse_json(self.write_body(&self.draft(request, &facts)).text).unwrap_or_default()
     }
 
     /// Sends the request again with each change that a refusal asks for. Discards changes that did not help, except limits that
@@ -519,21 +507,22 @@ impl Provider for Host {
         let (mut facts, mut changes) = (self.facts().clone(), Vec::new());
         let mut tries = Tries::with_changes(MAX_CHANGES);
         loop {
-            let Failure { error, change } = match self.send(request, &facts, sink) {
+            let draft = self.draft(request, &facts);
+            let Failure { error, change } = match self.send(&draft, sink) {
                 Ok(mut reply) => {
                     // The host lets the model call withheld tools, so later requests omit the tools instead.
                     if request.withheld && !reply.calls.is_empty() {
                         changes.push(Change::Without("tool_choice".to_owned()));
                     }
                     self.learn(&changes, sink);
-                    self.tell_left_out(request, &facts, sink);
+                    self.tell_left_out(&draft, sink);
                     body::sign(&mut reply, &self.model().name);
                     return Ok(reply);
                 }
                 Err(failure) => failure,
             };
             if let Some(change) = change.filter(|change| !changes.contains(change)) {
-                let adapted = self.adapt(&facts, &change, request);
+                let adapted = self.adapt(&draft, &change);
                 changes.push(change);
                 if let (Some(adapted), true) = (adapted, tries.change()) {
                     facts = adapted;
