@@ -6,6 +6,7 @@ use super::compact::SUMMARIZE;
 use super::{Shared, Turn};
 use crate::agent::history::{self, TOKEN};
 use crate::bus::Event;
+use crate::error::{Error, Result};
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::{self, Provider, ProviderError, System};
 use crate::text::millis;
@@ -59,7 +60,9 @@ impl Turn<'_> {
             input_tokens: history::estimate(base, messages),
             cancel: turn.cancel,
         };
-        let allowed = turn.budget.begin(Spend::Reply, || request.input_tokens);
+        let allowed = turn
+            .check_size(request.input_tokens)
+            .and_then(|()| turn.budget.begin(Spend::Reply, || request.input_tokens));
         allowed.map_err(ProviderError::NotSent)?;
         let sink = |event: Event| {
             (turn.events)(match event {
@@ -95,6 +98,21 @@ impl Turn<'_> {
 }
 
 impl Shared<'_> {
+    /// Returns an error for a request that no model with this window can read. It costs a large upload otherwise, and some
+    /// servers silently cut its beginning.
+    fn check_size(&self, tokens: u64) -> Result<()> {
+        let window = self.history.window;
+        if window == 0 || history::at_least(tokens) <= window {
+            return Ok(());
+        }
+        let error = Error::usage(format!(
+            "the request has about {tokens} tokens, and the model's context window has {window}"
+        ));
+        Err(error.hint(
+            "send a part of it (tail, grep), name a file that the tools can search, or set a larger `context_window`",
+        ))
+    }
+
     /// Records the usage of a request and its reply.
     fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
         let mut usage = reply.usage;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::Turn;
 use super::ask::Wanted;
 use crate::agent::history::{self, TOKEN};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{Message, Reply, Stop, Usage};
 use crate::provider::{ProviderError, rejected};
 use crate::text::{clip, fenced, rfc3339};
@@ -41,7 +41,6 @@ impl Turn<'_> {
             if let Some(error) = too_long.take_if(|_| !has_changed) {
                 return Err(error);
             }
-            self.check_size()?;
             let error = match self.ask(wanted) {
                 Ok(reply) if self.is_shortened => {
                     let usage = Usage::default();
@@ -110,23 +109,6 @@ impl Turn<'_> {
     /// Returns the estimated size of a request without its messages, in tokens.
     pub(super) fn base(&self) -> u64 {
         self.prompt.text.len() as u64 / TOKEN + self.shared.agent.offers_weight
-    }
-
-    /// Returns an error for a request that no model with this window can read. It costs a large upload otherwise, and some
-    /// servers silently cut its beginning.
-    fn check_size(&self) -> Result<(), ProviderError> {
-        let tokens = history::estimate(self.base(), &self.open.session.messages);
-        let window = self.shared.history.window;
-        if window == 0 || history::at_least(tokens) <= window {
-            return Ok(());
-        }
-        let about = "the request is too large for the model";
-        let error = Error::usage(format!(
-            "{about}: it has about {tokens} tokens, and the context window has {window}"
-        ));
-        Err(ProviderError::NotSent(error.hint(
-            "send a part of it (tail, grep), name a file that the tools can search, or set a larger `context_window`",
-        )))
     }
 
     /// Fits the conversation into the model's window, next to the system prompt and the tools. Returns whether anything changed.
