@@ -85,9 +85,14 @@ impl Models for ConfiguredModels {
         let chosen = match chosen {
             Some(chosen) if wanted.is_empty() && !self.is_fixed => chosen,
             _ if wanted.is_empty() => return self.beginning_with(""),
+            _ if self.chains().contains_key(wanted) => return self.beginning_with(wanted),
             _ => {
                 let name = catalog::whole_name(self.parts(&self.config), wanted)?;
-                return self.beginning_with(&name);
+                let models = self.beginning_with(&name)?;
+                // The lists of the hosts are not asked again for this name.
+                self.chains()
+                    .insert(wanted.to_owned(), models.chain.clone());
+                return Ok(models);
             }
         };
         self.beginning_with(chosen).or_else(|e| {

@@ -418,12 +418,16 @@ fn a_client_chooses_any_model_that_the_command_line_takes() {
         ("test", "test-model"),
         ("server/x", "x"),
         ("qwen3-30b", "qwen3-30b"),
+        ("qwen3-30b", "qwen3-30b"),
         ("spare", "spare"),
     ] {
         let ask = json!({ "model": name, "messages": [{ "role": "user", "content": "hi" }] });
         let answer = door.post(&ask, &[]).is(200).json();
         assert_eq!(answer["choices"][0]["message"]["content"], id, "{name}");
     }
+    let lists = server.requests();
+    let lists = lists.iter().filter(|request| request.method == "GET");
+    assert_eq!(lists.count(), 1, "a name is looked up once");
     let ask = json!({ "model": "qwen3-3", "messages": [{ "role": "user", "content": "hi" }] });
     let refused = door.post(&ask, &[]).is(404);
     assert!(
