@@ -529,7 +529,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
         [
             zone.stamp(run.at / 1000),
             run.job.clone(),
-            run.status.name().to_owned(),
+            run.status.name(),
             took,
             what,
         ]

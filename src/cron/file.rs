@@ -43,11 +43,8 @@ impl JobsFile {
         let Value::Object(mut fields) = value else {
             return Err(broken("it is not an object".into()));
         };
-        if fields
-            .get("version")
-            .and_then(Value::as_u64)
-            .is_some_and(|version| version > 1)
-        {
+        let version = fields.get("version").and_then(Value::as_u64);
+        if version.is_some_and(|version| version > 1) {
             return Err(broken("a newer program wrote it".into()));
         }
         let Value::Array(items) = fields.remove("jobs").unwrap_or_else(|| json!([])) else {
@@ -64,10 +61,8 @@ impl JobsFile {
     pub(super) fn write(&self, home: &Home) -> Result<()> {
         let mut fields = self.fields.clone();
         fields.entry("version").or_insert(json!(1));
-        fields.insert(
-            "jobs".to_owned(),
-            self.jobs.iter().map(|job| job.0.clone()).collect(),
-        );
+        let jobs = self.jobs.iter().map(|job| job.0.clone()).collect();
+        fields.insert("jobs".to_owned(), jobs);
         let text = format!("{:#}\n", Value::Object(fields));
         if text.len() as u64 > MAX_FILE {
             return Err(Error::failed(format!(

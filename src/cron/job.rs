@@ -13,10 +13,27 @@ use crate::timezone::Zone;
 /// Answer of a job without anything to send.
 pub(crate) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
 
-/// Whether an answer is [`NOTHING_TO_REPORT`], ignoring formatting.
-pub(crate) fn is_quiet(answer: &str) -> bool {
-    let bare = answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c));
-    bare == NOTHING_TO_REPORT
+/// Maximum length, in characters, of a text that is not delivered because [`NOTHING_TO_REPORT`] is beside it.
+const MAX_REMARK: usize = 300;
+
+/// Returns what an answer reports, which is nothing if [`NOTHING_TO_REPORT`] is alone on its first or last line, in any case or
+/// formatting, unless a long text is beside it.
+pub(crate) fn report(answer: &str) -> &str {
+    let is_mark = |c: char| !c.is_alphanumeric();
+    let bare = |line: &str| line.trim_matches(is_mark).to_uppercase();
+    let start = answer.trim_start_matches(is_mark);
+    let end = answer.trim_end_matches(is_mark);
+    let (first, after) = start.split_once('\n').unwrap_or((start, ""));
+    let (before, last) = end.rsplit_once('\n').unwrap_or(("", end));
+    let rest = match NOTHING_TO_REPORT {
+        word if bare(first) == word => after.trim(),
+        word if bare(last) == word => before.trim(),
+        _ => return answer,
+    };
+    match rest.chars().count() {
+        ..=MAX_REMARK => "",
+        _ => report(rest),
+    }
 }
 
 /// A command that decides whether a job's message is sent to the model.
@@ -261,12 +278,8 @@ impl Job {
     pub(super) fn set_last(&mut self, run: &Run) {
         self.set_state("lastRunAtMs", run.at.into());
         self.set_state("lastStatus", run.status.name().into());
-        self.set_state(
-            "lastError",
-            Some(run.error.clone())
-                .filter(|error| !error.is_empty())
-                .into(),
-        );
+        let error = Some(run.error.as_str()).filter(|error| !error.is_empty());
+        self.set_state("lastError", error.into());
     }
 
     pub(super) fn set_state(&mut self, name: &str, value: Value) {
@@ -312,11 +325,30 @@ fn every(seconds: Millis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::is_quiet;
+    use super::report;
 
     #[test]
-    fn quiet_is_quiet_in_any_dress() {
-        assert!(is_quiet("NOTHING_TO_REPORT") && is_quiet(" **NOTHING_TO_REPORT**.\n"));
-        assert!(!is_quiet("NOTHING_TO_REPORT, but the plants are dry") && !is_quiet(""));
+    fn the_word_alone_on_a_line_reports_nothing() {
+        for quiet in [
+            "NOTHING_TO_REPORT",
+            " **NOTHING_TO_REPORT**.\n",
+            "```\nnothing_to_report\n```",
+            "I checked everything.\n\n“Nothing_To_Report.”",
+            "> `NOTHING_TO_REPORT`\n\nAll is well.",
+        ] {
+            assert_eq!(report(quiet), "", "{quiet}");
+        }
+        for told in ["NOTHING_TO_REPORT, but the plants are dry", "A leak!", ""] {
+            assert_eq!(report(told), told);
+        }
+        let long = "The **pump** has stopped. ".repeat(20);
+        let long = long.trim();
+        for answer in [
+            format!("{long}\n\n**NOTHING_TO_REPORT**"),
+            format!("NOTHING_TO_REPORT\n\n{long}"),
+            format!("NOTHING_TO_REPORT\n{long}\nNOTHING_TO_REPORT\n"),
+        ] {
+            assert_eq!(report(&answer), long, "{answer}");
+        }
     }
 }

@@ -12,7 +12,7 @@ mod new;
 mod runs;
 pub(crate) mod schedule;
 
-pub(crate) use job::{Due, Job, JobCheck, is_quiet};
+pub(crate) use job::{Due, Job, JobCheck, report};
 pub(crate) use jobs::{CHANNEL, DueRun, Jobs};
 pub(crate) use new::{NewJob, When};
 pub(crate) use runs::{Run, RunEnd, RunStatus};

@@ -96,14 +96,10 @@ impl NewJob {
                 (Schedule::At(at), stored)
             }
             When::Every(seconds) => {
-                let interval = seconds
-                    .checked_mul(1000)
-                    .and_then(|ms| Millis::try_from(ms).ok());
-                let Some(interval) = interval.filter(|ms| *ms > 0) else {
-                    return Err(Error::usage(format!(
-                        "an interval of {seconds} s is out of range"
-                    ))
-                    .hint("one second or more"));
+                let interval = seconds.checked_mul(1000).map(Millis::try_from);
+                let Some(Ok(interval @ 1..)) = interval else {
+                    let what = format!("an interval of {seconds} s is out of range");
+                    return Err(Error::usage(what).hint("one second or more"));
                 };
                 let anchor = now;
                 let stored = json!({"kind": "every", "everyMs": interval});

@@ -32,16 +32,9 @@ pub(crate) enum RunStatus {
 }
 
 impl RunStatus {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Ok => "ok",
-            Self::Quiet => "quiet",
-            Self::Error => "error",
-            Self::Skipped => "skipped",
-            Self::Missed => "missed",
-            Self::Interrupted => "interrupted",
-        }
+    /// Returns the name that is stored and shown.
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -103,10 +96,9 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn new(job: &Job, at: Millis, status: RunStatus) -> Self {
-        let error = if status == RunStatus::Interrupted {
-            CUT_SHORT
-        } else {
-            ""
+        let error = match status {
+            RunStatus::Interrupted => CUT_SHORT,
+            _ => "",
         };
         Self {
             job: job.id().to_owned(),

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::semaphore::Semaphore;
 use crate::bus::{Inbound, Inbox, JobRun, Origin, Response, Source};
 use crate::cancel::Cancel;
-use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, heartbeat, is_quiet, schedule};
+use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, heartbeat, report, schedule};
 use crate::error::{Context, Error, Kind, Result};
 use crate::log::{Logger, log_error};
 use crate::message::Message;
@@ -90,10 +90,10 @@ pub(crate) fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
 pub(crate) fn end_of_run(run: &JobRun, response: &Response) -> (RunEnd, String) {
     let answer = response.answer_for_chat();
     let Some(e) = &response.error else {
-        return if is_quiet(&answer) {
-            (RunEnd::Quiet, String::new())
-        } else {
-            (RunEnd::Answered(answer.clone()), answer)
+        let told = report(&answer).to_owned();
+        return match told.as_str() {
+            "" => (RunEnd::Quiet, told),
+            _ => (RunEnd::Answered(told.clone()), told),
         };
     };
     let told = if run.job == heartbeat::ID {

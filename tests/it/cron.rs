@@ -775,7 +775,7 @@ fn a_job_with_nothing_to_report_sends_nothing() {
         Model::answering(|request, n| {
             assert!(request.last("user").contains("NOTHING_TO_REPORT"));
             Reply::text(if n == 0 {
-                "NOTHING_TO_REPORT"
+                "I looked at everything.\n\n**NOTHING_TO_REPORT**"
             } else {
                 "A leak!"
             })
