@@ -12,7 +12,7 @@ use crate::gateway::run::CheckCommand;
 use crate::redact::Redactor;
 use crate::text::to_single_line;
 use crate::tool::exec::{EXEC, ending, passed};
-use crate::worker::protocol::ExecJob;
+use crate::worker::protocol::{ExecJob, Termination};
 
 /// Returns a function that runs checks like commands of `exec`. A check made by a model has no network.
 ///
@@ -40,9 +40,8 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
         let workers = match check {
             JobCheck::OfUser(_) => &of_user,
             JobCheck::OfModel(_) if must_confirm => {
-                return Err(
-                    "`tools.confirm` has exec by now, and a check can ask nobody".to_owned(),
-                );
+                let why = "`tools.confirm` has exec by now, and a check can ask nobody";
+                return Ok(Err(why.to_owned()));
             }
             JobCheck::OfModel(_) => &of_model,
         };
@@ -53,18 +52,20 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
             env: env.clone(),
             input: Vec::new(),
         };
-        let done = workers
-            .run(job, cancel, &mut |_| ())
-            .map_err(|e| e.message)?;
+        let done = workers.run(job, cancel, &mut |_| ())?;
         let printed = String::from_utf8_lossy(&done.printed);
         let output = redactor.redact_output(printed.into_owned(), "");
         let last = output.trim().lines().last().unwrap_or_default();
-        match ending(done.end, timeout_secs) {
-            Some(ending) => Err(format!("{ending} {}", to_single_line(last, 200))
-                .trim_end()
-                .to_owned()),
-            None if last.is_empty() => Err("it printed nothing".to_owned()),
-            None => Ok(output),
+        let why = match ending(done.end, timeout_secs) {
+            Some(ending) => format!("{ending} {}", to_single_line(last, 200)),
+            None if last.is_empty() => "it printed nothing".to_owned(),
+            None => return Ok(Ok(output)),
+        };
+        let why = why.trim_end();
+        match done.end {
+            // With 126 and 127, the shell reports that it cannot run a command.
+            Termination::Code(code) if !matches!(code, 126 | 127) => Ok(Err(why.to_owned())),
+            _ => Err(Error::failed(format!("the check could not run: {why}"))),
         }
     }))
 }

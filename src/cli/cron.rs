@@ -374,13 +374,13 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         let hint = "wait until it ends; `bantam cron history` shows when it began";
         return Err(Error::new(Kind::Busy, text).hint(hint));
     }
-    message.text = match question(job, &home, env)? {
-        Ok(question) => question,
-        Err(why) => {
-            jobs.skip(job.id(), &why)?;
+    message.text = match question(job, &home, env) {
+        Ok(Ok(question)) => question,
+        Ok(Err(why)) => {
             notice(&format!("the model was not asked: {why}"));
-            return Ok(0);
+            return jobs.skip(job.id(), Ok(why)).map(|()| 0);
         }
+        Err(e) => return jobs.skip(job.id(), Err(e)).map(|()| 1),
     };
     let (mut response, delivery) = match turn(job, &message, given, env) {
         Ok(turn) => turn,
@@ -429,7 +429,7 @@ fn question(job: &Job, home: &Home, env: &Env) -> Result<Result<String, String>>
     let config = &load(env)?.1.config;
     let check = check_command(Parts { home, config, env })?;
     let output = check(&job_check, &Cancel::new(None));
-    Ok(output.map(|output| question_with(job, &output)))
+    Ok(output?.map(|output| question_with(job, &output)))
 }
 
 /// Shows that a one-time job will also run at its time, because this run was a trial.

@@ -379,18 +379,25 @@ impl Jobs {
         file.write(&self.home)
     }
 
-    /// Records that the check of a job prevented its run, which has neither a turn nor a record.
-    pub(crate) fn skip(&self, id: &str, why: &str) -> Result<()> {
+    /// Records why the check of a job prevented its run, which has neither a turn nor a record. Returns the error of a check
+    /// that could not run.
+    pub(crate) fn skip(&self, id: &str, why: Result<String>) -> Result<()> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
         let found = file.jobs.iter_mut().find(|job| job.id() == id);
         // The job may have been removed meanwhile.
         let Some(job) = found else { return Ok(()) };
+        let (status, text) = match &why {
+            Ok(why) => (RunStatus::Skipped, why),
+            Err(e) => (RunStatus::Error, &e.message),
+        };
         let checks = job.0["state"]["checks"].as_u64().unwrap_or_default() + 1;
         job.set_state("checks", checks.into());
-        job.set_state("lastStatus", RunStatus::Skipped.name().into());
-        job.set_state("lastError", to_single_line(why, 300).into());
-        file.write(&self.home)
+        job.set_state("lastStatus", status.name().into());
+        job.set_state("lastError", to_single_line(text, 300).into());
+        file.write(&self.home)?;
+        why.map(drop)
+            .doing(format_args!("the job {}", to_single_line(id, 40)))
     }
 
     fn record(&self, run: &Run) -> Result<()> {

@@ -112,8 +112,10 @@ pub(crate) fn note_title(run: &JobRun) -> String {
     format!("The job “{}” sent this to the chat", run.name)
 }
 
-/// Runs the command of a check until it ends or is cancelled. An error is the reason for not asking the model.
-pub(crate) type CheckCommand = dyn Fn(&JobCheck, &Cancel) -> Result<String, String> + Send + Sync;
+/// Runs the command of a check until it ends or is cancelled. Returns what it printed, or the reason for not asking the model.
+/// An error means that the command could not run or did not end.
+pub(crate) type CheckCommand =
+    dyn Fn(&JobCheck, &Cancel) -> Result<Result<String, String>> + Send + Sync;
 
 /// Returns the question of a job whose check printed output.
 pub(crate) fn question_with(job: &Job, output: &str) -> String {
@@ -176,14 +178,16 @@ impl RunStarter {
         let _permit = self.checks.acquire();
         let result = match &self.check {
             Some(check) => check(job_check, &self.cancel),
-            None => Err("a check needs tools.exec".to_owned()),
+            None => Err(Error::failed("a check needs tools.exec")),
         };
-        match result {
-            Ok(output) => self.add(due, question_with(&due.job, &output), inbox),
+        let why = match result {
+            Ok(Ok(output)) => return self.add(due, question_with(&due.job, &output), inbox),
             // The next start repeats the check.
-            Err(_) if self.cancel.reason().is_some() => Ok(()),
-            Err(why) => self.jobs.skip(due.job.id(), &why),
-        }
+            _ if self.cancel.reason().is_some() => return Ok(()),
+            Ok(Err(why)) => Ok(why),
+            Err(e) => Err(e),
+        };
+        self.jobs.skip(due.job.id(), why)
     }
 
     pub(super) fn add(&self, due: &DueRun, question: String, inbox: &Inbox) -> Result<()> {

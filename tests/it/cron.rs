@@ -679,6 +679,25 @@ fn a_check_decides_whether_the_model_is_asked() {
     cron(&home, ["run", &broken])
         .exits(0)
         .says("exit code 3 no such host");
+    home.write("workspace/plain.sh", "true\n");
+    let unable = [
+        ("nosuchcmd", "exit code 127"),
+        ("./plain.sh", "exit code 126"),
+        ("cat new.txt | nosuchcmd", "exit code 127"),
+    ];
+    for (check, why) in unable {
+        let id = added(&home, ["--if", check, "-e", "1h", "x"]);
+        cron(&home, ["run", &id]).exits(1).says(why);
+        let list = cron(&home, ["list"]).exits(0).stdout.clone();
+        let row = list.lines().find(|line| line.contains(&id)).unwrap();
+        assert!(row.contains("error"), "{list}");
+        let jobs = stored(&home)["jobs"].as_array().unwrap().clone();
+        let state = &jobs.last().unwrap()["state"];
+        assert!(
+            state["lastError"].as_str().unwrap().contains(why),
+            "{state}"
+        );
+    }
     assert_eq!(model.requests().len(), 1);
     let none = json!({ "tools": { "exec": { "enabled": false } } });
     home.config(&merged(model.config(), &none).to_string());
@@ -733,6 +752,7 @@ fn gateway_job_runs_after_its_check_passes() {
     let home = Home::with(&config);
     home.write("workspace/news.txt", "a parcel\n");
     let quiet = added(&home, ["--if", "true", "--at", "+1s", "silence"]);
+    let unable = added(&home, ["--if", "nosuchcmd", "--at", "+1s", "nothing"]);
     let args = [
         "--if",
         "cat news.txt",
@@ -752,11 +772,14 @@ fn gateway_job_runs_after_its_check_passes() {
     let gateway = crate::bot::start(&home);
     let texts = api.wait_for_texts(42, 1);
     assert!(texts[0].contains("a parcel"), "{texts:?}");
-    crate::harness::until("the other was skipped", || {
+    crate::harness::until("the others have not run", || {
         let jobs = stored(&home)["jobs"].clone();
         let jobs = jobs.as_array().unwrap().clone();
-        jobs.iter()
-            .any(|job| job["id"] == *quiet && job["state"]["lastStatus"] == "skipped")
+        let is = |id: &str, status| {
+            jobs.iter()
+                .any(|job| job["id"] == *id && job["state"]["lastStatus"] == status)
+        };
+        is(&quiet, "skipped") && is(&unable, "error")
     });
     crate::bot::ends(gateway);
     let asked: Vec<String> = model
