@@ -121,10 +121,9 @@ impl Dispatcher {
 
     /// Skips messages that have crashed the program three times, without their text, which might crash it again.
     fn set_aside(&self, work: &Work) {
-        let text = if work.messages.len() == 1 {
-            "This message crashed me three times, so I have set it aside."
-        } else {
-            "These messages crashed me three times, so I have set them aside."
+        let text = match work.messages[..] {
+            [_] => "This message crashed me three times, so I have set it aside.",
+            _ => "These messages crashed me three times, so I have set them aside.",
         };
         self.reply_to_all(work.first(), text, &work.ids());
     }

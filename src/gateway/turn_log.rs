@@ -38,15 +38,7 @@ pub(crate) fn line(event: &Event) -> Option<(Level, String)> {
             format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }),
         ),
         Event::Done(response) => turn_line(response),
-        Event::TurnStarted
-        | Event::Delta(_)
-        | Event::Thought(_)
-        | Event::Progress(_)
-        | Event::ToolOutput(_)
-        | Event::FileDiff(_)
-        | Event::Background(_) => {
-            return None;
-        }
+        _ => return None,
     })
 }
 

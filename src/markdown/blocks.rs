@@ -167,7 +167,8 @@ pub(super) fn parse(markdown: &str) -> StyledText {
 }
 
 fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
-    let mut at = 0;
+    let (marks, target, mut at) = (base, 0, 0);
+    let plain = Style { marks, target };
     while at < lines.len() {
         let (line, rest) = (lines[at], &lines[at + 1..]);
         at += 1;
@@ -192,13 +193,7 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                 at += count;
             }
             Line::Heading(title) => inline::read(title, base | BOLD, TELEGRAM, styled),
-            Line::Rule => styled.push(
-                &"─".repeat(10),
-                Style {
-                    marks: base,
-                    target: 0,
-                },
-            ),
+            Line::Rule => styled.push(&"─".repeat(10), plain),
             _ if table::begins(line, rest.first()) => {
                 let count = table::count(&lines[at - 1..]);
                 let written = table::rows(&lines[at - 1..at - 1 + count]);
@@ -210,13 +205,7 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
             }
             Line::Item(marker, text) => {
                 let prefix = format!("{}{marker}", indentation(line));
-                styled.push(
-                    &prefix,
-                    Style {
-                        marks: base,
-                        target: 0,
-                    },
-                );
+                styled.push(&prefix, plain);
                 at += match fence(text) {
                     Some((fence, language)) => {
                         code(fence, language, rest, indent(line) + 2, base, styled)
@@ -298,15 +287,9 @@ fn code(
 fn preformatted(text: &str, language: &str, base: u16, styled: &mut StyledText) {
     let text = text.trim_start_matches('\n').trim_end();
     if !text.trim().is_empty() {
-        let target = styled.add_target(language);
+        let (marks, target) = (base | PRE, styled.add_target(language));
         styled.gap(1);
-        styled.push(
-            text,
-            Style {
-                marks: base | PRE,
-                target,
-            },
-        );
+        styled.push(text, Style { marks, target });
         styled.gap(1);
     }
 }

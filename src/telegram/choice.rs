@@ -27,13 +27,9 @@ impl Chats {
             let (text, data) = (name.clone(), format!("{MODEL}{name}"));
             vec![Button { text, data }]
         };
+        let rows = models.iter().filter(fits).take(MAX_MODELS).map(row);
         let item = Item {
-            buttons: models
-                .iter()
-                .filter(fits)
-                .take(MAX_MODELS)
-                .map(row)
-                .collect(),
+            buttons: rows.collect(),
             ..Item::text(&format!("{CHANNEL}:{chat}"), text)
         };
         self.sender.post(&item, answered, None);

@@ -114,22 +114,10 @@ impl Delivery {
                 .doing(what)
                 .hint("write to the bot from that chat first")),
             DeliveryState::Pending => {
-                let last = if last.is_empty() {
-                    last
-                } else {
-                    format!(" ({last})")
-                };
-                let runs = is_running(&self.home);
-                let next = if runs {
-                    "the gateway keeps trying"
-                } else {
-                    "bantam gateway sends it once it runs"
-                };
-                Err(Error::failed(format!(
-                    "{what}: Telegram has not taken it within {} s{last}",
-                    WAIT.as_secs()
-                ))
-                .hint(format!("it stays in the outbox; {next}")))
+                let secs = WAIT.as_secs();
+                let what = format!("{what}: Telegram has not taken it within {secs} s ({last})");
+                let next = "it stays in the outbox; bantam gateway sends it once it runs";
+                Err(Error::failed(what).hint(next))
             }
         }
     }
@@ -154,7 +142,7 @@ impl Delivery {
 
     /// Sends the outbox, or waits while another process sends it, until `is_done` or a timeout. Returns the last problem.
     fn send_until(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
-        let last = Arc::new(Mutex::new(String::new()));
+        let last = Arc::new(Mutex::new("no try has ended".to_owned()));
         let heard = last.clone();
         let log = move |_, line: &str| {
             *sync::lock(&heard) = to_single_line(line, 300);

@@ -74,13 +74,8 @@ impl Downloader<'_> {
             };
             drop(bytes);
             if let Some(found) = self.readable_media(file, found, &path, &mut *text) {
-                if media
-                    .iter()
-                    .chain([&found])
-                    .map(|one| one.base64.len())
-                    .sum::<usize>()
-                    > MAX_MEDIA
-                {
+                let sizes = media.iter().chain([&found]).map(|one| one.base64.len());
+                if sizes.sum::<usize>() > MAX_MEDIA {
                     text.push_str("\n[not shown: too many large files]");
                 } else {
                     media.push(found.named(&name));
@@ -169,11 +164,9 @@ impl Downloader<'_> {
             };
             let wait = wait.filter(|wait| self.cancel.remaining(*wait) == *wait);
             if wait.is_none_or(|wait| self.cancel.sleep(wait).is_err()) {
-                let is_late = self.cancel.reason() == Some(CancelReason::Deadline);
-                return Err(if is_late {
-                    "timed out".to_owned()
-                } else {
-                    failure.text()
+                return Err(match self.cancel.reason() {
+                    Some(CancelReason::Deadline) => "timed out".to_owned(),
+                    _ => failure.text(),
                 });
             }
         }

@@ -59,31 +59,23 @@ impl<'a> Marked<'a> {
         let Some(entities) = self.entities else {
             return self.words(&name);
         };
-        let mut names = Vec::new();
-        for entity in entities {
-            let Some(place) = self.place(entity) else {
-                continue;
+        let named = |entity: &Value| {
+            let (place, kind) = (self.place(entity)?, entity["type"].as_str()?);
+            // A command may include the name of its bot.
+            let start = match kind {
+                "bot_command" => place.start + self.text[place.clone()].find('@')?,
+                _ => place.start,
             };
-            let marked = &self.text[place.clone()];
-            let is_named = match entity["type"].as_str() {
-                Some("mention") => marked.eq_ignore_ascii_case(&name),
-                Some("text_mention") => entity["user"]["id"].as_i64() == Some(me.id),
-                // A command may include the name of its bot.
-                Some("bot_command") => {
-                    if let Some(at) = marked.find('@') {
-                        if marked[at..].eq_ignore_ascii_case(&name) {
-                            names.push(place.start + at..place.end);
-                        }
-                    }
-                    false
+            let is_named = match kind {
+                "mention" | "bot_command" => {
+                    self.text[start..place.end].eq_ignore_ascii_case(&name)
                 }
+                "text_mention" => entity["user"]["id"].as_i64() == Some(me.id),
                 _ => false,
             };
-            if is_named {
-                names.push(place);
-            }
-        }
-        names
+            is_named.then_some(start..place.end)
+        };
+        entities.iter().filter_map(named).collect()
     }
 
     /// Finds a name as a separate word, or at the end of a command.

@@ -176,15 +176,10 @@ impl Poller {
             .iter()
             .map(|(command, about)| json!({"command": command, "description": about}))
             .collect();
-        if let Err(e) = self.call(
-            "setMyCommands",
-            &json!({"commands": commands}),
-            Duration::ZERO,
-        ) {
-            self.log(
-                Level::Warn,
-                &format!("setting the bot's commands: {}", e.text()),
-            );
+        let commands = json!({"commands": commands});
+        if let Err(e) = self.call("setMyCommands", &commands, Duration::ZERO) {
+            let why = e.text();
+            self.log(Level::Warn, &format!("setting the bot's commands: {why}"));
         }
         *back_off = BackOff::new();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
@@ -266,10 +261,8 @@ impl Poller {
     fn acknowledge(&self, press: &Press, shown: &str) {
         let params = json!({"callback_query_id": press.id, "text": shown});
         if let Err(e) = self.call("answerCallbackQuery", &params, Duration::ZERO) {
-            self.log(
-                Level::Info,
-                &format!("acknowledging a button: {}", e.text()),
-            );
+            let why = e.text();
+            self.log(Level::Info, &format!("acknowledging a button: {why}"));
         }
     }
 

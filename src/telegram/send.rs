@@ -389,7 +389,8 @@ impl MessageSender {
                     .map_or(String::new(), |(_, topic)| format!("_{topic}"));
                 let to = format!("{CHANNEL}:{new}{topic}");
                 let item = item.clone();
-                self.redirect(id, &Item { to, ..item });
+                let item = Item { to, ..item };
+                self.record(|| self.outbox.replace(id, &item));
             }
             // The topic no longer exists, so the message goes to its group.
             Failure::Refused(400, why) if has_no_topic(why) && chat_of(item).contains('_') => {
@@ -399,7 +400,7 @@ impl MessageSender {
                 if pending.pieces == 0 {
                     item.text = format!("(for the topic {topic})\n\n{}", item.text);
                 }
-                self.redirect(id, &item);
+                self.record(|| self.outbox.replace(id, &item));
             }
             Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
                 if chat.failing.made() < MAX_FAILURES || !self.server_works() =>
@@ -410,11 +411,6 @@ impl MessageSender {
             _ => self.give_up(id, item, &failure),
         }
         Duration::ZERO
-    }
-
-    /// Redirects the rest of a message to another chat.
-    fn redirect(&self, id: &str, item: &Item) {
-        self.record(|| self.outbox.replace(id, item));
     }
 
     /// Whether the server answers; if it does, the cause of a lasting failure is the message.

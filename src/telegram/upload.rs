@@ -41,13 +41,8 @@ impl MessageSender {
             match send("sendPhoto", "photo") {
                 // The image is too wide, too high, or invalid.
                 Err(Failure::Refused(400 | 413, why)) => {
-                    (self.log)(
-                        Level::Info,
-                        &format!(
-                            "sending {} as a file: {why}",
-                            to_single_line(&item.name, 80)
-                        ),
-                    );
+                    let name = to_single_line(&item.name, 80);
+                    (self.log)(Level::Info, &format!("sending {name} as a file: {why}"));
                 }
                 result => return result.map(drop),
             }
