@@ -6,25 +6,25 @@ use std::ops::Range;
 
 use super::blocks;
 use super::split::split;
-use super::styled::{BOLD, CODE, ITALIC, LINK, PRE, QUOTE, SPOILER, STRIKE, Style, StyledText};
+use super::styled::{
+    BOLD, CODE, ITALIC, LINK, PRE, QUOTE, SPOILER, STRIKE, Style, StyledText, WHOLE,
+};
 
 /// A message in two formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// HTML for `parse_mode` `HTML`.
     pub html: String,
-    /// The same text without styles, in case the server cannot parse the HTML.
-    pub plain: String,
+    /// The same text without styles and with the addresses of its links, in case the server refuses the HTML. Addresses may
+    /// make it too long for one message.
+    pub plain: Vec<String>,
 }
 
 /// Converts `markdown` to messages in order; an invisible text has no messages. Only white space at the splits is lost.
 pub(crate) fn pieces(markdown: &str) -> Vec<Piece> {
     let styled = blocks::parse(markdown);
-    let piece = |range: Range<usize>| Piece {
-        html: html(&styled, range.clone()),
-        plain: styled.text[range].to_owned(),
-    };
-    split(&styled).into_iter().map(piece).collect()
+    let ranges = split(&styled).into_iter();
+    ranges.map(|range| piece(&styled, range)).collect()
 }
 
 /// Tags of the styles, outermost first.
@@ -64,6 +64,16 @@ impl Tag {
         let has_code = self.name == "pre" && !styled.targets[self.target].is_empty();
         format!("{}</{}>", if has_code { "</code>" } else { "" }, self.name)
     }
+
+    /// Writes its end. The plain text gets the address of a link, unless it is the text of the link.
+    fn close(self, styled: &StyledText, html: &mut String, plain: &mut StyledText) {
+        html.push_str(&self.closing(styled));
+        if self.name == "a" && !plain.text.ends_with(&styled.targets[self.target]) {
+            let (marks, target) = (WHOLE, 0);
+            let address = format!(" ({})", styled.targets[self.target]);
+            plain.push(&address, Style { marks, target });
+        }
+    }
 }
 
 /// Returns the tags for a style, outermost first.
@@ -99,8 +109,8 @@ pub(super) fn switch(open: &mut Vec<Tag>, style: Style) -> (Vec<Tag>, usize) {
     (closed, kept)
 }
 
-fn html(styled: &StyledText, range: Range<usize>) -> String {
-    let mut html = String::new();
+fn piece(styled: &StyledText, range: Range<usize>) -> Piece {
+    let (mut html, mut plain) = (String::new(), StyledText::default());
     let mut open: Vec<Tag> = Vec::new();
     let mut at = range.start;
     for (end, style) in styled.runs_from(range.start) {
@@ -108,14 +118,21 @@ fn html(styled: &StyledText, range: Range<usize>) -> String {
             break;
         }
         let (closed, kept) = switch(&mut open, *style);
-        html.extend(closed.iter().map(|tag| tag.closing(styled)));
+        for tag in closed {
+            tag.close(styled, &mut html, &mut plain);
+        }
         html.extend(open[kept..].iter().map(|tag| tag.opening(styled)));
         let end = range.end.min(*end);
         html.push_str(&escaped(&styled.text[at..end]));
+        plain.push(&styled.text[at..end], Style::default());
         at = end;
     }
-    html.extend(open.iter().rev().map(|tag| tag.closing(styled)));
-    html
+    for tag in open.into_iter().rev() {
+        tag.close(styled, &mut html, &mut plain);
+    }
+    let parts = split(&plain).into_iter();
+    let plain = parts.map(|part| plain.text[part].to_owned()).collect();
+    Piece { html, plain }
 }
 
 fn escaped(text: &str) -> String {

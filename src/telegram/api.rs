@@ -232,7 +232,10 @@ impl Api {
     }
 }
 
-/// Sends a text as the parameter `field`, or as plain text if the server cannot parse its HTML.
+/// Parts of refusals whose cause is not the text.
+const OTHER_CAUSES: [&str; 5] = ["not found", "not modified", "TOPIC_", "PHOTO_", "IMAGE_"];
+
+/// Sends a text as the parameter `field`, or as plain text if the server refuses it with its styles.
 pub(super) fn send_styled(
     field: &str,
     piece: Option<&Piece>,
@@ -245,10 +248,17 @@ pub(super) fn send_styled(
     let mut styled = params.clone();
     (styled[field], styled["parse_mode"]) = (piece.html.as_str().into(), "HTML".into());
     match send(styled) {
-        Err(Failure::Refused(400, why)) if why.contains("parse") || why.contains("entit") => {
-            let mut plain = params;
-            plain[field] = piece.plain.as_str().into();
-            send(plain)
+        Err(Failure::Refused(400, why))
+            if !OTHER_CAUSES.iter().any(|cause| why.contains(cause)) =>
+        {
+            // After a failure of one part, all are sent again.
+            let mut sent = Value::Null;
+            for part in &piece.plain {
+                let mut plain = params.clone();
+                plain[field] = part.as_str().into();
+                sent = send(plain)?;
+            }
+            Ok(sent)
         }
         result => result,
     }

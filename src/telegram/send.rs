@@ -477,7 +477,8 @@ impl MessageSender {
         if pieces.is_empty() && !has_file {
             pieces = markdown::pieces("(The answer has no visible text.)");
         }
-        let fits_caption = |piece: &Piece| piece.plain.encode_utf16().count() <= MAX_CAPTION;
+        let fits_caption =
+            |piece: &Piece| piece.plain.concat().encode_utf16().count() <= MAX_CAPTION;
         let is_caption = has_file && pieces.len() == 1 && fits_caption(&pieces[0]);
         let caption = if is_caption { pieces.pop() } else { None };
         if item.edits != 0 {

@@ -60,6 +60,41 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
 }
 
 #[test]
+fn a_styled_text_that_is_refused_arrives_without_its_styles() {
+    let address = |n: usize| format!("https://site.example/{}/{n}", "long".repeat(20));
+    let links = (0..90).map(|n| format!("- [page {n}]({})\n", address(n)));
+    let links: String = links.collect();
+    let picture = json!({ "content": "[seen](https://site.example/seen)", "file": "a.txt" });
+    let replies = [
+        Reply::text("see [the **guide**](https://site.example/guide) now"),
+        Reply::text(&links),
+        Reply::call("message", &picture),
+        Reply::text("Sent."),
+    ];
+    let (model, api) = (Model::scripted(replies), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/a.txt", "a\n");
+    let gateway = start(&home);
+    let refuse = |method, why| api.fault(method, Fault::Error(400, why));
+    refuse("sendMessage", "Bad Request: ENTITIES_TOO_LONG");
+    api.text(OWNER, "where?");
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert_eq!(texts, ["see the guide (https://site.example/guide) now"]);
+    refuse("sendMessage", "Bad Request: of a kind to come");
+    api.text(OWNER, "more");
+    let texts = api.wait_for_texts(OWNER, 4)[1..].join("\n");
+    for n in 0..90 {
+        let line = format!("• page {n} ({})", address(n));
+        assert_eq!(texts.matches(&line).count(), 1, "{line} in {texts}");
+    }
+    refuse("sendDocument", "Bad Request: ENTITIES_TOO_LONG");
+    api.text(OWNER, "send it");
+    let texts = api.wait_for_texts(OWNER, 6)[4..].to_vec();
+    assert_eq!(texts, ["seen (https://site.example/seen)", "Sent."]);
+    ends(gateway);
+}
+
+#[test]
 fn shutdown_does_not_count_as_delivery_failure() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let api = BotApi::start();
