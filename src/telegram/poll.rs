@@ -270,17 +270,20 @@ impl Poller {
         message_id(CHANNEL, &format!("{}:{update}", self.chats.bot))
     }
 
-    /// Builds the inbox entry of a message.
-    fn inbound(&self, id: String, message: IncomingMessage) -> Option<Inbound> {
-        let session = session_name(CHANNEL, &message.chat).ok()?;
+    /// Builds the inbox entries of a message: one, or two for a command with a question.
+    fn inbound(&self, id: String, message: IncomingMessage) -> Vec<Inbound> {
+        let Ok(session) = session_name(CHANNEL, &message.chat) else {
+            return Vec::new();
+        };
         let reply_to = Some(format!("{CHANNEL}:{}", message.chat));
         let origin = Origin {
             channel: CHANNEL.to_owned(),
             chat: message.chat,
         };
-        Some(Inbound {
+        let said = message.command.unwrap_or_default();
+        let inbound = Inbound {
             id,
-            command: message.command.as_deref().and_then(command),
+            command: command(&said),
             reply_to,
             source: Source::Telegram {
                 bot: self.chats.bot,
@@ -290,7 +293,20 @@ impl Poller {
                 more_follows: message.more_follows,
             },
             ..Inbound::message(origin, session, message.text)
-        })
+        };
+        let rest = said.split_once(char::is_whitespace).unwrap_or_default().1;
+        let is_bare = rest.trim().is_empty() && inbound.files().is_empty();
+        if is_bare || inbound.command != Some(Command::New) {
+            return vec![inbound];
+        }
+        let before = inbound.text.strip_suffix(&said).unwrap_or_default();
+        let question = Inbound {
+            id: format!("{}:question", inbound.id),
+            command: None,
+            text: format!("{before}{}", rest.trim()),
+            ..inbound.clone()
+        };
+        vec![inbound, question]
     }
 
     /// Waits before the next try, and logs each reason once.

@@ -107,8 +107,7 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     if text.is_empty() && files.is_empty() {
         return Update::Ignored;
     }
-    let command = Some(text.clone())
-        .filter(|text| text.starts_with('/') && files.is_empty() && author.is_none());
+    let command = Some(text.clone()).filter(|text| text.starts_with('/') && author.is_none());
     let mut parts = Vec::new();
     if !is_private {
         parts.push(format!("[from {}]", name(from)));

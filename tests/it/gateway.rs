@@ -291,6 +291,36 @@ fn a_new_conversation_begins_before_what_waits_is_answered() {
 }
 
 #[test]
+fn a_question_behind_new_is_asked_in_the_new_conversation() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "aardvark");
+    api.wait_for_texts(OWNER, 1);
+    api.text(OWNER, "/new what is 2+2?");
+    api.wait_for_texts(OWNER, 3);
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01";
+    api.photo(OWNER, png, &json!({ "caption": "/new\nwhat is this?" }));
+    api.wait_for_texts(OWNER, 5);
+    api.photo(OWNER, png, &json!({ "caption": "/new" }));
+    let texts = api.wait_for_texts(OWNER, 7);
+    api.message(-5, OWNER, &json!({ "text": "/new and here?" }));
+    let of_group = api.wait_for_texts(-5, 2);
+    ends(gateway);
+    for n in [1, 3, 5] {
+        assert_eq!(texts[n], "This is a new conversation.");
+    }
+    assert_eq!(texts[2], "You said: what is 2+2?");
+    assert!(of_group[1].contains("and here?"), "{of_group:?}");
+    for n in 1..4 {
+        let sent = model.request(n).body["messages"].to_string();
+        let questions = sent.matches(r#""role":"user""#).count();
+        assert!(questions == 1 && !sent.contains("/new"), "{sent}");
+        assert_eq!(sent.contains("image_url"), n > 1, "{sent}");
+    }
+}
+
+#[test]
 fn chats_run_in_parallel_with_immediate_stop() {
     let model = Model::answering(|request, _| {
         let said = said(request);
