@@ -8,6 +8,7 @@ use super::run::{begin_run, end_of_run, note_title};
 use super::tasks::{MAX_POSTED, task_of};
 use crate::agent::{ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Origin, Response, Source, TurnStop};
+use crate::error::{Error, Result};
 use crate::log::log_error;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::{CALM, MAX_STARTS};
@@ -43,13 +44,16 @@ impl Dispatcher {
         }
         let (origin, ids) = (work.first().origin.clone(), TurnIds::new(work.ids()));
         self.show(&origin, Event::TurnStarted);
-        self.fetch(&mut work);
+        let fetched = self.fetch(&mut work);
         let permit = self.turns.acquire();
         // If the program is stopping by now, the message remains open, and its start was undone.
         if self.cancel.reason().is_some() {
             return;
         }
-        let (response, text) = self.run(&mut work, &ids);
+        let (response, text) = match fetched {
+            Ok(()) => self.run(&mut work, &ids),
+            Err(e) => failed(&work.first().session, e),
+        };
         drop((permit, alone));
         self.finish(work.first(), &ids, response, text);
     }
@@ -128,22 +132,24 @@ impl Dispatcher {
         self.reply_to_all(work.first(), text, &work.ids());
     }
 
-    /// Downloads the files of messages. Transcribing recordings may cost money.
-    fn fetch(&self, work: &mut Work) {
+    /// Downloads the files of messages. Transcribing recordings may cost money. Returns an error if no message has words.
+    fn fetch(&self, work: &mut Work) -> Result<()> {
         let mut files = work.messages.iter().flat_map(Inbound::files);
         if files.next().is_none() {
-            return;
+            return Ok(());
         }
         // Without an agent, the turn fails with an error message.
         let (Some(chats), Ok(agent)) = (&self.poster.chats, self.handler.agent()) else {
-            return;
+            return Ok(());
         };
         let (session, channel) = (&work.first().session, &work.first().origin.channel);
         let budget = agent.budget(session, channel);
-        for message in &mut work.messages {
-            chats.fetch(message, &work.cancel, &budget);
-        }
+        let messages = work.messages.iter_mut();
+        let fetched = messages.map(|message| chats.fetch(message, &work.cancel, &budget));
+        // One message with words is a question.
+        let fetched = fetched.min_by_key(Result::is_err);
         work.budget = Some(budget);
+        fetched.unwrap_or(Ok(()))
     }
 
     /// Runs the turn. Also returns the text that ends it in a chat.
@@ -152,11 +158,7 @@ impl Dispatcher {
         let (origin, session) = (first.origin.clone(), first.session.clone());
         let agent = match self.handler.agent() {
             Ok(agent) => agent,
-            Err(e) => {
-                let response = Response::failed(&session, e);
-                let text = final_text(&response);
-                return (response, text);
-            }
+            Err(e) => return failed(&session, e),
         };
         let budget = work.budget.clone();
         let budget = budget.unwrap_or_else(|| agent.budget(&session, &origin.channel));
@@ -326,6 +328,13 @@ fn joined_text(messages: &[Inbound]) -> String {
         .filter(|text| !text.is_empty())
         .collect::<Vec<_>>()
         .join("\n\n")
+}
+
+/// Returns the end of a turn that could not begin, and its text.
+fn failed(session: &str, e: Error) -> (Response, String) {
+    let response = Response::failed(session, e);
+    let text = final_text(&response);
+    (response, text)
 }
 
 /// Returns the text that ends a turn in its chat.

@@ -26,7 +26,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Transcribes a recording.
+    /// Transcribes a recording. One without a word is an error.
     pub(crate) fn transcribe(
         &self,
         recording: &Media,
@@ -45,15 +45,17 @@ impl Endpoint {
             "recording.{}",
             recording.mime.rsplit('/').next().unwrap_or_default()
         );
-        let (params, len) = (
-            json!({"model": self.host.model.id, "response_format": "json"}),
-            bytes.len() as u64,
-        );
+        let params = json!({"model": self.host.model.id, "response_format": "json"});
+        let len = bytes.len() as u64;
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
         let expected = len / BYTES_OF_A_TOKEN;
         let transcript: Transcript =
             self.post("/audio/transcriptions", body, cancel, budget, expected)?;
-        Ok(transcript.text.trim().to_owned())
+        let text = transcript.text.trim();
+        if text.is_empty() {
+            return Err(Error::failed("nothing was understood"));
+        }
+        Ok(text.to_owned())
     }
 
     /// Returns one vector per text.

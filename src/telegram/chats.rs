@@ -7,11 +7,12 @@ use super::CHANNEL;
 use super::Transcribe;
 use super::activity::Turns;
 use super::admission::Admit;
-use super::incoming::Downloader;
+use super::incoming::{Downloader, UNHEARD};
 use super::send::MessageSender;
 use super::strangers::Strangers;
 use crate::bus::{Inbound, MessageStore};
 use crate::cancel::Cancel;
+use crate::error::{Error, Result};
 use crate::outbox::Item;
 use crate::text::LocalTime;
 use crate::usage::Budget;
@@ -59,7 +60,16 @@ impl Chats {
     }
 
     /// Downloads the files of a message, which may take minutes, and adds their contents to the message.
-    pub(crate) fn fetch(&self, message: &mut Inbound, cancel: &Cancel, budget: &Budget) {
+    ///
+    /// # Errors
+    /// Returns an error if the message is only a recording, and its words are unknown.
+    pub(crate) fn fetch(
+        &self,
+        message: &mut Inbound,
+        cancel: &Cancel,
+        budget: &Budget,
+    ) -> Result<()> {
+        let (files, is_bare) = (message.files().to_vec(), message.text.is_empty());
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
         let downloader = Downloader {
@@ -67,11 +77,21 @@ impl Chats {
             cancel: &cancel.with_timeout(DOWNLOAD_TIME),
             budget,
         };
-        for file in message.files().to_vec() {
+        for file in &files {
             if cancel.reason().is_some() {
-                return;
+                return Ok(());
             }
-            downloader.attach(&file, &mut message.text, &mut message.media);
+            downloader.attach(file, &mut message.text, &mut message.media);
+        }
+        match (&files[..], message.text.rsplit_once(UNHEARD)) {
+            // A stop is told as the end of the turn.
+            _ if cancel.reason().is_some() => Ok(()),
+            ([file], Some((_, why))) if is_bare && file.is_media => {
+                let why = why.trim_end_matches(']');
+                let what = "the recording could not be transcribed";
+                Err(Error::failed(format!("{what}: {why}")))
+            }
+            _ => Ok(()),
         }
     }
 

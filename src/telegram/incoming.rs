@@ -22,6 +22,8 @@ const RETRIES: u32 = 3;
 const SAVE_TIME: Duration = Duration::from_secs(60);
 /// Maximum length of a file name, in bytes. File systems allow 255, and a number may be added.
 const MAX_NAME: usize = 180;
+/// Begins the line about a recording that could not be transcribed, before the reason.
+pub(super) const UNHEARD: &str = "\n[it could not be transcribed: ";
 
 pub(super) struct Downloader<'a> {
     pub chats: &'a Chats,
@@ -134,10 +136,7 @@ impl Downloader<'_> {
                         format!("\n[transcript]\n{words}")
                     }
                     Ok(words) => format!("\n[transcript]\n{}", fenced(&words)),
-                    Err(e) => format!(
-                        "\n[it could not be transcribed: {}]",
-                        to_single_line(&e.message, 300)
-                    ),
+                    Err(e) => format!("{UNHEARD}{}]", to_single_line(&e.message, 300)),
                 });
                 None
             }

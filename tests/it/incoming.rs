@@ -317,3 +317,30 @@ fn voice_message_is_transcribed() {
         "{said}"
     );
 }
+
+#[test]
+fn a_voice_message_without_words_is_told_and_not_asked() {
+    let model = Model::answering(|_, _| Reply::text("Done."));
+    let host = Model::answering(|_, n| match n {
+        0 => Reply::json(200, &json!({ "text": " \n" })),
+        _ => Reply::json(200, &json!({ "text": "" })),
+    });
+    let api = BotApi::start();
+    let ears = json!({ "model_name": "ears", "model": "openai/ears-1", "api_base": host.base(), "api_key": "k" });
+    let extra = json!({ "model_list": [model.config()["model_list"][0], ears], "tools": { "transcribe": { "model": "ears" } } });
+    let home = Home::with(&merged(config(&model, &api), &extra));
+    let gateway = start(&home);
+    api.voice(OWNER, b"OggS\0\xff\xfe");
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].contains("nothing was understood"), "{texts:?}");
+    assert_eq!(model.asked(), 0);
+    // Words beside it are a question.
+    let id = api.file(b"OggS\0\xff\xfe");
+    let voice = json!({ "file_id": id, "file_unique_id": "u1", "duration": 2, "mime_type": "audio/ogg", "file_size": 7 });
+    let caption = json!({ "voice": voice, "caption": "what do you hear?" });
+    api.message(OWNER, OWNER, &caption);
+    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Done.");
+    ends(gateway);
+    let said = model.request(0).last("user");
+    assert!(said.contains("nothing was understood"), "{said}");
+}

@@ -262,6 +262,8 @@ fn workspace_recording_is_transcribed_as_data() {
         told,
         ["[transcript of memo.ogg]\n````\nwater ```\nthe basil\n````"]
     );
+    let told = heard(&[("memo.ogg", ogg.clone())], Some(" "));
+    assert!(told[0].contains("nothing was understood"), "{told:?}");
     let told = heard(&[("memo.ogg", ogg)], None);
     assert!(told[0].contains("tools.transcribe.model"), "{told:?}");
 }
