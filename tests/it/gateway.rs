@@ -303,7 +303,13 @@ fn a_question_behind_new_is_asked_in_the_new_conversation() {
     api.photo(OWNER, png, &json!({ "caption": "/new\nwhat is this?" }));
     api.wait_for_texts(OWNER, 5);
     api.photo(OWNER, png, &json!({ "caption": "/new" }));
-    let texts = api.wait_for_texts(OWNER, 7);
+    api.wait_for_texts(OWNER, 7);
+    api.photo(OWNER, png, &json!({ "caption": "/status" }));
+    let texts = api.wait_for_texts(OWNER, 8);
+    assert!(
+        texts[7].contains("messages in this conversation"),
+        "{texts:?}"
+    );
     api.message(-5, OWNER, &json!({ "text": "/new and here?" }));
     let of_group = api.wait_for_texts(-5, 2);
     ends(gateway);
