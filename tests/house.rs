@@ -89,20 +89,20 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 732, 42),
-    ("agent", 3071, 62),
-    ("app", 2308, 58),
+    ("agent", 2915, 62),
+    ("app", 2294, 58),
     ("bus", 548, 49),
     ("cancel", 144, 14),
     ("child", 42, 8),
-    ("cli", 7285, 1),
-    ("config", 2244, 73),
+    ("cli", 7281, 1),
+    ("config", 2112, 73),
     ("cron", 1236, 68),
-    ("doctor", 632, 20),
+    ("doctor", 630, 20),
     ("error", 139, 13),
     ("files", 1456, 9),
-    ("gateway", 1987, 42),
+    ("gateway", 1982, 42),
     ("http", 807, 22),
-    ("http_api", 1695, 13),
+    ("http_api", 1690, 13),
     ("inflate", 34, 2),
     ("json", 141, 9),
     ("lib", 86, 0),
@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 217, 22),
     ("paths", 177, 32),
-    ("provider", 5131, 79),
+    ("provider", 5130, 77),
     ("proxy", 274, 5),
     ("redact", 500, 11),
     ("sandbox", 1273, 13),
@@ -174,7 +174,7 @@ const GONE: &[&str] = &[
 const DENSITY: (usize, usize) = (36, 5);
 
 /// Most names of types that several files define: a name that needs its path to be understood is two names.
-const DOUBLE_NAMES: usize = 75;
+const DOUBLE_NAMES: usize = 71;
 
 struct Source {
     /// Path relative to `src/`.

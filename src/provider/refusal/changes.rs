@@ -63,14 +63,12 @@ const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized 
 
 /// Returns a change of a value: of the tools, of a field, or of the length of the reply.
 pub(super) fn of_value(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
-    let other = [
-        ("v1/responses", Change::With(RESPONSES.to_owned())),
-        ("v1/chat/completions", Change::Without(RESPONSES.to_owned())),
-    ];
-    let mut other = other.into_iter().filter(|(api, _)| said.contains(api));
-    let other = other.find(|(_, change)| sent.allows(change));
-    other
-        .map(|(_, change)| change)
+    let to = |api: &str, change: Change| {
+        let is_asked = said.contains(api) && sent.allows(&change);
+        is_asked.then_some(change)
+    };
+    to("v1/responses", Change::With(RESPONSES.to_owned()))
+        .or_else(|| to("v1/chat/completions", Change::Without(RESPONSES.to_owned())))
         .or_else(|| tool_change(refusal, said, sent))
         .or_else(|| value_change(said).filter(|change| sent.allows(change)))
         .or_else(|| limits::of_reply(refusal, sent).map(Change::MaxTokens))
