@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 732, 42),
-    ("agent", 2915, 62),
+    ("agent", 2914, 62),
     ("app", 2294, 58),
     ("bus", 548, 49),
     ("cancel", 144, 14),

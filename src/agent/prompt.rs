@@ -148,16 +148,14 @@ impl Prompt {
         if let Some(files) = &self.files {
             let guidance = in_dir(&held.elsewhere, |dir| dir.read_untrusted(GUIDANCE));
             let guidance = guidance.map(Option::unwrap_or_default);
+            let workspace = &files.workspace.path;
             match guidance.map(|text| bounded(&text, SHOWN_OF_GUIDANCE, "read_file shows them")) {
                 Ok(shown) if shown.is_empty() => {}
                 Ok(shown) => {
                     let about = format!("{ABOUT_GUIDANCE}\n{shown}");
                     prompt.section("AGENTS.md OF THE WORKSPACE", &about);
                 }
-                Err(e) => {
-                    let told = left_out(&files.workspace.path, GUIDANCE, &e);
-                    prompt.warnings.push(told);
-                }
+                Err(e) => prompt.warnings.push(left_out(workspace, GUIDANCE, &e)),
             }
             let user = ("USER PREFERENCES", "USER.md", SHOWN_OF_USER);
             let memory = ("MEMORY", "MEMORY.md", SHOWN_OF_MEMORY);
@@ -170,6 +168,8 @@ impl Prompt {
                     Ok(text) => {
                         prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
                     }
+                    // A directory that cannot be opened is told once.
+                    Err(_) if held.notes.is_err() && name == memory.1 => {}
                     Err(e) => prompt.warnings.push(left_out(files.notes_dir(), name, &e)),
                 }
             }
