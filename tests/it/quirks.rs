@@ -553,31 +553,27 @@ fn refusal_ends_with_the_hosts_words_and_no_second_request() {
     }
 }
 
-/// Refusals that ask for nothing a host may ask for, or for what changes no request.
-const NO_CHANGE: [(u16, &str); 8] = [
-    (400, "set 'messages' to 'x'"),
-    (400, "set 'model' to 'dear-model'"),
-    (400, "set `tools` to 'none'"),
-    (400, "Please set 'store' to 'true'"),
-    (
-        402,
-        "You requested up to 8192 tokens, but can only afford 133.",
-    ),
-    (400, "this model's maximum context length is 300 tokens"),
-    (400, "see v1/chat/completions"),
-    (422, "set 'temperature_range' to '9'"),
+/// Refusals that ask for nothing a host may ask for, or for what changes no request, and the exit code.
+const NO_CHANGE: [(u16, &str, i32); 8] = [
+    (400, "set 'messages' to 'x'", 1),
+    (400, "set 'model' to 'dear-model'", 1),
+    (400, "set `tools` to 'none'", 1),
+    (400, "Please set 'store' to 'true'", 1),
+    (402, "You requested up to 8192, but can only afford 133.", 4),
+    (400, "the maximum context length is 300 tokens", 1),
+    (400, "see v1/chat/completions", 1),
+    (422, "set 'temperature_range' to '9'", 1),
 ];
 
 #[test]
 fn refusal_that_changes_no_request_is_met_once_and_teaches_nothing() {
-    for (status, says) in NO_CHANGE {
+    for (status, says, code) in NO_CHANGE {
         let model = Model::answering(move |_, _| Reply::error(status, says));
         let home = Home::with(&model.config());
-        let run = home.agent(["-m", "hi"]);
-        assert_ne!(run.code, Some(0), "{says}");
+        home.agent(["-m", "hi"]).exits(code).says(says);
         assert_eq!(model.asked(), 1, "{says}");
         assert!(!home.path("state/hosts.json").exists(), "{says}");
-        home.agent(["--new", "-m", "hi"]);
+        home.agent(["--new", "-m", "hi"]).exits(code);
         assert_eq!(model.asked(), 2, "{says}: the host is asked again");
     }
 }
