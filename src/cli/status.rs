@@ -280,8 +280,7 @@ pub(super) struct SetValue {
 
 /// Returns the configured settings, without secrets.
 pub(super) fn set_values(loaded: &Loaded, env: &Env) -> Vec<SetValue> {
-    let mut paths = Vec::new();
-    path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
+    let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
         paths.push(set.path.clone());

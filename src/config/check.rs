@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::models::{check_base, in_config};
-use super::{Config, keys, user_id};
+use super::{Config, ModelEntry, keys, user_id};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::telegram_chat;
 use crate::secret::Secret;
 use crate::text::to_single_line;
 
-/// A value that is out of range or unknown.
+/// A value that cannot be used.
 pub(super) struct BadValue {
     /// Path of the setting.
     pub path: String,
@@ -21,91 +21,93 @@ pub(super) struct BadValue {
 }
 
 impl BadValue {
-    fn new(path: &str, what: String, hint: String) -> Self {
+    pub(super) fn new(path: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
-            what,
-            hint,
+            what: what.into(),
+            hint: hint.into(),
         }
     }
 
-    fn unknown(path: &str, known: &[&str]) -> Self {
-        let hint = format!("write one of: {}", known.join(", "));
-        Self::new(path, "is not one of its values".to_owned(), hint)
+    /// Creates the error for a word that is not one of the `known`.
+    pub(super) fn unknown(path: &str, known: &[&str]) -> Self {
+        let hint = format!("use one of: {}", known.join(", "));
+        Self::new(path, "has an invalid value", hint)
     }
 }
 
 /// Returns the first value that is out of range or unknown.
 pub(super) fn out_of_range(config: &Config) -> Option<BadValue> {
-    too_small(config)
-        .or_else(|| bad_share(config))
-        .or_else(|| negative(config))
-        .or_else(|| unknown_name(config))
+    too_small(config).or_else(|| unknown_name(config))
 }
 
+#[allow(clippy::cast_precision_loss)]
 fn too_small(config: &Config) -> Option<BadValue> {
     let (defaults, tools) = (&config.agents.defaults, &config.tools);
     let (search, fetch) = (&tools.web.search, &tools.web.fetch);
-    let window = defaults.context_window;
-    let (steps, calls) = (defaults.max_tool_iterations, defaults.max_calls);
+    let steps = defaults.max_tool_iterations;
     let minutes = config.heartbeat.interval_minutes;
+    let temperature = defaults.temperature.unwrap_or_default();
     let least = [
-        ("agents.defaults.max_tokens", defaults.max_tokens, 1),
-        ("agents.defaults.context_window", window, 1024),
-        ("agents.defaults.max_tool_iterations", steps.into(), 1),
-        ("agents.defaults.max_calls", calls.into(), 1),
-        ("agents.defaults.timeout", defaults.timeout, 1),
-        ("tools.mcp_kb", tools.mcp_kb, 1),
-        ("tools.exec.timeout", tools.exec.timeout, 1),
-        ("tools.web.search.max_results", search.max_results, 1),
-        ("tools.web.fetch.max_chars", fetch.max_chars as u64, 1),
-        ("tools.web.fetch.timeout", fetch.timeout, 1),
-        ("heartbeat.interval_minutes", minutes, 1),
-        ("gateway.workers", config.gateway.workers as u64, 1),
-    ];
-    let (path, value, least) = least.iter().find(|(_, value, least)| value < least)?;
-    let hint = format!("write at least {least}");
-    Some(BadValue::new(path, format!("is {value}"), hint))
-}
-
-fn bad_share(config: &Config) -> Option<BadValue> {
-    let share = config.session.compact_at;
-    if (0.1..=1.0).contains(&share) {
-        return None;
-    }
-    let hint = "write a share of the model's window from 0.1 to 1, for example 0.8";
-    Some(BadValue::new(
-        "session.compact_at",
-        format!("is {share}"),
-        hint.to_owned(),
-    ))
-}
-
-fn negative(config: &Config) -> Option<BadValue> {
-    let defaults = &config.agents.defaults;
-    let (delay, temperature) = (defaults.retry_initial_delay, defaults.temperature);
-    let values = [
-        ("agents.defaults.retry_initial_delay", delay),
         (
-            "agents.defaults.temperature",
-            temperature.unwrap_or_default(),
+            "agents.defaults.max_tokens",
+            defaults.max_tokens as f64,
+            1.0,
         ),
-        ("session.ttl_hours", config.session.ttl_hours),
-        ("budget.daily_cost", config.budget.daily_cost),
+        (
+            "agents.defaults.context_window",
+            defaults.context_window as f64,
+            1024.0,
+        ),
+        ("agents.defaults.max_tool_iterations", steps.into(), 1.0),
+        ("agents.defaults.max_calls", defaults.max_calls.into(), 1.0),
+        ("agents.defaults.timeout", defaults.timeout as f64, 1.0),
+        (
+            "agents.defaults.retry_initial_delay",
+            defaults.retry_initial_delay,
+            0.0,
+        ),
+        ("agents.defaults.temperature", temperature, 0.0),
+        ("tools.mcp_kb", tools.mcp_kb as f64, 1.0),
+        ("tools.exec.timeout", tools.exec.timeout as f64, 1.0),
+        (
+            "tools.web.search.max_results",
+            search.max_results as f64,
+            1.0,
+        ),
+        ("tools.web.fetch.max_chars", fetch.max_chars as f64, 1.0),
+        ("tools.web.fetch.timeout", fetch.timeout as f64, 1.0),
+        ("session.compact_at", config.session.compact_at, 0.1),
+        ("session.ttl_hours", config.session.ttl_hours, 0.0),
+        ("heartbeat.interval_minutes", minutes as f64, 1.0),
+        ("gateway.workers", config.gateway.workers as f64, 1.0),
+        ("budget.daily_cost", config.budget.daily_cost, 0.0),
     ];
-    let hint = "write at least 0".to_owned();
-    if let Some((path, value)) = values.iter().find(|(_, value)| *value < 0.0) {
+    if let Some((path, value, least)) = least.iter().find(|(_, value, least)| value < least) {
+        let hint = format!("use {least} or more");
         return Some(BadValue::new(path, format!("is {value}"), hint));
     }
-    for (n, entry) in config.model_list.iter().enumerate() {
-        let price = entry.price;
-        let numbers = [entry.temperature, price.input, price.output, price.cached];
-        if let Some(number) = numbers.into_iter().flatten().find(|number| *number < 0.0) {
-            let path = format!("model_list[{n}]");
-            return Some(BadValue::new(&path, format!("has {number}"), hint));
-        }
+    if config.session.compact_at > 1.0 {
+        let hint = "use a share of the model's window from 0.1 to 1, such as 0.8";
+        return Some(BadValue::new("session.compact_at", "is above 1", hint));
     }
-    None
+    let numbers = |entry: &ModelEntry| {
+        let price = entry.price;
+        [entry.temperature, price.input, price.output, price.cached]
+    };
+    let has_negative = |entry| {
+        numbers(entry)
+            .into_iter()
+            .flatten()
+            .any(|number| number < 0.0)
+    };
+    let n = config.model_list.iter().position(has_negative)?;
+    let path = format!("model_list[{n}]");
+    Some(BadValue::new(
+        &path,
+        "has a negative number",
+        "use 0 or more",
+    ))
 }
 
 fn unknown_name(config: &Config) -> Option<BadValue> {
@@ -113,15 +115,18 @@ fn unknown_name(config: &Config) -> Option<BadValue> {
         return Some(BadValue::unknown("tools.web.search.provider", &ENGINES));
     }
     config.model_list.iter().enumerate().find_map(|(n, entry)| {
-        let named: [(&str, &String, &[&'static str]); 2] = [
+        let named: [(&str, &String, &[&str]); 2] = [
             ("reasoning_effort", &entry.reasoning_effort, &EFFORTS),
             ("api", &entry.api, &["responses"]),
         ];
-        named.into_iter().find_map(|(field, name, known)| {
-            let is_known = name.is_empty() || known.contains(&name.as_str());
-            let path = format!("model_list[{n}].{field}");
-            (!is_known).then(|| BadValue::unknown(&path, known))
-        })
+        let is_unknown = |(_, name, known): &(&str, &String, &[&str])| {
+            !name.is_empty() && !known.contains(&name.as_str())
+        };
+        let (field, _, known) = named.into_iter().find(is_unknown)?;
+        Some(BadValue::unknown(
+            &format!("model_list[{n}].{field}"),
+            known,
+        ))
     })
 }
 

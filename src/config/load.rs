@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::path::{self, correct_names, parse_at, shape, suggest};
-use super::{Config, Env, check};
+use super::path::{self, parse_at, shape, suggest};
+use super::{Config, Env, check, reader};
 use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
 use crate::text::{nearest, to_single_line};
@@ -81,14 +81,16 @@ impl Config {
         };
         let (mut overrides, mut warnings) = variables(env);
         overrides.extend(flags);
-        let layers = Layers {
-            name,
-            overrides: &overrides,
-        };
-        let (mut config, has_unknown) = layers.read(&value)?;
-        if has_unknown {
-            warnings.extend(layers.correct(&mut value));
-            config = layers.read(&value)?.0;
+        let (mut config, mut unknown) = read_layers(name, &value, &overrides)?;
+        if !unknown.is_empty() {
+            let shape = shape();
+            path::correct_names(&shape, &mut value);
+            (config, unknown) = read_layers(name, &value, &overrides)?;
+            warnings.extend(unknown.iter().map(|path| {
+                let near = suggest(&shape, path)
+                    .map_or(String::new(), |near| format!("; did you mean {near}?"));
+                format!("{name}: unknown setting {}{near}", path::join(path))
+            }));
         }
         config.has_file = file.is_some();
         // A flag also overrides a model's own entry.
@@ -118,56 +120,35 @@ impl Config {
     }
 }
 
-/// The overrides of a file, and the file's name for errors.
-struct Layers<'a> {
-    name: &'a str,
-    overrides: &'a [Override],
-}
-
-impl Layers<'_> {
-    /// Reads the file's value with its overrides. Returns whether it has unknown names.
-    fn read(&self, file: &Value) -> Result<(Config, bool)> {
-        let mut merged = None;
-        for set in self.overrides {
-            let merged = merged.get_or_insert_with(|| file.clone());
-            path::set(merged, &set.path, set.value.clone());
-        }
-        let json = merged.as_ref().unwrap_or(file);
-        let (config, has_unknown) = deserialize(json).map_err(|e| {
-            let path = find_refused(json, &|json| json).unwrap_or_default();
-            self.wrong(&path, "cannot be read", &expected(&e.to_string()))
-        })?;
-        if let Some(bad) = check::out_of_range(&config) {
-            return Err(self.wrong(&path::split(&bad.path), &bad.what, &bad.hint));
-        }
-        Ok((config, has_unknown))
+/// Reads the value of a file with its overrides. Returns also the paths of unknown names.
+fn read_layers(
+    name: &str,
+    file: &Value,
+    overrides: &[Override],
+) -> Result<(Config, Vec<Vec<String>>)> {
+    let mut merged = None;
+    for set in overrides {
+        let merged = merged.get_or_insert_with(|| file.clone());
+        path::set(merged, &set.path, set.value.clone());
     }
-
-    /// Creates the error for the value at a path. The value is not named, because it may be a misplaced key.
-    fn wrong(&self, path: &[String], what: &str, hint: &str) -> Error {
-        let set = find_override(self.overrides, path);
+    let read = reader::read(merged.as_ref().unwrap_or(file));
+    let read = read.and_then(|(config, unknown)| match check::out_of_range(&config) {
+        Some(bad) => Err(bad),
+        None => Ok((config, unknown)),
+    });
+    // The value is not named, because it may be a misplaced key.
+    read.map_err(|bad| {
+        let set = find_override(overrides, &path::split(&bad.path));
         let message = match set {
-            Some(set) => format!("{} {what}", set.name()),
-            None => format!("{}: {} {what}", self.name, path::join(path)),
+            Some(set) => format!("{} {}", set.name(), bad.what),
+            None => format!("{name}: {} {}", bad.path, bad.what),
         };
         let error = match set.map(|set| &set.origin) {
             Some(Origin::Flag(_)) => Error::usage(message),
             _ => Error::config(message),
         };
-        error.hint(hint)
-    }
-
-    /// Corrects the spelling of names. Returns a warning for each unknown name.
-    fn correct(&self, file: &mut Value) -> Vec<String> {
-        let (shape, mut unknown) = (shape(), Vec::new());
-        correct_names(&shape, file, &mut Vec::new(), &mut unknown);
-        let warn = |path: &Vec<String>| {
-            let near = suggest(&shape, path)
-                .map_or(String::new(), |near| format!("; did you mean {near}?"));
-            format!("{}: unknown setting {}{near}", self.name, path::join(path))
-        };
-        unknown.iter().map(warn).collect()
-    }
+        error.hint(bad.hint)
+    })
 }
 
 /// Returns the overrides of variables, in ascending precedence, and a warning for each misspelt variable.
@@ -228,54 +209,6 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     }
 }
 
-/// Reads the settings. Returns whether the value has unknown names.
-fn deserialize(json: &Value) -> serde_json::Result<(Config, bool)> {
-    let mut has_unknown = false;
-    let config = serde_ignored::deserialize(json, |_| has_unknown = true)?;
-    Ok((config, has_unknown))
-}
-
-/// Returns the path of the innermost value that fails even alone, if any. `embed` makes settings that have only this value. A
-/// library that tracks the path while it reads would add 41 KB to the binary.
-fn find_refused(value: &Value, embed: &dyn Fn(Value) -> Value) -> Option<Vec<String>> {
-    deserialize(&embed(value.clone())).err()?;
-    let below = |name: String, path: Option<Vec<String>>| {
-        let mut path = path?;
-        path.insert(0, name);
-        Some(path)
-    };
-    let inner = match value {
-        Value::Object(_) if deserialize(&embed(json!({}))).is_err() => None,
-        Value::Array(_) if deserialize(&embed(json!([]))).is_err() => None,
-        Value::Object(map) => map.iter().find_map(|(name, value)| {
-            let path = find_refused(value, &|value| embed(json!({name: value})));
-            below(name.clone(), path)
-        }),
-        Value::Array(list) => list.iter().enumerate().find_map(|(n, value)| {
-            let path = find_refused(value, &|value| embed(json!([value])));
-            below(n.to_string(), path)
-        }),
-        _ => None,
-    };
-    Some(inner.unwrap_or_default())
-}
-
-/// Says what a refused value should be. The value itself is left out, because it may be a misplaced key.
-fn expected(error: &str) -> String {
-    let Some((_, expected)) = error.rsplit_once("expected ") else {
-        return error.to_owned();
-    };
-    let expected = match expected {
-        "u32" | "u64" | "usize" | "i64" => "an integer of 0 or more, without quotes",
-        "f64" => "a number, without quotes",
-        "a boolean" => "true or false, without quotes",
-        "a string" => "a text in double quotes",
-        "a sequence" => "a list in brackets: [\"a\", \"b\"]",
-        words => words,
-    };
-    format!("write {expected}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,99 +267,77 @@ mod tests {
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     }
 
+    /// Files with one unknown name, its path, and the suggestion.
+    const UNKNOWN: &str = r#"
+{"agents":{"defaults":{"max_tokns":1}}}         | agents.defaults.max_tokns     | agents.defaults.max_tokens
+{"agents":{"defaults":{"model":"x"}}}           | agents.defaults.model         | agents.defaults.model_name
+{"agents":{"model_name":"x"}}                   | agents.model_name             | agents.defaults.model_name
+{"model_list":[{"modle":"x"}]}                  | model_list[0].modle           | model_list[0].model
+{"model_list":[{"extra_body":{"a":{"b":1}},"x":1}]} | model_list[0].x           |
+{"mcpServers":{"x":{"comand":"y"}}}             | mcpServers.x.comand           | mcpServers.x.command
+{"mcpServers":{"x":{"cmd":"y"}}}                | mcpServers.x.cmd              | mcpServers.x.command
+{"mcp":{"servers":{}}}                          | mcp                           | mcpServers
+{"tools":{"mcp":{"servers":{}}}}                | tools.mcp                     | mcpServers
+{"providers":{"openai":{}}}                     | providers                     | model_list
+{"channel_list":{}}                             | channel_list                  | channels
+{"channels":{"telegram":{"botToken":"x"}}}      | channels.telegram.botToken    | channels.telegram.token
+{"channels":{"telegram":{"allowedUsers":[]}}}   | channels.telegram.allowedUsers | channels.telegram.allow_from
+{"tools":{"web_search":{}}}                     | tools.web_search              | tools.web.search
+{"tools":{"web":{"brave":{"api_key":"x"}}}}     | tools.web.brave               | tools.web.search
+{"zzzz":{"a":1}}                                | zzzz                          |
+"#;
+
     #[test]
     fn unknown_settings_are_named_with_the_nearest() {
-        let text = r#"{"agents":{"defaults":{"max_tokns":1},"model_name":"x"},"zzzz":{"a":1},
-            "mcpServers":{"x":{"comand":"y","env":{"A":"b"}}},"model_list":[{"modle":"x","extra_body":{"a":{"b":1}}}]}"#;
-        let expected = [
-            "config.json: unknown setting agents.defaults.max_tokns; did you mean agents.defaults.max_tokens?",
-            "config.json: unknown setting agents.model_name; did you mean agents.defaults.model_name?",
-            "config.json: unknown setting mcpServers.x.comand; did you mean mcpServers.x.command?",
-            "config.json: unknown setting model_list[0].modle; did you mean model_list[0].model?",
-            "config.json: unknown setting zzzz",
-        ];
-        assert_eq!(file(text).unwrap().warnings, expected);
+        for row in UNKNOWN.trim().lines() {
+            let cells: Vec<&str> = row.split(" |").map(str::trim).collect();
+            let near = match cells[2] {
+                "" => String::new(),
+                near => format!("; did you mean {near}?"),
+            };
+            let expected = format!("config.json: unknown setting {}{near}", cells[1]);
+            assert_eq!(file(cells[0]).unwrap().warnings, [expected], "{row}");
+        }
     }
+
+    /// Files that cannot be read, words of the error, and a word of its hint.
+    const WRONG: &str = r#"
+{"a": {"b": 5,,}}                                    | line 1, column 15                            | correct that line
+                                                     | is empty                                     | onboard
+[]                                                   | not a JSON object                            | begin it
+{"tools":{"exec":{"sandbox":"hush"}}}                | tools.exec.sandbox has an invalid value      | auto, require, off
+{"tools":{"exec":{"sandbox":5}}}                     | tools.exec.sandbox has an invalid value      | auto, require, off
+{"agents":{"defaults":{"timeout":"hush"}}}           | agents.defaults.timeout has the wrong type   | use an integer, 0 or more, without quotes
+{"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout has the wrong type   | 0 or more
+{"agents":{"defaults":{"timeout":0}}}                | agents.defaults.timeout is 0                 | use 1 or more
+{"agents":{"defaults":{"temperature":-0.5}}}         | agents.defaults.temperature is -0.5          | use 0 or more
+{"agents":[]}                                        | agents has the wrong type                    | an object
+{"agents":null}                                      | agents has the wrong type                    | an object
+{"tools":{"confirm":"exec"}}                         | tools.confirm has the wrong type             | a list
+{"model_list":{}}                                    | model_list has the wrong type                | a list
+{"model_list":[{},3]}                                | model_list[1] has the wrong type             | an object
+{"model_list":[{"api_key":["hush"]}]}                | model_list[0].api_key has the wrong type     | a string in double quotes
+{"model_list":[{"price":{"input":"hush"}}]}          | model_list[0].price.input has the wrong type | a number
+{"model_list":[{"reasoning_effort":"hush"}]}         | model_list[0].reasoning_effort has an invalid | minimal
+{"tools":{"web":{"search":{"provider":"hush"}}}}     | tools.web.search.provider has an invalid     | brave
+{"session":{"compact_at":7}}                         | session.compact_at is above 1                | 0.1 to 1
+"#;
 
     #[test]
     fn a_wrong_value_is_named_by_its_path_and_never_shown() {
-        for (text, message, hint) in [
-            (
-                "{\n  \"a\": {\"b\": 5,,}}",
-                "line 2, column 16",
-                "correct that line",
-            ),
-            ("  ", "is empty", "onboard"),
-            ("[]", "not a JSON object", "begin it"),
-            (
-                r#"{"tools":{"exec":{"sandbox":"hush"}}}"#,
-                "tools.exec.sandbox",
-                "`require`",
-            ),
-            (r#"{"tools":{"redact":"hush"}}"#, "tools.redact", "secrets"),
-            (r#"{"log":{"level":"hush"}}"#, "log.level", "debug"),
-            (
-                r#"{"agents":{"defaults":{"timeout":"hush"}}}"#,
-                "agents.defaults.timeout cannot be read",
-                "integer",
-            ),
-            (
-                r#"{"agents":{"defaults":{"timeout":0}}}"#,
-                "agents.defaults.timeout is 0",
-                "at least 1",
-            ),
-            (
-                r#"{"agents":{"defaults":{"timeout":-1}}}"#,
-                "agents.defaults.timeout cannot be read",
-                "0 or more",
-            ),
-            (
-                r#"{"agents":{"defaults":{"temperature":-0.5}}}"#,
-                "agents.defaults.temperature",
-                "at least 0",
-            ),
-            (r#"{"agents":[]}"#, "agents cannot be read", "an object"),
-            (
-                r#"{"model_list":{}}"#,
-                "model_list cannot be read",
-                "a list",
-            ),
-            (
-                r#"{"model_list":[3]}"#,
-                "model_list[0] cannot be read",
-                "an object",
-            ),
-            (
-                r#"{"model_list":[{"api_key":["hush"]}]}"#,
-                "model_list[0].api_key cannot be read",
-                "a text",
-            ),
-            (
-                r#"{"model_list":[{"reasoning_effort":"hush"}]}"#,
-                "reasoning_effort",
-                "minimal",
-            ),
-            (
-                r#"{"tools":{"web":{"search":{"provider":"hush"}}}}"#,
-                "tools.web.search.provider",
-                "brave",
-            ),
-            (
-                r#"{"session":{"compact_at":7}}"#,
-                "session.compact_at",
-                "0.1 to 1",
-            ),
-        ] {
-            let error = file(text)
-                .err()
-                .unwrap_or_else(|| panic!("{text} is taken"));
-            assert_eq!(error.kind, Kind::Config, "{text}");
-            assert!(error.message.contains(message), "{text}: {}", error.message);
-            assert!(!error.message.contains("hush"), "{}", error.message);
-            let shown = error.hint.unwrap();
+        for row in WRONG.trim_matches('\n').lines() {
+            let cells: Vec<&str> = row.split(" |").map(str::trim).collect();
+            let error = file(cells[0]).err().unwrap_or_else(|| panic!("{row}"));
+            assert_eq!(error.kind, Kind::Config, "{row}");
+            let hint = error.hint.unwrap_or_default();
             assert!(
-                shown.contains(hint) && !shown.contains("hush"),
-                "{text}: {shown}"
+                error.message.contains(cells[1]) && hint.contains(cells[2]),
+                "{row}: {}; {hint}",
+                error.message
+            );
+            assert!(
+                !format!("{}{hint}", error.message).contains("hush"),
+                "{row}"
             );
         }
     }
