@@ -131,11 +131,11 @@ fn read_layers(
         let merged = merged.get_or_insert_with(|| file.clone());
         path::set(merged, &set.path, set.value.clone());
     }
-    let read = reader::read(merged.as_ref().unwrap_or(file));
-    let read = read.and_then(|(config, unknown)| match check::out_of_range(&config) {
+    let json = merged.as_ref().unwrap_or(file);
+    let read = match check::out_of_range(json) {
         Some(bad) => Err(bad),
-        None => Ok((config, unknown)),
-    });
+        None => reader::read(json),
+    };
     // The value is not named, because it may be a misplaced key.
     read.map_err(|bad| {
         let set = find_override(overrides, &path::split(&bad.path));
@@ -308,7 +308,7 @@ mod tests {
 {"tools":{"exec":{"sandbox":"hush"}}}                | tools.exec.sandbox has an invalid value      | auto, require, off
 {"tools":{"exec":{"sandbox":5}}}                     | tools.exec.sandbox has an invalid value      | auto, require, off
 {"agents":{"defaults":{"timeout":"hush"}}}           | agents.defaults.timeout has the wrong type   | use an integer, 0 or more, without quotes
-{"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout has the wrong type   | 0 or more
+{"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout is -1                | use 1 or more
 {"agents":{"defaults":{"timeout":0}}}                | agents.defaults.timeout is 0                 | use 1 or more
 {"agents":{"defaults":{"temperature":-0.5}}}         | agents.defaults.temperature is -0.5          | use 0 or more
 {"agents":[]}                                        | agents has the wrong type                    | an object
@@ -317,6 +317,7 @@ mod tests {
 {"model_list":{}}                                    | model_list has the wrong type                | a list
 {"model_list":[{},3]}                                | model_list[1] has the wrong type             | an object
 {"model_list":[{"api_key":["hush"]}]}                | model_list[0].api_key has the wrong type     | a string in double quotes
+{"agents":{"defaults":{"max_retries":-1}}}           | agents.defaults.max_retries has the wrong    | an integer, 0 or more
 {"model_list":[{"price":{"input":"hush"}}]}          | model_list[0].price.input has the wrong type | a number
 {"model_list":[{"reasoning_effort":"hush"}]}         | model_list[0].reasoning_effort has an invalid | minimal
 {"tools":{"web":{"search":{"provider":"hush"}}}}     | tools.web.search.provider has an invalid     | brave

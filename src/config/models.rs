@@ -354,7 +354,7 @@ pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
 }
 
 /// Whether the rest of a URL after the scheme begins with a host and an optional port.
-fn is_address(rest: &str) -> bool {
+pub(super) fn is_address(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let place = authority.rsplit('@').next().unwrap_or_default();
     let (host, port) = place

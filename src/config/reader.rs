@@ -9,24 +9,25 @@ use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value};
 
 use super::Config;
-use super::check::BadValue;
+use super::check::{BadValue, INVALID, one_of};
 use super::path::join;
 
 /// Reads the settings. Returns also the paths of unknown names.
 pub(super) fn read(json: &Value) -> Result<(Config, Vec<Vec<String>>), BadValue> {
     let notes = RefCell::default();
+    let (name, above) = (Cow::default(), None);
     let place = Place {
         json,
-        name: Cow::default(),
-        above: None,
+        name,
+        above,
         notes: &notes,
     };
     let read = Config::deserialize(place);
     let Notes { unknown, refused } = notes.into_inner();
-    let config = read.map_err(|e| {
-        refused.unwrap_or_else(|| BadValue::new("", "cannot be read", e.to_string()))
-    })?;
-    Ok((config, unknown))
+    match (read, refused) {
+        (Err(_), Some(bad)) => Err(bad),
+        (read, _) => Ok((read.unwrap_or_default(), unknown)),
+    }
 }
 
 #[derive(Default)]
@@ -47,35 +48,19 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn below(&'a self, name: Cow<'a, str>, json: &'a Value) -> Self {
+        let (above, notes) = (Some(self), self.notes);
         Self {
             json,
             name,
-            above: Some(self),
-            notes: self.notes,
+            above,
+            notes,
         }
     }
 
     fn path(&self) -> Vec<String> {
-        let Some(above) = self.above else {
-            return Vec::new();
-        };
-        let mut path = above.path();
-        path.push(self.name.clone().into_owned());
+        let mut path = self.above.map_or(Vec::new(), Self::path);
+        path.extend(self.above.map(|_| self.name.clone().into_owned()));
         path
-    }
-
-    /// Notes that the value is refused. The value itself is left out, because it may be a misplaced key.
-    fn refuse(&self, bad: BadValue) {
-        self.notes.borrow_mut().refused.get_or_insert(bad);
-    }
-
-    /// Creates the error for a value that is no `kind`.
-    fn wrong_type(&self, kind: &str) -> BadValue {
-        BadValue::new(
-            &join(&self.path()),
-            "has the wrong type",
-            format!("use {kind}"),
-        )
     }
 
     fn members(&'a self) -> impl Iterator<Item = (&'a str, Self)> {
@@ -88,6 +73,18 @@ impl<'a> Place<'a> {
         items.map(|(n, value)| self.below(n.to_string().into(), value))
     }
 
+    /// Notes that the value is refused. The value itself is left out, because it may be a misplaced key.
+    fn refuse(&self, what: &str, hint: String) -> Error {
+        let (path, what) = (join(&self.path()), what.to_owned());
+        let bad = BadValue { path, what, hint };
+        self.notes.borrow_mut().refused.get_or_insert(bad);
+        Error::custom("")
+    }
+
+    fn wrong_type(&self, kind: &str) -> Error {
+        self.refuse("has the wrong type", format!("use {kind}"))
+    }
+
     /// Reads the value, which should be a `kind`.
     fn read<'de, V: Visitor<'de>>(&self, kind: &str, visitor: V) -> Result<V::Value, Error> {
         let read = match self.json {
@@ -98,7 +95,7 @@ impl<'a> Place<'a> {
             Value::Array(_) => visitor.visit_seq(SeqDeserializer::new(self.items())),
             Value::Object(_) => visitor.visit_map(MapDeserializer::new(self.members())),
         };
-        read.inspect_err(|_| self.refuse(self.wrong_type(kind)))
+        read.map_err(|_| self.wrong_type(kind))
     }
 }
 
@@ -146,22 +143,21 @@ impl<'de> Deserializer<'de> for Place<'_> {
         _: &[&str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        if !self.json.is_object() {
-            self.refuse(self.wrong_type("an object in braces"));
-            return Err(Error::custom(""));
+        match self.json {
+            Value::Array(_) => Err(self.wrong_type("an object in braces")),
+            _ => self.read("an object in braces", visitor),
         }
-        self.read("an object in braces", visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &str,
-        known: &'static [&str],
+        known: &[&str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let text = self.json.as_str().unwrap_or_default();
-        let read = visitor.visit_enum(StrDeserializer::new(text));
-        read.inspect_err(|_| self.refuse(BadValue::unknown(&join(&self.path()), known)))
+        let word = StrDeserializer::new(self.json.as_str().unwrap_or_default());
+        let read = visitor.visit_enum(word);
+        read.map_err(|_: Error| self.refuse(INVALID, one_of(known)))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
