@@ -105,7 +105,7 @@ impl Config {
     pub(super) fn problems(&self) -> Vec<Error> {
         let (telegram, search) = (&self.channels.telegram, &self.tools.web.search);
         let mut checks = vec![
-            keys::check_written(&telegram.token).doing("channels.telegram.token"),
+            keys::check_written(&telegram.token, "channels.telegram.token"),
             check_proxy("channels.telegram.proxy", &telegram.proxy),
             listen_address(&self.channels.http.listen).map(drop),
             check_scheme("channels.telegram.api_base", &telegram.api_base),
@@ -117,7 +117,7 @@ impl Config {
             checks.push(check_proxy(&at("proxy"), &entry.proxy));
             checks.push(check_headers(&at("headers"), &entry.headers));
             for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
-                checks.push(keys::check_written(key).doing(at("api_key")));
+                checks.push(keys::check_written(key, &at("api_key")));
             }
         }
         for (name, server) in &self.mcp_servers {

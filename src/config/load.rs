@@ -87,21 +87,19 @@ impl Loaded {
         config.has_file = file.is_some();
         // A flag also overrides a model's own entry.
         let is_flag = |path: &str| {
-            overrides
-                .iter()
-                .any(|set| matches!(set.origin, Origin::Flag(_)) && set.path.join(".") == path)
+            let is_flag = |set: &&Override| matches!(set.origin, Origin::Flag(_));
+            let mut flags = overrides.iter().filter(is_flag);
+            flags.any(|set| set.path.join(".") == path)
         };
-        if is_flag("agents.defaults.max_tokens") {
-            config
-                .model_list
-                .iter_mut()
-                .for_each(|entry| entry.max_tokens = 0);
-        }
-        if is_flag("agents.defaults.temperature") {
-            config
-                .model_list
-                .iter_mut()
-                .for_each(|entry| entry.temperature = None);
+        let max_tokens = is_flag("agents.defaults.max_tokens");
+        let temperature = is_flag("agents.defaults.temperature");
+        for entry in &mut config.model_list {
+            if max_tokens {
+                entry.max_tokens = 0;
+            }
+            if temperature {
+                entry.temperature = None;
+            }
         }
         Ok(Self {
             home: home.clone(),
@@ -133,10 +131,8 @@ impl Loaded {
 }
 
 fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a Override> {
-    overrides
-        .iter()
-        .rev()
-        .find(|set| path.starts_with(&set.path))
+    let mut overrides = overrides.iter().rev();
+    overrides.find(|set| path.starts_with(&set.path))
 }
 
 #[cfg(test)]
@@ -186,36 +182,37 @@ fn read_layers(
 fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
     let mut add = |name: &str, path: Vec<String>, value: Value| {
+        let origin = Origin::Variable(name.to_owned());
         found.push(Override {
             path,
             value,
-            origin: Origin::Variable(name.to_owned()),
+            origin,
         });
     };
-    let is_set = |(_, text): &(&String, &String)| !text.is_empty();
-    if let Some((name, token)) = env.get_key_value("TELEGRAM_BOT_TOKEN").filter(is_set) {
+    if let Some(token) = env
+        .get("TELEGRAM_BOT_TOKEN")
+        .filter(|text| !text.is_empty())
+    {
         let path = path::split("channels.telegram.token");
-        add(name, path, token.as_str().into());
+        add("TELEGRAM_BOT_TOKEN", path, token.as_str().into());
     }
-    let ours = env
-        .range("BANTAM_".to_owned()..)
+    let ours = env.range("BANTAM_".to_owned()..);
+    let mut ours = ours
         .take_while(|(name, _)| name.starts_with("BANTAM_"))
-        .filter(is_set)
-        .filter(|(name, _)| name.as_str() != "BANTAM_HOME");
-    let mut known = None;
+        .filter(|(name, text)| *name != "BANTAM_HOME" && !text.is_empty())
+        .peekable();
+    if ours.peek().is_none() {
+        return (found, warnings);
+    }
+    let shape = shape();
+    let known = path::variables(&shape);
     for (name, text) in ours {
-        let (shape, known) = known.get_or_insert_with(|| {
-            let shape = shape();
-            let names = path::variables(&shape);
-            (shape, names)
-        });
         if let Some(path) = known.get(&name.to_ascii_uppercase()) {
-            add(name, path.clone(), parse_at(shape, path, text));
+            add(name, path.clone(), parse_at(&shape, path, text));
         } else if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
             let name = to_single_line(name, 80);
-            warnings.push(format!(
-                "the variable {name} sets nothing; did you mean {near}?"
-            ));
+            let warning = format!("the variable {name} sets nothing; did you mean {near}?");
+            warnings.push(warning);
         }
     }
     (found, warnings)
@@ -225,19 +222,21 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
 pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.trim().is_empty() {
-        return Err(
-            Error::config(format!("{name} is empty")).hint("delete it and run `bantam onboard`")
-        );
-    }
-    match parse_json(text) {
-        Ok(value) if value.is_object() => Ok(value),
-        Ok(_) => Err(Error::config(format!("{name} is not a JSON object"))
-            .hint("begin it with { and end it with }")),
-        Err(e) => Err(Error::config(format!("{name}, {}", explain_json(&e))).hint(
-            "correct that line; JSON wants double quotes, and no comma after the last entry",
-        )),
-    }
+    let (what, hint) = match parse_json(text) {
+        Ok(value) if value.is_object() => return Ok(value),
+        _ if text.trim().is_empty() => {
+            (" is empty".to_owned(), "delete it and run `bantam onboard`")
+        }
+        Ok(_) => (
+            " is not a JSON object".to_owned(),
+            "begin it with { and end it with }",
+        ),
+        Err(e) => (
+            format!(", {}", explain_json(&e)),
+            "correct that line; JSON needs double quotes, and no comma after the last entry",
+        ),
+    };
+    Err(Error::config(format!("{name}{what}")).hint(hint))
 }
 
 #[cfg(test)]
