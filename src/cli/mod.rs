@@ -175,9 +175,10 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
         let mut names = command.name.split(' ').zip(args);
         names.all(|(name, arg)| arg == name) || is_question && command.name == "agent"
     };
-    let command = commands()
-        .filter(is_named)
-        .find(|command| command.flags().any(|flag| flag.long == "json"));
+    let command = commands().filter(is_named).find(|command| {
+        let mut flags = command.flags();
+        flags.any(|flag| flag.long == "json" && flag.value.is_empty())
+    });
     if let Some(command) = command {
         let object = match command.name {
             "agent" => printer::failure_json(e),
