@@ -12,7 +12,7 @@ use super::ui::Ui;
 use super::{notice, print, print_json, report, table, turn, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
-use crate::app::{self, App, Flags, check_command};
+use crate::app::{self, App, Flags};
 use crate::bus::{Inbound, Response};
 use crate::cancel::Cancel;
 use crate::cron::schedule::Schedule;
@@ -20,6 +20,7 @@ use crate::cron::{
     Due, DueRun, Job, JobCheck, Jobs, NewJob, Run, RunEnd, RunStatus, When, heartbeat, schedule,
 };
 use crate::error::{Context, Error, Kind, Result};
+use crate::gateway::check_command;
 use crate::gateway::run::{begin_run, end_of_run, note_title, question_with, run_message};
 use crate::message::Message;
 use crate::notify::is_running;
@@ -447,7 +448,7 @@ fn turn(
             .hint("write it into payload.message in cron/jobs.json"));
     }
     let output = Output::from_args(given);
-    let app = Arc::new(app.again());
+    let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
     let to = job.to();
     let chat = to.as_deref().map(telegram_chat).transpose()?;

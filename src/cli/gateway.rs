@@ -2,7 +2,7 @@
 
 use super::args::{Args, Command};
 use super::ui::Ui;
-use crate::app::{self, App};
+use crate::app::App;
 use crate::error::Result;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -13,5 +13,5 @@ pub(super) const COMMAND: Command = Command::row(
 );
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
-    app::gateway::run(app).map(|()| 0)
+    crate::gateway::run(app).map(|()| 0)
 }
