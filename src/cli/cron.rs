@@ -21,7 +21,9 @@ use crate::cron::{
 };
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::check_command;
-use crate::gateway::run::{begin_run, end_of_run, note_title, question_with, run_message};
+use crate::gateway::run::{
+    CheckCommand, begin_run, end_of_run, note_title, question_with, run_message,
+};
 use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
@@ -30,7 +32,7 @@ use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
-use crate::text::{not_found, printable, to_single_line};
+use crate::text::{counted, not_found, printable, to_single_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -143,9 +145,10 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         new.model = catalog::whole_name(loaded, &new.model)?;
         loaded.config.named(&new.model, &app.env)?;
     }
-    if new.check.is_some() {
-        check_command(app.loaded()?)?;
-    }
+    let check = match &new.check {
+        Some(check) => Some((check_command(app.loaded()?)?, check.clone())),
+        None => None,
+    };
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!(
@@ -160,6 +163,9 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     if let Some(chat) = job.to() {
         tell_if_undelivered(&chat, app);
     }
+    if let Some((run, check)) = &check {
+        notice(&try_check(run.as_ref(), check));
+    }
     tell_if_refused(app);
     if !is_running(home) {
         notice(&format!(
@@ -167,6 +173,21 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         ));
     }
     Ok(0)
+}
+
+/// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
+fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
+    const ELSEWHERE: &str = "commands see your files only in the workspace and in tools.read_paths";
+    match run(check, &Cancel::new(None)) {
+        Ok(Ok(output)) => {
+            let lines = counted(output.trim().lines().count(), "line");
+            format!("the check prints {lines} now, so the model would be asked")
+        }
+        Ok(Err(why)) => {
+            format!("the model would not be asked now: {why} ({ELSEWHERE})")
+        }
+        Err(e) => format!("warning: {} ({ELSEWHERE})", to_single_line(&e.message, 300)),
+    }
 }
 
 /// Returns the job that the command line describes, and the bot's owner if its answers go there without being asked to.
