@@ -273,8 +273,7 @@ pub(super) struct SetValue {
 
 /// Returns the configured settings, without secrets.
 pub(super) fn set_values(loaded: &Loaded) -> Vec<SetValue> {
-    let mut paths = Vec::new();
-    path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
+    let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
         paths.push(set.path.clone());
