@@ -22,6 +22,17 @@ pub(crate) struct Bot {
     pub api: Arc<Api>,
 }
 
+/// The bot as described by Telegram.
+pub(crate) struct Account {
+    /// Username, without `@`.
+    pub name: String,
+    /// Whether the bot gets all messages of its groups, because its privacy mode is off.
+    pub reads_groups: bool,
+}
+
+/// Time limit of the question for the account.
+const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+
 impl Bot {
     /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
     pub(super) fn if_wanted(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
@@ -73,6 +84,18 @@ impl Bot {
             Err(_) => Ok(None),
             Ok(bot) => Ok(Some(Delivery::new(home, bot.api, notice))),
         }
+    }
+
+    /// Asks Telegram for the bot's account.
+    pub(crate) fn account(&self) -> Result<Account, Failure> {
+        let cancel = Cancel::new(Some(ACCOUNT_TIMEOUT));
+        let me = self
+            .api
+            .call("getMe", &json!({}), Duration::ZERO, &cancel)?;
+        Ok(Account {
+            name: to_single_line(me["username"].as_str().unwrap_or_default(), 64),
+            reads_groups: me["can_read_all_group_messages"] == true,
+        })
     }
 
     /// # Errors

@@ -151,7 +151,7 @@ fn print_next_steps(home: &Home, env: &Env) -> Result<u8> {
         Ok(Some(model)) if model.protocol == Protocol::Demo => demo.to_owned(),
         Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
             Some(variable) => format!(
-                "{} needs its key.\nNext: export {variable}=...; {question}",
+                "{} needs an API key.\nNext: export {variable}=...; {question}",
                 model.name
             ),
             None => format!(
