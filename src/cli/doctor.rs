@@ -1,17 +1,14 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use std::sync::Arc;
-
 use super::args::{Args, Command};
-use super::{hung, load, print};
+use super::ui::Ui;
+use super::{hung, print};
 use crate::app::bot::{Bot, is_enabled};
-use crate::app::{self, Parts};
-use crate::config::{self, Config, Env};
+use crate::app::{self, App};
+use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Error, Kind, Result};
-use crate::paths::Home;
-use crate::redact::Redactor;
 use crate::text::to_single_line;
 use crate::tool::exec::passed;
 
@@ -51,7 +48,7 @@ fn format_check(check: &Check) -> String {
     hung(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let ask = given.has("provider");
     let name = given.words.first().map(String::as_str);
     if let (Some(name), false) = (name, ask) {
@@ -65,63 +62,56 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         failed: false,
         printed: Ok(()),
     };
-    let home = config::home(env)?;
-    report.add([home::directory(&home)]);
-    let full_disk = home::full_disk(&home);
+    let home = &app.home;
+    report.add([home::directory(home)]);
+    let full_disk = home::full_disk(home);
     let is_full = full_disk.is_some();
     report.add(full_disk);
-    report.add(home::owners(&home));
-    let there = home.config().exists();
-    let loaded = load(env).map(|(_, loaded)| loaded);
-    report.add(home::configuration(&home, there, &loaded));
-    report.add(home::agent(&home));
-    report.add(home::sessions(&home));
-    report.add([home::jobs(&home, env)]);
+    report.add(home::owners(home));
+    let loaded = app.loaded();
+    report.add(home::configuration(home, home.config().exists(), &loaded));
+    report.add(home::agent(home));
+    report.add(home::sessions(home));
+    report.add([home::jobs(home, &app.env)]);
     let Ok(loaded) = loaded else {
         let skipped = "sandbox, model, workspace (fix the configuration first)";
         report.add([Check::info("skipped", skipped)]);
         return report.printed.map(|()| 1);
     };
-    report.add([model::configured_model(&home, &loaded.config, env)]);
+    report.add([model::configured_model(loaded)]);
     let telegram = &loaded.config.channels.telegram;
-    match Bot::new(telegram, &home, env) {
+    match Bot::configured(loaded) {
         // A missing or disabled bot needs no checks.
-        _ if telegram.token.is_empty() || !is_enabled(&loaded) => {}
-        Ok(bot) => report.add(bot::bot(&bot)),
+        _ if telegram.token.is_empty() || !is_enabled(loaded) => {}
+        Ok(bot) => report.add(bot::bot(&bot.api, !telegram.ids().is_empty())),
         Err(e) => report.add([Check::of_error("telegram", e)]),
     }
     if is_full {
-        report.add([Check::info(
-            "skipped",
-            "workspace, sandbox (free some space first)",
-        )]);
+        let skipped = "workspace, sandbox (free some space first)";
+        report.add([Check::info("skipped", skipped)]);
     } else {
-        workspace_and_sandbox(&home, &loaded.config, env, &mut report);
+        workspace_and_sandbox(loaded, &mut report);
     }
-    report.add(home::pdftotext(env));
-    report.add(super::mcp::checks(Parts {
-        home: &home,
-        config: &loaded.config,
-        env,
-    }));
+    report.add(home::pdftotext(&app.env));
+    report.add(super::mcp::checks(loaded));
     if ask {
-        report.add([question(&home, &loaded.config, env, name)]);
+        report.add([question(loaded, name)]);
     }
     report.printed?;
     Ok(u8::from(report.failed))
 }
 
-fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &mut Report) {
+fn workspace_and_sandbox(loaded: &Loaded, report: &mut Report) {
     const NAME: &str = "workspace";
-    let parts = Parts { home, config, env };
-    let workers = match app::make_workspace(parts).and_then(|()| app::workers(parts)) {
+    let (home, config) = (&loaded.home, &loaded.config);
+    let workers = match app::make_workspace(loaded).and_then(|()| app::workers(loaded)) {
         Ok(workers) => workers,
         Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
     };
     let workspace = workers.workspace().path.display().to_string();
     report.add([Check::ok(NAME, workspace)]);
     report.add(app::unconfirmed_lines(config).map(|unknown| Check::fail("confirm", unknown)));
-    if let Some(found) = app::misplaced(parts) {
+    if let Some(found) = app::misplaced(loaded) {
         report.add([Check::info(NAME, found).fix("move them there, or delete them")]);
     }
     let exec = &config.tools.exec;
@@ -133,15 +123,15 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
     let subject = Subject {
         home,
         workers: &workers,
-        passed: passed(config, env),
+        passed: passed(config, &loaded.env),
         network: exec.network,
     };
     report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
 }
 
 /// Asks the model with a turn's configuration, except for a shorter answer.
-pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&str>) -> Check {
-    let mut config = config.clone();
+pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Check {
+    let mut config = Config::clone(&loaded.config);
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
@@ -150,18 +140,12 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
     for entry in &mut config.model_list {
         entry.max_tokens = 0;
     }
-    let config = Arc::new(config);
-    let redactor = Redactor::new(config.secrets(env));
-    let parts = Parts {
-        home,
-        config: &config,
-        env,
-    };
-    let check = match app::chain(parts, &redactor, &mut Vec::new()) {
+    let loaded = loaded.with(config);
+    let check = match app::chain(&loaded, &loaded.redactor(), &mut Vec::new()) {
         Ok(chain) => model::ask(&chain),
         Err(e) => Check::of_error("answer", e),
     };
-    match config.choose_model(env) {
+    match loaded.config.choose_model(&loaded.env) {
         Ok(Some(model)) if check.cause == Some(Kind::Unavailable) => {
             let fix = format!("curl -I {}    # or check HTTPS_PROXY", model.base);
             Check {

@@ -5,18 +5,17 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Check;
-use crate::app::bot::Bot;
 use crate::cancel::Cancel;
-use crate::telegram::api::Failure;
+use crate::telegram::api::{Api, Failure};
 use crate::text::to_single_line;
 
 const NAME: &str = "telegram";
 /// Time limit of the question for a webhook.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks Telegram about the bot.
-pub(crate) fn bot(bot: &Bot) -> Vec<Check> {
-    let account = match bot.account() {
+/// Asks Telegram about the bot. `has_users` is whether anybody may talk to it.
+pub(crate) fn bot(api: &Api, has_users: bool) -> Vec<Check> {
+    let account = match api.account() {
         Ok(account) => account,
         Err(e) => return vec![failed(&e)],
     };
@@ -27,15 +26,13 @@ pub(crate) fn bot(bot: &Bot) -> Vec<Check> {
     let found = format!("@{}; in groups Telegram shows it {groups}", account.name);
     let mut checks = vec![Check::ok(NAME, found)];
     let cancel = Cancel::new(Some(TIMEOUT));
-    let webhook = bot
-        .api
-        .call("getWebhookInfo", &json!({}), Duration::ZERO, &cancel);
+    let webhook = api.call("getWebhookInfo", &json!({}), Duration::ZERO, &cancel);
     if webhook.is_ok_and(|info| info["url"].as_str().is_some_and(|url| !url.is_empty())) {
         let found = "a webhook is set for this bot and receives all its messages";
         let fix = "curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token";
         checks.push(Check::fail(NAME, found).fix(fix));
     }
-    if bot.settings.ids().is_empty() {
+    if !has_users {
         let found = "channels.telegram.allow_from is empty, so the bot will not answer";
         checks.push(Check::fail(NAME, found).fix("bantam onboard"));
     }

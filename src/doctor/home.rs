@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::geteuid;
@@ -110,7 +111,11 @@ pub(crate) fn owners(home: &Home) -> Option<Check> {
 }
 
 /// Checks `config.json`, as `loaded`; `exists` is whether the file exists.
-pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) -> Vec<Check> {
+pub(crate) fn configuration(
+    home: &Home,
+    exists: bool,
+    loaded: &Result<&Arc<Loaded>>,
+) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
     let shown = path.display();

@@ -7,10 +7,9 @@ use super::Check;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Config, Env, keys};
+use crate::config::{Loaded, keys};
 use crate::http::authority;
 use crate::message::Message;
-use crate::paths::Home;
 use crate::provider::ollama;
 use crate::provider::{Chain, ProviderError, Request, Sampling, System, ToolOffer};
 
@@ -22,8 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const MAX_TOKENS: u64 = 1024;
 
 /// Reports the model that would answer, and the source of its key. Runs no command to get the key.
-pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env) -> Check {
-    let model = match config.choose_model(env) {
+pub(crate) fn configured_model(loaded: &Loaded) -> Check {
+    let env = &loaded.env;
+    let model = match loaded.config.choose_model(env) {
         Err(e) => return Check::of_error(NAME, e),
         Ok(model) => model,
     };
@@ -42,7 +42,7 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env) -> Check
     if keys::is_command(key) {
         return Check::ok(NAME, format!("{at}, key from {source}, which was not run"));
     }
-    match keys::resolve(key, env, &home.config()) {
+    match keys::resolve(key, env, &loaded.home.config()) {
         Ok(_) => Check::ok(NAME, format!("{at}, key from {source}")),
         Err(e) => Check::of_error(NAME, e.doing(at)),
     }

@@ -1,16 +1,14 @@
 //! `bantam onboard`, the model: asks for a provider, a key and a model, tests them with one question, and saves them.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::super::term::tty;
-use super::super::{doctor, load, table, tell};
+use super::super::{doctor, table, tell};
 use super::Setup;
-use crate::app::Parts;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
-use crate::config::{self, Config, Env, edit, keys};
+use crate::config::{self, Config, Env, Loaded, edit, keys};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::provider::catalog::{self, Offer};
@@ -25,12 +23,12 @@ const CELL: usize = 18;
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
 pub(super) fn choose(setup: &Setup) -> Result<()> {
-    let (home, env) = (&setup.home, setup.env);
+    let (home, env) = (&setup.app.home, &setup.app.env);
     loop {
-        let config = load(env)?.1.config;
+        let config = &setup.app.loaded()?.config;
         let in_use = config.choose_model(env).ok().flatten();
         let in_use = in_use.map_or(String::new(), |model| model.name);
-        let mut provider = ask_provider(&config, &in_use, setup)?;
+        let mut provider = ask_provider(config, &in_use, setup)?;
         let offers = provider.ask_key_and_list(setup)?;
         let model = provider.ask_model(&offers, &in_use, setup)?;
         if provider.test_model(&model, setup)? {
@@ -108,33 +106,31 @@ impl Provider {
     }
 
     /// Returns the configuration with one of its models.
-    fn configuration(&self, model: &str, setup: &Setup) -> Result<Arc<Config>> {
-        let mut file = load(setup.env)?.1.file;
+    fn configuration(&self, model: &str, setup: &Setup) -> Result<Loaded> {
+        let mut file = setup.app.loaded()?.file.clone();
         if !file.is_object() {
             file = json!({});
         }
         self.set(model, &mut file)?;
-        let loaded = config::load_for(&setup.home, Some(&file.to_string()), setup.env, Vec::new())?;
-        Ok(loaded.config)
+        let (home, env) = (&setup.app.home, &setup.app.env);
+        config::load_for(home, Some(&file.to_string()), env, Vec::new())
     }
 
     /// Asks for its key, and returns its list of models, which is empty if it has none.
     fn ask_key_and_list(&mut self, setup: &Setup) -> Result<Vec<Offer>> {
-        let (home, env) = (&setup.home, setup.env);
         if self.vendor.is_none_or(|vendor| !vendor.keys.is_empty()) {
             self.ask_key(setup)?;
         }
         loop {
-            let config = &self.configuration("", setup)?;
+            let loaded = self.configuration("", setup)?;
             // The key may be set later.
-            let Ok(any) = config.named(&self.name, env) else {
+            let Ok(any) = loaded.config.named(&self.name, &loaded.env) else {
                 return Ok(Vec::new());
             };
-            let parts = Parts { home, config, env };
-            match catalog::offers(&any, parts) {
+            match catalog::offers(&any, &loaded) {
                 Ok(mut offers) => {
                     if self.name == "ollama" {
-                        ollama::find_tools(&catalog::host(any, parts), &mut offers);
+                        ollama::find_tools(&catalog::host(any, &loaded), &mut offers);
                     }
                     return Ok(offers);
                 }
@@ -151,8 +147,8 @@ impl Provider {
 
     /// Asks for the key; false if it is unchanged.
     fn ask_key(&mut self, setup: &Setup) -> Result<bool> {
-        let config = self.configuration("", setup)?;
-        let model = config.named(&self.name, setup.env).ok();
+        let loaded = self.configuration("", setup)?;
+        let model = loaded.config.named(&self.name, &loaded.env).ok();
         let current = model.as_ref().and_then(|model| model.keys.first());
         let enter = match (current, self.vendor.map_or("", Vendor::key_env)) {
             (Some(key), _) => format!("keep the key from {}", keys::source(key)),
@@ -219,13 +215,13 @@ impl Provider {
     /// Asks the model a question, and asks the user for another key if it is refused. False to choose again.
     fn test_model(&mut self, model: &str, setup: &Setup) -> Result<bool> {
         loop {
-            let config = self.configuration(model, setup)?;
+            let loaded = self.configuration(model, setup)?;
             // The key may be set later.
-            if self.is_demo() || config.choose_model(setup.env).is_err() {
+            if self.is_demo() || loaded.config.choose_model(&loaded.env).is_err() {
                 return Ok(true);
             }
             tell("Asking it a question ...");
-            let check = doctor::question(&setup.home, &config, setup.env, None);
+            let check = doctor::question(&loaded, None);
             // The fix is not shown, because the user is asked next how to continue.
             tell(&check.line());
             if check.outcome != Outcome::Fail {
@@ -240,7 +236,7 @@ impl Provider {
 
 /// Asks for a provider.
 fn ask_provider(config: &Config, in_use: &str, setup: &Setup) -> Result<Provider> {
-    let (names, notes) = listed_providers(config, in_use, setup.env);
+    let (names, notes) = listed_providers(config, in_use, &setup.app.env);
     tell("Which provider?");
     for (n, note) in (1..).zip(&notes) {
         tell(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
@@ -277,8 +273,8 @@ fn ask_provider(config: &Config, in_use: &str, setup: &Setup) -> Result<Provider
     let Some(vendor) = provider.vendor else {
         return Ok(provider);
     };
-    let known = config.named(vendor.name, setup.env);
-    let base = vendors::base(vendor, setup.env);
+    let known = config.named(vendor.name, &setup.app.env);
+    let base = vendors::base(vendor, &setup.app.env);
     let is_in_file = known.is_ok_and(|known| known.base != base);
     if base.is_empty() && !is_in_file && !provider.is_demo() {
         let question = format!("The address of your {}: ", provider.name);

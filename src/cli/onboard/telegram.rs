@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::{load, tell};
+use super::super::tell;
 use super::Setup;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
@@ -19,10 +19,10 @@ const POLL: Duration = Duration::from_secs(25);
 
 /// Connects a bot if the user wants one. Each answer is saved immediately.
 pub(super) fn connect(setup: &Setup) -> Result<()> {
-    let mut settings = load(setup.env)?.1.config.channels.telegram.clone();
+    let mut settings = setup.app.loaded()?.config.channels.telegram.clone();
     let save = |name, value| {
         let path = ["channels", "telegram", name];
-        edit::set(&setup.home, setup.env, &path, &value).map(drop)
+        edit::set(&setup.app.home, &setup.app.env, &path, &value).map(drop)
     };
     let question = match settings.token.is_empty() {
         true => "Connect a Telegram bot?",
@@ -63,7 +63,7 @@ fn ask_for_working_token(settings: &mut Telegram, setup: &Setup) -> Result<bool>
             return Ok(false);
         }
         settings.token = Secret::new(token);
-        if let Some(name) = find_username(&Bot::new(settings, &setup.home, setup.env)?) {
+        if let Some(name) = find_username(&Bot::new(settings, &setup.app.home, &setup.app.env)?) {
             tell(&format!("The token works: it belongs to @{name}."));
             return Ok(true);
         }
@@ -72,7 +72,7 @@ fn ask_for_working_token(settings: &mut Telegram, setup: &Setup) -> Result<bool>
 
 /// Returns the bot's name, or shows why Telegram does not answer.
 fn find_username(bot: &Bot) -> Option<String> {
-    match bot.account() {
+    match bot.api.account() {
         Ok(account) => Some(account.name),
         Err(e) => {
             tell(&to_single_line(&e.text(), 300));
@@ -83,7 +83,7 @@ fn find_username(bot: &Bot) -> Option<String> {
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.
 fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
-    let bot = Bot::new(settings, &setup.home, setup.env)?;
+    let bot = Bot::new(settings, &setup.app.home, &setup.app.env)?;
     let Some(name) = find_username(&bot) else {
         return Ok(None);
     };
