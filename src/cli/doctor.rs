@@ -3,7 +3,8 @@
 use super::args::{Args, Command};
 use super::ui::Ui;
 use super::{hung, print};
-use crate::app::bot::{Bot, is_enabled};
+use crate::app::bot::Bot;
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
@@ -68,23 +69,22 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let is_full = full_disk.is_some();
     report.add(full_disk);
     report.add(home::owners(home));
-    let loaded = app.loaded();
-    report.add(home::configuration(home, home.config().exists(), &loaded));
+    let facts = Facts::find(app);
+    report.add(home::configuration(home, &facts.loaded));
     report.add(home::agent(home));
     report.add(home::sessions(home));
     report.add([home::jobs(home, &app.env)]);
-    let Ok(loaded) = loaded else {
+    let Ok(loaded) = &facts.loaded else {
         let skipped = "sandbox, model, workspace (fix the configuration first)";
         report.add([Check::info("skipped", skipped)]);
         return report.printed.map(|()| 1);
     };
-    report.add([model::configured_model(loaded)]);
-    let telegram = &loaded.config.channels.telegram;
-    match Bot::configured(loaded) {
-        // A missing or disabled bot needs no checks.
-        _ if telegram.token.is_empty() || !is_enabled(loaded) => {}
-        Ok(bot) => report.add(bot::bot(&bot.api, !telegram.ids().is_empty())),
-        Err(e) => report.add([Check::of_error("telegram", e)]),
+    report.add([model::configured_model(&facts.model, loaded)]);
+    if let BotState::Enabled(users) = facts.bot() {
+        match Bot::configured(loaded) {
+            Ok(bot) => report.add(bot::bot(&bot.api, users > 0)),
+            Err(e) => report.add([Check::of_error("telegram", e)]),
+        }
     }
     if is_full {
         let skipped = "workspace, sandbox (free some space first)";

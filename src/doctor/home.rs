@@ -110,18 +110,14 @@ pub(crate) fn owners(home: &Home) -> Option<Check> {
     Some(Check::fail("owner", found).fix(format!("sudo chown -R {owner} {}", quoted(root))))
 }
 
-/// Checks `config.json`, as `loaded`; `exists` is whether the file exists.
-pub(crate) fn configuration(
-    home: &Home,
-    exists: bool,
-    loaded: &Result<&Arc<Loaded>>,
-) -> Vec<Check> {
+/// Checks `config.json`, as `loaded`.
+pub(crate) fn configuration(home: &Home, loaded: &Result<&Arc<Loaded>>) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
     let shown = path.display();
     let mut checks = match loaded {
         Err(e) => vec![Check::of_error(NAME, e.clone())],
-        Ok(_) if !exists => {
+        Ok(_) if !path.exists() => {
             let found = format!("{shown} does not exist: the defaults apply");
             vec![Check::ok(NAME, found)]
         }

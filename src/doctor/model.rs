@@ -7,7 +7,8 @@ use super::Check;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Loaded, keys};
+use crate::config::{Loaded, Model, keys};
+use crate::error::Result;
 use crate::http::authority;
 use crate::message::Message;
 use crate::provider::ollama;
@@ -21,18 +22,17 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const MAX_TOKENS: u64 = 1024;
 
 /// Reports the model that would answer, and the source of its key. Runs no command to get the key.
-pub(crate) fn configured_model(loaded: &Loaded) -> Check {
+pub(crate) fn configured_model(model: &Result<Option<Model>>, loaded: &Loaded) -> Check {
     let env = &loaded.env;
-    let model = match loaded.config.choose_model(env) {
-        Err(e) => return Check::of_error(NAME, e),
-        Ok(model) => model,
-    };
-    let Some(model) = model.filter(|model| model.protocol != Protocol::Demo) else {
-        return match ollama::pick_model(env) {
-            Some(id) => Check::ok(NAME, format!("no key is set: {id} of Ollama answers")),
-            None => Check::info(NAME, "the built-in demo, which is not a language model")
-                .fix("bantam onboard"),
-        };
+    let demo = || Check::info(NAME, "the built-in demo, which is not a language model");
+    let model = match model {
+        Err(e) => return Check::of_error(NAME, e.clone()),
+        Ok(Some(model)) if model.protocol == Protocol::Demo => return demo().fix("bantam onboard"),
+        Ok(Some(model)) => model,
+        Ok(None) => match ollama::pick_model(env) {
+            Some(id) => return Check::ok(NAME, format!("no key is set: {id} of Ollama answers")),
+            None => return demo().fix("bantam onboard"),
+        },
     };
     let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else {

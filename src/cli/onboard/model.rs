@@ -4,9 +4,12 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
+use super::super::term::ask::{Echo, agrees, ask_until};
 use super::super::term::tty;
+
+use super::super::ui::Ui;
 use super::super::{doctor, table, tell};
-use super::Setup;
+use crate::app::App;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
 use crate::config::{self, Config, Env, Loaded, edit, keys};
 use crate::doctor::Outcome;
@@ -22,16 +25,16 @@ const MAX_SHOWN: usize = 20;
 const CELL: usize = 18;
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
-pub(super) fn choose(setup: &Setup) -> Result<()> {
-    let (home, env) = (&setup.app.home, &setup.app.env);
+pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
+    let (home, env) = (&app.home, &app.env);
     loop {
-        let config = &setup.app.loaded()?.config;
+        let config = &app.loaded()?.config;
         let in_use = config.choose_model(env).ok().flatten();
         let in_use = in_use.map_or(String::new(), |model| model.name);
-        let mut provider = ask_provider(config, &in_use, setup)?;
-        let offers = provider.ask_key_and_list(setup)?;
-        let model = provider.ask_model(&offers, &in_use, setup)?;
-        if provider.test_model(&model, setup)? {
+        let mut provider = ask_provider(app, &in_use, ui)?;
+        let offers = provider.ask_key_and_list(ui)?;
+        let model = provider.ask_model(&offers, &in_use, ui)?;
+        if provider.test_model(&model, ui)? {
             let set = |file: &mut Value| provider.set(&model, file);
             return edit::edit(home, env, &|_| Vec::new(), set).map(drop);
         }
@@ -39,8 +42,8 @@ pub(super) fn choose(setup: &Setup) -> Result<()> {
 }
 
 /// A provider with the answers about it.
-#[derive(Clone)]
-struct Provider {
+struct Provider<'a> {
+    app: &'a App,
     /// Prefix of its models' names, before the `/`.
     name: String,
     /// `None` is a server with OpenAI's API.
@@ -51,9 +54,10 @@ struct Provider {
     key: Option<Secret>,
 }
 
-impl Provider {
-    fn new(name: &str, api_base: &str) -> Self {
+impl<'a> Provider<'a> {
+    fn new(app: &'a App, name: &str, api_base: &str) -> Self {
         Self {
+            app,
             name: name.to_owned(),
             vendor: vendors::find(name),
             api_base: api_base.to_owned(),
@@ -106,23 +110,23 @@ impl Provider {
     }
 
     /// Returns the configuration with one of its models.
-    fn configuration(&self, model: &str, setup: &Setup) -> Result<Loaded> {
-        let mut file = setup.app.loaded()?.file.clone();
+    fn configuration(&self, model: &str) -> Result<Loaded> {
+        let mut file = self.app.loaded()?.file.clone();
         if !file.is_object() {
             file = json!({});
         }
         self.set(model, &mut file)?;
-        let (home, env) = (&setup.app.home, &setup.app.env);
+        let (home, env) = (&self.app.home, &self.app.env);
         config::load_for(home, Some(&file.to_string()), env, Vec::new())
     }
 
     /// Asks for its key, and returns its list of models, which is empty if it has none.
-    fn ask_key_and_list(&mut self, setup: &Setup) -> Result<Vec<Offer>> {
+    fn ask_key_and_list(&mut self, ui: &Ui) -> Result<Vec<Offer>> {
         if self.vendor.is_none_or(|vendor| !vendor.keys.is_empty()) {
-            self.ask_key(setup)?;
+            self.ask_key(ui)?;
         }
         loop {
-            let loaded = self.configuration("", setup)?;
+            let loaded = self.configuration("")?;
             // The key may be set later.
             let Ok(any) = loaded.config.named(&self.name, &loaded.env) else {
                 return Ok(Vec::new());
@@ -136,7 +140,7 @@ impl Provider {
                 }
                 Err(e) => {
                     tell(&format!("The models could not be listed: {}", e.message));
-                    if e.kind != Kind::Auth || !self.ask_key(setup)? {
+                    if e.kind != Kind::Auth || !self.ask_key(ui)? {
                         // Some keys work for answers but not for the list.
                         return Ok(Vec::new());
                     }
@@ -146,8 +150,8 @@ impl Provider {
     }
 
     /// Asks for the key; false if it is unchanged.
-    fn ask_key(&mut self, setup: &Setup) -> Result<bool> {
-        let loaded = self.configuration("", setup)?;
+    fn ask_key(&mut self, ui: &Ui) -> Result<bool> {
+        let loaded = self.configuration("")?;
         let model = loaded.config.named(&self.name, &loaded.env).ok();
         let current = model.as_ref().and_then(|model| model.keys.first());
         let enter = match (current, self.vendor.map_or("", Vendor::key_env)) {
@@ -156,7 +160,7 @@ impl Provider {
             (None, variable) => format!("set {variable} later"),
         };
         let question = format!("Key, not shown (Enter: {enter}): ");
-        let typed = setup.ask_secret(&question, |text| {
+        let typed = ask_until(&ui.screen, &question, Echo::Hidden, |text| {
             // A command that prints the key may contain spaces.
             let is_command = text.starts_with("cmd:");
             if !is_command && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -173,7 +177,7 @@ impl Provider {
 
     /// Asks for a model by number or name; empty means the vendor's default. Enter selects the model `in_use`, if this provider
     /// has it.
-    fn ask_model(&self, offers: &[Offer], in_use: &str, setup: &Setup) -> Result<String> {
+    fn ask_model(&self, offers: &[Offer], in_use: &str, ui: &Ui) -> Result<String> {
         if self.is_demo() {
             return Ok("demo".to_owned());
         }
@@ -201,21 +205,23 @@ impl Provider {
             None if preferred.is_empty() => "Model: ".to_owned(),
             None => "Model [the vendor's default]: ".to_owned(),
         };
-        setup.ask_until(&question, |text| match text.parse::<usize>() {
-            _ if text.is_empty() && default.is_none() && preferred.is_empty() => {
-                Err("type the model's name, as its provider spells it".to_owned())
+        ask_until(&ui.screen, &question, Echo::Shown, |text| {
+            match text.parse::<usize>() {
+                _ if text.is_empty() && default.is_none() && preferred.is_empty() => {
+                    Err("type the model's name, as its provider spells it".to_owned())
+                }
+                _ if text.is_empty() => Ok(default.unwrap_or_default().to_owned()),
+                Ok(n) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
+                _ if offers.iter().any(|offer| offer.id == text) => Ok(text.to_owned()),
+                _ => Ok(text.strip_prefix(&prefix).unwrap_or(text).to_owned()),
             }
-            _ if text.is_empty() => Ok(default.unwrap_or_default().to_owned()),
-            Ok(n) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
-            _ if offers.iter().any(|offer| offer.id == text) => Ok(text.to_owned()),
-            _ => Ok(text.strip_prefix(&prefix).unwrap_or(text).to_owned()),
         })
     }
 
     /// Asks the model a question, and asks the user for another key if it is refused. False to choose again.
-    fn test_model(&mut self, model: &str, setup: &Setup) -> Result<bool> {
+    fn test_model(&mut self, model: &str, ui: &Ui) -> Result<bool> {
         loop {
-            let loaded = self.configuration(model, setup)?;
+            let loaded = self.configuration(model)?;
             // The key may be set later.
             if self.is_demo() || loaded.config.choose_model(&loaded.env).is_err() {
                 return Ok(true);
@@ -227,16 +233,18 @@ impl Provider {
             if check.outcome != Outcome::Fail {
                 return Ok(true);
             }
-            if check.cause != Some(Kind::Auth) || !self.ask_key(setup)? {
-                return setup.agrees("Keep these settings?", false);
+            if check.cause != Some(Kind::Auth) || !self.ask_key(ui)? {
+                return agrees(&ui.screen, "Keep these settings?", false);
             }
         }
     }
 }
 
 /// Asks for a provider.
-fn ask_provider(config: &Config, in_use: &str, setup: &Setup) -> Result<Provider> {
-    let (names, notes) = listed_providers(config, in_use, &setup.app.env);
+fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>> {
+    let (config, env) = (&app.loaded()?.config, &app.env);
+    let provider = |name: &str, address: &str| Provider::new(app, name, address);
+    let (names, notes) = listed_providers(config, in_use, env);
     tell("Which provider?");
     for (n, note) in (1..).zip(&notes) {
         tell(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
@@ -250,15 +258,15 @@ fn ask_provider(config: &Config, in_use: &str, setup: &Setup) -> Result<Provider
         "Number, name, or an address such as http://192.168.1.20:8080/v1 [1, {}]: ",
         names[0]
     );
-    let mut provider = setup.ask_until(&question, |text| {
+    let mut provider = ask_until(&ui.screen, &question, Echo::Shown, |text| {
         let name = vendors::find(text).map_or(text, |vendor| vendor.name);
         match text.parse::<usize>() {
-            _ if text.is_empty() => Ok(Provider::new(&names[0], "")),
-            Ok(n) if (1..=names.len()).contains(&n) => Ok(Provider::new(&names[n - 1], "")),
-            _ if names.iter().any(|known| known == name) => Ok(Provider::new(name, "")),
+            _ if text.is_empty() => Ok(provider(&names[0], "")),
+            Ok(n) if (1..=names.len()).contains(&n) => Ok(provider(&names[n - 1], "")),
+            _ if names.iter().any(|known| known == name) => Ok(provider(name, "")),
             _ if text.contains(['.', ':', '/']) => {
                 let address = read_address(text)?;
-                Ok(Provider::new(&free_name(&address, config), &address))
+                Ok(provider(&free_name(&address, config), &address))
             }
             _ => {
                 let near = nearest(text, names.iter().map(String::as_str));
@@ -273,12 +281,12 @@ fn ask_provider(config: &Config, in_use: &str, setup: &Setup) -> Result<Provider
     let Some(vendor) = provider.vendor else {
         return Ok(provider);
     };
-    let known = config.named(vendor.name, &setup.app.env);
-    let base = vendors::base(vendor, &setup.app.env);
+    let known = config.named(vendor.name, env);
+    let base = vendors::base(vendor, env);
     let is_in_file = known.is_ok_and(|known| known.base != base);
     if base.is_empty() && !is_in_file && !provider.is_demo() {
         let question = format!("The address of your {}: ", provider.name);
-        provider.api_base = setup.ask_until(&question, read_address)?;
+        provider.api_base = ask_until(&ui.screen, &question, Echo::Shown, read_address)?;
     } else if base != vendor.base && !is_in_file {
         // An address from a variable of this shell is saved, because jobs and the bot do not have the variable.
         provider.api_base = base;
@@ -352,9 +360,12 @@ fn read_address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paths::Home;
+    use std::sync::Arc;
 
     #[test]
     fn every_provider_makes_a_valid_configuration() {
+        let app = App::new(Home::new("/nowhere".into()), Arc::default());
         let is_real = |vendor: &&Vendor| vendor.protocol != Protocol::Demo;
         for vendor in VENDORS.iter().filter(is_real) {
             let address = if vendor.base.is_empty() {
@@ -364,12 +375,9 @@ mod tests {
             };
             let provider = Provider {
                 key: Some(Secret::new("k")),
-                ..Provider::new(vendor.name, address)
+                ..Provider::new(&app, vendor.name, address)
             };
-            let mut file = json!({});
-            provider.set("m", &mut file).unwrap();
-            let text = file.to_string();
-            let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
+            let loaded = provider.configuration("m").unwrap();
             assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
             let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
             assert_eq!(model.name, format!("{}/m", vendor.name));

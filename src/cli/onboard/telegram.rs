@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::super::tell;
-use super::Setup;
+use super::super::term::ask::{Echo, agrees, ask_until};
+use super::super::ui::Ui;
+use crate::app::App;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
 use crate::config::{Telegram, edit};
@@ -18,21 +20,21 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_secs(25);
 
 /// Connects a bot if the user wants one. Each answer is saved immediately.
-pub(super) fn connect(setup: &Setup) -> Result<()> {
-    let mut settings = setup.app.loaded()?.config.channels.telegram.clone();
+pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
+    let mut settings = app.loaded()?.config.channels.telegram.clone();
     let save = |name, value| {
         let path = ["channels", "telegram", name];
-        edit::set(&setup.app.home, &setup.app.env, &path, &value).map(drop)
+        edit::set(&app.home, &app.env, &path, &value).map(drop)
     };
     let question = match settings.token.is_empty() {
         true => "Connect a Telegram bot?",
         false => "Connect another Telegram bot?",
     };
-    if setup.agrees(question, false)? {
+    if agrees(&ui.screen, question, false)? {
         tell(
             "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot to get a token.",
         );
-        if !ask_for_working_token(&mut settings, setup)? {
+        if !ask_for_working_token(&mut settings, app, ui)? {
             return Ok(());
         }
         save("token", settings.token.reveal().into())?;
@@ -41,7 +43,7 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
     if settings.token.is_empty() || !settings.ids().is_empty() {
         return Ok(());
     }
-    if let Some(id) = find_owner(&settings, setup)? {
+    if let Some(id) = find_owner(&settings, app, ui)? {
         return save("allow_from", json!([id]));
     }
     tell("The bot has no owner yet, so it will not answer. Run `bantam onboard` again to set one.");
@@ -49,9 +51,10 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
 }
 
 /// Asks for a token until Telegram accepts it; false if the user skips it.
-fn ask_for_working_token(settings: &mut Telegram, setup: &Setup) -> Result<bool> {
+fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<bool> {
+    const QUESTION: &str = "Token, not shown (Enter: skip): ";
     loop {
-        let token = setup.ask_secret("Token, not shown (Enter: skip): ", |text| {
+        let token = ask_until(&ui.screen, QUESTION, Echo::Hidden, |text| {
             let id = text.split_once(':').map(|(id, _)| id.parse::<u64>());
             match id {
                 Some(Ok(_)) => Ok(text.to_owned()),
@@ -63,7 +66,7 @@ fn ask_for_working_token(settings: &mut Telegram, setup: &Setup) -> Result<bool>
             return Ok(false);
         }
         settings.token = Secret::new(token);
-        if let Some(name) = find_username(&Bot::new(settings, &setup.app.home, &setup.app.env)?) {
+        if let Some(name) = find_username(&Bot::new(settings, &app.home, &app.env)?) {
             tell(&format!("The token works: it belongs to @{name}."));
             return Ok(true);
         }
@@ -82,8 +85,8 @@ fn find_username(bot: &Bot) -> Option<String> {
 }
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.
-fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
-    let bot = Bot::new(settings, &setup.app.home, &setup.app.env)?;
+fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
+    let bot = Bot::new(settings, &app.home, &app.env)?;
     let Some(name) = find_username(&bot) else {
         return Ok(None);
     };
@@ -106,7 +109,7 @@ fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
             let from = &update["message"]["from"];
             if let Some(id) = from["id"].as_i64() {
                 let question = format!("A message from {} (id {id}). Is that you?", shown(from));
-                if setup.agrees(&question, true)? {
+                if agrees(&ui.screen, &question, true)? {
                     return Ok(Some(id));
                 }
             }
