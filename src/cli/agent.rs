@@ -137,7 +137,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let factory = factory(args, schema.as_ref(), env)?;
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &factory.home, output.verbosity, deadline.as_ref())?;
+    let question = question::read(args, &factory.home, output, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
@@ -349,11 +349,13 @@ impl Run<'_> {
         let redactor = Redactor::new(config.secrets(&self.factory.env));
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
-        let read = |path| (path, attach::read(path, parts, self.deadline.as_ref()));
+        let (deadline, output) = (self.deadline.as_ref(), self.output);
+        let read = |path| (path, attach::read(path, parts, deadline, output));
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
                 file = media::convert(parts, path, file)?;
+                output.warn(&attach::pdf_warning(path, &file));
             }
             question.attach(file, &redactor);
         }

@@ -224,7 +224,12 @@ impl Conversation {
         let factory = &self.repl.factory;
         let config = factory.load()?.config;
         let parts = factory.parts(&config);
-        let file = media::convert(parts, path, attach::read(path, parts, None)?)?;
+        let file = media::convert(
+            parts,
+            path,
+            attach::read(path, parts, None, self.repl.output)?,
+        )?;
+        self.repl.output.warn(&attach::pdf_warning(path, &file));
         question.attach(file, self.agent.redactor());
         let shown = to_single_line(path, 200);
         self.screen.note(&format!("bantam: attached {shown}"));
