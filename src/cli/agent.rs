@@ -15,7 +15,7 @@ use super::repl::{self, Repl};
 use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
-use super::{help, notice, print, print_json, report, turn};
+use super::{help, notice, print, print_json, report, sessions, turn};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -366,6 +366,10 @@ impl Run<'_> {
 /// Returns the key of the conversation. A question gets a new one, unless a flag names one.
 fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(name) = args.value("session") {
+        if let Some((key, part)) = sessions::archived(home, name) {
+            sessions::reopen(home, &key, &part)?;
+            return Ok(key);
+        }
         return archive::key_for(home, name);
     }
     if args.has("continue") {
