@@ -254,6 +254,12 @@ impl Conversation {
         }
         let factory = &self.repl.factory;
         let config = factory.load()?.config;
+        // The configured model, unless an entry has this name.
+        let default = config.agents.defaults.model_name.as_str();
+        let name = match name {
+            "default" if !default.is_empty() && !config.names().contains(&name) => default,
+            name => name,
+        };
         let name = catalog::whole_name(factory.parts(&config), name)?;
         let models = self.agent.models().choose(&name, None)?;
         factory.choose_model(&self.repl.session, &name)?;
@@ -279,7 +285,7 @@ impl Conversation {
         }
         names.push("or provider/model".to_owned());
         Ok(format!(
-            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
+            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}; /model default goes back",
             table(&[], &rows),
             names.join(", ")
         ))

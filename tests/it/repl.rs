@@ -155,6 +155,8 @@ fn another_model_goes_on_with_the_conversation() {
         talk.wait_for_stdout("the model is now openai/other-model\r\n\u{1b}[?2004h");
         talk.types("second\n");
         talk.wait_for_stdout("Two.");
+        talk.types("/model default\n");
+        talk.wait_for_next_stdout("the model is now openai/test-model\r\n\u{1b}[?2004h");
         talk.types("/quit\n");
         talk.finish().exits(0);
         assert_eq!(model.request(1).body["model"], "other-model");
@@ -471,7 +473,7 @@ fn host_models_are_listed_and_selectable() {
     talk.wait_for_next_stdout("the model is now openai\r\n");
     talk.types("/model\n");
     talk.wait_for_next_stdout("gpt-small   8192 tokens\r\n");
-    talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or provider/model\r\n");
+    talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or provider/model; ");
     talk.types("/model small-talk\n");
     talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
     talk.types("/model nope\n");
