@@ -38,7 +38,7 @@ pub(super) const COMMAND: Command = Command::row(
     "agent",
     "[TEXT...]",
     run,
-    "ask a question in its own conversation (-c continues the newest, -s KEY another); without TEXT at a terminal, open a conversation",
+    "ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s",
 )
 .with_flags(&[
     ("-m, --message TEXT", "the question"),
@@ -67,15 +67,15 @@ pub(super) const COMMAND: Command = Command::row(
     ("--json", "print one JSON object, on success and on failure"),
     (
         "--events",
-        "print JSON Lines of events, and then that object",
+        "print events as JSON Lines, then that object",
     ),
     (
         "--schema FILE",
         "answer with JSON that fits a JSON Schema: FILE, or '{...}'",
     ),
-    ("--show-thinking", "show what the model thinks, on stderr"),
+    ("--show-thinking", "print the model's reasoning to stderr"),
     ("--dry-run", "print the request; send and store nothing"),
-    ("--no-stream", "ask for the answer in one piece"),
+    ("--no-stream", "do not stream the answer"),
     ("-q, --quiet", "print the answer and errors only"),
     (
         "-v, --verbose",
@@ -83,18 +83,18 @@ pub(super) const COMMAND: Command = Command::row(
     ),
     (
         "--max-steps N",
-        "limit requests; the last one offers no tools",
+        "stop after N model requests (the last one is made without tools)",
     ),
-    ("--timeout SECS", "limit the whole turn"),
-    ("--max-tokens N", "limit one reply"),
+    ("--timeout SECS", "stop after SECS seconds, input included"),
+    ("--max-tokens N", "maximum length of a reply"),
     (
         "--budget-tokens N",
-        "limit all requests and replies together",
+        "token budget for the whole turn",
     ),
-    ("--tools a,b", "offer the model only these tools"),
-    ("--no-tools", "offer the model no tools"),
+    ("--tools a,b", "only these tools"),
+    ("--no-tools", "no tools"),
     ("-n, --no-stdin", "do not read standard input"),
-    ("--workspace DIR", "work in DIR; . is where you are"),
+    ("--workspace DIR", "use DIR as the workspace, such as ."),
     ("--to telegram:CHAT", "also deliver the answer there"),
 ])
 .with_examples(&[
