@@ -5,9 +5,9 @@ use encoding_rs::UTF_8;
 use super::input::{self, Deadline};
 use super::printer::Output;
 use crate::access::Links;
+use crate::app;
 use crate::app::media::Attachment;
-use crate::app::{self, Parts};
-use crate::config::Env;
+use crate::config::{Env, Loaded};
 use crate::error::{Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind};
@@ -70,7 +70,7 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
 /// Reads a file, or standard input for `-`. Text is fenced, with the file's name.
 pub(super) fn read(
     path: &str,
-    parts: Parts,
+    loaded: &Loaded,
     deadline: Option<&Deadline>,
     output: Output,
 ) -> Result<Attachment> {
@@ -80,7 +80,7 @@ pub(super) fn read(
     };
     let bytes = match path {
         "-" => input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?,
-        path => read_file(path, &shown, parts, deadline)?,
+        path => read_file(path, &shown, loaded, deadline)?,
     };
     let text = match of_bytes(bytes, &shown, output)? {
         Attachment::Text(text) => text,
@@ -103,12 +103,12 @@ pub(super) fn read(
 fn read_file(
     path: &str,
     shown: &str,
-    parts: Parts,
+    loaded: &Loaded,
     deadline: Option<&Deadline>,
 ) -> Result<Vec<u8>> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    let path = of_user(path, parts.env);
-    let file = match app::grants(parts)?.open_named(&path) {
+    let path = of_user(path, &loaded.env);
+    let file = match app::grants(loaded)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,

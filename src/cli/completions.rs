@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::args::{Args, Command};
+use super::ui::Ui;
 use super::{commands, help, print};
-use crate::config::Env;
 use crate::error::Result;
 use crate::text::not_found;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
+    Command::plain(
         "completions",
         "bash|zsh|fish",
         completions,
         "print a script that completes commands and flags in a shell",
     )
     .with_examples(&["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    Command::row(
+    Command::plain(
         "man",
         "",
         man,
@@ -62,7 +62,7 @@ function __bantam_after
 end
 {cases}"#;
 
-fn completions(given: &Args, _: &Env) -> Result<u8> {
+fn completions(_: &Ui, given: &Args) -> Result<u8> {
     let script = match given.words[0].as_str() {
         "bash" => BASH.replace("{cases}", &cases(|word, _| word.to_owned())),
         "zsh" => ZSH.replace(
@@ -163,7 +163,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Prints the pages of all commands as a manual page.
-fn man(_: &Args, _: &Env) -> Result<u8> {
+fn man(_: &Ui, _: &Args) -> Result<u8> {
     let mut page = format!(
         ".TH BANTAM 1 \"\" \"bantam {}\" \"User Commands\"\n.SH NAME\nbantam \\- a personal AI agent\n\
          .SH SYNOPSIS\n.B bantam\nCOMMAND [ARGUMENT...]\n.SH COMMANDS\n",

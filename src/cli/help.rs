@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal};
 
 use super::args::{Args, Command};
+use super::ui::Ui;
 use super::{commands, find, print, topics, tty};
-use crate::config::Env;
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
-pub(super) const COMMAND: Command = Command::row(
+pub(super) const COMMAND: Command = Command::plain(
     "help",
     "[COMMAND|TOPIC...]",
     run,
@@ -53,7 +53,7 @@ fn width() -> usize {
     }
 }
 
-fn run(args: &Args, env: &Env) -> Result<u8> {
+fn run(ui: &Ui, args: &Args) -> Result<u8> {
     match &args.words[..] {
         [] => overview(),
         words => {
@@ -68,7 +68,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
                     } else {
                         String::new()
                     };
-                    topics::show(&list, &text, env)
+                    topics::show(&list, &text, ui)
                 }
             }
         }

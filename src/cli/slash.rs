@@ -177,12 +177,11 @@ fn help() -> String {
 impl Conversation {
     fn start_over(&mut self) -> Result<String> {
         let mut kept = String::new();
-        if self.repl.factory.options.memory.is_some() {
+        if self.repl.flags.memory.is_some() {
             self.repl.chat = fresh_key(SystemTime::now());
             self.repl.session = session_name("cli", &self.repl.chat)?;
-        } else if self.repl.factory.reset(&self.repl.session)? {
-            let old =
-                segments::earlier(&self.repl.factory.home.session(&self.repl.session))?.next();
+        } else if self.repl.stored().reset()? {
+            let old = segments::earlier(&self.repl.app.home.session(&self.repl.session))?.next();
             let old = old.and_then(|old| Some(shown_key(&old.file_stem()?.to_string_lossy())));
             kept = format!("; /resume {} goes back", old.unwrap_or_default());
         }
@@ -193,8 +192,8 @@ impl Conversation {
 
     /// Lists earlier conversations, or continues one.
     fn resume(&mut self, name: &str) -> Result<String> {
-        let home = &self.repl.factory.home;
-        if self.repl.factory.options.memory.is_some() {
+        let home = &self.repl.app.home;
+        if self.repl.flags.memory.is_some() {
             return Err(Error::usage("this conversation is not stored")
                 .hint("start `bantam agent` without --no-session"));
         }
@@ -220,7 +219,7 @@ impl Conversation {
 
     /// Lists earlier parts of this conversation and the newest others of the command line.
     fn list_earlier(&self) -> Result<String> {
-        let (home, current) = (&self.repl.factory.home, &self.repl.session);
+        let (home, current) = (&self.repl.app.home, &self.repl.session);
         let mut rows: Vec<[String; 2]> = Vec::new();
         for path in segments::earlier(&home.session(current))?.take(MAX_EARLIER) {
             let part = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -252,17 +251,16 @@ impl Conversation {
         if name.is_empty() {
             return self.list_models();
         }
-        let factory = &self.repl.factory;
-        let config = factory.load()?.config;
+        let loaded = self.repl.app.loaded()?;
         // The configured model, unless an entry has this name.
-        let default = config.agents.defaults.model_name.as_str();
+        let default = loaded.config.agents.defaults.model_name.as_str();
         let name = match name {
-            "default" if !default.is_empty() && !config.names().contains(&name) => default,
+            "default" if !default.is_empty() && !loaded.config.names().contains(&name) => default,
             name => name,
         };
-        let name = catalog::whole_name(factory.parts(&config), name)?;
+        let name = catalog::whole_name(loaded, name)?;
         let models = self.agent.models().choose(&name, None)?;
-        factory.choose_model(&self.repl.session, &name)?;
+        self.repl.stored().choose_model(&name)?;
         self.model = name;
         Ok(format!("bantam: the model is now {}", models.first()))
     }
@@ -272,10 +270,9 @@ impl Conversation {
         let models = self.models()?;
         let model = models.first();
         let mut names = self.repl.models.clone();
-        let factory = &self.repl.factory;
-        let config = factory.load()?.config;
-        let found = config.named(model, &factory.env);
-        let offers = found.and_then(|model| catalog::offers(&model, factory.parts(&config)));
+        let loaded = self.repl.app.loaded()?;
+        let found = loaded.config.named(model, &loaded.env);
+        let offers = found.and_then(|model| catalog::offers(&model, loaded));
         let offers = offers.unwrap_or_default();
         let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
         let has_name = |offer: &&Offer| !offer.name.is_empty();
@@ -295,7 +292,7 @@ impl Conversation {
     fn retry(&mut self) -> Result<String> {
         let question = match self.unanswered.take() {
             Some(question) => question,
-            None => match self.repl.factory.undo(&self.repl.session)? {
+            None => match self.repl.stored().undo()? {
                 Some(user) => Question {
                     text: user.content,
                     title: user.title,
@@ -315,7 +312,7 @@ impl Conversation {
 
     fn undo(&mut self) -> Result<String> {
         self.unanswered = None;
-        let Some(undone) = self.repl.factory.undo_with_files(&self.repl.session)? else {
+        let Some(undone) = self.repl.stored().undo_with_files()? else {
             return Ok("bantam: nothing to undo".to_owned());
         };
         let lines = undone.lines();
