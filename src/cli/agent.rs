@@ -16,7 +16,7 @@ use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::ui::Ui;
-use super::{help, notice, print, print_json, report, turn};
+use super::{help, notice, print, print_json, report, sessions, turn};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::media::{self, Attachment};
@@ -38,7 +38,7 @@ pub(super) const COMMAND: Command = Command::row(
     "agent",
     "[TEXT...]",
     run,
-    "ask a question in its own conversation (-c continues the newest, -s KEY another); without TEXT at a terminal, open a conversation",
+    "ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s",
 )
 .with_flags(&[
     ("-m, --message TEXT", "the question"),
@@ -67,15 +67,15 @@ pub(super) const COMMAND: Command = Command::row(
     ("--json", "print one JSON object, on success and on failure"),
     (
         "--events",
-        "print JSON Lines of events, and then that object",
+        "print events as JSON Lines, then that object",
     ),
     (
         "--schema FILE",
         "answer with JSON that fits a JSON Schema: FILE, or '{...}'",
     ),
-    ("--show-thinking", "show what the model thinks, on stderr"),
+    ("--show-thinking", "print the model's reasoning to stderr"),
     ("--dry-run", "print the request; send and store nothing"),
-    ("--no-stream", "ask for the answer in one piece"),
+    ("--no-stream", "do not stream the answer"),
     ("-q, --quiet", "print the answer and errors only"),
     (
         "-v, --verbose",
@@ -83,18 +83,18 @@ pub(super) const COMMAND: Command = Command::row(
     ),
     (
         "--max-steps N",
-        "limit requests; the last one offers no tools",
+        "stop after N model requests (the last one is made without tools)",
     ),
-    ("--timeout SECS", "limit the whole turn"),
-    ("--max-tokens N", "limit one reply"),
+    ("--timeout SECS", "stop after SECS seconds, input included"),
+    ("--max-tokens N", "maximum length of a reply"),
     (
         "--budget-tokens N",
-        "limit all requests and replies together",
+        "token budget for the whole turn",
     ),
-    ("--tools a,b", "offer the model only these tools"),
-    ("--no-tools", "offer the model no tools"),
+    ("--tools a,b", "only these tools"),
+    ("--no-tools", "no tools"),
     ("-n, --no-stdin", "do not read standard input"),
-    ("--workspace DIR", "work in DIR; . is where you are"),
+    ("--workspace DIR", "use DIR as the workspace, such as ."),
     ("--to telegram:CHAT", "also deliver the answer there"),
 ])
 .with_examples(&[
@@ -138,7 +138,7 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let app = Arc::new(with_flags(app, args)?);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &app.home, output.verbosity, deadline.as_ref())?;
+    let question = question::read(args, &app.home, output, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
@@ -340,11 +340,13 @@ impl Run<'_> {
         let redactor = loaded.redactor();
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
-        let read = |path| (path, attach::read(path, loaded, self.deadline.as_ref()));
+        let (deadline, output) = (self.deadline.as_ref(), self.output);
+        let read = |path| (path, attach::read(path, loaded, deadline, output));
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
                 file = media::convert(loaded, path, file)?;
+                output.warn(&attach::pdf_warning(path, &file));
             }
             question.attach(file, &redactor);
         }
@@ -355,6 +357,10 @@ impl Run<'_> {
 /// Returns the key of the conversation. A question gets a new one, unless a flag names one.
 fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(name) = args.value("session") {
+        if let Some((key, part)) = sessions::archived(home, name) {
+            sessions::reopen(home, &key, &part)?;
+            return Ok(key);
+        }
         return archive::key_for(home, name);
     }
     if args.has("continue") {
