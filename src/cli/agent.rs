@@ -49,7 +49,7 @@ pub(super) const COMMAND: Command = Command::row(
     ("-c, --continue", "continue the newest conversation"),
     ("--new", "at the terminal, start a new conversation"),
     ("--no-session", "do not store the conversation"),
-    ("--model NAME", "the model that answers, such as openai/gpt-5-mini"),
+    ("--model MODEL", "the model that answers, such as openai/gpt-5-mini"),
     ("--system TEXT", "add TEXT to the system prompt"),
     ("--temperature X", "randomness of the answer (0: least)"),
     (

@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "--if COMMAND",
             "run COMMAND in the sandbox first, and ask only if it prints something and exits 0",
         ),
-        ("--model NAME", "the model that answers (default: the configured one)"),
+        ("--model MODEL", "the model that answers (default: the configured one)"),
         ("-n, --name NAME", "a name for the job"),
         (
             "-s, --session KEY",

@@ -97,6 +97,14 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         }
         return help::overview();
     };
+    if first == "__complete" {
+        let words = args.map(|word| word.to_string_lossy().into_owned());
+        return completions::complete(&words.collect::<Vec<_>>(), env);
+    }
+    if first == "-" {
+        return Err(Error::usage("\"-\" is not a question")
+            .hint("leave out `-`: a pipe or a file on standard input is read without it"));
+    }
     if is_question(&first, args.peek().is_none()) {
         return agent::ask(std::iter::once(first).chain(args), env);
     }
@@ -227,24 +235,50 @@ fn find(name: &str) -> Result<Vec<&'static Command>> {
 }
 
 fn nearest_command(name: &str) -> Option<&'static str> {
-    let names = commands().flat_map(|c| [Some(c.name), c.group()]).flatten();
-    nearest(name, names)
+    let Some((group, verb)) = name.split_once(' ') else {
+        return nearest(
+            name,
+            commands().flat_map(|c| [Some(c.name), c.group()]).flatten(),
+        );
+    };
+    let members = commands().filter(|command| command.group() == Some(group));
+    let verbs: Vec<(&str, &Command)> = members.map(|c| (c.verb(), c)).collect();
+    let near = nearest(verb, verbs.iter().map(|(verb, _)| *verb))?;
+    verbs
+        .iter()
+        .find(|(verb, _)| *verb == near)
+        .map(|(_, command)| command.name)
 }
+
+/// Words that other programs have for a command.
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("chat", "bantam agent"),
+    ("logs", "bantam sessions"),
+    ("version", "bantam --version"),
+];
 
 /// Creates the error for an unknown command. The following words may belong to a question.
 fn unknown_command(name: &str, rest: &[String]) -> Error {
-    if name.trim().is_empty() {
+    let word = name.trim();
+    if word.is_empty() {
         return Error::usage("the question is empty").hint("run `bantam help`");
     }
-    let near = nearest_command(name).map(|near| format!("bantam {near}"));
-    let group = name.split_once(' ').map(|(group, _)| group);
-    let question = to_single_line(&format!("{name} {}", rest.join(" ")), 60);
-    let list = match group {
-        Some(group) if find(group).is_ok() => format!("bantam help {group}"),
-        None if !rest.is_empty() => format!("bantam {}", shell_words::quote(question.trim())),
-        _ => "bantam help".to_owned(),
+    let known = ELSEWHERE.iter().find(|(other, _)| *other == word);
+    let is_topic = topics::names().any(|topic| topic == word);
+    let near = match known {
+        Some((_, command)) => Some((*command).to_owned()),
+        None if is_topic => Some(format!("bantam help {word}")),
+        None => nearest_command(name).map(|near| format!("bantam {near}")),
     };
-    not_found_near("command", name, near.as_deref(), &list)
+    let question = to_single_line(&format!("{name} {}", rest.join(" ")), 60);
+    let question = shell_words::quote(question.trim());
+    let error = not_found_near("command", name, near.as_deref(), "bantam help");
+    match name.split_once(' ') {
+        _ if near.is_some() => error,
+        Some((group, _)) => error.hint(format!("run `bantam help {group}`")),
+        None if rest.is_empty() => error.hint(format!("to ask it, run `bantam agent {question}`")),
+        None => error.hint(format!("to ask it, run `bantam {question}`")),
+    }
 }
 
 /// Asks for permission, unless `--yes` is given.
