@@ -18,16 +18,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "completions",
         "bash|zsh|fish",
         completions,
-        "print a script that completes commands and flags in a shell",
+        "print a script for completion with Tab in a shell",
     )
     .with_examples(&["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    Command::row(
-        "man",
-        "",
-        man,
-        "print a manual page; redirect it into a file",
-    )
-    .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
+    Command::row("man", "", man, "print a manual page")
+        .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
 ];
 
 const BASH: &str = r#"# bash completion for bantam: source it, or put it into

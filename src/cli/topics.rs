@@ -158,19 +158,3 @@ fn page_through(text: &str, env: &Env) -> bool {
     }
     pager.wait().is_ok_and(|status| status.code() != Some(127))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_settings_has_those_of_the_program() {
-        let page = page("settings").unwrap();
-        assert!(page.contains("- `max_tokens` (integer, default `8192`): longest reply"));
-        assert!(
-            page.contains("OPENROUTER_API_KEY") && page.contains("## Every setting"),
-            "{page}"
-        );
-        assert!(!page.contains("<!--"), "{page}");
-    }
-}
