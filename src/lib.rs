@@ -40,8 +40,8 @@
 //
 // | rank | module | job |
 // |---|---|---|
-// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`term`); a question with its files and its answer (`question`, `input`, `attach`, `schema`, `turn`, `printer`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
-// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), the grants of its configuration (`grants`), the gateway (`gateway`, `handler`), the bot (`bot`), a served home, for the gateway or another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
+// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`ui`, `term`); a question with its files and its answer (`question`, `input`, `attach`, `schema`, `turn`, `printer`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
+// | 5 | `app` | names concrete types and wires them together: a home and its agents (`mod`), the chains of `models`, the `tools`, the `workspace`, the grants of its configuration (`grants`), changes of a `conversation`, checks of jobs (`checks`), the gateway (`gateway`, `handler`), the bot (`bot`), a served home, for the gateway or another program (`serving`), attached files (`media`), MCP servers (`mcp`) |
 // | 4 | `gateway` | the dispatcher (`mod`), the waiting messages of each conversation (`queue`, `semaphore`), how they are answered (`answer`), questions of a turn to its owner (`ask`), waiting for channels to finish (`drain`), background `tasks`, the `clock` that adds runs of jobs, a job's `run`, posts to chats (`poster`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), reasons to end and restart it (`monitor`), the status file (`status`) |
 // | 3 | `agent` | one turn as a state machine (`turn`) with its requests (`ask`), its calls (`calls`, `loop_detector`), its compaction (`compact`, `history`) and its end (`end`), the state of an interrupted one (`resume`), subagents and background tasks (`task`), the system prompt (`prompt`), limits of media from tools (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`break_out`) |
@@ -87,7 +87,7 @@
 //
 // - **A tool**: a file tool that gets all its arguments from the model is a variant of `FileJob` in `worker/protocol.rs`, its
 //   arm and file in `files/`, and a spec in `tool/files.rs` under the variant's name in `snake_case`. Any other tool is a file
-//   in `tool/` with a function that makes it from the `Workshop`, and a line in `configured` of `app/home.rs`; its work in the
+//   in `tool/` with a function that makes it from the `Workshop`, and a line in `App::tools` of `app/tools.rs`; its work in the
 //   workspace is also a job in `worker/protocol.rs`. Tests that list all tools: `tests/it/discipline.rs`,
 //   `tests/jail/refusal.rs` (those with a path).
 // - **A provider**: a file in `provider/` with a body and a reader, a protocol and its vendors in `config/vendors.rs`, and its
@@ -152,7 +152,7 @@ pub use agent::{
     Agent, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
     PendingCall, ReceivedMessage, Request, Steering, TaskReport, Tasks, count_tokens, fill,
 };
-pub use app::{Home, serve};
+pub use app::{App as Home, serve};
 pub use bus::{
     CallReport, Channel, Command, Event, EventLog, Inbound, Inbox, Origin, Outbound, Response,
     Status as StreamStatus, TurnStop, channel,

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::http_settings;
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, GroupTrigger, Loaded, keys};
+use crate::config::{self, Env, GroupTrigger, Loaded, keys};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::telegram::api::{Api, BASE, Failure};
@@ -24,14 +24,20 @@ pub(crate) struct Bot {
 
 impl Bot {
     /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
-    pub(super) fn if_wanted(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
+    pub(super) fn if_wanted(loaded: &Loaded) -> Result<Option<Self>> {
         let settings = &loaded.config.channels.telegram;
         let is_wanted = settings.enabled.unwrap_or(!settings.token.is_empty());
         if is_wanted {
-            Self::new(settings, home, env).map(Some)
+            Self::configured(loaded).map(Some)
         } else {
             Ok(None)
         }
+    }
+
+    /// Returns the configured bot, even if it is disabled.
+    pub(crate) fn configured(loaded: &Loaded) -> Result<Self> {
+        let settings = &loaded.config.channels.telegram;
+        Self::new(settings, &loaded.home, &loaded.env)
     }
 
     pub(crate) fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
@@ -62,16 +68,14 @@ impl Bot {
     /// Makes the delivery of a command. `None` without a bot, which is an error if there is a chat `to` deliver to, so that it
     /// is reported before the model is asked.
     pub(crate) fn delivery(
-        home: &Home,
-        config: &Config,
-        env: &Env,
+        loaded: &Loaded,
         to: Option<&str>,
         notice: fn(&str),
     ) -> Result<Option<Delivery>> {
-        match Self::new(&config.channels.telegram, home, env) {
+        match Self::configured(loaded) {
             Err(e) if to.is_some() => Err(e),
             Err(_) => Ok(None),
-            Ok(bot) => Ok(Some(Delivery::new(home, bot.api, notice))),
+            Ok(bot) => Ok(Some(Delivery::new(&loaded.home, bot.api, notice))),
         }
     }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Parts, make_workspace, workers};
+use super::{make_workspace, workers};
 use crate::cancel::Cancel;
 use crate::child::Network;
-use crate::config::Config;
+use crate::config::{Config, Loaded};
 use crate::cron::JobCheck;
 use crate::error::{Error, Result};
 use crate::gateway::run::CheckCommand;
-use crate::redact::Redactor;
 use crate::text::to_single_line;
 use crate::tool::exec::{EXEC, ending, passed};
 use crate::worker::protocol::{ExecJob, Termination};
@@ -18,24 +17,21 @@ use crate::worker::protocol::{ExecJob, Termination};
 ///
 /// # Errors
 /// Returns an error if `exec` is disabled, or the configuration opens a directory that must stay closed.
-pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
-    let exec = &parts.config.tools.exec;
+pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
+    let exec = &loaded.config.tools.exec;
     if !exec.enabled {
         return Err(Error::config("a check needs tools.exec, which is disabled")
             .hint("run `bantam config set tools.exec.enabled true`"));
     }
-    make_workspace(parts)?;
-    let of_user = workers(parts)?;
-    let mut closed = Config::clone(parts.config);
+    make_workspace(loaded)?;
+    let of_user = workers(loaded)?;
+    let mut closed = Config::clone(&loaded.config);
     closed.tools.exec.network = Network::None;
-    let of_model = workers(Parts {
-        config: &Arc::new(closed),
-        ..parts
-    })?;
-    let must_confirm = must_confirm_exec(parts.config);
-    let env = passed(parts.config, parts.env);
+    let of_model = workers(&loaded.with(closed))?;
+    let must_confirm = must_confirm_exec(&loaded.config);
+    let env = passed(&loaded.config, &loaded.env);
     let timeout_secs = exec.timeout;
-    let redactor = Redactor::new(parts.config.secrets(parts.env)).at(parts.config.tools.redact);
+    let redactor = loaded.redactor().at(loaded.config.tools.redact);
     Ok(Arc::new(move |check: &JobCheck, cancel: &Cancel| {
         let workers = match check {
             JobCheck::OfUser(_) => &of_user,

@@ -9,14 +9,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::bot::Bot;
-use super::factory::AgentFactory;
 use super::handler::GatewayHandler;
 use super::serving::{Taken, take};
-use super::{Parts, check_command, local_time, make_workspace, media, workers};
+use super::{App, Flags, check_command, local_time, make_workspace, media};
 use crate::bus::{Channel, Command, Inbound, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config::edit;
-use crate::config::{self, Config, Env, Loaded, keys};
+use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
 use crate::gateway::clock::Clock;
@@ -36,11 +35,11 @@ use crate::paths::Home;
 use crate::provider::catalog::learn_window;
 use crate::secret::Secret;
 use crate::storage::{self, Durability};
+use crate::sync;
 use crate::sys;
 use crate::telegram::admission::Admit;
 use crate::telegram::{Chats, MessageSender, Telegram, Watch};
 use crate::timezone::Zone;
-use crate::worker::Workers;
 
 /// Wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -53,45 +52,39 @@ const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
 /// Everything a gateway needs to start. Loading it proves that the configuration works.
 pub(crate) struct Startup {
-    loaded: Loaded,
+    app: Arc<App>,
     /// `None` if Telegram is off.
     bot: Option<Bot>,
     /// `None` if the HTTP endpoint is off.
     http: Option<Settings>,
-    workers: Workers,
     handler: GatewayHandler,
     heartbeat: Option<Job>,
     notices: Vec<String>,
 }
 
 impl Startup {
-    pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
-        Self::load_file(home, env, config::read(home)?)
-    }
-
     /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile. Also
     /// returns the error in config.json.
-    fn load_or_inherited(
-        home: &Home,
-        env: &Env,
-        inherited: Option<String>,
-    ) -> Result<(Self, Option<Error>)> {
-        match (Self::load(home, env), inherited) {
+    fn load_or_inherited(app: &App, inherited: Option<String>) -> Result<(Self, Option<Error>)> {
+        match (Self::check(app.again()), inherited) {
             (Ok(startup), _) => Ok((startup, None)),
-            (Err(e), Some(text)) => Ok((Self::load_file(home, env, Some(text))?, Some(e))),
+            (Err(e), Some(text)) => Ok((Self::check(app.with_text(text))?, Some(e))),
             (Err(e), None) => Err(e),
         }
     }
 
-    fn load_file(home: &Home, env: &Env, file: Option<String>) -> Result<Self> {
-        let mut factory = AgentFactory::with_file(home, env, file);
-        factory.options.undo_of = Some("telegram_");
-        factory.options.servers.unknown = Unknown::Skip;
-        let loaded = factory.load()?;
-        let bot = Bot::if_wanted(&loaded, home, env)?;
-        let http = endpoint_settings(&loaded.config, env, home)?;
+    pub(crate) fn check(app: App) -> Result<Self> {
+        let app = Arc::new(app);
+        *sync::lock(&app.servers.unknown) = Unknown::Skip;
+        let loaded = app.loaded()?;
+        let bot = Bot::if_wanted(loaded)?;
+        let http = endpoint_settings(loaded)?;
         let streams = bot.is_some() && loaded.config.channels.telegram.streaming;
-        factory.options.unseen = !streams && http.is_none();
+        let flags = Flags {
+            undo_of: Some("telegram_"),
+            unseen: !streams && http.is_none(),
+            ..Flags::default()
+        };
         let beat = &loaded.config.heartbeat;
         if bot.is_none() && http.is_none() && !loaded.config.cron.enabled && !beat.enabled {
             return Err(Error::config(
@@ -101,13 +94,12 @@ impl Startup {
                 "set channels.telegram.token, channels.http.enabled, cron.enabled or heartbeat.enabled in config.json",
             ));
         }
-        let parts = factory.parts(&loaded.config);
-        let workers = workers(parts)?;
-        make_workspace(parts)?;
+        app.workers()?;
+        make_workspace(loaded)?;
         let told = loaded
             .config
-            .choose_model(env)?
-            .and_then(|model| learn_window(parts, &model));
+            .choose_model(&app.env)?
+            .and_then(|model| learn_window(loaded, &model));
         let owner = bot.as_ref().and_then(|bot| {
             bot.settings
                 .ids()
@@ -122,24 +114,19 @@ impl Startup {
         // Checked even if it is disabled.
         let job = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = beat.enabled.then_some(job);
-        let mut config = loaded.config.clone();
-        let channels = &mut Arc::make_mut(&mut config).channels;
-        if let Some(bot) = &bot {
-            channels.telegram.token = bot.settings.token.clone();
-        }
-        if let Some(http) = &http {
-            channels.http.token = http.token.clone();
-        }
-        let handler = GatewayHandler::new(factory, config);
+        let tokens = bot.iter().map(|bot| &bot.settings.token);
+        let tokens = tokens.chain(http.iter().map(|http| &http.token));
+        let redactor = app.redactor()?;
+        tokens.for_each(|token| redactor.learn(token.clone()));
+        let handler = GatewayHandler::new(app.clone(), flags);
         let (agent, mut notices) = handler.build()?;
         notices.extend(agent.models().choose("", None)?.warnings);
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self {
-            loaded,
+            app,
             bot,
             http,
-            workers,
             handler,
             heartbeat,
             notices,
@@ -148,12 +135,6 @@ impl Startup {
 }
 
 impl Startup {
-    fn log(&self, env: &Env) -> Log {
-        let log = &self.loaded.config.log;
-        let journal = env.get("JOURNAL_STREAM").map(String::as_str);
-        Log::new(log.level, log.json, journal)
-    }
-
     /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
     /// refuses, or an address in use.
     fn check_channels(&self, current: &Current) -> Result<()> {
@@ -172,70 +153,64 @@ impl Startup {
     }
 
     /// Logs the warnings and notices for the user.
-    fn warn(&self, log: Log) {
-        for text in self.loaded.warnings.iter().chain(&self.notices) {
+    fn warn(&self, loaded: &Loaded, log: Log) {
+        for text in loaded.warnings.iter().chain(&self.notices) {
             log.write(Level::Warn, text);
         }
     }
 }
 
 /// Serves until a signal. Returns only if the process is to exit.
-pub(crate) fn run(env: &Env) -> Result<()> {
+pub(crate) fn run(app: &App) -> Result<()> {
     let inherited = sys::take_inherited_text();
     // The kernel named the process after the link that started it.
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let shutdown = Shutdown::on_signal()?;
-    let home = config::home(env)?;
+    let home = &app.home;
     // Must precede reading the file, so that later changes are detected.
-    let seen = monitor::stamp(&home);
-    let (startup, broken) = Startup::load_or_inherited(&home, env, inherited)?;
+    let seen = monitor::stamp(home);
+    let (startup, broken) = Startup::load_or_inherited(app, inherited)?;
     let Taken {
         lock: _lock,
         outbox,
         store,
-    } = take(&home)?;
+    } = take(home)?;
+    let loaded = startup.app.loaded()?.clone();
     let place = Place {
-        home: home.clone(),
-        env: env.clone(),
-        log: startup.log(env),
+        log: log(&loaded),
+        loaded: loaded.clone(),
         outbox,
         store,
         shutdown: shutdown.clone(),
     };
-    startup.warn(place.log);
+    startup.warn(&loaded, place.log);
     let gateway = Gateway::new(place, startup)?;
     if let Some(e) = broken {
         (gateway.report)(&monitor::rejected(&e));
     }
     gateway.serve(seen)?;
-    notify::close(&home)?;
+    notify::close(home)?;
     shutdown.finish()
+}
+
+fn log(loaded: &Loaded) -> Log {
+    let log = &loaded.config.log;
+    let journal = loaded.env.get("JOURNAL_STREAM").map(String::as_str);
+    Log::new(log.level, log.json, journal)
 }
 
 /// Where a gateway runs, and its shutdown.
 struct Place {
-    home: Home,
-    env: Env,
+    loaded: Arc<Loaded>,
     log: Log,
     outbox: Outbox,
     store: MessageStore,
     shutdown: Arc<Shutdown>,
 }
 
-impl Place {
-    fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
-        Parts {
-            home: &self.home,
-            config,
-            env: &self.env,
-        }
-    }
-}
-
 /// A gateway that owns its home.
 struct Gateway {
     place: Place,
-    config: Arc<Config>,
     bot: Option<Bot>,
     http: Option<Settings>,
     handler: Arc<GatewayHandler>,
@@ -248,9 +223,9 @@ struct Gateway {
 
 impl Gateway {
     fn new(place: Place, mut startup: Startup) -> Result<Self> {
-        let (bot, config) = (startup.bot, startup.loaded.config);
+        let (bot, app) = (startup.bot, &startup.app);
         let chats = match &bot {
-            Some(bot) => Some(chats(&place, &config, bot, startup.workers)?),
+            Some(bot) => Some(chats(&place, app, bot)?),
             None => None,
         };
         let tell_owner = owner_teller(chats.as_ref());
@@ -261,12 +236,11 @@ impl Gateway {
         };
         startup.handler.begin(place.outbox.queue(), listing)?;
         if let Some(chats) = &chats {
-            drop(chats.admission.set(admission(place.parts(&config))));
+            drop(chats.admission.set(admission(&place.loaded)));
         }
         Ok(Self {
             report: reporter(place.log, tell_owner),
             place,
-            config,
             bot,
             http: startup.http,
             handler: Arc::new(startup.handler),
@@ -281,8 +255,8 @@ impl Gateway {
         let jobs = self.jobs();
         let dispatcher = Dispatcher::new(Resources {
             handler: self.handler.clone(),
-            workers: self.config.gateway.workers,
-            home: self.place.home.clone(),
+            workers: self.place.loaded.config.gateway.workers,
+            home: self.place.loaded.home.clone(),
             store: self.place.store.clone(),
             jobs: jobs.clone(),
             poster: self.poster(),
@@ -295,7 +269,7 @@ impl Gateway {
         let (change, changed) = sync_channel(1);
         let wake = wake(change.clone(), sender.clone());
         let watch = self.monitor(seen, &dispatcher, &wake).start();
-        listen(&self.place.home, wake, log);
+        listen(&self.place.loaded.home, wake, log);
         let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
         let clock = self.clock(jobs, change, changed);
         clock.end_old_runs();
@@ -327,13 +301,13 @@ impl Gateway {
             listen: self.http.as_ref().map(|http| http.listen),
         };
         Monitor {
-            home: place.home.clone(),
-            prove: prove(place.parts(&self.config), current),
+            home: place.loaded.home.clone(),
+            prove: prove(&place.loaded, current),
             seen: Mutex::new(seen),
             dispatcher: dispatcher.clone(),
             shutdown: place.shutdown.clone(),
             wake: wake.clone(),
-            status: Mutex::new(StatusFile::new(&place.home, SystemTime::now())),
+            status: Mutex::new(StatusFile::new(&place.loaded.home, SystemTime::now())),
             log: place.log,
             report: self.report.clone(),
         }
@@ -365,7 +339,7 @@ impl Gateway {
     }
 
     fn jobs(&self) -> Jobs {
-        let jobs = Jobs::new(self.place.home.clone(), &self.place.env);
+        let jobs = Jobs::new(self.place.loaded.home.clone(), &self.place.loaded.env);
         jobs.with_messages(self.place.store.clone())
     }
 
@@ -378,17 +352,17 @@ impl Gateway {
     }
 
     fn clock(&self, jobs: Jobs, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
-        let (place, config) = (&self.place, &self.config);
+        let (place, config) = (&self.place, &self.place.loaded.config);
         let (cancel, log) = (&place.shutdown.cancel, place.log.sink("jobs"));
         let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
-        let check = check_command(place.parts(config)).ok();
+        let check = check_command(&place.loaded).ok();
         let days = config.session.keep_days;
         Clock {
             starter: RunStarter::new(jobs, cancel.clone(), log, check),
             grace: grace.saturating_mul(MINUTE),
             poster: self.poster(),
             keep: Duration::from_secs(days.saturating_mul(24 * 3600)),
-            zone: Zone::local(&place.env).unwrap_or_else(|_| Zone::utc()),
+            zone: Zone::local(&place.loaded.env).unwrap_or_else(|_| Zone::utc()),
             runs_jobs: config.cron.enabled,
             heartbeat: self.heartbeat.clone(),
             wake,
@@ -445,18 +419,18 @@ struct Current {
 }
 
 /// Returns a check that a gateway with the current config.json could start and serve its channels; it returns the file's text.
-fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
-    let (home, env) = (parts.home.clone(), parts.env.clone());
+fn prove(loaded: &Loaded, current: Current) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
+    let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move || {
-        let startup = Startup::load(&home, &env)?;
+        let startup = Startup::check(App::new(home.clone(), env.clone()))?;
         startup.check_channels(&current)?;
-        Ok(startup.handler.config_file().unwrap_or("{}").to_owned())
+        Ok(startup.app.text()?.unwrap_or("{}").to_owned())
     })
 }
 
 /// Admits users by adding their ids to config.json. The monitor then applies the change.
-fn admission(parts: Parts) -> Box<Admit> {
-    let (home, env) = (parts.home.clone(), parts.env.clone());
+fn admission(loaded: &Loaded) -> Box<Admit> {
+    let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move |user| {
         let edited = edit::edit(&home, &env, &|_| Vec::new(), |file| {
             let list = &mut file["channels"]["telegram"]["allow_from"];
@@ -510,25 +484,26 @@ fn listen(home: &Home, wake: Wake, log: Log) {
     }));
 }
 
-fn chats(place: &Place, config: &Arc<Config>, bot: &Bot, workers: Workers) -> Result<Arc<Chats>> {
+fn chats(place: &Place, app: &App, bot: &Bot) -> Result<Arc<Chats>> {
     let (outbox, log) = (&place.outbox, place.log.sink("telegram"));
     let cancel = place.shutdown.cancel.clone();
     let owner = bot.settings.ids().first().copied();
     let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log, owner);
-    let transcribe = media::transcriber(place.parts(config))?;
-    let local_time = local_time(&place.env);
+    let transcribe = media::transcriber(&place.loaded)?;
+    let local_time = local_time(&place.loaded.env);
     Ok(Chats::new(
         sender,
         bot.id(),
-        workers,
+        app.workers()?,
         local_time,
         transcribe,
     ))
 }
 
 /// Returns the settings of the HTTP endpoint; `None` if it is off.
-fn endpoint_settings(config: &Config, env: &Env, home: &Home) -> Result<Option<Settings>> {
-    let http = &config.channels.http;
+fn endpoint_settings(loaded: &Loaded) -> Result<Option<Settings>> {
+    let Loaded { home, env, .. } = loaded;
+    let http = &loaded.config.channels.http;
     if !http.enabled {
         return Ok(None);
     }

@@ -2,22 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Parts;
 use crate::access::{Access, Asked, Grants};
-use crate::config::Env;
+use crate::config::{Env, Loaded};
 use crate::error::{Context, Result};
 use crate::paths::of_user;
 
 /// # Errors
 /// Returns an error if tools could change bantam's instructions or keys.
-pub(crate) fn grants(parts: Parts) -> Result<Grants> {
-    let Parts { home, config, env } = parts;
+pub(crate) fn grants(loaded: &Loaded) -> Result<Grants> {
+    let Loaded {
+        home, config, env, ..
+    } = loaded;
     let mut writable = vec![Asked {
         setting: "agents.defaults.workspace".to_owned(),
-        path: workspace(parts)?,
+        path: workspace(loaded)?,
         access: Access::Write,
     }];
-    writable.extend(tools_write(parts)?);
+    writable.extend(tools_write(loaded)?);
     for (name, entry) in &config.mcp_servers {
         let setting = format!("mcpServers.{name}.write");
         writable.extend(paths_of_setting(
@@ -35,33 +36,33 @@ pub(crate) fn grants(parts: Parts) -> Result<Grants> {
 }
 
 /// Returns the absolute path of the workspace.
-pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
-    match parts.config.agents.defaults.workspace.as_str() {
-        "" => Ok(parts.home.workspace()),
-        written => absolute(written, parts.env).doing("finding the workspace"),
+pub(crate) fn workspace(loaded: &Loaded) -> Result<PathBuf> {
+    match loaded.config.agents.defaults.workspace.as_str() {
+        "" => Ok(loaded.home.workspace()),
+        written => absolute(written, &loaded.env).doing("finding the workspace"),
     }
 }
 
-fn tools_write(parts: Parts) -> Result<Vec<Asked>> {
-    let paths = &parts.config.tools.write_paths;
-    paths_of_setting("tools.write_paths", paths, Access::Write, parts.env)
+fn tools_write(loaded: &Loaded) -> Result<Vec<Asked>> {
+    let paths = &loaded.config.tools.write_paths;
+    paths_of_setting("tools.write_paths", paths, Access::Write, &loaded.env)
 }
 
 /// Returns the directories of `tools.write_paths`.
-pub(crate) fn write_paths(parts: Parts) -> Result<Vec<PathBuf>> {
-    let asked = tools_write(parts)?.into_iter();
+pub(crate) fn write_paths(loaded: &Loaded) -> Result<Vec<PathBuf>> {
+    let asked = tools_write(loaded)?.into_iter();
     Ok(asked.map(|asked| asked.path).collect())
 }
 
 /// Returns the tools' grants in addition to the workspace.
-pub(super) fn tools_grants(parts: Parts) -> Result<Vec<Asked>> {
-    let paths = &parts.config.tools.read_paths;
-    let mut all = tools_write(parts)?;
+pub(super) fn tools_grants(loaded: &Loaded) -> Result<Vec<Asked>> {
+    let paths = &loaded.config.tools.read_paths;
+    let mut all = tools_write(loaded)?;
     all.extend(paths_of_setting(
         "tools.read_paths",
         paths,
         Access::Read,
-        parts.env,
+        &loaded.env,
     )?);
     Ok(all)
 }

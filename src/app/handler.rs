@@ -3,16 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use super::factory::AgentFactory;
-use super::{Parts, Ready, local_time, skills};
+use super::{App, Flags, StoredConversation, local_time, skills};
 use crate::agent::Agent;
 use crate::bus::Command;
-use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::gateway::{CommandReply, Handler};
 use crate::mcp::{Background, Unknown};
 use crate::provider::catalog;
-use crate::session::{FileStore, Session};
+use crate::session::Session;
 use crate::storage::Queue;
 use crate::sync;
 use crate::telegram;
@@ -21,8 +19,8 @@ use crate::usage;
 
 /// Answers the gateway's messages.
 pub(super) struct GatewayHandler {
-    factory: AgentFactory,
-    config: Arc<Config>,
+    app: Arc<App>,
+    flags: Flags,
     /// Rebuilt after the tools of a server have changed.
     built: Mutex<Option<Built>>,
 }
@@ -34,31 +32,25 @@ struct Built {
 }
 
 impl GatewayHandler {
-    /// Makes a handler. `config` is the factory's, with the tokens of bot and endpoint resolved, so that they are redacted.
-    pub(super) fn new(factory: AgentFactory, config: Arc<Config>) -> Self {
+    pub(super) fn new(app: Arc<App>, flags: Flags) -> Self {
         Self {
-            factory,
-            config,
+            app,
+            flags,
             built: Mutex::default(),
         }
     }
 
-    /// Returns the text of config.json from which agents are built.
-    pub(super) fn config_file(&self) -> Option<&str> {
-        self.factory.file.as_deref()
-    }
-
     /// Sets the home's queue, and lists MCP servers with unknown tools in the background, for later turns.
     pub(super) fn begin(&mut self, queue: &Arc<Queue>, listing: Background) -> Result<()> {
-        self.factory.options.queue = Some(queue.clone());
-        self.factory.options.servers.unknown = Unknown::List(listing);
+        self.flags.queue = Some(queue.clone());
+        *sync::lock(&self.app.servers.unknown) = Unknown::List(listing);
         self.build().map(drop)
     }
 
     /// Builds the agent, and returns it with notices for the user.
     pub(super) fn build(&self) -> Result<(Arc<Agent>, Vec<String>)> {
-        let generation = self.factory.options.servers.generation();
-        let Ready { agent, notices } = self.factory.build(&self.config)?;
+        let generation = self.app.servers.generation();
+        let (agent, notices) = self.app.build(&self.flags)?;
         let agent = Arc::new(agent);
         *self.built() = Some(Built {
             agent: agent.clone(),
@@ -71,14 +63,15 @@ impl GatewayHandler {
         sync::lock(&self.built)
     }
 
-    fn parts(&self) -> Parts<'_> {
-        self.factory.parts(&self.config)
+    fn conversation<'a>(&'a self, key: &'a str) -> StoredConversation<'a> {
+        let (app, memory) = (&*self.app, None);
+        StoredConversation { app, key, memory }
     }
 
     /// Names the current model, and lists the configured models and those that their providers offer.
     fn offer_models(&self, session: &str) -> Result<CommandReply> {
         let mut models = self.models();
-        for name in catalog::names(self.parts()) {
+        for name in catalog::names(self.app.loaded()?) {
             if !models.contains(&name) {
                 models.push(name);
             }
@@ -93,21 +86,20 @@ impl GatewayHandler {
     }
 
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
-        if self.factory.is_model_fixed() {
+        if self.app.is_model_fixed() {
             return Err(Error::config(
                 "the gateway's environment sets the model for every conversation",
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
-        let name = catalog::whole_name(self.parts(), name)?;
+        let name = catalog::whole_name(self.app.loaded()?, name)?;
         let models = self.agent()?.models().choose(&name, None)?;
-        self.factory.choose_model(session, &name)?;
+        self.conversation(session).choose_model(&name)?;
         Ok(format!("From now on `{}` answers here.", models.first()))
     }
 
     fn status(&self, session: &str) -> Result<String> {
-        let store = FileStore::new(self.factory.home.clone());
-        let messages = Session::peek(&store, session)?.messages.len();
+        let messages = Session::peek(&self.app.store(), session)?.messages.len();
         let agent = self.agent()?;
         Ok(format!(
             "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
@@ -118,8 +110,8 @@ impl GatewayHandler {
     }
 
     fn usage(&self, session: &str) -> Result<String> {
-        let today = local_time(&self.factory.env)(SystemTime::now());
-        let total = usage::report(&self.factory.home.usage(), clip(&today, 10))?.total;
+        let today = local_time(&self.app.env)(SystemTime::now());
+        let total = usage::report(&self.app.home.usage(), clip(&today, 10))?.total;
         let cost = total
             .cost
             .map_or(String::new(), |cost| format!(", cost {cost}"));
@@ -142,7 +134,7 @@ fn sentence(text: &str) -> String {
 
 impl Handler for GatewayHandler {
     fn agent(&self) -> Result<Arc<Agent>> {
-        let generation = self.factory.options.servers.generation();
+        let generation = self.app.servers.generation();
         if let Some(built) = &*self.built() {
             if built.generation == generation {
                 return Ok(built.agent.clone());
@@ -152,21 +144,22 @@ impl Handler for GatewayHandler {
     }
 
     fn unknown_command(&self, message: &str) -> Option<String> {
-        skills(&self.factory.home, &self.config).unknown_command(message)
+        skills(self.app.loaded().ok()?).unknown_command(message)
     }
 
     fn models(&self) -> Vec<String> {
-        let names = self.config.names().into_iter();
+        let loaded = self.app.loaded().into_iter();
+        let names = loaded.flat_map(|loaded| loaded.config.names());
         names.map(str::to_owned).collect()
     }
 
     fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {
         let text = match command {
             Command::New => {
-                self.factory.reset(session)?;
+                self.conversation(session).reset()?;
                 "This is a new conversation.".to_owned()
             }
-            Command::Undo => match self.factory.undo_with_files(session)? {
+            Command::Undo => match self.conversation(session).undo_with_files()? {
                 Some(undone) => sentence(&undone.lines().join("\n")),
                 None => "There is nothing to take back.".to_owned(),
             },

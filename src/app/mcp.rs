@@ -7,17 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::grants::{grants, paths_of_setting};
-use super::{Parts, http_settings, make_workspace};
+use super::{http_settings, make_workspace};
 use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
-use crate::config::{Env, McpServer, keys};
+use crate::config::{Env, Loaded, McpServer, keys};
 use crate::error::{Error, Kind, Result};
 use crate::http::Client;
 use crate::mcp::{
     Connect, Definition, Http, Launch, RemoteTool, Server, Servers, Stdio, Transport, missing,
     refuse_writable_parts,
 };
-use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
 use crate::storage;
@@ -31,22 +30,22 @@ use crate::worker::protocol::{Policy, ServeJob};
 /// size per request.
 pub(super) fn add_tools(
     servers: &Servers,
-    parts: Parts,
+    loaded: &Loaded,
     tools: &mut Registry,
     notices: &mut Vec<String>,
 ) {
     let mut enabled = Vec::new();
-    for (name, entry) in &parts.config.mcp_servers {
+    for (name, entry) in &loaded.config.mcp_servers {
         if !entry.is_enabled() {
             continue;
         }
-        match server(servers, parts, name, entry) {
+        match server(servers, loaded, name, entry) {
             Ok(server) => enabled.push(server),
             Err(e) => notices.push(missing(name, &e)),
         }
     }
     // Programs may have access to the workspace.
-    if let Err(e) = make_workspace(parts) {
+    if let Err(e) = make_workspace(loaded) {
         notices.push(e.message);
         return;
     }
@@ -56,7 +55,7 @@ pub(super) fn add_tools(
         let name = &listed.server.definition.name;
         match listed.found {
             Some(Ok(found)) => {
-                let wanted = &parts.config.mcp_servers[name].tools;
+                let wanted = &loaded.config.mcp_servers[name].tools;
                 let chosen = choose(name, wanted, found, notices);
                 offers.push((listed.server, chosen));
             }
@@ -66,7 +65,7 @@ pub(super) fn add_tools(
             None => {}
         }
     }
-    notices.extend(shorten(&mut offers, parts.config.tools.mcp_kb << 10));
+    notices.extend(shorten(&mut offers, loaded.config.tools.mcp_kb << 10));
     let mut taken = tools.specs().map(|spec| spec.name.to_string()).collect();
     for (server, list) in &offers {
         for tool in mcp_tools(server, list, &mut taken) {
@@ -152,14 +151,14 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 /// Returns the server of an entry, not yet started.
 pub(crate) fn server(
     servers: &Servers,
-    parts: Parts,
+    loaded: &Loaded,
     name: &str,
     entry: &McpServer,
 ) -> Result<Arc<Server>> {
     check_name(name)?;
     let connect = match (entry.command.is_empty(), entry.url.is_empty()) {
-        (false, true) => start_program(parts, name, entry)?,
-        (true, false) => connect_to_url(parts.env, entry)?,
+        (false, true) => start_program(loaded, name, entry)?,
+        (true, false) => connect_to_url(&loaded.env, entry)?,
         (is_without, _) => {
             let has = if is_without {
                 "neither a command nor a url"
@@ -169,9 +168,9 @@ pub(crate) fn server(
             return Err(Error::config(format!("mcpServers.{name} has {has}")));
         }
     };
-    let list = parts.home.mcp_tools(name);
+    let list = loaded.home.mcp_tools(name);
     Ok(servers.get(Definition {
-        redactor: Redactor::new(parts.config.secrets(parts.env)),
+        redactor: loaded.redactor(),
         ..Definition::new(name, entry, list, connect)
     }))
 }
@@ -191,11 +190,11 @@ fn connect_to_url(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
 }
 
 /// Prepares a program with its own sandbox and directory. It may change the directories of its entry.
-fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
-    let grants = grants(parts)?;
+fn start_program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
+    let grants = grants(loaded)?;
     let workspace = grants.workspace().real;
-    let home = Resolved::follow(&parts.home.mcp_home(name)).real;
-    let env = expand_all(&entry.env, parts.env)?;
+    let home = Resolved::follow(&loaded.home.mcp_home(name)).real;
+    let env = expand_all(&entry.env, &loaded.env)?;
     let job = ServeJob {
         program: entry.command.clone(),
         args: entry.args.clone(),
@@ -204,12 +203,12 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         home: home.clone(),
     };
     let setting = |part: &str| format!("mcpServers.{name}.{part}");
-    let mut named = paths_of_setting(&setting("write"), &entry.write, Access::Write, parts.env)?;
+    let mut named = paths_of_setting(&setting("write"), &entry.write, Access::Write, &loaded.env)?;
     named.extend(paths_of_setting(
         &setting("read"),
         &entry.read,
         Access::Read,
-        parts.env,
+        &loaded.env,
     )?);
     // A program may run any file that it sees, so writers in the workspace could get the keys and the network of a server.
     let sees_workspace = entry.env.is_empty() && !entry.network;
@@ -236,7 +235,7 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         all_except: None,
         memory_mb: entry.memory_mb,
     };
-    let sandbox = parts.config.tools.exec.sandbox;
+    let sandbox = loaded.config.tools.exec.sandbox;
     let workers = Workers::new(policy, grants.home(), sandbox, AddressGuard::new(false));
     let name = name.to_owned();
     Ok(Box::new(move |list, cancel| {

@@ -7,8 +7,9 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Parts, ledger};
+use super::ledger;
 use crate::cancel::Cancel;
+use crate::config::Loaded;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Media, MediaKind};
@@ -24,12 +25,12 @@ use crate::worker::{Workers, more_pages};
 pub(super) fn endpoint(
     setting: &'static str,
     name: &str,
-    parts: Parts,
+    loaded: &Loaded,
 ) -> Result<Option<Endpoint>> {
     if name.is_empty() {
         return Ok(None);
     }
-    let model = parts.config.named(name, parts.env);
+    let model = loaded.config.named(name, &loaded.env);
     let kind = Kind::Config;
     let model = model.map_err(|e| Error { kind, ..e }).doing(setting)?;
     if model.id.is_empty() {
@@ -42,16 +43,16 @@ pub(super) fn endpoint(
         let what = format!("{setting}: the host of {name} has only a chat API");
         return Err(Error::config(what).hint("name a model whose host has the OpenAI API"));
     }
-    let host = catalog::host(model, parts);
+    let host = catalog::host(model, loaded);
     Ok(Some(Endpoint { setting, host }))
 }
 
 /// Makes a function that transcribes recordings.
-pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
+pub(super) fn transcriber(loaded: &Loaded) -> Result<Option<Arc<Transcribe>>> {
     let endpoint = endpoint(
         "tools.transcribe.model",
-        &parts.config.tools.transcribe.model,
-        parts,
+        &loaded.config.tools.transcribe.model,
+        loaded,
     )?;
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
         Arc::new(move |recording, cancel, budget| endpoint.transcribe(recording, cancel, budget))
@@ -66,9 +67,9 @@ pub(crate) enum Attachment {
 
 /// Copies a PDF to the workspace, where the part that exceeds a message's limit can be read. Returns its path; empty if copying
 /// failed.
-fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cancel) -> String {
+fn copy(workers: &Workers, path: &str, pdf: &Media, loaded: &Loaded, cancel: &Cancel) -> String {
     let name = Path::new(path).file_name().unwrap_or_default();
-    let today = super::local_time(parts.env)(SystemTime::now());
+    let today = super::local_time(&loaded.env)(SystemTime::now());
     let file = IncomingFile {
         dir: format!("inbox/{}", clip(&today, 10)),
         name: to_single_line(&name.to_string_lossy(), 180),
@@ -79,7 +80,7 @@ fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cance
 }
 
 /// Converts an attachment to a form that the model accepts.
-pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Result<Attachment> {
+pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Result<Attachment> {
     let Attachment::Media(mut media) = attachment else {
         return Ok(attachment);
     };
@@ -87,18 +88,18 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
     match media.kind() {
         MediaKind::Image => {}
         MediaKind::Pdf => {
-            super::make_workspace(parts)?;
-            let workers = super::workers(parts)?;
+            super::make_workspace(loaded)?;
+            let workers = super::workers(loaded)?;
             let more = workers.add_text(&mut media, &cancel);
             if !more.is_empty() {
-                let path = copy(&workers, path, &media, parts, &cancel);
+                let path = copy(&workers, path, &media, loaded, &cancel);
                 media.text.push_str(&more_pages(&more, &path));
             }
         }
-        MediaKind::Audio => match transcriber(parts)? {
+        MediaKind::Audio => match transcriber(loaded)? {
             Some(transcribe) => {
                 // Only the daily budget limits a user's attachments.
-                let ledger = Arc::new(ledger(parts, super::local_time(parts.env)));
+                let ledger = Arc::new(ledger(loaded));
                 let budget = Budget::new(Some(ledger), "", "cli");
                 let words =
                     transcribe(&media, &cancel, &budget).doing(format_args!("attaching {name}"))?;

@@ -1,58 +1,101 @@
-//! Builds agents from a configuration. Only this module names concrete types.
+//! Builds agents from a home. Only this module names concrete types.
 
 pub(crate) mod bot;
 mod checks;
-pub(crate) mod factory;
+mod conversation;
 pub(crate) mod gateway;
 mod grants;
 mod handler;
-mod home;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
 mod serving;
 #[cfg(test)]
 mod tests;
+mod tools;
+mod workspace;
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::access::Access;
+use serde_json::Value;
+
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, Builder, History, Limits};
-use crate::child::Network;
-pub(crate) use crate::config::Parts;
 use crate::config::proxy::http_settings;
-use crate::config::{Config, Env};
-use crate::error::{Context, Error, Result};
+use crate::config::{self, Config, Env, Loaded, Override};
+use crate::error::{Error, Result};
 use crate::mcp::Servers;
 use crate::paths;
-use crate::provider::Retry;
+use crate::provider::{Chain, Retry};
 use crate::redact::Redactor;
 use crate::session::{self, FileStore};
 use crate::skills::Skills;
-use crate::ssrf::AddressGuard;
 use crate::storage::Queue;
-use crate::template;
-use crate::text::{LocalTime, nearest, to_single_line};
+use crate::text::LocalTime;
 use crate::timezone::Zone;
-use crate::tool::names;
 use crate::usage::Ledger;
 use crate::worker::Workers;
-use crate::worker::protocol::Policy;
 pub(crate) use checks::check_command;
+pub(crate) use conversation::StoredConversation;
 pub(crate) use grants::{grants, workspace, write_paths};
-pub use home::Home;
-pub(crate) use home::configured;
 pub(crate) use models::chain;
 pub use serving::serve;
+pub(crate) use tools::{unconfirmed, unconfirmed_lines};
+pub(crate) use workspace::{make_workspace, misplaced, workers};
 
-/// Options of an agent, chosen by the command that builds it.
+/// Setting of the workspace.
+const WORKSPACE: &str = "agents.defaults.workspace";
+/// Setting of the model.
+pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
+
+/// Directory and settings of an agent's home, which provides the built-in tools and conversation stores.
+///
+/// Tools work in `workspace/` of the directory, or in `agents.defaults.workspace`, and cannot access the rest of it:
+/// conversations, keys and instructions (`agent/`). Each call of a file tool or a command runs in a separate process of the
+/// embedding program, so `main` must begin with [`init`](crate::init). Homes are independent, except for the choice of the
+/// sandbox, which is made once per process.
+///
+/// ```no_run
+/// use bantam::{Agent, Home, OpenAi};
+/// use serde_json::json;
+///
+/// fn main() -> bantam::Result<()> {
+///     bantam::init();
+///     let home = Home::at("/var/lib/helper", &json!({"tools": {"exec": {"timeout": 20}}}))?;
+///     let agent = Agent::builder()
+///         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
+///         .tools(home.files()?)
+///         .tools(home.exec()?)
+///         .build()?;
+///     println!("{}", agent.ask("How much space is left on this disk?")?);
+///     Ok(())
+/// }
+/// ```
+pub struct App {
+    pub(crate) home: paths::Home,
+    pub(crate) env: Arc<Env>,
+    /// Text of config.json, or `None` without one. Read once, when it is first needed.
+    text: OnceLock<Result<Option<String>>>,
+    /// Settings that flags override.
+    overrides: Vec<Override>,
+    /// Whether a program gives the settings, and may supply models.
+    is_in_code: bool,
+    loaded: OnceLock<Result<Arc<Loaded>>>,
+    workers: OnceLock<Result<Arc<Workers>>>,
+    redactor: OnceLock<Redactor>,
+    /// MCP servers, shared by all agents of the home.
+    pub(crate) servers: Servers,
+    /// Models by the name of the first; the name is empty for the configured model. Turns share them, and thus the state of
+    /// their keys.
+    chains: Mutex<HashMap<String, Arc<Chain>>>,
+}
+
+/// How a command or a channel uses an agent.
 #[derive(Default)]
-#[allow(clippy::struct_excessive_bools)] // independent choices
-pub(crate) struct Options {
+pub(crate) struct Flags {
     /// Store of conversations in memory; `None` stores them in the home.
     pub memory: Option<session::MemoryStore>,
     pub whole_replies: bool,
@@ -64,183 +107,248 @@ pub(crate) struct Options {
     pub budget_tokens: Option<u64>,
     /// Key prefix of conversations whose user may undo turns.
     pub undo_of: Option<&'static str>,
-    /// Whether the program supplies models if the settings name none.
-    pub models_in_code: bool,
     /// Additional section of the system prompt.
     pub system: Option<String>,
     /// Queue of the home, if the program has opened it.
     pub queue: Option<Arc<Queue>>,
-    /// MCP servers, shared by all agents of a program.
-    pub servers: Servers,
 }
 
-/// An agent, and notices for its user.
-pub(crate) struct Ready {
-    pub agent: Agent,
-    pub notices: Vec<String>,
-}
-
-/// Reports instructions of other agents in the workspace, where they are ignored; bantam's instructions are in `agent/`.
-pub(crate) fn misplaced(parts: Parts) -> Option<String> {
-    let workspace = workspace(parts).ok()?;
-    let names = ["IDENTITY.md", "AGENT.md", "SOUL.md"];
-    let there: Vec<&str> = names
-        .into_iter()
-        .filter(|name| workspace.join(name).is_file())
-        .collect();
-    (!there.is_empty()).then(|| {
-        format!(
-            "not used: {} in {}; the files that bantam obeys are in {}",
-            there.join(", "),
-            workspace.display(),
-            parts.home.agent().display()
-        )
-    })
-}
-
-/// Valid names in `tools.confirm`, besides MCP servers and their tools.
-const CONFIRMED: &[&str] = &[
-    "writes",
-    "runs",
-    "append_file",
-    "cron",
-    "edit_file",
-    "exec",
-    "grep",
-    "list_dir",
-    "memory",
-    "message",
-    "read_file",
-    "read_more",
-    "skill",
-    "subagent",
-    "think",
-    "web_fetch",
-    "web_search",
-    "write_file",
-];
-
-/// Returns an error for each unknown name in `tools.confirm`. Names of disabled tools are valid.
-pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
-    let is_known = |name: &str| {
-        // The server itself stands for all its tools, so patterns are not names.
-        let server = match name.split_once("__") {
-            Some((_, "" | "*")) => return false,
-            Some((server, _)) => server,
-            None => name,
-        };
-        CONFIRMED.contains(&name) || config.mcp_servers.contains_key(server)
-    };
-    let servers = config.mcp_servers.keys().map(String::as_str);
-    let error = |name: &String| {
-        let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let near = names::known_elsewhere(bare)
-            .or_else(|| nearest(bare, CONFIRMED.iter().copied().chain(servers.clone())));
-        let hint = near.map_or(
-            "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
-                .to_owned(),
-            |near| format!("did you mean {near}?"),
-        );
-        let shown = to_single_line(name, 40);
-        Error::config(format!("tools.confirm: nothing is called \"{shown}\"")).hint(hint)
-    };
-    let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
-    unknown.map(error).collect()
-}
-
-/// Formats these errors, one sentence each.
-pub(crate) fn unconfirmed_lines(config: &Config) -> impl Iterator<Item = String> {
-    let line = |e: Error| format!("{}; {}", e.message, e.hint.unwrap_or_default());
-    unconfirmed(config).into_iter().map(line)
-}
-
-/// Creates the workspace from the template if it is missing.
-pub(crate) fn make_workspace(parts: Parts) -> Result<()> {
-    make(parts, &workspace(parts)?)
-}
-
-fn make(parts: Parts, workspace: &Path) -> Result<()> {
-    if workspace.is_dir() {
-        return Ok(());
-    } else if workspace.exists() {
-        return Err(Error::config(format!(
-            "the workspace {} is a file, not a directory",
-            workspace.display()
-        ))
-        .hint("move it away, or set `agents.defaults.workspace`"));
+impl App {
+    /// Opens the home of this environment. Errors in config.json are returned by [`App::loaded`], because some commands mend
+    /// it.
+    pub(crate) fn open(env: &Arc<Env>) -> Result<Self> {
+        Ok(Self::new(config::home(env)?, env.clone()))
     }
-    let setting = if workspace == parts.home.workspace() {
-        "BANTAM_HOME"
-    } else {
-        "agents.defaults.workspace"
-    };
-    let created = if workspace == parts.home.workspace() {
-        template::write("workspace", workspace).map(drop)
-    } else {
-        fs_err::create_dir_all(workspace).map_err(Error::from)
-    };
-    let created = created.doing("creating the workspace");
-    created.map_err(|e| {
-        if e.hint.is_some() {
-            e
-        } else {
-            e.hint(format!("set {setting} to a directory that you can write"))
+
+    pub(crate) fn new(home: paths::Home, env: Arc<Env>) -> Self {
+        Self {
+            home,
+            env,
+            text: OnceLock::new(),
+            overrides: Vec::new(),
+            is_in_code: false,
+            loaded: OnceLock::new(),
+            workers: OnceLock::new(),
+            redactor: OnceLock::new(),
+            servers: Servers::default(),
+            chains: Mutex::default(),
         }
-    })
-}
+    }
 
-/// Returns a builder for everything except models and tools.
-fn builder(parts: Parts, options: &Options, workers: &Workers) -> Builder {
-    let Parts { home, config, env } = parts;
-    let redactor = Redactor::new(config.secrets(env)).at(config.tools.redact);
-    let defaults = &config.agents.defaults;
-    let local_time = local_time(env);
-    let limits = Limits {
-        max_steps: defaults.max_tool_iterations,
-        timeout: Duration::from_secs(defaults.timeout),
-        budget_tokens: options.budget_tokens,
-        max_calls: defaults.max_calls,
-        retry: Retry {
-            max: defaults.max_retries,
-            first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay)
-                .unwrap_or(Duration::from_secs(1)),
-            partial: options.unseen,
-        },
-    };
-    let mut builder = Agent::builder()
-        .stream(!options.whole_replies)
-        .history(history(config))
-        .limits(limits);
-    builder.redactor = redactor;
-    builder.confirm.clone_from(&config.tools.confirm);
-    if options.memory.is_none() {
-        builder.undo_in = options.undo_of.map(|kind| (home.clone(), kind));
+    /// Returns the same home with settings that flags override.
+    pub(crate) fn with_overrides(&self, overrides: Vec<Override>) -> Self {
+        Self {
+            text: self.text.clone(),
+            overrides,
+            ..Self::new(self.home.clone(), self.env.clone())
+        }
     }
-    builder.prompt.files = Some(PromptFiles {
-        agent_dir: home.agent(),
-        workspace: workers.workspace().clone(),
-        notes: workers.notes().cloned(),
-        is_own_workspace: workers.is_own_workspace(),
-        unrestricted: !defaults.restrict_to_workspace,
-        // Errors were reported by the workers.
-        open: grants::tools_grants(parts).unwrap_or_default(),
-        skills: skills(home, config),
-        local_time: local_time.clone(),
-    });
-    builder.ledger = Some(Arc::new(ledger(parts, local_time)));
-    if let Some(text) = options.system.clone() {
-        builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
+
+    /// Returns the same home, with servers and models of its own.
+    pub(crate) fn again(&self) -> Self {
+        self.with_overrides(self.overrides.clone())
     }
-    match (&options.memory, &options.queue) {
-        (Some(memory), _) => builder.store(memory.clone()),
-        (None, Some(queue)) => builder.store(FileStore::with_queue(home.clone(), queue.clone())),
-        (None, None) => builder.store(FileStore::new(home.clone())),
+
+    /// Returns the same home, whose config.json is read again.
+    pub(crate) fn reread(&self) -> Self {
+        Self::new(self.home.clone(), self.env.clone())
+    }
+
+    /// Returns the same home with this text instead of config.json.
+    pub(crate) fn with_text(&self, text: String) -> Self {
+        Self {
+            text: Ok(Some(text)).into(),
+            ..Self::new(self.home.clone(), self.env.clone())
+        }
+    }
+
+    /// Opens the home `dir` with settings in the format of config.json (see docs/settings.md), instead of that file and of
+    /// variables with the prefix `BANTAM_`. Creates a missing workspace from the template.
+    ///
+    /// # Errors
+    /// Returns [`crate::ErrorKind::Config`] for an unknown setting or a wrong type, or if the workspace would contain the home.
+    pub fn at(dir: impl AsRef<Path>, settings: &Value) -> Result<Self> {
+        if !settings.is_object() {
+            return Err(Error::config("the settings are not a JSON object"));
+        }
+        let home = paths::Home::new(std::path::absolute(dir.as_ref())?);
+        let mut env = config::environment();
+        env.retain(|name, _| !name.starts_with("BANTAM_"));
+        let app = Self {
+            is_in_code: true,
+            text: Ok(Some(settings.to_string())).into(),
+            ..Self::new(home, Arc::new(env))
+        };
+        // A user's file may be of another version, but an unknown setting in code is a mistake.
+        let warnings = &app.loaded()?.warnings;
+        if !warnings.is_empty() {
+            return Err(Error::config(warnings.join("; ")));
+        }
+        app.prepared()
+    }
+
+    /// Opens the home of `bantam` on this machine, `$BANTAM_HOME` with its config.json. Ignores unknown settings.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Home::at`](App::at).
+    pub fn user() -> Result<Self> {
+        Self::open(&Arc::new(config::environment()))?.prepared()
+    }
+
+    /// Returns the home with a workspace.
+    fn prepared(self) -> Result<Self> {
+        make_workspace(self.loaded()?)?;
+        self.workers()?;
+        Ok(self)
+    }
+
+    /// Returns the settings.
+    ///
+    /// # Errors
+    /// Returns [`crate::ErrorKind::Config`] if config.json is invalid or cannot be read.
+    pub(crate) fn loaded(&self) -> Result<&Arc<Loaded>> {
+        let loaded = self.loaded.get_or_init(|| self.load().map(Arc::new));
+        loaded.as_ref().map_err(Clone::clone)
+    }
+
+    fn load(&self) -> Result<Loaded> {
+        let text = self.text()?;
+        let (home, env, overrides) = (&self.home, &self.env, self.overrides.clone());
+        if self.is_in_code {
+            let settings = text.map(|text| (config::IN_CODE, text));
+            return Loaded::read(home, env, settings, overrides);
+        }
+        let mut loaded = config::load_for(home, text, env, overrides)?;
+        workspace::let_typed_win(&mut loaded);
+        Ok(loaded)
+    }
+
+    /// Returns the text of config.json, or `None` without one.
+    pub(crate) fn text(&self) -> Result<Option<&str>> {
+        let text = self.text.get_or_init(|| config::read(&self.home));
+        Ok(text.as_ref().map_err(Clone::clone)?.as_deref())
+    }
+
+    /// Returns the workers for the file and exec jobs of all tools.
+    pub(crate) fn workers(&self) -> Result<Arc<Workers>> {
+        let workers = self
+            .workers
+            .get_or_init(|| workers(self.loaded()?).map(Arc::new));
+        workers.clone()
+    }
+
+    /// Returns the redactor of all agents of the home, which also learns the keys that are resolved later.
+    pub(crate) fn redactor(&self) -> Result<&Redactor> {
+        let loaded = self.loaded()?;
+        let new = || loaded.redactor().at(loaded.config.tools.redact);
+        Ok(self.redactor.get_or_init(new))
+    }
+
+    /// Builds an agent for all conversations, without writing files or contacting models, and returns it with notices for the
+    /// user.
+    pub(crate) fn build(self: &Arc<Self>, flags: &Flags) -> Result<(Agent, Vec<String>)> {
+        let mut builder = self.builder(flags)?;
+        builder.models = Some(self.clone());
+        builder.workers = Some(self.workers()?);
+        let mut notices: Vec<String> = unconfirmed_lines(&self.loaded()?.config).collect();
+        let (mut tools, missing) = self.tools()?;
+        notices.extend(missing);
+        if let Some(names) = &flags.tools {
+            tools = tools.only(names)?;
+        }
+        Ok((builder.tools(tools).build()?, notices))
+    }
+
+    /// Returns a builder for everything except models and tools.
+    fn builder(&self, flags: &Flags) -> Result<Builder> {
+        let loaded = self.loaded()?;
+        let (workers, defaults) = (self.workers()?, &loaded.config.agents.defaults);
+        let limits = Limits {
+            max_steps: defaults.max_tool_iterations,
+            timeout: Duration::from_secs(defaults.timeout),
+            budget_tokens: flags.budget_tokens,
+            max_calls: defaults.max_calls,
+            retry: Retry {
+                max: defaults.max_retries,
+                first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay)
+                    .unwrap_or(Duration::from_secs(1)),
+                partial: flags.unseen,
+            },
+        };
+        let mut builder = Agent::builder()
+            .stream(!flags.whole_replies)
+            .history(history(&loaded.config))
+            .limits(limits);
+        builder.redactor = self.redactor()?.clone();
+        builder.confirm.clone_from(&loaded.config.tools.confirm);
+        if flags.memory.is_none() {
+            builder.undo_in = flags.undo_of.map(|kind| (self.home.clone(), kind));
+        }
+        builder.prompt.files = Some(PromptFiles {
+            agent_dir: self.home.agent(),
+            workspace: workers.workspace().clone(),
+            notes: workers.notes().cloned(),
+            is_own_workspace: workers.is_own_workspace(),
+            unrestricted: !defaults.restrict_to_workspace,
+            // Errors were reported by the workers.
+            open: grants::tools_grants(loaded).unwrap_or_default(),
+            skills: skills(loaded),
+            local_time: local_time(&self.env),
+        });
+        builder.ledger = Some(Arc::new(ledger(loaded)));
+        if let Some(text) = flags.system.clone() {
+            builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
+        }
+        let home = self.home.clone();
+        Ok(match (&flags.memory, &flags.queue) {
+            (Some(memory), _) => builder.store(memory.clone()),
+            (None, Some(queue)) => builder.store(FileStore::with_queue(home, queue.clone())),
+            (None, None) => builder.store(FileStore::new(home)),
+        })
+    }
+
+    /// Returns the directory in which the tools work.
+    ///
+    /// # Errors
+    /// Returns an error if the path of the workspace cannot be made absolute.
+    pub fn workspace(&self) -> Result<PathBuf> {
+        workspace(self.loaded()?)
+    }
+
+    /// Returns the store of this home's conversations, on disk.
+    pub fn store(&self) -> FileStore {
+        FileStore::new(self.home.clone())
+    }
+
+    /// Returns an agent builder as `bantam` configures it, without tools: models, limits, instructions, memory, conversations
+    /// on disk, usage and budget. If the settings of [`Home::at`](App::at) name no model, add one by [`Builder::provider`]. Otherwise,
+    /// that adds a fallback.
+    ///
+    /// # Errors
+    /// Returns [`crate::ErrorKind::Config`] if the home of [`Home::user`](App::user) has no model, or for invalid settings. The demo is
+    /// used only if the settings name it (`demo/demo`).
+    pub fn agent(&self) -> Result<Builder> {
+        let (loaded, builder) = (self.loaded()?, self.builder(&Flags::default())?);
+        let config = &loaded.config;
+        let names_model = !config.agents.defaults.model_name.trim().is_empty();
+        if self.is_in_code && !names_model && config.model_list.is_empty() {
+            return Ok(builder);
+        }
+        if config.choose_model(&self.env)?.is_none() {
+            return Err(Error::config("no model is configured").hint("run `bantam onboard`"));
+        }
+        let chain = chain(loaded, &builder.redactor, &mut Vec::new())?;
+        Ok(builder.chain(chain))
     }
 }
 
 /// Returns a ledger for all requests with a cost. All ledgers share the same files.
-fn ledger(parts: Parts, local_time: LocalTime) -> Ledger {
-    Ledger::new(parts.home.usage(), parts.config.budget, local_time)
+fn ledger(loaded: &Loaded) -> Ledger {
+    Ledger::new(
+        loaded.home.usage(),
+        loaded.config.budget,
+        local_time(&loaded.env),
+    )
 }
 
 /// Returns the limits on the part of a conversation sent to the model.
@@ -255,54 +363,16 @@ fn history(config: &Config) -> History {
     }
 }
 
-/// Returns the workers for the file and exec jobs of all tools.
-pub(crate) fn workers(parts: Parts) -> Result<Workers> {
-    let config = parts.config;
-    // Under Landlock alone, a command may have removed the permissions needed to find files in them.
-    make_searchable(&parts.home.agent());
-    make_searchable(&parts.home.notes());
-    let (grants, exec) = (grants(parts)?, &config.tools.exec);
-    let mut opened = grants.beside_workspace(&grants::tools_grants(parts)?)?;
-    let restricted = config.agents.defaults.restrict_to_workspace;
-    let named_sockets = exec.network == Network::Full || restricted && opened.is_empty();
-    opened.extend(grants.always_readable(grants::zones(parts.env)));
-    let policy = Policy {
-        network: exec.network,
-        workspace: grants.workspace(),
-        grants: opened,
-        notes: Some(grants.notes(Access::Read)),
-        all_except: (!restricted).then(|| grants.home().to_owned()),
-        named_sockets,
-        memory_mb: exec.memory_mb,
-    };
-    let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-    let workers = Workers::new(policy, grants.home(), exec.sandbox, guard);
-    let is_own_workspace = workspace(parts)? == parts.home.workspace();
-    let kept = parts.home.notes_copy();
-    Ok(workers.with_notes(grants.notes(Access::Write), kept, is_own_workspace))
-}
-
-/// Lets the owner find files in a directory. Errors are reported later, when it is used.
-fn make_searchable(dir: &Path) {
-    let Ok(meta) = std::fs::symlink_metadata(dir) else {
-        return;
-    };
-    let mode = meta.permissions().mode();
-    if meta.is_dir() && mode & 0o500 != 0o500 {
-        drop(std::fs::set_permissions(
-            dir,
-            std::fs::Permissions::from_mode(mode | 0o700),
-        ));
-    }
-}
-
 /// Returns the skills of a home.
-pub(crate) fn skills(home: &paths::Home, config: &Config) -> Skills {
-    Skills::new(home.agent(), config.tools.exec.pass_env.clone())
+pub(crate) fn skills(loaded: &Loaded) -> Skills {
+    Skills::new(
+        loaded.home.agent(),
+        loaded.config.tools.exec.pass_env.clone(),
+    )
 }
 
 /// Returns local time, which decides when the days of notes and usage begin.
-pub(crate) fn local_time(env: &Env) -> LocalTime {
+pub(crate) fn local_time(env: &Arc<Env>) -> LocalTime {
     // The zone is read at the first use. Errors are reported where times are shown.
     let (env, zone) = (env.clone(), OnceLock::new());
     Arc::new(move |time| {

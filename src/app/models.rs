@@ -2,15 +2,15 @@
 //! for embedding programs.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
+use super::{App, MODEL_NAME};
 use crate::agent::{Models, TurnModels};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
-use crate::config::{Config, Env, Model, Parts};
+use crate::config::{Config, Loaded, Model, Override};
 use crate::error::Result;
 use crate::http::authority;
-use crate::paths::Home;
 use crate::provider::catalog::{self, learn_window, with_known_default};
 use crate::provider::demo::Demo;
 use crate::provider::facts::{self, Row};
@@ -21,58 +21,37 @@ use crate::secret::Secret;
 use crate::sync;
 use crate::text::to_single_line;
 
-/// Models of a configuration, with a chain for each chosen model. Turns share the chains, and thus the state of their keys.
-pub(super) struct ConfiguredModels {
-    home: Home,
-    config: Arc<Config>,
-    env: Env,
-    redactor: Redactor,
-    /// Whether a flag or the environment sets the model of every conversation.
-    is_fixed: bool,
-    /// Keyed by the name of the first model; empty for the configured model.
-    chains: Mutex<HashMap<String, Arc<Chain>>>,
-}
-
-impl ConfiguredModels {
-    pub(super) fn new(parts: Parts, redactor: Redactor, is_fixed: bool) -> Self {
-        Self {
-            home: parts.home.clone(),
-            config: parts.config.clone(),
-            env: parts.env.clone(),
-            redactor,
-            is_fixed,
-            chains: Mutex::default(),
-        }
-    }
-
+impl App {
     /// Returns the models with the one of this whole name first. Warnings are returned only by the first call for a name.
-    fn beginning_with(&self, name: &str) -> Result<TurnModels> {
+    pub(crate) fn model(&self, name: &str) -> Result<TurnModels> {
         let mut warnings = Vec::new();
         if let Some(chain) = self.chains().get(name).cloned() {
             return Ok(TurnModels { chain, warnings });
         }
         // Without the lock, because this may ask Ollama.
-        let mut config = self.config.clone();
+        let mut loaded = self.loaded()?.clone();
         if !name.is_empty() {
-            name.clone_into(&mut Arc::make_mut(&mut config).agents.defaults.model_name);
+            let mut config = Config::clone(&loaded.config);
+            name.clone_into(&mut config.agents.defaults.model_name);
+            loaded = Arc::new(loaded.with(config));
         }
-        let chain = chain(self.parts(&config), &self.redactor, &mut warnings)?;
-        if config.budget.daily_cost > 0.0 {
+        let redactor = self.redactor()?;
+        let chain = chain(&loaded, redactor, &mut warnings)?;
+        if loaded.config.budget.daily_cost > 0.0 {
             let unpriced =
                 |name| format!("budget.daily_cost does not count {name}: no price is known for it");
             warnings.extend(chain.unpriced().map(unpriced));
         }
-        let chain = Arc::new(chain.known_to(&self.redactor));
+        let chain = Arc::new(chain.known_to(redactor));
         self.chains().insert(name.to_owned(), chain.clone());
         Ok(TurnModels { chain, warnings })
     }
 
-    fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
-        Parts {
-            home: &self.home,
-            config,
-            env: &self.env,
-        }
+    /// Whether a flag or the environment sets the model of every conversation.
+    pub(crate) fn is_model_fixed(&self) -> bool {
+        let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
+        let is_flag = |set: &Override| set.path.join(".") == MODEL_NAME;
+        variable.is_some_and(|name| !name.is_empty()) || self.overrides.iter().any(is_flag)
     }
 
     fn chains(&self) -> MutexGuard<'_, HashMap<String, Arc<Chain>>> {
@@ -80,23 +59,23 @@ impl ConfiguredModels {
     }
 }
 
-impl Models for ConfiguredModels {
+impl Models for App {
     fn choose(&self, wanted: &str, chosen: Option<&str>) -> Result<TurnModels> {
         let chosen = match chosen {
-            Some(chosen) if wanted.is_empty() && !self.is_fixed => chosen,
-            _ if wanted.is_empty() => return self.beginning_with(""),
-            _ if self.chains().contains_key(wanted) => return self.beginning_with(wanted),
+            Some(chosen) if wanted.is_empty() && !self.is_model_fixed() => chosen,
+            _ if wanted.is_empty() => return self.model(""),
+            _ if self.chains().contains_key(wanted) => return self.model(wanted),
             _ => {
-                let name = catalog::whole_name(self.parts(&self.config), wanted)?;
-                let models = self.beginning_with(&name)?;
+                let name = catalog::whole_name(self.loaded()?, wanted)?;
+                let models = self.model(&name)?;
                 // The lists of the hosts are not asked again for this name.
                 self.chains()
                     .insert(wanted.to_owned(), models.chain.clone());
                 return Ok(models);
             }
         };
-        self.beginning_with(chosen).or_else(|e| {
-            let mut models = self.beginning_with("")?;
+        self.model(chosen).or_else(|e| {
+            let mut models = self.model("")?;
             models.warnings.push(format!(
                 "cannot use {}, the model of this conversation: {}",
                 to_single_line(chosen, 80),
@@ -109,20 +88,24 @@ impl Models for ConfiguredModels {
 
 /// Returns the models in order of preference. The first has a context window, unless it is the demo. Adds notices about the
 /// choice to `notices`.
-pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<Chain> {
-    let Some(first) = first(parts, notices)? else {
+pub(crate) fn chain(
+    loaded: &Loaded,
+    redactor: &Redactor,
+    notices: &mut Vec<String>,
+) -> Result<Chain> {
+    let Some(first) = first(loaded, notices)? else {
         return Ok(Chain::default().then(Demo).with_window(0));
     };
-    let rows = facts::rows(parts.home);
-    let window = window(&first, &rows, parts);
+    let rows = facts::rows(&loaded.home);
+    let window = window(&first, &rows, loaded);
     let mut models = vec![first];
-    for model in parts.config.same_name(&models[0], parts.env) {
-        models.push(with_known_default(model, parts.home));
+    for model in loaded.config.same_name(&models[0], &loaded.env) {
+        models.push(with_known_default(model, &loaded.home));
     }
     let alike = models.len();
-    for name in &parts.config.agents.defaults.model_fallbacks {
-        let model = parts.config.named(name, parts.env);
-        match model.map(|model| with_known_default(model, parts.home)) {
+    for name in &loaded.config.agents.defaults.model_fallbacks {
+        let model = loaded.config.named(name, &loaded.env);
+        match model.map(|model| with_known_default(model, &loaded.home)) {
             // A repeated model would fail in the same way.
             Ok(model)
                 if models
@@ -135,23 +118,23 @@ pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>
             )),
         }
     }
-    let add = |chain, model| with_model(chain, model, &rows, parts, redactor);
+    let add = |chain, model| with_model(chain, model, &rows, loaded, redactor);
     let chain = models.iter().fold(Chain::default(), add);
     Ok(chain.sharing_load(alike).with_window(window))
 }
 
 /// Returns the configured model, or else one of a local Ollama. `None` is the demo.
-fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
-    if let Some(model) = parts.config.choose_model(parts.env)? {
-        return Ok(Some(with_known_default(model, parts.home)));
+fn first(loaded: &Loaded, notices: &mut Vec<String>) -> Result<Option<Model>> {
+    if let Some(model) = loaded.config.choose_model(&loaded.env)? {
+        return Ok(Some(with_known_default(model, &loaded.home)));
     }
-    if let Some(id) = ollama::pick_model(parts.env) {
-        let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;
+    if let Some(id) = ollama::pick_model(&loaded.env) {
+        let model = loaded.config.named(&format!("ollama/{id}"), &loaded.env)?;
         notices.push(format!(
             "no key is set: asking {id} of Ollama at {}",
             authority(&model.base)
         ));
-        notices.extend(learn_window(parts, &model));
+        notices.extend(learn_window(loaded, &model));
         return Ok(Some(model));
     }
     notices.push(
@@ -162,8 +145,8 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
 
 /// Returns the context window: from the entry, or else the host's, up to the default. Larger windows must be configured,
 /// because each request with a full window is expensive.
-fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
-    let default = parts.config.agents.defaults.context_window;
+fn window(model: &Model, rows: &[Row], loaded: &Loaded) -> u64 {
+    let default = loaded.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
         0 => facts::among(rows, model)
@@ -178,7 +161,7 @@ fn with_model(
     chain: Chain,
     model: &Model,
     rows: &[Row],
-    parts: Parts,
+    loaded: &Loaded,
     redactor: &Redactor,
 ) -> Chain {
     if model.protocol == Protocol::Demo {
@@ -186,8 +169,8 @@ fn with_model(
     }
     let facts = facts::among(rows, model);
     let host = |key: Option<&Secret>| {
-        let key = key.map(|key| ApiKey::new(key, parts, redactor));
-        Host::new(model.clone(), key, parts.env).in_home(parts.home, facts.clone())
+        let key = key.map(|key| ApiKey::new(key, loaded, redactor));
+        Host::new(model.clone(), key, &loaded.env).in_home(&loaded.home, facts.clone())
     };
     if model.keys.is_empty() {
         chain.then(host(None))

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::factory::AgentFactory;
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::ToolOffer;
@@ -19,6 +18,11 @@ use crate::sse;
 use crate::test_dir::TestDir;
 use crate::tool::{Audience, ToolSpec};
 use crate::worker::protocol::FileJob;
+
+/// Opens a home with these settings and an empty environment.
+fn app(home: PathBuf, settings: &str) -> App {
+    App::new(paths::Home::new(home), Arc::default()).with_text(settings.to_owned())
+}
 
 /// Initial corpus: replies of hosts, and tool calls that models wrote as text.
 fn corpus() -> Vec<Vec<u8>> {
@@ -101,17 +105,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     println!("BANTAM_FUZZ_SEED={seed}");
     let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
     let (mut chance, corpus) = (Rng(seed), corpus());
-    let home = crate::paths::Home::new(std::env::temp_dir());
-    let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new())
-        .unwrap()
-        .config;
-    let parts = Parts {
-        home: &home,
-        config: &config,
-        env: &Env::new(),
-    };
-    let workers = Arc::new(workers(parts).unwrap());
-    let (tools, _) = configured(&workers, parts, &Servers::default()).unwrap();
+    let (tools, _) = app(std::env::temp_dir(), "{}").tools().unwrap();
     let tools = tools.for_agent(Redactor::default());
     let offer = |spec: &ToolSpec| ToolOffer {
         name: spec.name.clone(),
@@ -254,7 +248,7 @@ fn hostile_log_lines_do_not_panic() {
 #[test]
 fn agent_from_home_has_no_tools() {
     let dir = TestDir::new();
-    let (home, env) = (dir.home(), Env::new());
+    let home = dir.home();
     fs_err::create_dir_all(home.notes()).unwrap();
     fs_err::write(
         home.config(),
@@ -262,7 +256,8 @@ fn agent_from_home_has_no_tools() {
     )
     .unwrap();
     fs_err::write(home.notes().join("USER.md"), "likes tea").unwrap();
-    let agent = super::Home::of_user(&home, &env)
+    let agent = App::new(home.clone(), Arc::default())
+        .prepared()
         .unwrap()
         .agent()
         .unwrap()
@@ -286,8 +281,9 @@ fn agent_from_home_has_no_tools() {
 fn an_agent_from_a_home_without_a_model_is_an_error() {
     let dir = TestDir::new();
     let nobody = ("OLLAMA_HOST".to_owned(), "127.0.0.1:1".to_owned());
-    let (home, env) = (dir.home(), Env::from([nobody]));
-    let e = super::Home::of_user(&home, &env)
+    let env = Arc::new(Env::from([nobody]));
+    let e = App::new(dir.home(), env)
+        .prepared()
         .unwrap()
         .agent()
         .err()
@@ -299,19 +295,15 @@ fn an_agent_from_a_home_without_a_model_is_an_error() {
 
 #[test]
 fn every_built_in_schema_names_what_it_requires() {
-    let home = crate::paths::Home::new(std::env::temp_dir());
     let settings = r#"{"channels": {"telegram": {"token": "1:a"}}}"#;
-    let loaded = Config::load(Some(("c", settings)), &Env::new(), Vec::new()).unwrap();
-    let parts = Parts {
-        home: &home,
-        config: &loaded.config,
-        env: &Env::new(),
-    };
-    let workers = Arc::new(workers(parts).unwrap());
-    let (tools, notices) = configured(&workers, parts, &Servers::default()).unwrap();
+    let (tools, notices) = app(std::env::temp_dir(), settings).tools().unwrap();
     assert!(notices.is_empty(), "{notices:?}");
     for spec in tools.specs() {
-        assert!(super::CONFIRMED.contains(&&*spec.name), "{}", spec.name);
+        assert!(
+            super::tools::CONFIRMED.contains(&&*spec.name),
+            "{}",
+            spec.name
+        );
         let schema: serde_json::Value = serde_json::from_str(&spec.schema).unwrap();
         for name in schema["required"].as_array().into_iter().flatten() {
             assert!(schema["properties"][name.as_str().unwrap()].is_object());
@@ -321,16 +313,7 @@ fn every_built_in_schema_names_what_it_requires() {
 
 #[test]
 fn no_call_enters_a_sandbox_that_would_show_the_home() {
-    let home = crate::paths::Home::new("/usr/lib/bantam-home".into());
-    let env = Env::new();
-    let factory = AgentFactory::new(&home, &env).unwrap();
-    let config = factory.load().unwrap().config;
-    let parts = Parts {
-        home: &home,
-        config: &config,
-        env: &env,
-    };
-    let workers = workers(parts).unwrap();
+    let workers = app("/usr/lib/bantam-home".into(), "{}").workers().unwrap();
     let path = ".".to_owned();
     let job = FileJob::ListDir { path, depth: None };
     let refused = workers.call(job, &Cancel::new(None)).unwrap_err();

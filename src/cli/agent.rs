@@ -15,22 +15,22 @@ use super::repl::{self, Repl};
 use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
+use super::ui::Ui;
 use super::{help, notice, print, print_json, report, turn};
 use crate::agent::Request;
 use crate::app::bot::Bot;
-use crate::app::factory::{AgentFactory, MODEL_NAME};
 use crate::app::media::{self, Attachment};
-use crate::app::{self, Options};
+use crate::app::{self, App, Flags, MODEL_NAME};
 use crate::bus::{Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Override};
+use crate::config::{Loaded, Override};
 use crate::error::{Context, Error, Result};
 use crate::mcp::Unknown;
 use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
 use crate::provider::Sampling;
 use crate::provider::catalog::{self, learn_window};
-use crate::redact::Redactor;
-use crate::session::{FileStore, MemoryStore, Session, archive, fresh_key};
+use crate::session::{MemoryStore, Session, archive, fresh_key};
+use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
@@ -96,14 +96,14 @@ const EXCLUSIVE: [(&str, &str); 10] = [
 ];
 
 /// Runs the command with these arguments, which follow no command name.
-pub(super) fn ask(words: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
+pub(super) fn ask(app: &App, ui: &Ui, words: impl Iterator<Item = OsString>) -> Result<u8> {
     match args::parse(&COMMAND, words)? {
         None => help::show(&[&COMMAND]),
-        Some(args) => run(&args, env),
+        Some(args) => run(app, ui, &args),
     }
 }
 
-fn run(args: &Args, env: &Env) -> Result<u8> {
+fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let limit = args.number("timeout", 120)?.map(Duration::from_secs);
     let deadline = limit.map(Deadline::new);
     EXCLUSIVE
@@ -111,23 +111,26 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         .try_for_each(|(one, other)| args.exclude(one, other))?;
     let output = Output::from_args(args);
     let schema = AnswerSchema::read_from(args, deadline.as_ref())?;
-    let factory = factory(args, schema.as_ref(), env)?;
+    let flags = flags(args, schema.as_ref())?;
+    let app = Arc::new(with_flags(app, args)?);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &factory.home, output.verbosity, deadline.as_ref())?;
+    let question = question::read(args, &app.home, output.verbosity, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
     if schema.is_some() && question.is_none() {
         return Err(Error::usage("--schema needs a question").hint("ask it with `-m \"...\"`"));
     }
-    let session = session(args, &factory.home, question.is_none())?;
+    let session = session(args, &app.home, question.is_none())?;
     let run = Run {
         args,
         deadline,
         output,
         schema,
-        factory,
+        ui,
+        app,
+        flags,
         to,
         origin: Origin {
             channel: CLI.to_owned(),
@@ -147,7 +150,9 @@ struct Run<'a> {
     deadline: Option<Deadline>,
     output: Output,
     schema: Option<AnswerSchema>,
-    factory: AgentFactory,
+    ui: &'a Ui,
+    app: Arc<App>,
+    flags: Flags,
     /// Destination of `--to`.
     to: Option<String>,
     origin: Origin,
@@ -157,11 +162,11 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Asks the question, and prints the answer.
-    fn ask(mut self, mut question: Question) -> Result<u8> {
-        let loaded = self.factory.load()?;
-        let screen = Screen::new(&self.factory.env);
+    fn ask(self, mut question: Question) -> Result<u8> {
+        let loaded = self.app.loaded()?;
+        let screen = self.ui.screen.clone();
         let signals = Signals::watch(screen.clone(), false)?;
-        self.attach(&mut question, &loaded.config)?;
+        self.attach(&mut question, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
             title: question.title,
@@ -179,11 +184,11 @@ impl Run<'_> {
         }
         self.describe_session(&screen);
         let printer = Arc::new(Printer::new(self.printer_output(), screen));
-        self.factory.options.servers.unknown = Unknown::Wait(request.cancel.clone());
+        *sync::lock(&self.app.servers.unknown) = Unknown::Wait(request.cancel.clone());
         signals.turn_begins(&request.cancel);
-        let ready = self.factory.build(&loaded.config)?;
-        let delivery = self.prepare(&loaded, &ready.notices)?;
-        let agent = Arc::new(ready.agent);
+        let (agent, notices) = self.app.build(&self.flags)?;
+        let delivery = self.prepare(loaded, &notices)?;
+        let agent = Arc::new(agent);
         // One budget for the question and for a second attempt at an answer that fits a schema.
         let budget = agent.budget(&self.session, &self.origin.channel);
         let request = Request {
@@ -210,9 +215,8 @@ impl Run<'_> {
         let code = self.finish(response)?;
         if is_answered {
             // Done after the answer, which must not wait for it.
-            if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
-                let parts = self.factory.parts(&loaded.config);
-                self.output.warn(&learn_window(parts, &model));
+            if let Some(model) = loaded.config.choose_model(&loaded.env).ok().flatten() {
+                self.output.warn(&learn_window(loaded, &model));
             }
         }
         Ok(code)
@@ -224,9 +228,7 @@ impl Run<'_> {
         if !names_it || !screen.stderr_is_terminal || self.output.verbosity == Verbosity::Quiet {
             return;
         }
-        if let Ok(session) =
-            Session::peek(&FileStore::new(self.factory.home.clone()), &self.session)
-        {
+        if let Ok(session) = Session::peek(&self.app.store(), &self.session) {
             notice(&session.describe());
         }
     }
@@ -264,7 +266,7 @@ impl Run<'_> {
 
     /// Prints the object of `--json` and the error, and returns the exit code.
     fn finish(&self, mut response: Response) -> Result<u8> {
-        if self.factory.options.memory.is_some() {
+        if self.flags.memory.is_some() {
             response.session.clear();
         }
         if self.output.format != Format::Text {
@@ -277,60 +279,49 @@ impl Run<'_> {
 
     /// Prints the request without sending it.
     fn preview(&self, request: &Request) -> Result<u8> {
-        let loaded = self.factory.load()?;
-        let ready = self.factory.build(&loaded.config)?;
-        self.output
-            .warn(loaded.warnings.iter().chain(&ready.notices));
-        print_json(&ready.agent.preview(request)?).map(|()| 0)
+        let (agent, notices) = self.app.build(&self.flags)?;
+        let warnings = &self.app.loaded()?.warnings;
+        self.output.warn(warnings.iter().chain(&notices));
+        print_json(&agent.preview(request)?).map(|()| 0)
     }
 
     /// Runs a conversation at the terminal.
     fn talk(self) -> Result<u8> {
-        let screen = Screen::new(&self.factory.env);
+        let screen = self.ui.screen.clone();
         let signals = Signals::watch(screen.clone(), true)?;
-        let loaded = self.factory.load()?;
-        let ready = self.factory.build(&loaded.config)?;
-        let delivery = self.prepare(&loaded, &ready.notices)?;
-        let repl = Repl::new(
-            self.factory,
-            &loaded.config,
-            self.origin.chat,
-            self.session,
-            self.output,
-        );
-        let code = repl::run(repl, ready.agent, screen, signals)?;
+        let (agent, notices) = self.app.build(&self.flags)?;
+        let delivery = self.prepare(self.app.loaded()?, &notices)?;
+        let conversation = (self.origin.chat, self.session);
+        let repl = Repl::new(self.app, self.flags, conversation, self.output)?;
+        let code = repl::run(repl, agent, screen, signals)?;
         delivery.iter().for_each(Delivery::send_posted);
         Ok(code)
     }
 
     /// Creates the workspace, and shows notices before the turn. Returns the delivery to the chat of `--to`.
     fn prepare(&self, loaded: &Loaded, notices: &[String]) -> Result<Option<Delivery>> {
-        let Self {
-            factory, output, ..
-        } = self;
-        app::make_workspace(factory.parts(&loaded.config))?;
-        super::warn_once(*output, factory, loaded, notices);
-        if factory.options.memory.is_none() && output.verbosity == Verbosity::Verbose {
+        let output = self.output;
+        app::make_workspace(loaded)?;
+        super::warn_once(output, &self.app, notices)?;
+        if self.flags.memory.is_none() && output.verbosity == Verbosity::Verbose {
             notice(&format!("session {}", self.origin.chat));
         }
-        let (home, env, config) = (&factory.home, &factory.env, &loaded.config);
-        if self.to.is_none() && config.channels.telegram.token.is_empty() {
+        if self.to.is_none() && loaded.config.channels.telegram.token.is_empty() {
             return Ok(None);
         }
-        Bot::delivery(home, config, env, self.to.as_deref(), notice)
+        Bot::delivery(loaded, self.to.as_deref(), notice)
     }
 
     /// Adds the file of standard input, and those of `--attach`. A dry run skips conversions.
-    fn attach(&self, question: &mut Question, config: &Arc<Config>) -> Result<()> {
-        let parts = self.factory.parts(config);
-        let redactor = Redactor::new(config.secrets(&self.factory.env));
+    fn attach(&self, question: &mut Question, loaded: &Loaded) -> Result<()> {
+        let redactor = loaded.redactor();
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
-        let read = |path| (path, attach::read(path, parts, self.deadline.as_ref()));
+        let read = |path| (path, attach::read(path, loaded, self.deadline.as_ref()));
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
-                file = media::convert(parts, path, file)?;
+                file = media::convert(loaded, path, file)?;
             }
             question.attach(file, &redactor);
         }
@@ -353,13 +344,9 @@ fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     session_name(CLI, &fresh_key(SystemTime::now()))
 }
 
-/// Applies the flags to the agents of this command.
-fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<AgentFactory> {
-    let (overrides, tools, budget_tokens) = (
-        overrides(args)?,
-        tools(args)?,
-        args.number("budget-tokens", 50_000)?,
-    );
+/// Returns how this command uses an agent.
+fn flags(args: &Args, schema: Option<&AnswerSchema>) -> Result<Flags> {
+    let (tools, budget_tokens) = (tools(args)?, args.number("budget-tokens", 50_000)?);
     let memory = args.has("no-session").then(MemoryStore::default);
     let whole_replies = args.has("no-stream") || schema.is_some();
     let format = Output::from_args(args).format;
@@ -370,7 +357,7 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
         .chain(schema.map(AnswerSchema::instruction))
         .collect();
     let system = (!system.is_empty()).then(|| system.join("\n\n"));
-    let options = Options {
+    Ok(Flags {
         memory,
         whole_replies,
         unseen,
@@ -378,20 +365,20 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
         budget_tokens,
         undo_of: Some("cli_"),
         system,
-        ..Options::default()
+        ..Flags::default()
+    })
+}
+
+/// Returns the home with the settings that flags override.
+fn with_flags(app: &App, args: &Args) -> Result<App> {
+    let mut overrides = overrides(args)?;
+    let Some(typed) = args.value("model") else {
+        return Ok(app.with_overrides(overrides));
     };
-    let mut factory = AgentFactory {
-        overrides,
-        options,
-        ..AgentFactory::new(&config::home(env)?, env)?
-    };
-    if let Some(typed) = args.value("model") {
-        let config = factory.load()?.config;
-        let name = catalog::whole_name(factory.parts(&config), typed)?;
-        let set = Override::flag("--model", MODEL_NAME, name);
-        factory.overrides.push(set);
-    }
-    Ok(factory)
+    let others = app.with_overrides(overrides.clone());
+    let name = catalog::whole_name(others.loaded()?, typed)?;
+    overrides.push(Override::flag("--model", MODEL_NAME, name));
+    Ok(app.with_overrides(overrides))
 }
 
 fn tools(args: &Args) -> Result<Option<Vec<String>>> {

@@ -5,16 +5,23 @@ use std::ffi::OsString;
 
 use lexopt::Arg;
 
-use crate::config::Env;
+use super::Ui;
+use crate::app::App;
 use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, to_single_line};
+
+/// What a command does.
+pub(super) enum Run {
+    InHome(fn(&App, &Ui, &Args) -> Result<u8>),
+    Anywhere(fn(&Ui, &Args) -> Result<u8>),
+}
 
 pub(super) struct Command {
     /// Command name, such as `agent`, or a group and its subcommand, such as `sessions list`.
     pub name: &'static str,
     /// Words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
     pub words: &'static str,
-    pub run: fn(&Args, &Env) -> Result<u8>,
+    pub run: Run,
     pub about: &'static str,
     /// Flags as typed, such as `-m, --message TEXT` or `--json`, each with its description. A row without a description is the
     /// heading of the flags after it.
@@ -26,13 +33,27 @@ impl Command {
     pub(super) const fn row(
         name: &'static str,
         words: &'static str,
-        run: fn(&Args, &Env) -> Result<u8>,
+        run: fn(&App, &Ui, &Args) -> Result<u8>,
+        about: &'static str,
+    ) -> Self {
+        let plain = Self::plain(name, words, |_, _| Ok(0), about);
+        Self {
+            run: Run::InHome(run),
+            ..plain
+        }
+    }
+
+    /// Makes a command that needs no home.
+    pub(super) const fn plain(
+        name: &'static str,
+        words: &'static str,
+        run: fn(&Ui, &Args) -> Result<u8>,
         about: &'static str,
     ) -> Self {
         Self {
             name,
             words,
-            run,
+            run: Run::Anywhere(run),
             about,
             rows: &[],
             examples: &[],
@@ -240,7 +261,7 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMAND: Command = Command::row("test", "A [B...]", |_, _| Ok(0), "")
+    const COMMAND: Command = Command::plain("test", "A [B...]", |_, _| Ok(0), "")
         .with_flags(&[("-m, --message TEXT", "text"), ("--json", "object")]);
 
     fn parsed(args: &[&str]) -> Result<Args> {

@@ -2,9 +2,9 @@
 
 use super::input::{self, Deadline};
 use crate::access::Links;
+use crate::app;
 use crate::app::media::Attachment;
-use crate::app::{self, Parts};
-use crate::config::Env;
+use crate::config::{Env, Loaded};
 use crate::error::{Error, Kind, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind};
@@ -65,16 +65,16 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
 }
 
 /// Reads a file, or standard input for `-`. Text is fenced, with the file's name.
-pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Result<Attachment> {
+pub(super) fn read(path: &str, loaded: &Loaded, deadline: Option<&Deadline>) -> Result<Attachment> {
     if path == "-" {
         let bytes = input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?;
         return of_bytes(bytes, STDIN);
     }
     let shown = to_single_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    let path = of_user(path, parts.env);
+    let path = of_user(path, &loaded.env);
     // The user named the path, so it may be a pipe or a link, but not a link that a model made.
-    let file = match app::grants(parts)?.open_named(&path) {
+    let file = match app::grants(loaded)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,

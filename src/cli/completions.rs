@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::args::{Args, Command, Flag};
+use super::ui::Ui;
 use super::{agent, commands, help, print, topics};
+use crate::app::App;
+use crate::config::path;
 use crate::config::vendors::VENDORS;
-use crate::config::{Env, path};
 use crate::cron::{Job, Jobs};
 use crate::error::Result;
 use crate::paths::shown_key;
@@ -14,14 +16,14 @@ use crate::skills::Skills;
 use crate::text::{is_unsafe_to_show, not_found, to_single_line};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
+    Command::plain(
         "completions",
         "bash|zsh|fish",
         completions,
         "print a script for completion with Tab in a shell",
     )
     .with_examples(&["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    Command::row("man", "", man, "print a manual page")
+    Command::plain("man", "", man, "print a manual page")
         .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
 ];
 
@@ -71,7 +73,7 @@ end
 complete -c bantam -f -a '(__bantam_complete)'
 "#;
 
-fn completions(given: &Args, _: &Env) -> Result<u8> {
+fn completions(_: &Ui, given: &Args) -> Result<u8> {
     let script = match given.words[0].as_str() {
         "bash" => BASH,
         "zsh" => ZSH,
@@ -92,7 +94,7 @@ fn with_help(name: impl Into<String>, help: &str) -> (String, String) {
 }
 
 /// Prints for the scripts the names that may take the place of the last word, one a line. The exit code 1 asks for files.
-pub(super) fn complete(words: &[String], env: &Env) -> Result<u8> {
+pub(super) fn complete(app: &App, words: &[String]) -> Result<u8> {
     let (last, before) = words
         .split_last()
         .map_or(("", words), |(last, rest)| (last, rest));
@@ -101,7 +103,7 @@ pub(super) fn complete(words: &[String], env: &Env) -> Result<u8> {
     let (flag, typed) = at.map_or(("", last), |at| last.split_at(at + 1));
     let mut before = before.to_vec();
     before.extend(at.map(|at| last[..at].to_owned()));
-    let Some(names) = names_after(&before, typed, env) else {
+    let Some(names) = names_after(&before, typed, app) else {
         return Ok(1);
     };
     let is_shown = |name: &str| {
@@ -119,7 +121,7 @@ pub(super) fn complete(words: &[String], env: &Env) -> Result<u8> {
 }
 
 /// Returns the names that may follow the words `before`; `None` for files.
-fn names_after(before: &[String], typed: &str, env: &Env) -> Option<Names> {
+fn names_after(before: &[String], typed: &str, app: &App) -> Option<Names> {
     let is_flag = typed.starts_with('-');
     let Some(first) = before.first() else {
         return if is_flag {
@@ -151,13 +153,13 @@ fn names_after(before: &[String], typed: &str, env: &Env) -> Option<Names> {
             .find(|flag| is_same(flag) && !flag.value.is_empty())
     };
     if let Some(flag) = rest.last().and_then(flag_with_value) {
-        return names(command, flag.value, env);
+        return names(command, flag.value, app);
     }
     if is_flag {
         return Some(flags(command));
     }
     if let ("help", [group]) = (command.name, rest) {
-        return names_after(std::slice::from_ref(group), typed, env);
+        return names_after(std::slice::from_ref(group), typed, app);
     }
     let (mut given, mut is_value) = (0, false);
     for word in rest {
@@ -166,7 +168,7 @@ fn names_after(before: &[String], typed: &str, env: &Env) -> Option<Names> {
     }
     let declared: Vec<&str> = command.words.split_whitespace().collect();
     let repeated = declared.last().filter(|last| last.contains("..."));
-    names(command, declared.get(given).or(repeated)?, env)
+    names(command, declared.get(given).or(repeated)?, app)
 }
 
 fn flags(command: &Command) -> Names {
@@ -194,7 +196,7 @@ fn first_words() -> Names {
 }
 
 /// Returns the names that a placeholder of a command stands for; `None` for files, no names if they cannot be read.
-fn names(command: &Command, placeholder: &str, env: &Env) -> Option<Names> {
+fn names(command: &Command, placeholder: &str, app: &App) -> Option<Names> {
     let placeholder = placeholder.trim_matches(['[', ']', '.']);
     if ["TEXT", "FILE", "DIR", "COMMAND"]
         .iter()
@@ -211,13 +213,12 @@ fn names(command: &Command, placeholder: &str, env: &Env) -> Option<Names> {
             .split('|')
             .map(|name| with_help(name, ""))
             .collect(),
-        _ => stored_names(command.group(), placeholder, env).unwrap_or_default(),
+        _ => stored_names(command.group(), placeholder, app).unwrap_or_default(),
     })
 }
 
-fn stored_names(group: Option<&str>, placeholder: &str, env: &Env) -> Result<Names> {
-    let (home, loaded) = super::load(env)?;
-    let config = &loaded.config;
+fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Names> {
+    let home = app.home.clone();
     let names: Vec<String> = match (group, placeholder) {
         (group, "KEY") => {
             let mut keys = FileStore::new(home).list()?;
@@ -232,16 +233,20 @@ fn stored_names(group: Option<&str>, placeholder: &str, env: &Env) -> Result<Nam
                 }
                 name => with_help(name, &job.question()),
             };
-            return Ok(Jobs::new(home, env).list()?.iter().map(called).collect());
+            return Ok(Jobs::new(home, &app.env)
+                .list()?
+                .iter()
+                .map(called)
+                .collect());
         }
-        (Some("mcp"), "NAME") => config.mcp_servers.keys().cloned().collect(),
+        (Some("mcp"), "NAME") => app.loaded()?.config.mcp_servers.keys().cloned().collect(),
         (Some("skills"), "NAME") => {
             let found = Skills::new(home.agent(), Vec::new()).all();
             found.skills.into_iter().map(|skill| skill.name).collect()
         }
         (Some("config"), "PATH") => {
             let mut paths = path::all_settings();
-            path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
+            path::list_values(&app.loaded()?.file, &mut Vec::new(), &mut paths);
             paths
                 .iter()
                 .map(|names| names.join("."))
@@ -250,7 +255,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, env: &Env) -> Result<Nam
                 .collect()
         }
         (_, "MODEL" | "PROVIDER|NAME") => {
-            let names = config.names().into_iter().map(str::to_owned);
+            let names = app.loaded()?.config.names().into_iter().map(str::to_owned);
             names
                 .chain(VENDORS.iter().map(|vendor| vendor.name.to_owned()))
                 .collect()
@@ -264,7 +269,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, env: &Env) -> Result<Nam
 }
 
 /// Prints the pages of all commands as a manual page.
-fn man(_: &Args, _: &Env) -> Result<u8> {
+fn man(_: &Ui, _: &Args) -> Result<u8> {
     let mut page = format!(
         ".TH BANTAM 1 \"\" \"bantam {}\" \"User Commands\"\n.SH NAME\nbantam \\- a personal AI agent\n\
          .SH SYNOPSIS\n.B bantam\nCOMMAND [ARGUMENT...]\n.SH COMMANDS\n",

@@ -2,25 +2,23 @@
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::status::{redacted, set_values};
 use super::term::ask::agrees;
-use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::term::tell;
-use super::{load, notice, print, report, table};
-use crate::app;
-use crate::app::factory::MODEL_NAME;
+use super::ui::Ui;
+use super::{notice, print, report, table};
+use crate::app::MODEL_NAME;
+use crate::app::{self, App};
 use crate::child;
-use crate::config::{self, Config, Env, Loaded, Parts, edit, path};
+use crate::config::{self, Loaded, edit, path};
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::{Home, of_user};
+use crate::paths::of_user;
 use crate::provider::catalog;
-use crate::redact::Redactor;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
@@ -64,17 +62,17 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&["EDITOR=nano bantam config edit"]),
 ];
 
-fn get(given: &Args, env: &Env) -> Result<u8> {
-    let loaded = load(env)?.1;
+fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
-        let rows: Vec<[String; 3]> = set_values(&loaded, env)
+        let rows: Vec<[String; 3]> = set_values(loaded)
             .into_iter()
             .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
             .collect();
         return print(&table(&[], &rows)).map(|()| 0);
     };
     let names = path::resolve(path)?;
-    let redactor = Redactor::new(loaded.config.secrets(env));
+    let redactor = loaded.redactor();
     let config = serde_json::to_value(&*loaded.config).doing("reading the settings")?;
     let value = path::get(&config, &names)
         .ok_or_else(|| not_found("entry", &path::join(&names), [], "bantam config get"))?;
@@ -100,7 +98,7 @@ const MODELS: [&str; 3] = [
     "memory.embedding_model",
 ];
 
-fn set(given: &Args, env: &Env) -> Result<u8> {
+fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let (path, mut text) = (&given.words[0], given.words[1].clone());
     let names = path::resolve(path)?;
     if text == "-" {
@@ -110,32 +108,27 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
             .to_owned();
     }
     if MODELS.contains(&names.join(".").as_str()) && !text.is_empty() {
-        let (home, loaded) = load(env)?;
-        let (home, config) = (&home, &loaded.config);
-        text = catalog::whole_name(Parts { home, config, env }, &text)?;
+        text = catalog::whole_name(app.loaded()?, &text)?;
     }
     let value = whole_paths(&names, path::parse_at(&path::shape(), &names, &text));
-    let loaded = change(env, |file| edit::set_in(file, &names, value))?;
-    let home = config::home(env)?;
-    tell_of_directory(&path::join(&names), &home, &loaded.config, env);
+    let loaded = change(app, |file| edit::set_in(file, &names, value))?;
+    tell_of_directory(&path::join(&names), &loaded);
     if let Some(set) = loaded.override_of(&names) {
         notice(&format!("{} is set, and overrides config.json", set.name()));
     }
     Ok(0)
 }
 
-fn unset(given: &Args, env: &Env) -> Result<u8> {
+fn unset(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     // Unknown names can also be removed.
     let path = &given.words[0];
     let names = path::resolve(path).unwrap_or_else(|_| path::split(path));
-    change(env, |file| edit::remove_from(file, &names)).map(|_| 0)
+    change(app, |file| edit::remove_from(file, &names)).map(|_| 0)
 }
 
-fn change(env: &Env, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Loaded> {
-    let home = config::home(env)?;
-    let check = |config: &Arc<Config>| problems(&home, config, env);
-    let loaded = edit::edit(&home, env, &check, change)?;
-    warn(&loaded, env);
+fn change(app: &App, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Loaded> {
+    let loaded = edit::edit(&app.home, &app.env, &problems, change)?;
+    warn(&loaded);
     Ok(loaded)
 }
 
@@ -177,9 +170,8 @@ fn whole_path(value: Value) -> Value {
 }
 
 /// Returns errors about unusable directories.
-fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
-    let parts = Parts { home, config, env };
-    let workspace = app::workspace(parts).ok();
+fn problems(loaded: &Loaded) -> Vec<Error> {
+    let workspace = app::workspace(loaded).ok();
     let in_the_way = workspace.as_deref().and_then(file_in_the_way);
     let workspace = in_the_way.map(|file| {
         Error::config(format!(
@@ -190,8 +182,8 @@ fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
     });
     workspace
         .into_iter()
-        .chain(app::workers(parts).err())
-        .chain(app::unconfirmed(config))
+        .chain(app::workers(loaded).err())
+        .chain(app::unconfirmed(&loaded.config))
         .collect()
 }
 
@@ -208,13 +200,13 @@ const SYSTEM: [&str; 11] = [
 ];
 
 /// Shows notices about a change of the directories where tools write.
-fn tell_of_directory(setting: &str, home: &Home, config: &Arc<Config>, env: &Env) {
-    let workspace = app::workspace(Parts { home, config, env }).ok();
+fn tell_of_directory(setting: &str, loaded: &Loaded) {
+    let workspace = app::workspace(loaded).ok();
     let trees: Vec<PathBuf> = match setting {
         "agents.defaults.workspace" => workspace.iter().cloned().collect(),
         "tools.write_paths" => {
-            let written = config.tools.write_paths.iter();
-            written.map(|path| of_user(path, env)).collect()
+            let written = loaded.config.tools.write_paths.iter();
+            written.map(|path| of_user(path, &loaded.env)).collect()
         }
         _ => return,
     };
@@ -235,9 +227,9 @@ fn tell_of_directory(setting: &str, home: &Home, config: &Arc<Config>, env: &Env
 }
 
 /// Shows what is still missing in a valid configuration.
-fn warn(loaded: &Loaded, env: &Env) {
+fn warn(loaded: &Loaded) {
     loaded.warnings.iter().for_each(|line| notice(line));
-    if let Some(e) = loaded.config.incomplete(env) {
+    if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
         notice(&format!(
             "warning: saved, but a model cannot be used yet: {what}"
@@ -248,22 +240,22 @@ fn warn(loaded: &Loaded, env: &Env) {
     }
 }
 
-fn edit(_: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
+fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
+    let home = &app.home;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Error::usage("bantam config edit needs a terminal")
             .hint("run `bantam config set PATH VALUE`"));
     }
-    let screen = Screen::new(env);
+    let (screen, env) = (&ui.screen, &app.env);
     Signals::watch(screen.clone(), false)?;
     let draft = home.root().join("config.json.draft");
-    let before = config::read(&home)?.unwrap_or("{\n}\n".to_owned());
+    let before = app.text()?.unwrap_or("{\n}\n").to_owned();
     if is_older(&draft, &home.config()) {
         let question = format!(
             "config.json has changed since {} was written. Continue with that draft?",
             draft.display()
         );
-        if !agrees(&screen, &question, false)? {
+        if !agrees(screen, &question, false)? {
             storage::remove(&draft)?;
         }
     }
@@ -283,16 +275,15 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             return Err(e);
         }
         let text = config::read_json(&draft).doing(format_args!("reading {}", draft.display()))?;
-        let check = |config: &Arc<Config>| problems(&home, config, env);
-        match edit::save(&home, env, &check, |_| Ok(text)) {
+        match edit::save(home, env, &problems, |_| Ok(text)) {
             Ok(loaded) => {
                 storage::remove(&draft)?;
-                warn(&loaded, env);
+                warn(&loaded);
                 return Ok(0);
             }
             Err(e) => {
                 report(&e);
-                if !agrees(&screen, "Edit it again?", true)? {
+                if !agrees(screen, "Edit it again?", true)? {
                     if remove_unedited(&draft, &before)? {
                         return Ok(e.kind.exit_code());
                     }

@@ -1,20 +1,20 @@
 //! `bantam cron`: adds, lists, changes and runs scheduled jobs, and lists their runs.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::printer::Output;
-use super::{load, notice, print, print_json, report, table, turn, zone};
+use super::ui::Ui;
+use super::{notice, print, print_json, report, table, turn, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
-use crate::app::factory::AgentFactory;
-use crate::app::{self, Parts, check_command};
+use crate::app::{self, App, Flags, check_command};
 use crate::bus::{Inbound, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Env};
 use crate::cron::schedule::Schedule;
 use crate::cron::{
     Due, DueRun, Job, JobCheck, Jobs, NewJob, Run, RunEnd, RunStatus, When, heartbeat, schedule,
@@ -128,25 +128,20 @@ fn now() -> i64 {
     schedule::millis(SystemTime::now())
 }
 
-fn jobs(env: &Env) -> Result<(Home, Jobs)> {
-    let home = config::home(env)?;
-    Ok((home.clone(), Jobs::new(home, env)))
+fn jobs(app: &App) -> Jobs {
+    Jobs::new(app.home.clone(), &app.env)
 }
 
-fn add(given: &Args, env: &Env) -> Result<u8> {
-    let (mut new, owner) = new_job(given, env)?;
-    let (home, jobs) = jobs(env)?;
+fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let (mut new, owner) = new_job(app, given)?;
+    let (home, jobs) = (&app.home, jobs(app));
     if !new.model.is_empty() {
-        let loaded = load(env)?.1;
-        let (home, config) = (&home, &loaded.config);
-        new.model = catalog::whole_name(Parts { home, config, env }, &new.model)?;
-        config.named(&new.model, env)?;
+        let loaded = app.loaded()?;
+        new.model = catalog::whole_name(loaded, &new.model)?;
+        loaded.config.named(&new.model, &app.env)?;
     }
     if new.check.is_some() {
-        let loaded = load(env)?.1;
-        let config = &loaded.config;
-        let home = &home;
-        check_command(Parts { home, config, env })?;
+        check_command(app.loaded()?)?;
     }
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
@@ -160,10 +155,10 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         ));
     }
     if let Some(chat) = job.to() {
-        tell_if_undelivered(&chat, env);
+        tell_if_undelivered(&chat, app);
     }
-    tell_if_refused(env);
-    if !is_running(&home) {
+    tell_if_refused(app);
+    if !is_running(home) {
         notice(&format!(
             "no gateway is running; `bantam gateway` runs the job, `bantam cron run {id}` runs it now"
         ));
@@ -172,7 +167,7 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
 }
 
 /// Returns the job that the command line describes, and the bot's owner if its answers go there without being asked to.
-fn new_job(given: &Args, env: &Env) -> Result<(NewJob, Option<String>)> {
+fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let when = when(given)?;
     if given.has("message") && !given.words.is_empty() {
@@ -186,7 +181,7 @@ fn new_job(given: &Args, env: &Env) -> Result<(NewJob, Option<String>)> {
     };
     let (to, owner) = match given.value("to") {
         None => {
-            let owner = load(env).ok().and_then(|(_, loaded)| bot::owner(&loaded));
+            let owner = app.loaded().ok().and_then(|loaded| bot::owner(loaded));
             (owner.clone().unwrap_or_default(), owner)
         }
         Some("none") => (String::new(), None),
@@ -221,8 +216,8 @@ fn when(given: &Args) -> Result<When> {
 }
 
 /// Shows that calls which need confirmation are refused in jobs.
-fn tell_if_refused(env: &Env) {
-    let Ok((_, loaded)) = load(env) else { return };
+fn tell_if_refused(app: &App) {
+    let Ok(loaded) = app.loaded() else { return };
     let confirm = &loaded.config.tools.confirm;
     if !confirm.is_empty() {
         notice(&format!(
@@ -233,11 +228,11 @@ fn tell_if_refused(env: &Env) {
 }
 
 /// Shows what the bot still needs. The gateway may have a token in its environment that this command lacks.
-fn tell_if_undelivered(chat: &str, env: &Env) {
-    let Ok((home, loaded)) = load(env) else {
+fn tell_if_undelivered(chat: &str, app: &App) {
+    let Ok(loaded) = app.loaded() else {
         return;
     };
-    if let Err(e) = Bot::delivery(&home, &loaded.config, env, Some(chat), notice) {
+    if let Err(e) = Bot::delivery(loaded, Some(chat), notice) {
         let hint = e.hint.unwrap_or_default();
         notice(&format!("cannot deliver to {chat}: {}; {hint}", e.message));
     }
@@ -271,15 +266,15 @@ fn last_beat(home: &Home) -> Result<Option<i64>> {
     Ok(written.map(schedule::millis))
 }
 
-fn list(given: &Args, env: &Env) -> Result<u8> {
-    let (home, jobs) = jobs(env)?;
+fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let (home, jobs) = (&app.home, jobs(app));
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
         let rows: Value = list.iter().map(|job| job.fields().clone()).collect();
         return print_json(&json!({"jobs": rows})).map(|()| 0);
     }
-    let zone = zone(env);
+    let zone = zone(&app.env);
     let mut rows = Vec::new();
     for job in &list {
         let next = match jobs
@@ -311,7 +306,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             format!("{}{to}", job.name()),
         ]);
     }
-    let heartbeat = &load(env)?.1.config.heartbeat;
+    let heartbeat = &app.loaded()?.config.heartbeat;
     if heartbeat.enabled {
         let minutes = heartbeat.interval_minutes;
         let next = heartbeat::job(minutes, "")?.schedule()?.next(now, &zone);
@@ -320,7 +315,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             format!("every {minutes} min"),
             "built in: agent/HEARTBEAT.md".to_owned(),
         );
-        let last = last_beat(&home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
+        let last = last_beat(home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
         rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
     } else if list.is_empty() {
         notice("no jobs yet; `bantam cron add` adds one");
@@ -333,13 +328,13 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-fn remove(given: &Args, env: &Env) -> Result<u8> {
-    let job = jobs(env)?.1.remove(&given.words[0])?;
+fn remove(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let job = jobs(app).remove(&given.words[0])?;
     print(&format!("Removed job {}\n", printable(job.id()))).map(|()| 0)
 }
 
-fn enable(given: &Args, env: &Env) -> Result<u8> {
-    let (_, jobs) = jobs(env)?;
+fn enable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let jobs = jobs(app);
     let job = jobs.set_enabled(&given.words[0], true, now())?;
     print(&format!(
         "Enabled job {}, {}",
@@ -349,21 +344,21 @@ fn enable(given: &Args, env: &Env) -> Result<u8> {
     .map(|()| 0)
 }
 
-fn disable(given: &Args, env: &Env) -> Result<u8> {
-    let job = jobs(env)?.1.set_enabled(&given.words[0], false, now())?;
+fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let job = jobs(app).set_enabled(&given.words[0], false, now())?;
     print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 
 /// Runs a job like the gateway, and prints its answer.
-fn run_now(given: &Args, env: &Env) -> Result<u8> {
-    let (home, jobs) = jobs(env)?;
+fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let (home, jobs) = (&app.home, jobs(app));
     let due = DueRun {
         job: jobs.find(&given.words[0])?,
         at: now(),
     };
     let job = &due.job;
-    let (run, mut message) = run_message(&home, &due, job.question())?;
-    let is_waiting = is_running(&home) && jobs.is_waiting(job)?;
+    let (run, mut message) = run_message(home, &due, job.question())?;
+    let is_waiting = is_running(home) && jobs.is_waiting(job)?;
     if is_waiting || run.is_fresh && is_held(&home.lock(&message.session))? {
         let text = format!(
             "the job {} is already running",
@@ -372,7 +367,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         let hint = "wait until it ends; `bantam cron history` shows when it began";
         return Err(Error::new(Kind::Busy, text).hint(hint));
     }
-    message.text = match question(job, &home, env) {
+    message.text = match question(app, job) {
         Ok(Ok(question)) => question,
         Ok(Err(why)) => {
             notice(&format!("the model was not asked: {why}"));
@@ -380,7 +375,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         }
         Err(e) => return jobs.skip(job.id(), Err(e)).map(|()| 1),
     };
-    let (mut response, delivery) = match turn(job, &message, given, env) {
+    let (mut response, delivery) = match turn(app, job, &message, given) {
         Ok(turn) => turn,
         Err(e) => {
             let end = RunEnd::Failed(e.message.clone());
@@ -420,12 +415,11 @@ fn is_held(path: &Path) -> Result<bool> {
 }
 
 /// Returns the question for the model, or why it is not asked.
-fn question(job: &Job, home: &Home, env: &Env) -> Result<Result<String, String>> {
+fn question(app: &App, job: &Job) -> Result<Result<String, String>> {
     let Some(job_check) = job.check() else {
         return Ok(Ok(job.question()));
     };
-    let config = &load(env)?.1.config;
-    let check = check_command(Parts { home, config, env })?;
+    let check = check_command(app.loaded()?)?;
     let output = check(&job_check, &Cancel::new(None));
     Ok(output?.map(|output| question_with(job, &output)))
 }
@@ -441,32 +435,31 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 
 /// Asks the job's message like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
 fn turn(
+    app: &App,
     job: &Job,
     message: &Inbound,
     given: &Args,
-    env: &Env,
 ) -> Result<(Response, Option<Delivery>)> {
-    let home = &config::home(env)?;
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
             .hint("write it into payload.message in cron/jobs.json"));
     }
     let output = Output::from_args(given);
-    let factory = AgentFactory::new(home, env)?;
-    let loaded = factory.load()?;
+    let app = Arc::new(app.again());
+    let loaded = app.loaded()?;
     let to = job.to();
     let chat = to.as_deref().map(telegram_chat).transpose()?;
-    let delivery = Bot::delivery(home, &loaded.config, env, chat, notice)?;
-    let ready = factory.build(&loaded.config)?;
-    app::make_workspace(factory.parts(&loaded.config))?;
-    super::warn_once(output, &factory, &loaded, &ready.notices);
-    begin_run(home, message)?;
+    let delivery = Bot::delivery(loaded, chat, notice)?;
+    let (agent, notices) = app.build(&Flags::default())?;
+    app::make_workspace(loaded)?;
+    super::warn_once(output, &app, &notices)?;
+    begin_run(&app.home, message)?;
     let request = Request {
         origin: message.origin.clone(),
         model: message.model.clone(),
         ..Request::new(&message.text, &message.session)
     };
-    let response = turn::ask(ready.agent, request, output, env)?;
+    let response = turn::ask(agent, request, output, &app.env)?;
     Ok((response, delivery))
 }
 
@@ -485,8 +478,8 @@ fn last_answer(home: &Home, run: &Run) -> Option<String> {
         })
 }
 
-fn history(given: &Args, env: &Env) -> Result<u8> {
-    let (home, jobs) = jobs(env)?;
+fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let (home, jobs) = (&app.home, jobs(app));
     let list = jobs.list()?;
     let mut runs = jobs.history()?;
     if let Some(wanted) = given.words.first() {
@@ -507,7 +500,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     if runs.is_empty() {
         notice("nothing has run yet");
     }
-    let zone = zone(env);
+    let zone = zone(&app.env);
     let rows = runs.iter().map(|run| {
         let took = match run.ended {
             Some(ended) if run.status != RunStatus::Interrupted => {
@@ -539,7 +532,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     if let Some(answer) = given
         .words
         .first()
-        .and_then(|_| last_answer(&home, runs.last()?))
+        .and_then(|_| last_answer(home, runs.last()?))
     {
         print(&format!("\n{}\n", printable(answer.trim())))?;
     }

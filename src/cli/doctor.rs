@@ -1,20 +1,17 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use std::sync::Arc;
-
 use super::args::{Args, Command};
-use super::{hung, load, print};
+use super::ui::Ui;
+use super::{hung, print};
 use crate::app::bot::{Bot, is_enabled};
-use crate::app::{self, Parts};
+use crate::app::{self, App};
 use crate::child::Sandbox;
-use crate::config::{self, Config, Env};
+use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Error, Result};
-use crate::paths::Home;
 use crate::provider::catalog::with_known_default;
 use crate::provider::facts;
-use crate::redact::Redactor;
 use crate::text::to_single_line;
 use crate::tool::exec::passed;
 
@@ -54,7 +51,7 @@ fn format_check(check: &Check) -> String {
     hung(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let ask = given.has("provider");
     let name = match given.words.as_slice() {
         [] => None,
@@ -73,31 +70,27 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         failed: false,
         printed: Ok(()),
     };
-    let home = config::home(env)?;
-    report.add([home::directory(&home)]);
+    let home = &app.home;
+    report.add([home::directory(home)]);
     let there = home.config().exists();
-    let loaded = load(env).map(|(_, loaded)| loaded);
-    report.add(home::configuration(&home, there, &loaded));
-    report.add(home::sessions(&home));
-    report.add(home::notes(&home));
+    let loaded = app.loaded();
+    report.add(home::configuration(home, there, &loaded));
+    report.add(home::sessions(home));
+    report.add(home::notes(home));
     match loaded {
         Ok(loaded) => {
-            report.add([model::configured_model(&home, &loaded.config, env)]);
+            report.add([model::configured_model(home, &loaded.config, &loaded.env)]);
             let telegram = &loaded.config.channels.telegram;
-            match Bot::new(telegram, &home, env) {
+            match Bot::configured(loaded) {
                 // A missing or disabled bot needs no checks.
-                _ if telegram.token.is_empty() || !is_enabled(&loaded) => {}
+                _ if telegram.token.is_empty() || !is_enabled(loaded) => {}
                 Ok(bot) => report.add(bot::bot(&bot.api, telegram.ids().len())),
                 Err(e) => report.add([Check::of_error("telegram", e)]),
             }
-            workspace_and_sandbox(&home, &loaded.config, env, &mut report);
-            report.add(super::mcp::checks(Parts {
-                home: &home,
-                config: &loaded.config,
-                env,
-            }));
+            workspace_and_sandbox(loaded, &mut report);
+            report.add(super::mcp::checks(loaded));
             if ask {
-                report.add(question(&home, &loaded.config, env, name));
+                report.add(question(loaded, name));
             }
         }
         Err(_) => {
@@ -112,11 +105,11 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     Ok(u8::from(report.failed))
 }
 
-fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &mut Report) {
+fn workspace_and_sandbox(loaded: &Loaded, report: &mut Report) {
     const NAME: &str = "workspace";
-    let parts = Parts { home, config, env };
-    let there = app::workspace(parts).is_ok_and(|dir| dir.is_dir());
-    let workers = match app::make_workspace(parts).and_then(|()| app::workers(parts)) {
+    let (home, config) = (&loaded.home, &loaded.config);
+    let there = app::workspace(loaded).is_ok_and(|dir| dir.is_dir());
+    let workers = match app::make_workspace(loaded).and_then(|()| app::workers(loaded)) {
         Ok(workers) => workers,
         Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
     };
@@ -128,7 +121,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
     for unknown in app::unconfirmed_lines(config) {
         report.add([Check::fail("confirm", unknown)]);
     }
-    if let Some(found) = app::misplaced(parts) {
+    if let Some(found) = app::misplaced(loaded) {
         let agent = home.agent().display().to_string();
         report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
     }
@@ -145,7 +138,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
         };
         return report.add([Check::info("break-out", format!("not tested: {why}"))]);
     }
-    let passed = passed(config, env);
+    let passed = passed(config, &loaded.env);
     let subject = Subject {
         home,
         workers: &workers,
@@ -156,8 +149,8 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
 }
 
 /// Asks the model with a turn's configuration, except for a shorter answer, and returns the results.
-pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&str>) -> Vec<Check> {
-    let mut config = config.clone();
+pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Vec<Check> {
+    let mut config = Config::clone(&loaded.config);
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
@@ -166,22 +159,18 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
     for entry in &mut config.model_list {
         entry.max_tokens = 0;
     }
-    let config = Arc::new(config);
-    let redactor = Redactor::new(config.secrets(env));
-    let parts = Parts {
-        home,
-        config: &config,
-        env,
-    };
-    match app::chain(parts, &redactor, &mut Vec::new()) {
+    let loaded = loaded.with(config);
+    let redactor = loaded.redactor();
+    match app::chain(&loaded, &redactor, &mut Vec::new()) {
         Ok(chain) => {
             let mut checks = chain
                 .first()
                 .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
-            let asked = config.choose_model(env).ok().flatten();
-            let asked = asked.map(|model| with_known_default(model, home));
-            let learned =
-                asked.map_or_else(Vec::new, |model| facts::load_facts(home, &model).words());
+            let asked = loaded.config.choose_model(&loaded.env).ok().flatten();
+            let asked = asked.map(|model| with_known_default(model, &loaded.home));
+            let learned = asked.map_or_else(Vec::new, |model| {
+                facts::load_facts(&loaded.home, &model).words()
+            });
             checks.extend(
                 learned
                     .into_iter()

@@ -1,8 +1,8 @@
 //! `bantam gateway`: runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends it.
 
 use super::args::{Args, Command};
-use crate::app;
-use crate::config::Env;
+use super::ui::Ui;
+use crate::app::{self, App};
 use crate::error::Result;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -12,6 +12,6 @@ pub(super) const COMMAND: Command = Command::row(
     "run the Telegram bot, the HTTP endpoint, scheduled jobs and the heartbeat",
 );
 
-fn run(_: &Args, env: &Env) -> Result<u8> {
-    app::gateway::run(env).map(|()| 0)
+fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+    app::gateway::run(app).map(|()| 0)
 }

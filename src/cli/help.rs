@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal};
 
 use super::args::{Args, Command};
 use super::topics::{self, Place};
+use super::ui::Ui;
 use super::{commands, find, print, tty};
-use crate::config::Env;
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
-pub(super) const COMMAND: Command = Command::row(
+pub(super) const COMMAND: Command = Command::plain(
     "help",
     "[TOPIC...]",
     run,
@@ -62,7 +62,7 @@ fn width() -> usize {
     }
 }
 
-fn run(args: &Args, env: &Env) -> Result<u8> {
+fn run(ui: &Ui, args: &Args) -> Result<u8> {
     let name = args.words.join(" ");
     if name.is_empty() {
         return overview();
@@ -70,8 +70,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let found = find(&name);
     match (topics::page(&name), found) {
         // `cron` is also a group of commands.
-        (Some(text), Ok(group)) => topics::show(&(page(&group, width()) + "\n"), &text, env),
-        (Some(text), Err(_)) => topics::show("", &text, env),
+        (Some(text), Ok(group)) => topics::show(&(page(&group, width()) + "\n"), &text, ui),
+        (Some(text), Err(_)) => topics::show("", &text, ui),
         (None, Ok(found)) => show(&found),
         (None, Err(_)) => search(&name, width()),
     }

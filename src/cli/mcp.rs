@@ -2,22 +2,20 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Command};
-use super::{confirm, load, notice, print, report, table};
-use crate::app::{self, Parts};
+use super::ui::Ui;
+use super::{confirm, notice, print, report, table};
+use crate::app::{self, App};
 use crate::cancel::Cancel;
 use crate::config::edit;
-use crate::config::{self, Config, Env, McpServer, path, proxy};
+use crate::config::{self, Config, Env, Loaded, McpServer, path, proxy};
 use crate::doctor::Check;
 use crate::error::{Context, Error, Result};
 use crate::json::{explain, parse_json};
 use crate::mcp::{self, RemoteTool, Servers, brief};
-use crate::paths::Home;
-use crate::redact::Redactor;
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
@@ -74,13 +72,16 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// Lists servers in parallel, and shows changes.
-fn list_servers(parts: Parts, entries: &[(&String, &McpServer)]) -> Vec<Result<Vec<RemoteTool>>> {
+fn list_servers(
+    loaded: &Loaded,
+    entries: &[(&String, &McpServer)],
+) -> Vec<Result<Vec<RemoteTool>>> {
     let servers = Servers::default();
     let cancel = Cancel::new(None);
     let mut lists = Vec::new();
     let mut known = Vec::new();
     for (name, entry) in entries {
-        let server = app::mcp::server(&servers, parts, name, entry);
+        let server = app::mcp::server(&servers, loaded, name, entry);
         lists.push(server.map(|server| {
             known.push(server);
             Vec::new()
@@ -97,8 +98,8 @@ fn list_servers(parts: Parts, entries: &[(&String, &McpServer)]) -> Vec<Result<V
     lists
 }
 
-fn list_server(parts: Parts, name: &String, entry: &McpServer) -> Result<Vec<RemoteTool>> {
-    let mut lists = list_servers(parts, &[(name, entry)]);
+fn list_server(loaded: &Loaded, name: &String, entry: &McpServer) -> Result<Vec<RemoteTool>> {
+    let mut lists = list_servers(loaded, &[(name, entry)]);
     lists.pop().unwrap_or_else(|| Ok(Vec::new()))
 }
 
@@ -114,20 +115,19 @@ fn show_last_words(e: Error) -> Error {
     Error { message, ..e }
 }
 
-fn list(_: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
-    let parts = parts(&home, &loaded.config, env);
+fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
     let servers = &loaded.config.mcp_servers;
     if servers.is_empty() {
         notice("no MCP servers; `bantam mcp add NAME -- COMMAND` adds one");
     }
-    app::make_workspace(parts)?;
+    app::make_workspace(loaded)?;
     let enabled: Vec<_> = servers
         .iter()
         .filter(|(_, entry)| entry.is_enabled())
         .collect();
-    let mut lists = list_servers(parts, &enabled).into_iter();
-    let redactor = Redactor::new(loaded.config.secrets(env));
+    let mut lists = list_servers(loaded, &enabled).into_iter();
+    let redactor = loaded.redactor();
     let mut failed = false;
     let mut rows = Vec::new();
     for (name, entry) in servers {
@@ -172,10 +172,6 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     Ok(u8::from(failed))
 }
 
-fn parts<'a>(home: &'a Home, config: &'a Arc<Config>, env: &'a Env) -> Parts<'a> {
-    Parts { home, config, env }
-}
-
 /// Describes the network of a server in a word and in a sentence.
 fn network(entry: &McpServer) -> (&'static str, &'static str) {
     if !entry.url.is_empty() {
@@ -190,13 +186,12 @@ fn network(entry: &McpServer) -> (&'static str, &'static str) {
     }
 }
 
-fn test(args: &Args, env: &Env) -> Result<u8> {
+fn test(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
-    let (home, loaded) = load(env)?;
+    let loaded = app.loaded()?;
     let entry = known(&loaded.config, name)?;
-    let parts = parts(&home, &loaded.config, env);
-    app::make_workspace(parts)?;
-    let tools = list_server(parts, name, entry).map_err(show_last_words)?;
+    app::make_workspace(loaded)?;
+    let tools = list_server(loaded, name, entry).map_err(show_last_words)?;
     let rows = tools
         .iter()
         .map(|tool| [tool.name.clone(), to_single_line(&tool.description, 120)]);
@@ -212,15 +207,15 @@ fn known<'a>(config: &'a Config, name: &str) -> Result<&'a McpServer> {
         .ok_or_else(|| not_found("MCP server", name, known(), "bantam mcp list"))
 }
 
-fn remove(args: &Args, env: &Env) -> Result<u8> {
+fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
-    let (home, loaded) = load(env)?;
+    let (home, loaded) = (&app.home, app.loaded()?);
     known(&loaded.config, name)?;
     let question = format!("Remove the MCP server {name} and its directory?");
-    if !confirm(args, env, &question)? {
+    if !confirm(args, ui, &question)? {
         return print("Nothing removed\n").map(|()| 0);
     }
-    edit::edit(&home, env, &|_| Vec::new(), |file| {
+    edit::edit(home, &app.env, &|_| Vec::new(), |file| {
         edit::remove_from(file, &["mcpServers", name])
     })?;
     storage::remove(&home.mcp_home(name))?;
@@ -228,9 +223,9 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
-fn add(args: &Args, env: &Env) -> Result<u8> {
+fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     if let Some(file) = args.value("json") {
-        return add_all(file, args.has("keep"), env);
+        return add_all(app, file, args.has("keep"));
     }
     let (name, words) = args
         .words
@@ -238,11 +233,11 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         .ok_or_else(|| Error::usage("bantam mcp add needs NAME"))?;
     let words = &typed_here(words);
     let value = entry(args, words)?;
-    add_server(name, &value, args.has("keep"), env).map(|()| 0)
+    add_server(app, name, &value, args.has("keep")).map(|()| 0)
 }
 
 /// Adds the servers of another client's JSON, `{"mcpServers": {...}}` or the inner object, and continues after failures.
-fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
+fn add_all(app: &App, file: &str, keep: bool) -> Result<u8> {
     let text = match file {
         "-" => io::read_to_string(io::stdin()).doing("reading standard input")?,
         file => config::read_json(Path::new(file)).doing(format_args!("reading {file}"))?,
@@ -273,7 +268,7 @@ fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
             }
             fields.retain(|field, _| is_known(field));
         }
-        if let Err(e) = add_server(name, &entry, keep, env) {
+        if let Err(e) = add_server(&app.again(), name, &entry, keep) {
             report(&e);
             failed = Ok(e.kind.exit_code());
         }
@@ -282,9 +277,9 @@ fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
 }
 
 /// Adds a server and tests it.
-fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
+fn add_server(app: &App, name: &str, value: &Value, keep: bool) -> Result<()> {
     app::mcp::check_name(name)?;
-    let (home, loaded) = load(env)?;
+    let (home, loaded) = (&app.home, app.loaded()?);
     if loaded.config.mcp_servers.contains_key(name) {
         return Err(
             Error::usage(format!("config.json has a server {name} already")).hint(format!(
@@ -294,28 +289,26 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
     }
     // Parsed as if it were in the file.
     let text = json!({"mcpServers": {name: value}}).to_string();
-    let alone = config::load_for(&home, Some(&text), env, Vec::new())?.config;
+    let alone = config::load_for(home, Some(&text), &app.env, Vec::new())?.config;
     let Some(entry) = alone.mcp_servers.get(name) else {
         return Err(
             Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json")
                 .hint("unset BANTAM_MCPSERVERS"),
         );
     };
-    let is_known = entry.env.contains_key("PATH") || is_program(&entry.command, env);
+    let is_known = entry.env.contains_key("PATH") || is_program(&entry.command, &app.env);
     if entry.url.is_empty() && !keep && !is_known {
         return Err(not_found_near("program", &entry.command, None, "")
             .hint("install it, or name it by its whole path"));
     }
-    let mut config = loaded.config;
-    Arc::make_mut(&mut config)
-        .mcp_servers
-        .insert(name.to_owned(), entry.clone());
-    let parts = parts(&home, &config, env);
+    let mut config = Config::clone(&loaded.config);
+    config.mcp_servers.insert(name.to_owned(), entry.clone());
+    let with_it = loaded.with(config);
     let has_files = home.mcp_home(name).exists();
     let asked =
-        app::make_workspace(parts).and_then(|()| list_server(parts, &name.to_owned(), entry));
+        app::make_workspace(&with_it).and_then(|()| list_server(&with_it, &name.to_owned(), entry));
     if asked.is_ok() || keep {
-        edit::set(&home, env, &["mcpServers", name], value)?;
+        edit::set(home, &app.env, &["mcpServers", name], value)?;
     } else {
         // The file may have been created for the attempt.
         storage::remove(&home.mcp_tools(name))?;
@@ -368,14 +361,14 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) ->
 }
 
 /// Checks each server, for `bantam doctor`.
-pub(super) fn checks(parts: Parts) -> Vec<Check> {
+pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
     let mut checks = Vec::new();
-    for (name, entry) in &parts.config.mcp_servers {
+    for (name, entry) in &loaded.config.mcp_servers {
         if !entry.is_enabled() {
             checks.push(Check::info("mcp", format!("{name}: disabled")));
             continue;
         }
-        checks.push(match list_server(parts, name, entry) {
+        checks.push(match list_server(loaded, name, entry) {
             Ok(tools) => Check::ok("mcp", format!("{name}: {}", counted(tools.len(), "tool"))),
             Err(e) => {
                 let hint = e.hint.unwrap_or_else(|| format!("bantam mcp test {name}"));

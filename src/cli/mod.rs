@@ -29,30 +29,31 @@ mod term;
 mod tools;
 mod topics;
 mod turn;
+mod ui;
 mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 
-use crate::app::{self, factory::AgentFactory};
-use crate::config::{self as settings, Env, Loaded};
+use crate::app::{self, App};
+use crate::config::{self as settings, Env};
 use crate::error::{Error, Result};
-use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Command};
+use args::{Args, Command, Run};
 use printer::{Output, Verbosity};
 use term::ask::agrees;
-use term::screen::Screen;
 use term::signals::Signals;
 use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};
+use ui::Ui;
 
 const COMMANDS: &[&[Command]] = &[
     &[
@@ -83,30 +84,30 @@ fn commands() -> impl Iterator<Item = &'static Command> {
 pub fn main() -> ExitCode {
     worker::init();
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    ExitCode::from(
-        run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)),
-    )
+    let env = Arc::new(settings::environment());
+    ExitCode::from(run(args.iter().cloned(), &env).unwrap_or_else(|e| fail(&args, &e)))
 }
 
-fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
+fn run(args: impl Iterator<Item = OsString>, env: &Arc<Env>) -> Result<u8> {
     worker::begun()?;
+    let ui = &Ui::new(env);
     let mut args = args.peekable();
     let Some(first) = args.next() else {
         if is_piped() {
-            return agent::ask(std::iter::empty(), env);
+            return agent::ask(&App::open(env)?, ui, std::iter::empty());
         }
         return help::overview();
     };
     if first == "__complete" {
         let words = args.map(|word| word.to_string_lossy().into_owned());
-        return completions::complete(&words.collect::<Vec<_>>(), env);
+        return completions::complete(&App::open(env)?, &words.collect::<Vec<_>>());
     }
     if first == "-" {
         return Err(Error::usage("\"-\" is not a question")
             .hint("leave out `-`: a pipe or a file on standard input is read without it"));
     }
     if is_question(&first, args.peek().is_none()) {
-        return agent::ask(std::iter::once(first).chain(args), env);
+        return agent::ask(&App::open(env)?, ui, std::iter::once(first).chain(args));
     }
     let name = match first.to_string_lossy().as_ref() {
         "--version" | "-V" | "-v" => {
@@ -119,7 +120,7 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         Ok(found) => found,
         // A single word is a question about piped input, unless it looks like a misspelt command.
         Err(_) if is_piped() && nearest_command(&name).is_none() && !name.trim().is_empty() => {
-            return agent::ask(std::iter::once(first).chain(args), env);
+            return agent::ask(&App::open(env)?, ui, std::iter::once(first).chain(args));
         }
         Err(_) => {
             let rest = args.map(|word| word.to_string_lossy().into_owned());
@@ -140,7 +141,10 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     let args = args.filter(|arg| !sys::is_inherited(arg));
     match args::parse(found[0], args)? {
         None => help::show(&found),
-        Some(args) => (found[0].run)(&args, env),
+        Some(args) => match found[0].run {
+            Run::Anywhere(run) => run(ui, &args),
+            Run::InHome(run) => run(&App::open(env)?, ui, &args),
+        },
     }
 }
 
@@ -282,7 +286,7 @@ fn unknown_command(name: &str, rest: &[String]) -> Error {
 }
 
 /// Asks for permission, unless `--yes` is given.
-fn confirm(args: &Args, env: &Env, question: &str) -> Result<bool> {
+fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
     if args.has("yes") {
         return Ok(true);
     }
@@ -292,10 +296,9 @@ fn confirm(args: &Args, env: &Env, question: &str) -> Result<bool> {
         )
         .hint("add `--yes`"));
     }
-    let screen = Screen::new(env);
     // Restores the terminal if a signal arrives during the question.
-    Signals::watch(screen.clone(), false)?;
-    agrees(&screen, question, false)
+    Signals::watch(ui.screen.clone(), false)?;
+    agrees(&ui.screen, question, false)
 }
 
 /// Formats the error for `--json`.
@@ -303,22 +306,15 @@ fn error_json(e: &Error) -> Value {
     json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
 }
 
-/// Loads the home and its configuration.
-fn load(env: &Env) -> Result<(Home, Loaded)> {
-    let home = settings::home(env)?;
-    let file = settings::read(&home)?;
-    let loaded = settings::load_for(&home, file.as_deref(), env, Vec::new())?;
-    Ok((home, loaded))
-}
-
 /// Shows warnings before a turn. Warnings about config.json are shown once per change of it, because a job in a crontab would
 /// repeat them forever.
-fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
-    let misplaced = app::misplaced(factory.parts(&loaded.config));
+fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
+    let loaded = app.loaded()?;
+    let misplaced = app::misplaced(loaded);
     let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
     if is_wrong && output.verbosity != Verbosity::Quiet {
-        let told = factory.home.state().join("warned");
-        let file = factory.file.as_deref().unwrap_or_default();
+        let told = app.home.state().join("warned");
+        let file = app.text()?.unwrap_or_default();
         let files = misplaced.as_deref().unwrap_or_default();
         let change = format!(
             "{:08x}",
@@ -335,6 +331,7 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
         }
     }
     output.warn(notices);
+    Ok(())
 }
 
 /// Returns the local zone, or UTC with a warning if it cannot be read.

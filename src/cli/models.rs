@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{error_json, load, print, report, table};
-use crate::app::Parts;
-use crate::config::Env;
+use super::ui::Ui;
+use super::{error_json, print, report, table};
+use crate::app::App;
 use crate::error::{Error, Result};
 use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
@@ -20,21 +20,16 @@ pub(super) const COMMAND: Command = Command::row(
 .with_flags(&[("--json", "print one JSON object per provider")])
 .with_examples(&["bantam models", "bantam models ollama"]);
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
-    let parts = Parts {
-        home: &home,
-        config: &loaded.config,
-        env,
-    };
-    let hosts = catalog::hosts(parts, given.words.first().map(String::as_str))?;
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
+    let hosts = catalog::hosts(loaded, given.words.first().map(String::as_str))?;
     if hosts.is_empty() {
         return Err(Error::config("no model is configured and no key was found")
             .hint("name a provider, such as `bantam models ollama`"));
     }
     let mut code = 0;
     for model in hosts {
-        let (host, offers) = (authority(&model.base), catalog::offers(&model, parts));
+        let (host, offers) = (authority(&model.base), catalog::offers(&model, loaded));
         if given.has("json") {
             print(&format!("{}\n", object(host, &offers)))?;
         }

@@ -15,19 +15,17 @@ use super::term::signals::Signals;
 use super::tty;
 use super::turn;
 use crate::agent::{Agent, Request, TurnModels};
-use crate::app;
-use crate::app::factory::AgentFactory;
-use crate::app::media;
+use crate::app::{self, App, Flags, StoredConversation, media};
 use crate::bus::Origin;
-use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
-use crate::session::{FileStore, Session};
+use crate::session::Session;
 use crate::text::{rfc3339, to_single_line, without_controls};
 use crate::usage::Totals;
 
 pub(super) struct Repl {
-    pub factory: AgentFactory,
+    pub app: Arc<App>,
+    pub flags: Flags,
     /// Key of the conversation, and its part after `cli_`.
     pub session: String,
     pub chat: String,
@@ -54,11 +52,11 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
             screen.note(&format!("bantam: {}", session.describe()));
         }
     }
-    let editor = if screen.can_move_the_cursor(&repl.factory.env) {
+    let editor = if screen.can_move_the_cursor(&repl.app.env) {
         tty::restore_on_panic();
-        let is_kept = repl.factory.options.memory.is_none();
-        let history = is_kept.then(|| repl.factory.home.history());
-        let env = repl.factory.env.clone();
+        let is_kept = repl.flags.memory.is_none();
+        let history = is_kept.then(|| repl.app.home.history());
+        let env = repl.app.env.clone();
         Some(Editor::new(&screen, Completer { env }, history)?)
     } else {
         None
@@ -83,34 +81,46 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
 
 impl Repl {
     pub(super) fn new(
-        factory: AgentFactory,
-        config: &Config,
-        chat: String,
-        session: String,
+        app: Arc<App>,
+        flags: Flags,
+        (chat, session): (String, String),
         output: Output,
-    ) -> Self {
-        let skills = app::skills(&factory.home, config)
+    ) -> Result<Self> {
+        let loaded = app.loaded()?;
+        let models = loaded.config.names().into_iter();
+        let models = models.map(str::to_owned).collect();
+        let skills = app::skills(loaded)
             .all()
             .skills
             .into_iter()
             .map(|skill| skill.name)
             .collect();
-        Self {
-            factory,
+        Ok(Self {
+            app,
+            flags,
             session,
             chat,
             output,
-            models: config.names().into_iter().map(str::to_owned).collect(),
+            models,
             skills,
-        }
+        })
     }
 
     /// Returns the conversation, unless it is only in memory. An unreadable one is reported when its turn begins.
     pub(super) fn stored_session(&self) -> Option<Session> {
-        if self.factory.options.memory.is_some() {
+        if self.flags.memory.is_some() {
             return None;
         }
-        Session::peek(&FileStore::new(self.factory.home.clone()), &self.session).ok()
+        Session::peek(&self.app.store(), &self.session).ok()
+    }
+
+    /// Returns the conversation for commands that change it.
+    pub(super) fn stored(&self) -> StoredConversation<'_> {
+        StoredConversation {
+            app: &self.app,
+            key: &self.session,
+            memory: self.flags.memory.as_ref(),
+        }
     }
 }
 
@@ -198,7 +208,7 @@ impl Conversation {
 
     /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<String> {
-        if let Some(path) = attach::missing_in(text, &self.repl.factory.env) {
+        if let Some(path) = attach::missing_in(text, &self.repl.app.env) {
             let shown = to_single_line(path, 200);
             return Err(
                 Error::usage(format!("nothing was sent: there is no file {shown}"))
@@ -209,7 +219,7 @@ impl Conversation {
             text: text.to_owned(),
             ..Question::default()
         };
-        let named = attach::named_in(text, &self.repl.factory.env);
+        let named = attach::named_in(text, &self.repl.app.env);
         // Pasted text may have another author, who must not choose files.
         if !named.is_empty() {
             let may_attach = yes_or_no(&self.screen, &attach::question(&named), false)?;
@@ -225,10 +235,8 @@ impl Conversation {
     }
 
     fn attach(&self, path: &str, question: &mut Question) -> Result<()> {
-        let factory = &self.repl.factory;
-        let config = factory.load()?.config;
-        let parts = factory.parts(&config);
-        let file = media::convert(parts, path, attach::read(path, parts, None)?)?;
+        let loaded = self.repl.app.loaded()?;
+        let file = media::convert(loaded, path, attach::read(path, loaded, None)?)?;
         question.attach(file, self.agent.redactor());
         let shown = to_single_line(path, 200);
         self.screen.note(&format!("bantam: attached {shown}"));
@@ -246,16 +254,16 @@ impl Conversation {
 
     /// Creates the agent again if an MCP server has reported new tools.
     fn take_changed_tools(&mut self) -> Result<()> {
-        let factory = &self.repl.factory;
-        let generation = factory.options.servers.generation();
+        let app = &self.repl.app;
+        let generation = app.servers.generation();
         if generation == self.generation {
             return Ok(());
         }
-        let ready = factory.build(&factory.load()?.config)?;
-        for notice in &ready.notices {
+        let (agent, notices) = app.build(&self.repl.flags)?;
+        for notice in &notices {
             self.screen.note(&format!("bantam: {notice}"));
         }
-        self.agent = Arc::new(ready.agent);
+        self.agent = Arc::new(agent);
         self.generation = generation;
         Ok(())
     }
@@ -285,7 +293,7 @@ impl Conversation {
         let Some(e) = response.error else {
             return Ok(String::new());
         };
-        let asked = self.repl.factory.last_question(&self.repl.session)?;
+        let asked = self.repl.stored().last_question()?;
         if asked.is_none_or(|asked| asked.time < started) {
             self.unanswered = Some(question);
         }

@@ -3,9 +3,10 @@
 use std::io::{self, IsTerminal, Read};
 
 use super::args::{Args, Command};
-use super::{load, notice};
+use super::notice;
+use super::ui::Ui;
+use crate::app::App;
 use crate::app::bot::{self, Bot};
-use crate::config::Env;
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
 
@@ -27,15 +28,15 @@ pub(super) const COMMAND: Command = Command::row(
     "df -h | bantam send --to telegram:123456789",
 ]);
 
-fn send(args: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
-    let owner = bot::owner(&loaded);
+fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
+    let owner = bot::owner(loaded);
     let Some(to) = args.value("to").or(owner.as_deref()) else {
         return Err(Error::usage("no chat to send to").hint("use `--to telegram:CHAT`"));
     };
     let chat = telegram_chat(to)?;
     let text = text(args)?;
-    let Some(delivery) = Bot::delivery(&home, &loaded.config, env, Some(chat), notice)? else {
+    let Some(delivery) = Bot::delivery(loaded, Some(chat), notice)? else {
         return Err(Error::config("there is no bot").hint("run `bantam onboard`"));
     };
     delivery.send(chat, &text).map(|()| 0)

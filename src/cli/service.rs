@@ -8,15 +8,14 @@
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::args::{Args, Command};
-use super::{load, notice, print, tell};
-use crate::app::{self, Parts};
+use super::ui::Ui;
+use super::{notice, print, tell};
+use crate::app::{self, App};
 use crate::child;
-use crate::config::{Config, Env};
+use crate::config::{Env, Loaded};
 use crate::error::{Context, Error, Result};
-use crate::paths::Home;
 use crate::text::to_single_line;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -88,14 +87,14 @@ SystemCallErrorNumber=EPERM
 
 const NETWORK: &str = "Wants=network-online.target\nAfter=network-online.target\n";
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let (home, loaded) = (&app.home, app.loaded()?);
     let program = std::env::current_exe().doing("finding this program")?;
     // Removes a slash at the end.
     let root: PathBuf = std::path::absolute(home.root())?.components().collect();
     let is_system = given.has("system") || rustix::process::geteuid().is_root();
     let system = if is_system {
-        system(&home, &root, &loaded.config, env)?
+        system(loaded, &root)?
     } else {
         String::new()
     };
@@ -113,7 +112,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
         .replace("{system}", &system);
     if given.has("install") {
-        return install(&unit, is_system, env);
+        return install(&unit, is_system, &app.env);
     }
     print(&unit)?;
     if !root.exists() {
@@ -191,7 +190,7 @@ fn systemctl(program: &str, args: &[&str]) -> Result<()> {
 }
 
 /// Returns the lines for the system's manager: the user and the writable directories.
-fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<String> {
+fn system(loaded: &Loaded, root: &Path) -> Result<String> {
     // The owner of the home runs the service; the current user will own a new home.
     let owner =
         fs_err::metadata(root).map_or(rustix::process::geteuid().as_raw(), |meta| meta.uid());
@@ -205,12 +204,12 @@ fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<S
     };
     lines.push_str(SYSTEM);
     // Without the restriction, tools may write wherever the user can.
-    if !config.agents.defaults.restrict_to_workspace {
+    if !loaded.config.agents.defaults.restrict_to_workspace {
         return Ok(lines + "ProtectSystem=full\n");
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
-    let mut writable = vec![app::workspace(Parts { home, config, env })?];
-    writable.extend(app::write_paths(Parts { home, config, env })?);
+    let mut writable = vec![app::workspace(loaded)?];
+    writable.extend(app::write_paths(loaded)?);
     writable.retain(|path| !path.starts_with(root));
     for path in [root]
         .into_iter()

@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
+use super::ui::Ui;
 use super::{confirm, local_time, notice, print, print_json, table, zone};
+use crate::app::App;
 use crate::cancel::Cancel;
-use crate::config::{self, Env};
+use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::paths::shown_key;
@@ -78,17 +80,17 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&["bantam sessions erase garden"]),
 ];
 
-fn list(args: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = super::load(env)?;
+fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+    let (home, loaded) = (&app.home, app.loaded()?);
     let days = loaded.config.session.keep_days;
     if days > 0 {
         let keep = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
         // A failure does not prevent the list.
-        if let Err(e) = archive::remove_expired(&home, keep, SystemTime::now()) {
+        if let Err(e) = archive::remove_expired(home, keep, SystemTime::now()) {
             notice(&printable(&e.doing("deleting old conversations").message));
         }
     }
-    let mut list = archive::list(&home)?;
+    let mut list = archive::list(home)?;
     if args.has("json") {
         let rows = list.iter().map(|s| {
             json!({
@@ -111,7 +113,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     });
     let left_out = count - list.len();
     list.reverse();
-    print(&page(&list, env))?;
+    print(&page(&list, &app.env))?;
     if left_out > 0 {
         notice(&format!(
             "{left_out} older unnamed ones: `bantam sessions list --all`"
@@ -143,9 +145,9 @@ fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     table(&["key", "updated", "first question"], &rows)
 }
 
-fn search(args: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let (found, unread) = search::search(&home, &args.words)?;
+fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+    let home = &app.home;
+    let (found, unread) = search::search(home, &args.words)?;
     for line in &unread {
         notice(&printable(line));
     }
@@ -159,7 +161,7 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
         notice("no conversation contains all of that");
         return Ok(0);
     }
-    let zone = zone(env);
+    let zone = zone(&app.env);
     let row = |f: &search::Found| {
         let line = to_single_line(&f.line, MAX_LINE);
         [
@@ -172,9 +174,9 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
     print(&table(&["key", "updated", "line"], &rows)).map(|()| 0)
 }
 
-fn show(args: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let key = archive::find(&home, &args.words[0])?;
+fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+    let home = &app.home;
+    let key = archive::find(home, &args.words[0])?;
     let after = match args.value("after") {
         None => None,
         Some(text) => Some(text.parse::<u64>().map_err(|_| {
@@ -182,7 +184,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
                 .hint("write a number, such as `--after 12`")
         })?),
     };
-    let mut transcript = archive::read(&home, &key, after)?;
+    let mut transcript = archive::read(home, &key, after)?;
     let is_unfinished = transcript.is_unfinished();
     for damage in &transcript.damage {
         notice(&printable(damage));
@@ -202,7 +204,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
             .map(|entry| object(entry).to_string());
         return print(&lines(entries.chain(waiting))).map(|()| 0);
     }
-    let zone = zone(env);
+    let zone = zone(&app.env);
     let mut page: String = transcript
         .entries
         .iter()
@@ -272,12 +274,12 @@ fn format_entry(entry: &TranscriptEntry, zone: &Zone) -> String {
     }
 }
 
-fn reset(args: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let key = archive::find(&home, &args.words[0])?;
+fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
+    let home = &app.home;
+    let key = archive::find(home, &args.words[0])?;
     let (now, typed) = (SystemTime::now(), to_single_line(&args.words[0], 80));
     print(
-        &match archive::reset(&home, &key, &Cancel::new(None), now)? {
+        &match archive::reset(home, &key, &Cancel::new(None), now)? {
             Some(old) => format!(
                 "{typed} starts over; the old conversation is in {}\n",
                 old.display()
@@ -292,17 +294,17 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-fn erase(args: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let key = archive::find(&home, &args.words[0])?;
+fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+    let home = &app.home;
+    let key = archive::find(home, &args.words[0])?;
     let typed = to_single_line(&args.words[0], 80);
     if !confirm(
         args,
-        env,
+        ui,
         &format!("Erase {typed} and its archived parts for good?"),
     )? {
         return print("Nothing erased\n").map(|()| 0);
     }
-    let files = archive::erase(&home, &key, &Cancel::new(None))?;
+    let files = archive::erase(home, &key, &Cancel::new(None))?;
     print(&format!("Erased {typed} ({})\n", counted(files, "file"))).map(|()| 0)
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::{Args, Command};
-use super::{confirm, load, notice, print, table};
-use crate::app::Parts;
-use crate::config::{self, Env};
+use super::ui::Ui;
+use super::{confirm, notice, print, table};
+use crate::app::App;
 use crate::error::{Context, Error, Result};
+use crate::paths::Home;
 use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
 use crate::storage::{self, Lock};
@@ -47,13 +48,12 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&["bantam skills remove weather"]),
 ];
 
-fn load_skills(env: &Env) -> Result<Skills> {
-    let (home, loaded) = load(env)?;
-    Ok(app::skills(&home, &loaded.config))
+fn load_skills(app: &App) -> Result<Skills> {
+    Ok(app::skills(app.loaded()?))
 }
 
-fn list(_: &Args, env: &Env) -> Result<u8> {
-    let found = load_skills(env)?.all();
+fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+    let found = load_skills(app)?.all();
     found.problems.iter().for_each(|problem| notice(problem));
     if found.skills.is_empty() {
         notice("no skills; `bantam skills install DIR` adds one");
@@ -87,9 +87,9 @@ fn notes(skill: &Skill) -> Vec<String> {
     notes
 }
 
-fn show(args: &Args, env: &Env) -> Result<u8> {
+fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
-    let skills = load_skills(env)?;
+    let skills = load_skills(app)?;
     let found = skills.all();
     let skill = found
         .named(name)
@@ -104,22 +104,17 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     .map(|()| 0)
 }
 
-fn install(args: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
-    let parts = Parts {
-        home: &home,
-        config: &loaded.config,
-        env,
-    };
-    let skills = app::skills(&home, &loaded.config);
+fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
+    let skills = app::skills(loaded);
     let written = args.words[0].as_str();
     // A path may contain a #.
     let (source, wanted) = match written.rsplit_once('#') {
         Some((source, wanted)) if !Path::new(written).exists() => (source, Some(wanted)),
         _ => (written, None),
     };
-    let _lock = lock_agent_folder(env)?;
-    let fetched = fetch(parts, source)?;
+    let _lock = lock_agent_folder(&app.home)?;
+    let fetched = fetch(loaded, source)?;
     let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.describe()))?;
@@ -127,7 +122,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
         let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
         notice(&format!("{}: {what}", to_single_line(&skill.name, 64)));
     }
-    if !confirm(args, env, "Install it? The agent will obey it.")? {
+    if !confirm(args, ui, "Install it? The agent will obey it.")? {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;
@@ -170,29 +165,28 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
     }
 }
 
-fn remove(args: &Args, env: &Env) -> Result<u8> {
+fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let name = &args.words[0];
     let shown = to_single_line(name, 64);
-    let skills = load_skills(env)?;
+    let skills = load_skills(app)?;
     if skills.all().named(name).is_none() && !skills.dir().join(name).is_dir() {
         return Err(skills::unknown(&skills, name));
     }
     if !confirm(
         args,
-        env,
+        ui,
         &format!("Delete the skill {shown} and all its files?"),
     )? {
         return print("Nothing deleted\n").map(|()| 0);
     }
-    let _lock = lock_agent_folder(env)?;
+    let _lock = lock_agent_folder(&app.home)?;
     skills::remove(&skills, name)?;
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
 /// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out
 /// atomically, so that adding or removing one skill does not lose the others.
-fn lock_agent_folder(env: &Env) -> Result<Lock> {
-    let home = config::home(env)?;
+fn lock_agent_folder(home: &Home) -> Result<Lock> {
     let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT).doing("changing the skills")?;
     let agent = home.agent();
     if !agent.exists() {

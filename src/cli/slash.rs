@@ -164,10 +164,10 @@ fn help() -> String {
 impl Conversation {
     fn start_over(&mut self) -> Result<String> {
         let mut kept = "";
-        if self.repl.factory.options.memory.is_some() {
+        if self.repl.flags.memory.is_some() {
             self.repl.chat = fresh_key(SystemTime::now());
             self.repl.session = session_name("cli", &self.repl.chat)?;
-        } else if self.repl.factory.reset(&self.repl.session)? {
+        } else if self.repl.stored().reset()? {
             kept = "; the old one is kept";
         }
         self.unanswered = None;
@@ -180,11 +180,9 @@ impl Conversation {
         if name.is_empty() {
             return self.list_models();
         }
-        let factory = &self.repl.factory;
-        let config = factory.load()?.config;
-        let name = catalog::whole_name(factory.parts(&config), name)?;
+        let name = catalog::whole_name(self.repl.app.loaded()?, name)?;
         let models = self.agent.models().choose(&name, None)?;
-        factory.choose_model(&self.repl.session, &name)?;
+        self.repl.stored().choose_model(&name)?;
         self.model = name;
         Ok(format!("bantam: the model is now {}", models.first()))
     }
@@ -194,10 +192,9 @@ impl Conversation {
         let models = self.models()?;
         let model = models.first();
         let mut names = self.repl.models.clone();
-        let factory = &self.repl.factory;
-        let config = factory.load()?.config;
-        let found = config.named(model, &factory.env);
-        let offers = found.and_then(|model| catalog::offers(&model, factory.parts(&config)));
+        let loaded = self.repl.app.loaded()?;
+        let found = loaded.config.named(model, &loaded.env);
+        let offers = found.and_then(|model| catalog::offers(&model, loaded));
         let offers = offers.unwrap_or_default();
         let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
         let has_name = |offer: &&Offer| !offer.name.is_empty();
@@ -217,7 +214,7 @@ impl Conversation {
     fn retry(&mut self) -> Result<String> {
         let question = match self.unanswered.take() {
             Some(question) => question,
-            None => match self.repl.factory.undo(&self.repl.session)? {
+            None => match self.repl.stored().undo()? {
                 Some(user) => Question {
                     text: user.content,
                     title: user.title,
@@ -235,7 +232,7 @@ impl Conversation {
 
     fn undo(&mut self) -> Result<String> {
         self.unanswered = None;
-        let Some(undone) = self.repl.factory.undo_with_files(&self.repl.session)? else {
+        let Some(undone) = self.repl.stored().undo_with_files()? else {
             return Ok("bantam: there is nothing to take back".to_owned());
         };
         let lines = undone.lines();

@@ -1,15 +1,17 @@
 //! `bantam status`: shows the configuration and the source of each value. It only reads files, without fetching keys,
 //! connecting to servers or running commands.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
+use super::ui::Ui;
 use super::{error_json, gateway_status, hung, local_time, print, print_json, report, zone};
 use crate::app::bot::is_enabled;
-use crate::app::{self, Parts};
-use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
+use crate::app::{self, App};
+use crate::config::{Env, Loaded, Model, Origin, keys, path};
 use crate::error::Result;
 use crate::paths::{Home, shown_key};
 use crate::provider::catalog;
@@ -34,7 +36,7 @@ pub(super) const COMMAND: Command = Command::row(
 /// Contents of the status.
 pub(super) struct Status<'a> {
     pub home: &'a Home,
-    pub env: &'a Env,
+    pub env: &'a Arc<Env>,
     pub zone: Zone,
     /// Object of `--json`: no secrets, times as RFC 3339, and null for unknown values.
     pub object: Value,
@@ -43,10 +45,8 @@ pub(super) struct Status<'a> {
     pub warnings: Vec<String>,
 }
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
-    let home = &config::home(env)?;
-    let loaded = config::read(home)
-        .and_then(|file| config::load_for(home, file.as_deref(), env, Vec::new()));
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let (home, env, loaded) = (&app.home, &app.env, app.loaded());
     let (root, file, has_file) = (home.root().display(), home.config(), home.config().exists());
     let object = json!({
         "ok": loaded.is_ok(),
@@ -89,7 +89,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     gateway_status::add(&mut status, &sessions, &allowed);
     status.learned();
     if let Ok(loaded) = &loaded {
-        status.object["values"] = values(loaded, env, given.has("verbose")).into();
+        status.object["values"] = values(loaded, given.has("verbose")).into();
         status.warnings.extend(loaded.warnings.clone());
     }
     status.object["warnings"] = status.warnings.as_slice().into();
@@ -115,7 +115,7 @@ impl Status<'_> {
     }
 
     fn configuration(&mut self, loaded: &Loaded) {
-        match chosen_model(loaded, self.env) {
+        match chosen_model(loaded) {
             Ok((model, key)) => {
                 (self.object["model"], self.object["key"]) =
                     (model.as_str().into(), key.as_str().into());
@@ -129,14 +129,7 @@ impl Status<'_> {
                 ]);
             }
         }
-        let workspace = self
-            .or_warn(app::workspace(Parts {
-                home: self.home,
-                config: &loaded.config,
-                env: self.env,
-            }))
-            .display()
-            .to_string();
+        let workspace = self.or_warn(app::workspace(loaded)).display().to_string();
         self.object["workspace"] = workspace.as_str().into();
         let mode = json!(loaded.config.tools.exec.sandbox);
         let sandbox = format!(
@@ -240,11 +233,11 @@ impl Status<'_> {
 }
 
 /// Returns the model that answers, and the source of its key.
-pub(super) fn chosen_model(loaded: &Loaded, env: &Env) -> Result<(String, String)> {
-    match loaded.config.choose_model(env)? {
+pub(super) fn chosen_model(loaded: &Loaded) -> Result<(String, String)> {
+    match loaded.config.choose_model(&loaded.env)? {
         Some(model) => {
-            let key = key_source(&model, env);
-            let name = catalog::with_known_default(model, &config::home(env)?).name;
+            let key = key_source(&model, &loaded.env);
+            let name = catalog::with_known_default(model, &loaded.home).name;
             Ok((name, key))
         }
         None => Ok((
@@ -276,24 +269,24 @@ pub(super) struct SetValue {
 }
 
 /// Returns the configured settings, without secrets.
-pub(super) fn set_values(loaded: &Loaded, env: &Env) -> Vec<SetValue> {
+pub(super) fn set_values(loaded: &Loaded) -> Vec<SetValue> {
     let mut paths = Vec::new();
     path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
         paths.push(set.path.clone());
     }
-    listed(loaded, env, &paths)
+    listed(loaded, &paths)
 }
 
 /// Returns the values at these paths; unknown settings are left out.
-fn listed(loaded: &Loaded, env: &Env, paths: &[Vec<String>]) -> Vec<SetValue> {
-    let redactor = Redactor::new(loaded.config.secrets(env));
+fn listed(loaded: &Loaded, paths: &[Vec<String>]) -> Vec<SetValue> {
+    let redactor = loaded.redactor();
     let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
     let value_at = |path: &Vec<String>| {
         let (value, written) = (path::get(&config, path)?, path::get(&loaded.file, path));
         let written = Secret::new(written.and_then(Value::as_str).unwrap_or_default());
-        let value = match (value.as_str(), keys::missing(&written, env)) {
+        let value = match (value.as_str(), keys::missing(&written, &loaded.env)) {
             (Some("(set)"), Some(variable)) => format!("({variable} is not set)").into(),
             _ => redacted(&redactor, value),
         };
@@ -311,13 +304,13 @@ fn listed(loaded: &Loaded, env: &Env, paths: &[Vec<String>]) -> Vec<SetValue> {
 }
 
 /// Returns the configured settings, and all others if `with_defaults`.
-fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
-    let mut rows = set_values(loaded, env);
+fn values(loaded: &Loaded, with_defaults: bool) -> Vec<Value> {
+    let mut rows = set_values(loaded);
     if with_defaults {
         let is_set = |path: &Vec<String>| rows.iter().any(|set| set.path == path::join(path));
         let mut paths = path::all_settings();
         paths.retain(|path| !is_set(path));
-        rows.extend(listed(loaded, env, &paths));
+        rows.extend(listed(loaded, &paths));
     }
     rows.into_iter()
         .map(|set| json!({"path": set.path, "value": set.value, "from": set.from}))

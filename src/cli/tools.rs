@@ -1,13 +1,10 @@
 //! `bantam tools`: lists the tools of the model.
 
-use std::sync::Arc;
-
 use super::args::{Args, Command};
-use super::{load, notice, print, table};
-use crate::app::{self, Parts};
-use crate::config::Env;
+use super::ui::Ui;
+use super::{notice, print, table};
+use crate::app::App;
 use crate::error::Result;
-use crate::mcp::Servers;
 use crate::redact::Redactor;
 use crate::tool::ToolSpec;
 
@@ -18,15 +15,9 @@ pub(super) const COMMAND: Command = Command::row(
     "list all tools with their risk and source (safe tools only read)",
 );
 
-fn run(_: &Args, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
-    let parts = Parts {
-        home: &home,
-        config: &loaded.config,
-        env,
-    };
-    let (tools, missing) =
-        app::configured(&Arc::new(app::workers(parts)?), parts, &Servers::default())?;
+fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
+    let (tools, missing) = app.tools()?;
     loaded
         .warnings
         .iter()

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
 use std::process::Stdio;
 
-use super::term::screen::Style;
+use super::ui::Ui;
 use super::{print, tty};
 use crate::child;
 use crate::config::Env;
@@ -121,16 +121,15 @@ pub(super) fn search<'p>(places: &'p [Place], words: &str) -> Vec<&'p Place> {
 
 /// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
 /// longer than the screen.
-pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
-    let style = Style::from_env(env);
-    if !io::stdout().is_terminal() || !style.ansi {
+pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
+    if !io::stdout().is_terminal() || !ui.screen.style.ansi {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
     let (columns, rows) = tty::size();
     let mut markdown = Terminal::new(Look { columns });
     let page = list.to_owned() + &markdown::refilled(page);
     let shown = markdown.push(&page) + &markdown.finish();
-    if shown.lines().count() < rows || !page_through(&shown, env) {
+    if shown.lines().count() < rows || !page_through(&shown, &ui.env) {
         print(&shown)?;
     }
     Ok(0)

@@ -7,10 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::term::screen::Style;
+use super::ui::Ui;
 use super::{notice, print, print_json, table, tty};
-use crate::app;
-use crate::config::{self, Env};
+use crate::app::{self, App};
 use crate::error::Result;
 use crate::text::{clip, to_single_line};
 use crate::usage::{self, Totals, UsageReport};
@@ -28,16 +27,15 @@ pub(super) const COMMAND: Command =
         ])
         .with_examples(&["bantam usage --days 7"]);
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
+fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
-    let home = config::home(env)?;
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now()
         .checked_sub(back)
         .unwrap_or(UNIX_EPOCH)
         .max(UNIX_EPOCH);
-    let since = app::local_time(env)(since);
-    let report = usage::report(&home.usage(), clip(&since, 10))?;
+    let since = app::local_time(&app.env)(since);
+    let report = usage::report(&app.home.usage(), clip(&since, 10))?;
     for (file, lines) in &report.damaged {
         notice(&format!(
             "skipped {lines} damaged lines of usage/{}",
@@ -61,7 +59,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         return Ok(0);
     }
     let bars = if io::stdout().is_terminal() {
-        bars(&report, Style::from_env(env).utf8)
+        bars(&report, ui.screen.style.utf8)
     } else {
         String::new()
     };

@@ -8,17 +8,17 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Config, Env, Loaded, load_for, path};
+use super::{Env, Loaded, load_for, path};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
 use crate::text::not_found;
 
 /// Finds errors in a loaded configuration that no further setting can fix.
-pub(crate) type Check<'a> = &'a dyn Fn(&Arc<Config>) -> Vec<Error>;
+pub(crate) type Check<'a> = &'a dyn Fn(&Loaded) -> Vec<Error>;
 
 /// Sets the value at `path`, for example `["mcpServers", "time"]`.
-pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Result<Loaded> {
+pub(crate) fn set(home: &Home, env: &Arc<Env>, path: &[&str], value: &Value) -> Result<Loaded> {
     edit(home, env, &|_| Vec::new(), |file| {
         set_in(file, path, value.clone())
     })
@@ -41,7 +41,7 @@ pub(crate) fn remove_from(file: &mut Value, path: &[impl AsRef<str>]) -> Result<
 /// Changes config.json. Existing errors in the file do not prevent a change.
 pub(crate) fn edit(
     home: &Home,
-    env: &Env,
+    env: &Arc<Env>,
     check: Check,
     change: impl FnOnce(&mut Value) -> Result<()>,
 ) -> Result<Loaded> {
@@ -107,7 +107,7 @@ impl Serialize for InOrder<'_> {
 /// Replaces config.json with the result of `change` on its text, if that can be loaded and has no new errors.
 pub(crate) fn save(
     home: &Home,
-    env: &Env,
+    env: &Arc<Env>,
     check: Check,
     change: impl FnOnce(Option<&str>) -> Result<String>,
 ) -> Result<Loaded> {
@@ -125,15 +125,15 @@ pub(crate) fn save(
         _ => e,
     };
     let loaded = load_for(home, Some(&new), env, Vec::new()).map_err(refused)?;
-    let problems = |config: &Arc<Config>| {
-        let mut problems = config.problems();
-        problems.extend(check(config));
+    let problems = |loaded: &Loaded| {
+        let mut problems = loaded.config.problems();
+        problems.extend(check(loaded));
         problems
     };
-    let had = load_for(home, old.as_deref(), env, Vec::new())
-        .map_or(Vec::new(), |old| problems(&old.config));
+    let had =
+        load_for(home, old.as_deref(), env, Vec::new()).map_or(Vec::new(), |old| problems(&old));
     let is_new = |problem: &Error| had.iter().all(|old| old.message != problem.message);
-    if let Some(problem) = problems(&loaded.config).into_iter().find(is_new) {
+    if let Some(problem) = problems(&loaded).into_iter().find(is_new) {
         return Err(refused(problem));
     }
     if old.as_ref() != Some(&new) {

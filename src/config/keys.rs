@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use super::{Env, Parts};
+use super::{Env, Loaded};
 use crate::access::Resolved;
 use crate::child;
 use crate::error::{Context, Error, Result};
@@ -35,11 +35,11 @@ pub(crate) struct ApiKey {
 
 impl ApiKey {
     /// Creates a key to be resolved by [`resolve`]. A resolved key is also given to the redactor.
-    pub(crate) fn new(written: &Secret, parts: Parts, redactor: &Redactor) -> Self {
+    pub(crate) fn new(written: &Secret, loaded: &Loaded, redactor: &Redactor) -> Self {
         Self {
             written: written.clone(),
-            env: Arc::new(parts.env.clone()),
-            config: parts.home.config(),
+            env: loaded.env.clone(),
+            config: loaded.home.config(),
             redactor: redactor.clone(),
             resolved: OnceLock::new(),
         }

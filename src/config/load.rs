@@ -8,6 +8,8 @@ use super::path::{self, correct_names, parse_at, shape, suggest};
 use super::{Config, Env, check};
 use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
+use crate::paths::Home;
+use crate::redact::Redactor;
 use crate::text::{nearest, to_single_line};
 
 /// Source of a value that is not from config.json.
@@ -42,8 +44,11 @@ impl Override {
     }
 }
 
-/// Result of [`Config::load`].
+/// A home with its environment and its valid settings, from which agents, bots and requests are made.
+#[derive(Clone)]
 pub(crate) struct Loaded {
+    pub home: Home,
+    pub env: Arc<Env>,
     pub config: Arc<Config>,
     /// One sentence for each unknown name or variable.
     pub warnings: Vec<String>,
@@ -54,27 +59,14 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Returns the override that decides about a path.
-    pub(crate) fn override_of(&self, path: &[String]) -> Option<&Override> {
-        find_override(&self.overrides, path)
-    }
-}
-
-fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a Override> {
-    overrides
-        .iter()
-        .rev()
-        .find(|set| path.starts_with(&set.path))
-}
-
-impl Config {
     /// Merges the layers. `file` is the name and the text of config.json. Errors have the kind Config, or Usage for a flag's
     /// value.
-    pub(crate) fn load(
+    pub(crate) fn read(
+        home: &Home,
+        env: &Arc<Env>,
         file: Option<(&str, &str)>,
-        env: &Env,
         flags: Vec<Override>,
-    ) -> Result<Loaded> {
+    ) -> Result<Self> {
         let (name, mut value) = match file {
             Some((name, text)) => (name, parse(name, text)?),
             None => ("config.json", json!({})),
@@ -109,12 +101,51 @@ impl Config {
                 .iter_mut()
                 .for_each(|entry| entry.temperature = None);
         }
-        Ok(Loaded {
+        Ok(Self {
+            home: home.clone(),
+            env: env.clone(),
             config: Arc::new(config),
             warnings,
             overrides,
             file: value,
         })
+    }
+
+    /// Returns this home and environment with other settings.
+    pub(crate) fn with(&self, config: Config) -> Self {
+        Self {
+            config: Arc::new(config),
+            ..self.clone()
+        }
+    }
+
+    /// Returns a redactor that knows the keys of the settings.
+    pub(crate) fn redactor(&self) -> Redactor {
+        Redactor::new(self.config.secrets(&self.env))
+    }
+
+    /// Returns the override that decides about a path.
+    pub(crate) fn override_of(&self, path: &[String]) -> Option<&Override> {
+        find_override(&self.overrides, path)
+    }
+}
+
+fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a Override> {
+    overrides
+        .iter()
+        .rev()
+        .find(|set| path.starts_with(&set.path))
+}
+
+#[cfg(test)]
+impl Config {
+    pub(crate) fn load(
+        file: Option<(&str, &str)>,
+        env: &Env,
+        flags: Vec<Override>,
+    ) -> Result<Loaded> {
+        let home = Home::new(std::env::temp_dir());
+        Loaded::read(&home, &Arc::new(env.clone()), file, flags)
     }
 }
 

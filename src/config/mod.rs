@@ -114,14 +114,6 @@ impl Telegram {
     }
 }
 
-/// A home with its settings and the environment, from which an agent, a bot and requests are made.
-#[derive(Clone, Copy)]
-pub(crate) struct Parts<'a> {
-    pub home: &'a Home,
-    pub config: &'a Arc<Config>,
-    pub env: &'a Env,
-}
-
 /// Name of settings that a program gives without a file.
 pub(crate) const IN_CODE: &str = "the settings";
 
@@ -129,11 +121,11 @@ pub(crate) const IN_CODE: &str = "the settings";
 pub(crate) fn load_for(
     home: &Home,
     file: Option<&str>,
-    env: &Env,
+    env: &Arc<Env>,
     flags: Vec<Override>,
 ) -> Result<Loaded> {
     let name = home.config().display().to_string();
-    Config::load(file.map(|text| (name.as_str(), text)), env, flags)
+    Loaded::read(home, env, file.map(|text| (name.as_str(), text)), flags)
 }
 
 /// The environment, read once. Variables that are not Unicode are left out.

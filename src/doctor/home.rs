@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
@@ -52,7 +53,11 @@ pub(crate) fn directory(home: &Home) -> Check {
 }
 
 /// Checks `config.json`, as `loaded`; `exists` is whether the file exists.
-pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) -> Vec<Check> {
+pub(crate) fn configuration(
+    home: &Home,
+    exists: bool,
+    loaded: &Result<&Arc<Loaded>>,
+) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
     let shown = path.display();

@@ -146,7 +146,8 @@ pub(crate) struct Tools {
 pub(crate) struct Servers {
     by_name: Arc<Mutex<BTreeMap<String, Arc<Server>>>>,
     generation: Arc<AtomicU64>,
-    pub unknown: Unknown,
+    /// What is done with a server whose tools are unknown.
+    pub unknown: Arc<Mutex<Unknown>>,
 }
 
 impl Servers {
@@ -193,7 +194,7 @@ impl Servers {
                 warnings: Vec::new(),
             });
         }
-        match &self.unknown {
+        match &*sync::lock(&self.unknown) {
             Unknown::Skip => {}
             Unknown::List(background) => {
                 for n in to_list {

@@ -11,11 +11,10 @@ use super::{ProviderError, ollama, says};
 use crate::cancel::{Cancel, CancelReason};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol, Vendor};
-use crate::config::{Model, Parts, find_bare};
+use crate::config::{Loaded, Model, find_bare};
 use crate::error::{Error, Kind, Result};
 use crate::message::Price;
 use crate::paths::Home;
-use crate::redact::Redactor;
 
 /// Time limit for hosts to list their models, in seconds; a user may be waiting.
 const PATIENCE: u64 = 10;
@@ -60,8 +59,8 @@ fn patience() -> Cancel {
 
 /// Returns a model of each host to list: one per configured address and key, else of an Ollama that answers, or one of the
 /// `wanted` vendor or entry.
-pub(crate) fn hosts(parts: Parts, wanted: Option<&str>) -> Result<Vec<Model>> {
-    let Parts { config, env, .. } = parts;
+pub(crate) fn hosts(loaded: &Loaded, wanted: Option<&str>) -> Result<Vec<Model>> {
+    let Loaded { config, env, .. } = loaded;
     if let Some(name) = wanted {
         return Ok(vec![config.named(name, env)?]);
     }
@@ -84,15 +83,15 @@ fn is_same_host(one: &Model, other: &Model) -> bool {
 
 /// Returns the models of a model's host in the order of their ids, those that cannot chat last. Stores the facts about
 /// configured ones.
-pub(crate) fn offers(model: &Model, parts: Parts) -> Result<Vec<Offer>> {
-    offers_within(model, parts, &patience())
+pub(crate) fn offers(model: &Model, loaded: &Loaded) -> Result<Vec<Offer>> {
+    offers_within(model, loaded, &patience())
 }
 
-fn offers_within(model: &Model, parts: Parts, cancel: &Cancel) -> Result<Vec<Offer>> {
+fn offers_within(model: &Model, loaded: &Loaded, cancel: &Cancel) -> Result<Vec<Offer>> {
     if model.protocol == Protocol::Demo {
         return Ok(Vec::new());
     }
-    let listed = list_of(&host(model.clone(), parts), cancel);
+    let listed = list_of(&host(model.clone(), loaded), cancel);
     let mut offers = listed.map_err(|e| match e {
         ProviderError::Cancelled(CancelReason::Deadline) => {
             let what = format!(
@@ -104,17 +103,17 @@ fn offers_within(model: &Model, parts: Parts, cancel: &Cancel) -> Result<Vec<Off
         e => e.into_error(&model.name),
     })?;
     offers.sort_by_key(|offer| (!offer.is_chat(), offer.id.clone()));
-    for known in parts.config.models(parts.env) {
+    for known in loaded.config.models(&loaded.env) {
         if known.base == model.base {
             if let Some(offer) = offers.iter().find(|offer| offer.id == known.id) {
-                keep_facts(offer, &known, parts.home);
+                keep_facts(offer, &known, &loaded.home);
             }
         }
     }
     for offer in &mut offers {
         let provider = model.name.strip_suffix(&model.id).unwrap_or(&model.name);
         let name = format!("{}/{}", provider.trim_end_matches('/'), offer.id);
-        let found = parts.config.named(&name, parts.env);
+        let found = loaded.config.named(&name, &loaded.env);
         if found.is_ok_and(|found| found.id == offer.id && is_same_host(&found, model)) {
             offer.name = name;
         }
@@ -123,12 +122,12 @@ fn offers_within(model: &Model, parts: Parts, cancel: &Cancel) -> Result<Vec<Off
 }
 
 /// Names of the models of all hosts. Failing hosts are skipped.
-pub(crate) fn names(parts: Parts) -> Vec<String> {
+pub(crate) fn names(loaded: &Loaded) -> Vec<String> {
     let cancel = patience();
-    let hosts = hosts(parts, None).unwrap_or_default();
+    let hosts = hosts(loaded, None).unwrap_or_default();
     let lists = hosts
         .iter()
-        .map(|model| offers_within(model, parts, &cancel));
+        .map(|model| offers_within(model, loaded, &cancel));
     let names = lists.flatten().flatten().map(|offer| offer.name);
     names.filter(|name| !name.is_empty()).collect()
 }
@@ -137,22 +136,22 @@ pub(crate) fn names(parts: Parts) -> Vec<String> {
 ///
 /// # Errors
 /// Returns an error of the kind `Usage` if there is no such model.
-pub(crate) fn whole_name(parts: Parts, typed: &str) -> Result<String> {
-    if let Ok(name) = parts.config.whole_name(typed) {
+pub(crate) fn whole_name(loaded: &Loaded, typed: &str) -> Result<String> {
+    if let Ok(name) = loaded.config.whole_name(typed) {
         return Ok(name.to_owned());
     }
-    let listed = names(parts);
+    let listed = names(loaded);
     let listed = listed.iter().map(String::as_str);
-    let known: Vec<&str> = parts.config.names().into_iter().chain(listed).collect();
+    let known: Vec<&str> = loaded.config.names().into_iter().chain(listed).collect();
     find_bare(typed.trim(), &known).map(str::to_owned)
 }
 
 /// Returns the host of a model with its first key, for requests other than chat.
-pub(crate) fn host(model: Model, parts: Parts) -> Host {
-    let redactor = Redactor::new(parts.config.secrets(parts.env));
+pub(crate) fn host(model: Model, loaded: &Loaded) -> Host {
+    let redactor = loaded.redactor();
     let key = model.keys.first();
-    let key = key.map(|key| ApiKey::new(key, parts, &redactor));
-    Host::new(model, key, parts.env)
+    let key = key.map(|key| ApiKey::new(key, loaded, &redactor));
+    Host::new(model, key, &loaded.env)
 }
 
 /// Fills in the stored default of a host if the user named no model. Without one, the first request finds it.
@@ -331,19 +330,19 @@ fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
 
 /// Asks the user's own server for its context window, unless it is known, because Ollama truncates longer requests silently.
 /// Returns a warning for the user if the window is small.
-pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
+pub(crate) fn learn_window(loaded: &Loaded, model: &Model) -> Option<String> {
     let vendor = vendor_of(model)?;
     if !vendor.base.starts_with("http://localhost:") || model.entry.context_window > 0 {
         return None;
     }
-    let model = &with_known_default(model.clone(), parts.home);
+    let model = &with_known_default(model.clone(), &loaded.home);
     let is_ollama = vendor.name == "ollama";
-    let known = facts::load_facts(parts.home, model).window;
+    let known = facts::load_facts(&loaded.home, model).window;
     let is_unnamed = model.id.is_empty();
-    if is_unnamed || known.is_some() || !is_ollama && facts::is_known(parts.home, model) {
+    if is_unnamed || known.is_some() || !is_ollama && facts::is_known(&loaded.home, model) {
         return None;
     }
-    let host = host(model.clone(), parts);
+    let host = host(model.clone(), loaded);
     let window = if is_ollama {
         Some(ollama::window(&host)?)
     } else {
@@ -351,11 +350,11 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
         let offer = offers.into_iter().find(|offer| offer.id == model.id);
         offer.and_then(|offer| offer.window)
     };
-    facts::keep(parts.home, model, |facts| {
+    facts::keep(&loaded.home, model, |facts| {
         facts.window = window.or(facts.window);
     });
     let window = window?;
-    let is_small = window < parts.config.agents.defaults.context_window;
+    let is_small = window < loaded.config.agents.defaults.context_window;
     (is_ollama && is_small).then(|| {
         format!(
             "Ollama gives {} a context of {window} tokens; for more, start it with OLLAMA_CONTEXT_LENGTH=32768; \

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::access::{Access, Grant, Resolved};
 use crate::cancel::Cancel;
 use crate::child::Network;
-use crate::config::Parts;
+use crate::config::Loaded;
 use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 use crate::storage;
@@ -35,15 +35,15 @@ impl Drop for Fetched {
 }
 
 /// Fetches `source` into a folder. The caller owns a lock.
-pub(crate) fn fetch(parts: Parts, source: &str) -> Result<Fetched> {
+pub(crate) fn fetch(loaded: &Loaded, source: &str) -> Result<Fetched> {
     if source.starts_with("https://") {
         let fetched = Fetched {
-            folder: parts.home.state().join("skill.new"),
+            folder: loaded.home.state().join("skill.new"),
             called: Some(name_in(source)),
         };
         storage::remove(&fetched.folder)?;
         storage::make_dir(&fetched.folder)?;
-        clone(parts, source, &fetched.folder)?;
+        clone(loaded, source, &fetched.folder)?;
         return Ok(fetched);
     }
     if source.contains("://") || source.starts_with("git@") {
@@ -69,21 +69,21 @@ fn name_in(url: &str) -> String {
 }
 
 /// Clones a repository, without its history if the server supports that.
-fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
+fn clone(loaded: &Loaded, url: &str, into: &Path) -> Result<()> {
     let git = "git -c protocol.allow=never -c protocol.https.allow=always clone --quiet";
     let url = shell_words::quote(url);
     let command = format!(
         "export GIT_TERMINAL_PROMPT=0; ulimit -f 204800; {git} --depth 1 -- {url} . 2>/dev/null || {git} -- {url} ."
     );
     // Authorities that the user trusts in addition to the system's.
-    let trusted = parts
+    let trusted = loaded
         .env
         .get("SSL_CERT_FILE")
         .filter(|path| path.starts_with('/'));
     let grants = trusted
         .iter()
         .map(|path| Grant::at(Resolved::follow(Path::new(path)).real, Access::Read));
-    let config = parts.config;
+    let config = &loaded.config;
     let policy = Policy {
         network: Network::Guarded,
         workspace: Grant::at(Resolved::follow(into).real, Access::Write),
@@ -94,7 +94,7 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         memory_mb: MEMORY_MB,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-    let home = Resolved::follow(parts.home.root()).real;
+    let home = Resolved::follow(loaded.home.root()).real;
     let workers = Workers::new(policy, &home, config.tools.exec.sandbox, guard);
     let env = trusted.map(|path| ("GIT_SSL_CAINFO".to_owned(), path.clone()));
     let job = ExecJob {

@@ -28,7 +28,7 @@ pub(crate) struct Chats {
     /// Id of the bot.
     pub bot: i64,
     /// Workers that store incoming files.
-    pub workers: Workers,
+    pub workers: Arc<Workers>,
     /// Clock for the name of the day's directory.
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
@@ -41,7 +41,7 @@ impl Chats {
     pub(crate) fn new(
         sender: Arc<MessageSender>,
         bot: i64,
-        workers: Workers,
+        workers: Arc<Workers>,
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
     ) -> Arc<Self> {

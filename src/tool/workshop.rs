@@ -18,7 +18,7 @@ use crate::worker::Workers;
 pub(crate) struct Workshop {
     pub home: Home,
     pub config: Arc<Config>,
-    pub env: Env,
+    pub env: Arc<Env>,
     pub workers: Arc<Workers>,
     pub local_time: LocalTime,
     /// Transcribes recordings, if a model is configured for it.

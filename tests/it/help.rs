@@ -201,7 +201,7 @@ fn names_are_completed() {
         (&["cron", "run", "w"], &["water"]),
         (&["mcp", "test", ""], &["time"]),
         (&["skills", "show", ""], &["tidy"]),
-        (&["agent", "--model", "test"], &["test-model"]),
+        (&["agent", "--model", "te"], &["test"]),
         (&["config", "get", "log."], &["log.json", "log.level"]),
         (&["help", "mem"], &["memory"]),
         (&["help", "cron", "h"], &["history"]),

@@ -1,13 +1,14 @@
 //! Tab completion of commands and file names.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::cli::slash;
 use crate::config::Env;
 use crate::paths::of_user;
 
 pub(in crate::cli) struct Completer {
-    pub env: Env,
+    pub env: Arc<Env>,
 }
 
 /// Maximum number of candidates.
@@ -66,7 +67,7 @@ mod tests {
 
     fn completed(before: &str) -> (usize, Vec<String>) {
         let env = Env::from([("HOME".to_owned(), "src".to_owned())]);
-        Completer { env }.words(before)
+        Completer { env: Arc::new(env) }.words(before)
     }
 
     #[test]

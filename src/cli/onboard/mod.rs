@@ -10,10 +10,11 @@ use super::args::{Args, Command};
 use super::term::ask::{Echo, agrees, ask_until};
 use super::term::screen::Screen;
 use super::term::signals::Signals;
-use super::{load, notice, print, tell};
-use crate::app::{self, Parts};
+use super::ui::Ui;
+use super::{notice, print, tell};
+use crate::app::{self, App};
+use crate::config::keys;
 use crate::config::vendors::Protocol;
-use crate::config::{self, Env, keys};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::provider::ollama;
@@ -33,11 +34,10 @@ pub(super) const COMMAND: Command = Command::row(
 )])
 .with_examples(&["bantam onboard", "bantam onboard --yes"]);
 
-fn run(args: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
+fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if args.has("yes") {
-        write_files(&home)?;
-        return print_next_steps(&home, env);
+        write_files(&app.home)?;
+        return print_next_steps(app);
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(
@@ -45,22 +45,21 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    let screen = Screen::new(env);
+    let screen = ui.screen.clone();
     Signals::watch(screen.clone(), false)?;
-    let setup = Setup { home, env, screen };
-    let is_new = fs_err::symlink_metadata(setup.home.config()).is_err();
+    let setup = Setup { app, screen };
+    let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
     if is_new || setup.asks_for_another_model()? {
         model::choose(&setup)?;
     }
-    write_files(&setup.home)?;
+    write_files(&app.home)?;
     telegram::connect(&setup)?;
-    print_next_steps(&setup.home, env)
+    print_next_steps(&app.reread())
 }
 
 /// Home to set up, and the user's terminal.
 struct Setup<'a> {
-    home: Home,
-    env: &'a Env,
+    app: &'a App,
     screen: Screen,
 }
 
@@ -83,13 +82,13 @@ impl Setup<'_> {
     }
 
     fn asks_for_another_model(&self) -> Result<bool> {
-        let loaded = load(self.env)?.1;
-        let model = match loaded.config.choose_model(self.env) {
+        let loaded = self.app.loaded()?;
+        let model = match loaded.config.choose_model(&loaded.env) {
             Ok(Some(model)) => model.name,
             Ok(None) => "no model is chosen".to_owned(),
             Err(e) => e.message,
         };
-        tell(&format!("{}: {model}", self.home.config().display()));
+        tell(&format!("{}: {model}", self.app.home.config().display()));
         self.agrees("Change the model?", false)
     }
 }
@@ -132,11 +131,11 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
 }
 
 /// Reads the configuration again, and prints the next steps.
-fn print_next_steps(home: &Home, env: &Env) -> Result<u8> {
-    let (_, loaded) = load(env)?;
+fn print_next_steps(app: &App) -> Result<u8> {
+    let (home, env, loaded) = (&app.home, &app.env, app.loaded()?);
     let config = &loaded.config;
     loaded.warnings.iter().for_each(|line| notice(line));
-    let workspace = app::workspace(Parts { home, config, env })?;
+    let workspace = app::workspace(loaded)?;
     if workspace != home.workspace() {
         print(&format!(
             "\nThe agent works in {} (`agents.defaults.workspace`), not in {}.\n",

@@ -1,16 +1,14 @@
 //! `bantam onboard`, the model: asks for a host, a key and a model, tests them with one question, and saves them.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::{doctor, load, table, tell};
+use super::super::{doctor, table, tell};
 use super::Setup;
-use crate::app::Parts;
 use crate::config::proxy::host as host_of;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
-use crate::config::{self, Config, Env, ModelEntry, edit, keys, vendors};
+use crate::config::{self, Config, Env, Loaded, ModelEntry, edit, keys, vendors};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::http::authority;
@@ -24,9 +22,9 @@ const MOST_SHOWN: usize = 20;
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
 pub(super) fn choose(setup: &Setup) -> Result<()> {
-    let (home, env) = (&setup.home, setup.env);
+    let (home, env) = (&setup.app.home, &setup.app.env);
     loop {
-        let config = load(env)?.1.config;
+        let config = setup.app.loaded()?.config.clone();
         let in_use = config.choose_model(env).ok().flatten();
         let in_use = in_use.map_or(String::new(), |model| model.name);
         let mut host = ask_host(&config, &in_use, setup)?;
@@ -118,14 +116,14 @@ impl ModelHost {
     }
 
     /// Returns the configuration with one of its models.
-    fn configuration(&self, model: &str, setup: &Setup) -> Result<Arc<Config>> {
-        let mut file = load(setup.env)?.1.file;
+    fn configuration(&self, model: &str, setup: &Setup) -> Result<Loaded> {
+        let (home, env) = (&setup.app.home, &setup.app.env);
+        let mut file = setup.app.loaded()?.file.clone();
         if !file.is_object() {
             file = json!({});
         }
         self.set(model, &mut file)?;
-        let loaded = config::load_for(&setup.home, Some(&file.to_string()), setup.env, Vec::new())?;
-        Ok(loaded.config)
+        config::load_for(home, Some(&file.to_string()), env, Vec::new())
     }
 
     /// Whether its key is in an unset variable.
@@ -136,7 +134,7 @@ impl ModelHost {
 
     /// Asks for its key and its list of models, which is empty if the host has none. `None` to choose another host.
     fn ask_for_list(&mut self, setup: &Setup) -> Result<Option<Vec<Offer>>> {
-        let (home, env) = (&setup.home, setup.env);
+        let env = &setup.app.env;
         if self.is_demo() {
             return Ok(Some(Vec::new()));
         }
@@ -145,12 +143,12 @@ impl ModelHost {
             self.ask_key(setup)?;
         }
         while !self.lacks_key(env) {
-            let config = &self.configuration("", setup)?;
-            let (parts, any) = (Parts { home, config, env }, config.named(&self.name, env)?);
-            let e = match catalog::offers(&any, parts) {
+            let loaded = &self.configuration("", setup)?;
+            let any = loaded.config.named(&self.name, env)?;
+            let e = match catalog::offers(&any, loaded) {
                 Ok(mut offers) => {
                     if self.name == "ollama" {
-                        ollama::find_tools(&catalog::host(any, parts), &mut offers);
+                        ollama::find_tools(&catalog::host(any, loaded), &mut offers);
                     }
                     return Ok(Some(offers));
                 }
@@ -169,7 +167,9 @@ impl ModelHost {
 
     /// Asks for the key; false if it is unchanged.
     fn ask_key(&mut self, setup: &Setup) -> Result<bool> {
-        let set = self.vendor.and_then(|vendor| vendor.set_key(setup.env));
+        let set = self
+            .vendor
+            .and_then(|vendor| vendor.set_key(&setup.app.env));
         let usual = self.vendor.map_or("", Vendor::key_env);
         let variable = set.unwrap_or(usual);
         let enter = match variable {
@@ -278,14 +278,14 @@ impl ModelHost {
 
     /// Asks the model a question, and asks the user for another key if it is refused. False to choose again.
     fn prove(&mut self, model: &str, setup: &Setup) -> Result<bool> {
-        let (home, env) = (&setup.home, setup.env);
+        let env = &setup.app.env;
         if self.is_demo() || self.lacks_key(env) {
             return Ok(true);
         }
         tell("Asking it a question ...");
         loop {
-            let config = self.configuration(model, setup)?;
-            let checks = doctor::question(home, &config, env, None);
+            let loaded = self.configuration(model, setup)?;
+            let checks = doctor::question(&loaded, None);
             // The fixes are not shown, because the user is asked next how to continue.
             for check in &checks {
                 tell(&check.line());
@@ -305,8 +305,8 @@ impl ModelHost {
 
 /// Asks for a host.
 fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
-    let configured = configured_hosts(config, setup.env);
-    let hosts = offered_hosts(&configured, setup.env);
+    let configured = configured_hosts(config, &setup.app.env);
+    let hosts = offered_hosts(&configured, &setup.app.env);
     tell("Which provider?");
     let rows: Vec<_> = (1..)
         .zip(&hosts)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::{load, tell};
+use super::super::tell;
 use super::Setup;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
@@ -20,7 +20,14 @@ const POLL: Duration = Duration::from_secs(25);
 
 /// Connects a bot if the user wants one. Each answer is saved immediately.
 pub(super) fn connect(setup: &Setup) -> Result<()> {
-    let mut settings = load(setup.env)?.1.config.channels.telegram.clone();
+    let mut settings = setup
+        .app
+        .reread()
+        .loaded()?
+        .config
+        .channels
+        .telegram
+        .clone();
     let question = if settings.token.is_empty() {
         "Connect a Telegram bot?"
     } else {
@@ -35,8 +42,8 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
         };
         let save = |name, value| {
             edit::set(
-                &setup.home,
-                setup.env,
+                &setup.app.home,
+                &setup.app.env,
                 &["channels", "telegram", name],
                 &value,
             )
@@ -52,7 +59,7 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
     match find_owner(&settings, setup)? {
         Some(id) => {
             let path = ["channels", "telegram", "allow_from"];
-            edit::set(&setup.home, setup.env, &path, &json!([id])).map(drop)
+            edit::set(&setup.app.home, &setup.app.env, &path, &json!([id])).map(drop)
         }
         None => {
             tell("The bot has no owner yet and answers nobody. Later: bantam onboard");
@@ -72,7 +79,7 @@ fn ask_for_working_token(settings: &Telegram, setup: &Setup) -> Result<Option<Se
             token: Secret::new(token),
             ..settings.clone()
         };
-        match find_username(&Bot::new(&settings, &setup.home, setup.env)?) {
+        match find_username(&Bot::new(&settings, &setup.app.home, &setup.app.env)?) {
             Ok(name) => {
                 tell(&format!("The token works: it belongs to @{name}."));
                 return Ok(Some(settings.token));
@@ -107,7 +114,7 @@ fn find_username(bot: &Bot) -> Result<String, Failure> {
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.
 fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
-    let bot = Bot::new(settings, &setup.home, setup.env)?;
+    let bot = Bot::new(settings, &setup.app.home, &setup.app.env)?;
     let name = match find_username(&bot) {
         Ok(name) => name,
         Err(e) => {

@@ -1,157 +1,65 @@
-//! Builds the agents of a home, and changes its conversations for commands that users type.
+//! A conversation of a home, changed by commands that its user types.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::models::ConfiguredModels;
-use super::{Options, Parts, Ready, builder, configured, unconfirmed_lines, workers};
+use super::App;
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Override};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, User};
-use crate::paths::{Home, of_user};
 use crate::session::versions::{self, Before, Version, Versions};
-use crate::session::{FileStore, OpenSession, Record, Session, Store, archive};
+use crate::session::{MemoryStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::to_single_line;
 use crate::tool::was_not_run;
 use crate::worker::protocol::{FileJob, OldFile};
 
-/// Setting of the workspace.
-const WORKSPACE: &str = "agents.defaults.workspace";
-/// Setting of the model.
-pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
-
-pub(crate) struct AgentFactory {
-    pub home: Home,
-    pub env: Env,
-    /// Text of config.json.
-    pub file: Option<String>,
-    pub overrides: Vec<Override>,
-    pub options: Options,
+/// A conversation of a home.
+pub(crate) struct StoredConversation<'a> {
+    pub app: &'a App,
+    pub key: &'a str,
+    /// Store of conversations in memory; `None` is the home's.
+    pub memory: Option<&'a MemoryStore>,
 }
 
-impl AgentFactory {
-    pub(crate) fn new(home: &Home, env: &Env) -> Result<Self> {
-        Ok(Self::with_file(home, env, config::read(home)?))
-    }
-
-    /// Makes a factory with this text instead of config.json.
-    pub(crate) fn with_file(home: &Home, env: &Env, file: Option<String>) -> Self {
-        Self {
-            home: home.clone(),
-            env: env.clone(),
-            file,
-            overrides: Vec::new(),
-            options: Options::default(),
-        }
-    }
-
-    pub(crate) fn load(&self) -> Result<Loaded> {
-        let overrides = self.overrides.clone();
-        let file = self.file.as_deref();
-        if self.options.models_in_code {
-            let settings = file.map(|text| (config::IN_CODE, text));
-            return Config::load(settings, &self.env, overrides);
-        }
-        let mut loaded = config::load_for(&self.home, file, &self.env, overrides)?;
-        self.let_workspace_win(&mut loaded.config);
-        Ok(loaded)
-    }
-
-    /// Removes configured directories that overlap the workspace of `--workspace`, which takes precedence in this run.
-    fn let_workspace_win(&self, config: &mut Arc<Config>) {
-        let is_typed = |set: &Override| set.path.join(".") == WORKSPACE;
-        let Some(typed) = self.overrides.iter().find(|set| is_typed(set)) else {
-            return;
-        };
-        let Some(workspace) = typed.value.as_str().map(PathBuf::from) else {
-            return;
-        };
-        let is_apart = |written: &String| {
-            let path = of_user(written, &self.env);
-            !path.starts_with(&workspace) && !workspace.starts_with(&path)
-        };
-        let tools = &mut Arc::make_mut(config).tools;
-        tools.read_paths.retain(is_apart);
-        tools.write_paths.retain(is_apart);
-    }
-
-    /// Combines this home and environment with a configuration from [`AgentFactory::load`].
-    pub(crate) fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
-        Parts {
-            home: &self.home,
-            config,
-            env: &self.env,
-        }
-    }
-
-    /// Builds an agent for all conversations, without writing files or contacting models.
-    pub(crate) fn build(&self, config: &Arc<Config>) -> Result<Ready> {
-        let (parts, options) = (self.parts(config), &self.options);
-        let workers = Arc::new(workers(parts)?);
-        let mut builder = builder(parts, options, &workers);
-        let (redactor, is_fixed) = (builder.redactor.clone(), self.is_model_fixed());
-        let models = ConfiguredModels::new(parts, redactor, is_fixed);
-        builder.models = Some(Arc::new(models));
-        builder.workers = Some(workers.clone());
-        let mut notices: Vec<String> = unconfirmed_lines(config).collect();
-        let (mut tools, missing) = configured(&workers, parts, &options.servers)?;
-        notices.extend(missing);
-        if let Some(names) = &options.tools {
-            tools = tools.only(names)?;
-        }
-        Ok(Ready {
-            agent: builder.tools(tools).build()?,
-            notices,
-        })
-    }
-
-    /// Whether a flag or the environment sets the model of every conversation.
-    pub(crate) fn is_model_fixed(&self) -> bool {
-        let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
-        variable.is_some_and(|name| !name.is_empty())
-            || self
-                .overrides
-                .iter()
-                .any(|set| set.path.join(".") == MODEL_NAME)
-    }
-
+impl StoredConversation<'_> {
     fn store(&self) -> Arc<dyn Store> {
-        match &self.options.memory {
+        match self.memory {
             Some(memory) => Arc::new(memory.clone()),
-            None => Arc::new(FileStore::new(self.home.clone())),
+            None => Arc::new(self.app.store()),
         }
     }
 
     /// Opens a conversation, after its running turn has ended.
-    fn open(&self, session: &str) -> Result<OpenSession> {
-        OpenSession::open(&self.store(), session, &Cancel::new(None), &|| ())
+    fn open(&self) -> Result<OpenSession> {
+        OpenSession::open(&self.store(), self.key, &Cancel::new(None), &|| ())
     }
 
-    pub(crate) fn last_question(&self, session: &str) -> Result<Option<User>> {
-        Ok(question(&Session::peek(&*self.store(), session)?))
+    pub(crate) fn last_question(&self) -> Result<Option<User>> {
+        Ok(question(&Session::peek(&*self.store(), self.key)?))
     }
 
     /// Undoes the last question of a conversation and everything after it, and restores the files that its file tools changed.
     /// `None` without a question, or if the last change was an undo.
-    pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
+    pub(crate) fn undo_with_files(&self) -> Result<Option<Undone>> {
         // Remains locked to the end, because otherwise a new turn could be undone instead.
-        let mut open = self.open(session)?;
+        let mut open = self.open()?;
         let question = match question(&open.session) {
             Some(question) if !open.is_undone() => question,
             _ => return Ok(None),
         };
         // Versions of files are stored only on disk.
-        let files = match self.options.memory {
+        let files = match self.memory {
             Some(_) => Vec::new(),
-            None => self.put_back(&Versions::new(self.home.undo(session), open.asked_at()))?,
+            None => self.put_back(&Versions::new(
+                self.app.home.undo(self.key),
+                open.asked_at(),
+            ))?,
         };
         let ran = commands_since(&open.session);
         take_back(&mut open)?;
-        versions::forget(&self.home, session)?;
+        versions::forget(&self.app.home, self.key)?;
         Ok(Some(Undone {
             question,
             files,
@@ -168,8 +76,7 @@ impl AgentFactory {
         if changed.is_empty() {
             return Ok(Vec::new());
         }
-        let config = self.load()?.config;
-        let workers = super::workers(self.parts(&config))?;
+        let workers = self.app.workers()?;
         let cancel = Cancel::new(None);
         let put_back = |version: Version| {
             let path = version.path.clone();
@@ -199,8 +106,8 @@ impl AgentFactory {
     }
 
     /// Undoes the last question of a conversation and everything after it, and returns the question.
-    pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
-        let mut open = self.open(session)?;
+    pub(crate) fn undo(&self) -> Result<Option<User>> {
+        let mut open = self.open()?;
         let question = question(&open.session);
         if question.is_some() {
             take_back(&mut open)?;
@@ -209,15 +116,21 @@ impl AgentFactory {
     }
 
     /// Stores the model of a conversation.
-    pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
+    pub(crate) fn choose_model(&self, model: &str) -> Result<()> {
         let record = [Record::Model(model)];
-        self.open(session)?
+        self.open()?
             .append(&record, Durability::Now, SystemTime::now())
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.
-    pub(crate) fn reset(&self, session: &str) -> Result<bool> {
-        Ok(archive::reset(&self.home, session, &Cancel::new(None), SystemTime::now())?.is_some())
+    pub(crate) fn reset(&self) -> Result<bool> {
+        Ok(archive::reset(
+            &self.app.home,
+            self.key,
+            &Cancel::new(None),
+            SystemTime::now(),
+        )?
+        .is_some())
     }
 }
 

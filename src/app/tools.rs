@@ -1,0 +1,287 @@
+//! The tools of a home.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::checks::must_confirm_exec;
+use super::{App, local_time, mcp, media};
+use crate::child;
+use crate::config::{self, Config, Loaded};
+use crate::error::{Error, Result};
+use crate::mcp::missing_prefix;
+use crate::text::{nearest, to_single_line};
+use crate::tool::cron::cron_tool;
+use crate::tool::exec::exec_tool;
+use crate::tool::files::file_tools;
+use crate::tool::meaning::Meaning;
+use crate::tool::memory::memory_tool;
+use crate::tool::message::message_tool;
+use crate::tool::names;
+use crate::tool::skill::skill_tool;
+use crate::tool::subagent::subagent_tool;
+use crate::tool::think::think_tool;
+use crate::tool::web::{web_fetch_tool, web_search_tool};
+use crate::tool::{Function, Registry, Workshop};
+use crate::worker::begun;
+
+/// Valid names in `tools.confirm`, besides MCP servers and their tools.
+pub(super) const CONFIRMED: &[&str] = &[
+    "writes",
+    "runs",
+    "append_file",
+    "cron",
+    "edit_file",
+    "exec",
+    "grep",
+    "list_dir",
+    "memory",
+    "message",
+    "read_file",
+    "read_more",
+    "skill",
+    "subagent",
+    "think",
+    "web_fetch",
+    "web_search",
+    "write_file",
+];
+
+/// Returns an error for each unknown name in `tools.confirm`. Names of disabled tools are valid.
+pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
+    let is_known = |name: &str| {
+        // The server itself stands for all its tools, so patterns are not names.
+        let server = match name.split_once("__") {
+            Some((_, "" | "*")) => return false,
+            Some((server, _)) => server,
+            None => name,
+        };
+        CONFIRMED.contains(&name) || config.mcp_servers.contains_key(server)
+    };
+    let servers = config.mcp_servers.keys().map(String::as_str);
+    let error = |name: &String| {
+        let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
+        let near = names::known_elsewhere(bare)
+            .or_else(|| nearest(bare, CONFIRMED.iter().copied().chain(servers.clone())));
+        let hint = near.map_or(
+            "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
+                .to_owned(),
+            |near| format!("did you mean {near}?"),
+        );
+        let shown = to_single_line(name, 40);
+        Error::config(format!("tools.confirm: nothing is called \"{shown}\"")).hint(hint)
+    };
+    let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
+    unknown.map(error).collect()
+}
+
+/// Formats these errors, one sentence each.
+pub(crate) fn unconfirmed_lines(config: &Config) -> impl Iterator<Item = String> {
+    let line = |e: Error| format!("{}; {}", e.message, e.hint.unwrap_or_default());
+    unconfirmed(config).into_iter().map(line)
+}
+
+impl App {
+    /// Returns `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, for the workspace and the
+    /// directories of `tools.read_paths` and `tools.write_paths`.
+    ///
+    /// # Errors
+    /// Returns an error if `main` does not begin with [`init`](crate::init), or the model for transcription
+    /// (`tools.transcribe.model`) cannot be used.
+    pub fn files(&self) -> Result<Registry> {
+        let mut workshop = self.workshop()?;
+        workshop.transcribe = media::transcriber(self.loaded()?)?;
+        register(file_tools(&Arc::new(workshop)))
+    }
+
+    /// Returns `exec`, which runs commands in the sandbox, as set by `tools.exec`, even if `tools.exec.enabled` is false.
+    ///
+    /// # Errors
+    /// Returns an error if `main` does not begin with [`init`](crate::init).
+    pub fn exec(&self) -> Result<Registry> {
+        register(vec![exec_tool(&Arc::new(self.workshop()?))])
+    }
+
+    /// Returns `web_fetch` and `web_search`, as set by `tools.web`. They connect from this process; pages are read in the
+    /// sandbox.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Home::exec`](App::exec).
+    pub fn web(&self) -> Result<Registry> {
+        let workshop = Arc::new(self.workshop()?);
+        register(vec![web_fetch_tool(&workshop), web_search_tool(&workshop)])
+    }
+
+    /// Returns `memory`, for notes of this home. Agents of [`Home::agent`](App::agent) show the notes to the model.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Home::exec`](App::exec), and an error if `memory.embedding_model` cannot be used.
+    pub fn memory(&self) -> Result<Registry> {
+        let mut workshop = self.workshop()?;
+        workshop.meaning = meaning(self.loaded()?)?;
+        register(vec![memory_tool(&Arc::new(workshop))])
+    }
+
+    /// Returns `skill`, for the skills in `agent/skills/` of the home. Agents of [`Home::agent`](App::agent) list them for the model.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Home::exec`](App::exec).
+    pub fn skills(&self) -> Result<Registry> {
+        register(vec![skill_tool(&Arc::new(self.workshop()?))])
+    }
+
+    /// Returns the tools of an MCP server, named `NAME__TOOL`, whose texts are fenced as data, and notices for the user about
+    /// changed descriptions or omitted tools. `entry` has the format of `mcpServers` in config.json. A program runs in its own
+    /// sandbox, and starts with the first call, or now if its tools are unknown.
+    ///
+    /// ```no_run
+    /// use bantam::Home;
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> bantam::Result<()> {
+    /// # bantam::init();
+    /// let home = Home::at("agent-home", &json!({}))?;
+    /// // The server starts in a private directory, so paths are absolute. It can read these and the system's.
+    /// let bricks = std::env::current_dir()?.join("bricks");
+    /// let local = json!({
+    ///     "command": "python3", "args": [bricks.join("server.py")],
+    ///     "read": [bricks], "network": false,
+    /// });
+    /// let (tools, notices) = home.mcp("bricks", &local)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the entry is invalid or disabled, lets the server read a closed directory (the home), or the server
+    /// does not list its tools.
+    pub fn mcp(&self, name: &str, entry: &Value) -> Result<(Registry, Vec<String>)> {
+        let unusable =
+            |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
+        begun()?;
+        let text = json!({"mcpServers": {name: entry}}).to_string();
+        let settings = Some((config::IN_CODE, text.as_str()));
+        let entry = Loaded::read(&self.home, &Arc::default(), settings, Vec::new())?;
+        if !entry.warnings.is_empty() {
+            return Err(unusable(&entry.warnings.join("; ")));
+        }
+        let mut config = Config::clone(&self.loaded()?.config);
+        config.mcp_servers.clone_from(&entry.config.mcp_servers);
+        let loaded = self.loaded()?.with(config);
+        let (mut tools, mut notices) = (Registry::new(), Vec::new());
+        mcp::add_tools(&self.servers, &loaded, &mut tools, &mut notices);
+        if tools.specs().next().is_some() {
+            return Ok((tools, notices));
+        }
+        if entry
+            .config
+            .mcp_servers
+            .values()
+            .any(|entry| !entry.is_enabled())
+        {
+            notices.push("it is disabled (enabled in its entry)".to_owned());
+        }
+        let why = notices.join("; ");
+        if why.is_empty() {
+            return Err(unusable("it offers no tools"));
+        }
+        // Removes a repeated name of the server.
+        let why = why.strip_prefix(&missing_prefix(name)).unwrap_or(&why);
+        let start = format!("starting MCP server {name}: ");
+        Err(unusable(why.strip_prefix(&start).unwrap_or(why)))
+    }
+
+    /// Returns all tools that the settings allow, except `cron`, whose jobs need bantam's gateway. Also returns a notice for
+    /// each missing or incomplete one, for the author of the settings.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Home::exec`](App::exec).
+    pub fn all(&self) -> Result<(Registry, Vec<String>)> {
+        begun()?;
+        let (tools, notices) = self.tools()?;
+        Ok((tools.without(&["cron"]), notices))
+    }
+
+    /// Returns all tools of the configuration, and a notice for each server without its tools. Needs no model and no key.
+    pub(crate) fn tools(&self) -> Result<(Registry, Vec<String>)> {
+        let loaded = self.loaded()?;
+        let config = &loaded.config;
+        let mut notices = Vec::new();
+        let mut workshop = self.resources()?;
+        if !config.memory.embedding_model.is_empty() {
+            match meaning(loaded) {
+                Ok(meaning) => workshop.meaning = meaning,
+                Err(e) => notices.push(e.message),
+            }
+        }
+        if !config.tools.transcribe.model.is_empty() {
+            match media::transcriber(loaded) {
+                Ok(transcribe) => workshop.transcribe = transcribe,
+                Err(e) => notices.push(e.message),
+            }
+        }
+        let workshop = Arc::new(workshop);
+        let mut built_in = file_tools(&workshop);
+        built_in.extend([
+            skill_tool(&workshop),
+            subagent_tool(&workshop),
+            think_tool(),
+            web_fetch_tool(&workshop),
+            web_search_tool(&workshop),
+            memory_tool(&workshop),
+        ]);
+        let has_exec = config.tools.exec.enabled && child::has_shell();
+        if has_exec {
+            built_in.push(exec_tool(&workshop));
+        }
+        if !config.channels.telegram.token.is_empty() {
+            built_in.push(message_tool(&workshop));
+        }
+        if config.cron.enabled {
+            let may_check = has_exec && !must_confirm_exec(config);
+            built_in.push(cron_tool(&workshop, may_check));
+        }
+        let mut tools = register(built_in)?;
+        if !config.mcp_servers.is_empty() {
+            mcp::add_tools(&self.servers, loaded, &mut tools, &mut notices);
+        }
+        Ok((tools, notices))
+    }
+
+    /// Returns resources for tools. Sandboxed tools need [`init`](crate::init) at the start of `main`.
+    fn workshop(&self) -> Result<Workshop> {
+        begun()?;
+        self.resources()
+    }
+
+    fn resources(&self) -> Result<Workshop> {
+        let loaded = self.loaded()?;
+        Ok(Workshop {
+            home: loaded.home.clone(),
+            config: loaded.config.clone(),
+            env: loaded.env.clone(),
+            workers: self.workers()?,
+            local_time: local_time(&loaded.env),
+            transcribe: None,
+            meaning: None,
+        })
+    }
+}
+
+fn register(tools: Vec<Function>) -> Result<Registry> {
+    let mut registry = Registry::new();
+    tools.into_iter().try_for_each(|tool| registry.add(tool))?;
+    Ok(registry)
+}
+
+/// Returns the search by meaning, if the configuration names a model for it.
+fn meaning(loaded: &Loaded) -> Result<Option<Meaning>> {
+    let (home, model) = (&loaded.home, &loaded.config.memory.embedding_model);
+    let endpoint = media::endpoint("memory.embedding_model", model, loaded)?;
+    Ok(endpoint.map(|endpoint| Meaning {
+        model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
+        embed: Box::new(move |texts, cancel, budget| endpoint.embed(texts, cancel, budget)),
+        file: home.state().join("vectors.json"),
+        lock: home.lock("vectors"),
+    }))
+}

@@ -1,0 +1,125 @@
+//! The workspace of a home, and the workers that reach it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{WORKSPACE, grants, workspace};
+use crate::access::Access;
+use crate::child::Network;
+use crate::config::{self, Loaded, Origin};
+use crate::error::{Context, Error, Result};
+use crate::paths::of_user;
+use crate::ssrf::AddressGuard;
+use crate::template;
+use crate::worker::Workers;
+use crate::worker::protocol::Policy;
+
+/// Reports instructions of other agents in the workspace, where they are ignored; bantam's instructions are in `agent/`.
+pub(crate) fn misplaced(loaded: &Loaded) -> Option<String> {
+    let workspace = workspace(loaded).ok()?;
+    let names = ["IDENTITY.md", "AGENT.md", "SOUL.md"];
+    let there: Vec<&str> = names
+        .into_iter()
+        .filter(|name| workspace.join(name).is_file())
+        .collect();
+    (!there.is_empty()).then(|| {
+        format!(
+            "not used: {} in {}; the files that bantam obeys are in {}",
+            there.join(", "),
+            workspace.display(),
+            loaded.home.agent().display()
+        )
+    })
+}
+
+/// Creates the workspace from the template if it is missing.
+pub(crate) fn make_workspace(loaded: &Loaded) -> Result<()> {
+    let workspace = &workspace(loaded)?;
+    if workspace.is_dir() {
+        return Ok(());
+    } else if workspace.exists() {
+        return Err(Error::config(format!(
+            "the workspace {} is a file, not a directory",
+            workspace.display()
+        ))
+        .hint("move it away, or set `agents.defaults.workspace`"));
+    }
+    let (setting, created) = if *workspace == loaded.home.workspace() {
+        (
+            "BANTAM_HOME",
+            template::write("workspace", workspace).map(drop),
+        )
+    } else {
+        (
+            WORKSPACE,
+            fs_err::create_dir_all(workspace).map_err(Error::from),
+        )
+    };
+    let created = created.doing("creating the workspace");
+    created.map_err(|e| {
+        if e.hint.is_some() {
+            e
+        } else {
+            e.hint(format!("set {setting} to a directory that you can write"))
+        }
+    })
+}
+
+/// Returns the workers for the file and exec jobs of all tools.
+pub(crate) fn workers(loaded: &Loaded) -> Result<Workers> {
+    let config = &loaded.config;
+    // Under Landlock alone, a command may have removed the permissions needed to find files in them.
+    make_searchable(&loaded.home.agent());
+    make_searchable(&loaded.home.notes());
+    let (grants, exec) = (grants::grants(loaded)?, &config.tools.exec);
+    let mut opened = grants.beside_workspace(&grants::tools_grants(loaded)?)?;
+    let restricted = config.agents.defaults.restrict_to_workspace;
+    let named_sockets = exec.network == Network::Full || restricted && opened.is_empty();
+    opened.extend(grants.always_readable(grants::zones(&loaded.env)));
+    let policy = Policy {
+        network: exec.network,
+        workspace: grants.workspace(),
+        grants: opened,
+        notes: Some(grants.notes(Access::Read)),
+        all_except: (!restricted).then(|| grants.home().to_owned()),
+        named_sockets,
+        memory_mb: exec.memory_mb,
+    };
+    let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
+    let workers = Workers::new(policy, grants.home(), exec.sandbox, guard);
+    let is_own_workspace = workspace(loaded)? == loaded.home.workspace();
+    let kept = loaded.home.notes_copy();
+    Ok(workers.with_notes(grants.notes(Access::Write), kept, is_own_workspace))
+}
+
+/// Lets the owner find files in a directory. Errors are reported later, when it is used.
+fn make_searchable(dir: &Path) {
+    let Ok(meta) = std::fs::symlink_metadata(dir) else {
+        return;
+    };
+    let mode = meta.permissions().mode();
+    if meta.is_dir() && mode & 0o500 != 0o500 {
+        drop(std::fs::set_permissions(
+            dir,
+            std::fs::Permissions::from_mode(mode | 0o700),
+        ));
+    }
+}
+
+/// Removes configured directories that overlap the workspace of `--workspace`, which takes precedence in this run.
+pub(super) fn let_typed_win(loaded: &mut Loaded) {
+    let typed = loaded.override_of(&config::path::split(WORKSPACE));
+    let typed = typed.filter(|set| matches!(set.origin, Origin::Flag(_)));
+    let Some(typed) = typed.and_then(|set| set.value.as_str()).map(PathBuf::from) else {
+        return;
+    };
+    let env = loaded.env.clone();
+    let is_apart = |written: &String| {
+        let path = of_user(written, &env);
+        !path.starts_with(&typed) && !typed.starts_with(&path)
+    };
+    let tools = &mut Arc::make_mut(&mut loaded.config).tools;
+    tools.read_paths.retain(is_apart);
+    tools.write_paths.retain(is_apart);
+}
