@@ -123,26 +123,16 @@ pub(super) fn complete(app: &App, words: &[String]) -> Result<u8> {
 /// Returns the names that may follow the words `before`; `None` for files.
 fn names_after(before: &[String], typed: &str, app: &App) -> Option<Names> {
     let is_flag = typed.starts_with('-');
-    let Some(first) = before.first() else {
-        return if is_flag {
-            Some(flags(&agent::COMMAND))
-        } else {
-            Some(first_words())
-        };
-    };
-    let (command, rest) = match super::find(first) {
+    let (command, taken) = match before {
+        [] if !is_flag => return Some(first_words()),
+        [group] if !is_flag && super::find(group).len() > 1 => {
+            let members = super::find(group).into_iter();
+            return Some(members.map(|c| with_help(c.verb(), c.about)).collect());
+        }
         // A question needs no command before its flags.
-        Err(_) => (&agent::COMMAND, before),
-        Ok(found) if found[0].name == first => (found[0], &before[1..]),
-        Ok(group) => match before.get(1) {
-            Some(verb) => (
-                super::find(&format!("{first} {verb}")).ok()?[0],
-                &before[2..],
-            ),
-            None if is_flag => return Some(flags(super::find(&format!("{first} list")).ok()?[0])),
-            None => return Some(group.iter().map(|c| with_help(c.verb(), c.about)).collect()),
-        },
+        _ => super::command_of(before).unwrap_or((&agent::COMMAND, 0)),
     };
+    let rest = &before[taken..];
     let flag_with_value = |word: &String| {
         let is_same = |flag: &Flag| {
             let short = flag.short.map(|c| format!("-{c}"));

@@ -68,12 +68,12 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
         return overview();
     }
     let found = find(&name);
-    match (topics::page(&name), found) {
+    match topics::page(&name) {
+        None if found.is_empty() => search(&name, width()),
+        None => show(&found),
+        Some(text) if found.is_empty() => topics::show("", &text, ui),
         // `cron` is also a group of commands.
-        (Some(text), Ok(group)) => topics::show(&(page(&group, width()) + "\n"), &text, ui),
-        (Some(text), Err(_)) => topics::show("", &text, ui),
-        (None, Ok(found)) => show(&found),
-        (None, Err(_)) => search(&name, width()),
+        Some(text) => topics::show(&(page(&found, width()) + "\n"), &text, ui),
     }
 }
 
@@ -212,7 +212,7 @@ pub(super) fn section(command: &Command, width: usize) -> String {
     let usage = format!("Usage: bantam {name}{options} {words}");
     let (first, rest) = about.split_at(1);
     let about = format!("{}{rest}.", first.to_uppercase());
-    let mut page = format!("{}\n\n{}", usage.trim_end(), wrapped(0, &about, width));
+    let mut page = wrapped(0, usage.trim_end(), width) + "\n" + &wrapped(0, &about, width);
     if !examples.is_empty() {
         page.push_str(&format!("\nExamples:\n  {}\n", examples.join("\n  ")));
     }

@@ -44,23 +44,20 @@ pub(super) struct Place {
 /// Returns the sections of all pages.
 pub(super) fn places() -> impl Iterator<Item = Place> {
     names().flat_map(|name| {
-        let mut places: Vec<Place> = Vec::new();
-        for line in page(name).unwrap_or_default().lines() {
-            let title = line.trim_start_matches('#').strip_prefix(' ');
-            match (places.last_mut(), title) {
-                (_, Some(title)) if line.starts_with('#') => places.push(Place {
-                    page: format!("bantam help {name}"),
-                    title: title.to_owned(),
-                    text: String::new(),
-                }),
-                (Some(place), _) => {
-                    place.text.push_str(line);
-                    place.text.push('\n');
-                }
-                (None, _) => {}
+        let text = format!("\n{}", page(name).unwrap_or_default());
+        let section = |section: &str| {
+            let (title, text) = section.split_once('\n').unwrap_or((section, ""));
+            Place {
+                page: format!("bantam help {name}"),
+                title: title.trim_start_matches(['#', ' ']).to_owned(),
+                text: text.to_owned(),
             }
-        }
-        places
+        };
+        // A line of code may begin with a hash, too.
+        let sections = text
+            .split("\n#")
+            .filter(|section| section.starts_with(['#', ' ']));
+        sections.map(section).collect::<Vec<_>>()
     })
 }
 
