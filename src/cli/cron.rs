@@ -39,39 +39,42 @@ pub(super) const COMMANDS: &[Command] = &[
         "cron add",
         "[TEXT...]",
         add,
-        "schedule a message to the agent; bantam gateway runs it",
+        "schedule a question. `bantam gateway` asks it on time",
     )
     .with_flags(&[
-        ("-m, --message TEXT", "what to do"),
+        ("-m, --message TEXT", "the question"),
         (
             "-e, --every INTERVAL",
-            "repeat: 300 (seconds), 5m, 2h or 1d",
+            "repeat, such as 300 (seconds), 5m, 2h or 1d",
         ),
         (
             "-c, --cron EXPR",
-            "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily",
+            "minute hour day month weekday, such as \"30 7 * * mon-fri\", or @daily",
         ),
         (
             "--at TIME",
-            "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d",
+            "once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d",
         ),
         (
             "--tz ZONE",
-            "the time zone of EXPR or TIME (default: this machine's)",
+            "time zone of EXPR or TIME (default: this machine's)",
         ),
         (
             "--if COMMAND",
-            "run COMMAND in the sandbox first, and ask only if it prints something and exits 0",
+            "ask only if this shell command, run in the sandbox, exits with 0 and prints something",
         ),
-        ("--model NAME", "the model that answers (default: the configured one)"),
-        ("-n, --name NAME", "a name for the job"),
+        (
+            "--model MODEL",
+            "use this model (default: the configured one)",
+        ),
+        ("-n, --name NAME", "name of the job"),
         (
             "-s, --session KEY",
             "continue the conversation KEY (default: a new one for each run)",
         ),
         (
             "--to telegram:CHAT",
-            "where to deliver the answer (default: the bot's owner, if there is a bot); none keeps it here",
+            "chat for the answer (default: the bot's owner; `none`: the history only)",
         ),
     ])
     .with_examples(&[
@@ -83,39 +86,34 @@ pub(super) const COMMANDS: &[Command] = &[
         "cron list",
         "",
         list,
-        "list the jobs: next run, how the last one ended, schedule and name",
+        "list jobs: next run, last result, schedule and name",
     )
     .with_flags(&[(
         "--json",
-        "print one JSON object, with the jobs as in cron/jobs.json",
+        "print one JSON object with the jobs of cron/jobs.json",
     )]),
     Command::row(
         "cron remove",
         "ID",
         remove,
-        "remove a job; its runs stay on record",
+        "remove a job. Its history is kept",
     )
     .with_examples(&["bantam cron remove logs"]),
-    Command::row("cron enable", "ID", enable, "let a disabled job run again")
+    Command::row("cron enable", "ID", enable, "resume a paused job")
         .with_examples(&["bantam cron enable logs"]),
-    Command::row(
-        "cron disable",
-        "ID",
-        disable,
-        "keep a job without running it",
-    )
-    .with_examples(&["bantam cron disable logs"]),
+    Command::row("cron disable", "ID", disable, "pause a job")
+        .with_examples(&["bantam cron disable logs"]),
     Command::row(
         "cron run",
         "ID",
         run_now,
-        "run a job now and print its answer; exits like bantam agent",
+        "run a job now and print its answer (same exit codes as `bantam agent`)",
     )
     .with_flags(&[
         ("-q, --quiet", "print only the answer and errors"),
         (
             "-v, --verbose",
-            "print tool calls, retries and timings to standard error",
+            "print tool calls, retries and timings to stderr",
         ),
     ])
     .with_examples(&["bantam cron run logs"]),
@@ -123,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "cron history",
         "[ID]",
         history,
-        "list the runs, the newest last, and show the last answer of the job ID",
+        "list runs, newest last. With ID, also show the job's last answer",
     )
     .with_flags(&[("--json", "print one JSON object")])
     .with_examples(&["bantam cron history logs"]),

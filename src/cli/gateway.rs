@@ -9,7 +9,7 @@ pub(super) const COMMAND: Command = Command::row(
     "gateway",
     "",
     run,
-    "serve Telegram, HTTP and jobs until SIGTERM; heartbeats, too",
+    "run the Telegram bot, the HTTP endpoint, scheduled jobs and the heartbeat",
 );
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {

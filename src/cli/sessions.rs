@@ -30,26 +30,26 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions list",
         "",
         list,
-        "list named conversations and the newest unnamed ones, newest last",
+        "list conversations, newest last: all named and the 20 newest unnamed ones",
     )
     .with_flags(&[
-        ("--all", "list all unnamed ones, too"),
-        ("--json", "print all as one JSON object"),
+        ("--all", "also list all unnamed conversations"),
+        ("--json", "print all conversations as one JSON object"),
     ]),
     Command::row(
         "sessions show",
         "KEY",
         show,
-        "print a conversation; KEY as listed, or the NAME given to --session",
+        "print a conversation. KEY is its name in `bantam sessions`, or the one given to --session",
     )
     .with_flags(&[
         (
             "--json",
-            "print JSON Lines: one object for each message and turn end",
+            "print JSON Lines, with one object per message and end of turn",
         ),
         (
             "--after SEQ",
-            "print only what follows line SEQ, in archived parts, too",
+            "print only lines after SEQ, archived ones included",
         ),
     ])
     .with_examples(&[
@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions search",
         "WORDS...",
         search,
-        "find the conversations that contain all the words, also in archived parts, newest first",
+        "find conversations that contain all words, newest first (archived parts included)",
     )
     .with_flags(&[("--json", "print one JSON object")])
     .with_examples(&["bantam sessions search tomatoes water"]),
@@ -68,14 +68,14 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions reset",
         "KEY",
         reset,
-        "start a conversation over; the old one stays as KEY.N.jsonl",
+        "start a conversation over. The old one is archived as KEY.N.jsonl",
     )
     .with_examples(&["bantam sessions reset default"]),
     Command::row(
         "sessions erase",
         "KEY",
         erase,
-        "delete a conversation and its archived parts",
+        "permanently delete a conversation and its archived parts",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam sessions erase garden"]),

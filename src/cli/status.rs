@@ -21,14 +21,11 @@ pub(super) const COMMAND: Command = Command::row(
     "status",
     "",
     run,
-    "show the model, the key, conversations, the gateway and jobs",
+    "show the model, API key, conversations, gateway and jobs",
 )
 .with_flags(&[
-    (
-        "-v, --verbose",
-        "also show every setting, and where its value came from",
-    ),
-    ("--json", "one JSON object"),
+    ("-v, --verbose", "also show all settings and their sources"),
+    ("--json", "print one JSON object"),
 ]);
 
 /// Maximum number of jobs on the page.
