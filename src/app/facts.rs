@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::status;
 use super::{App, bot};
 use crate::bus::MessageStore;
 use crate::config::{Loaded, Model, Origin, keys, path};
 use crate::cron::{Due, Jobs, schedule};
 use crate::error::Result;
-use crate::gateway::status;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::provider::catalog;
@@ -164,8 +164,7 @@ pub(crate) struct SetValue {
 
 /// Returns the configured settings without secrets, and all others if `with_defaults`.
 pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> {
-    let mut paths = Vec::new();
-    path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
+    let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
         paths.push(set.path.clone());

@@ -7,6 +7,7 @@ mod grants;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 mod tools;

@@ -236,7 +236,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Nam
         }
         (Some("config"), "PATH") => {
             let mut paths = path::all_settings();
-            path::list_values(&app.loaded()?.file, &mut Vec::new(), &mut paths);
+            paths.extend(path::list_values(&app.loaded()?.file));
             paths
                 .iter()
                 .map(|names| names.join("."))

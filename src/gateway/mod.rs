@@ -15,7 +15,6 @@ pub(crate) mod run;
 mod semaphore;
 mod serving;
 mod start;
-pub(crate) mod status;
 mod tasks;
 mod turn_log;
 
