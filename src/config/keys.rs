@@ -182,7 +182,7 @@ pub(crate) fn source(written: &Secret) -> String {
         ("${", name) => format!("the variable {name}"),
         ("file:", path) => format!("the file {path}"),
         ("cmd:", _) => "a command in config.json".to_owned(),
-        _ => "in config.json (plain text)".to_owned(),
+        _ => "config.json (plain text)".to_owned(),
     }
 }
 

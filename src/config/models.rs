@@ -106,7 +106,8 @@ fn unknown(typed: &str, known: &[&str]) -> Error {
         Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
             .map(|vendor| format!("{vendor}/{model}")),
         // Ollama separates tags by a colon.
-        None => typed.contains(':').then(|| format!("ollama/{typed}")),
+        None if typed.contains(':') => Some(format!("ollama/{typed}")),
+        None => nearest(typed, VENDORS.iter().map(|vendor| vendor.name)).map(str::to_owned),
     };
     let near = [
         find(&|name| without_provider(name) == typed),

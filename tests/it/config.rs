@@ -666,7 +666,8 @@ fn unused_files_are_reported() {
     let home = Home::with(&model.config());
     home.write("workspace/SOUL.md", "Be a pirate.");
     home.write("workspace/IDENTITY.md", "You are a parrot.");
-    let told = "IDENTITY.md, SOUL.md in ";
+    home.write("workspace/memory/MEMORY.md", "Ann likes tea.");
+    let told = "IDENTITY.md, SOUL.md, memory/MEMORY.md in ";
     let doctor = home.bantam().arg("doctor").run();
     assert!(
         doctor.stdout.contains(told) && doctor.stdout.contains("not used: "),
@@ -678,5 +679,5 @@ fn unused_files_are_reported() {
     std::fs::remove_file(home.path("workspace/SOUL.md")).unwrap();
     home.agent(["-m", "hi"])
         .exits(0)
-        .says("the files that bantam obeys are in ");
+        .says("bantam's instructions are in ");
 }
