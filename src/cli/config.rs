@@ -113,7 +113,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = change(app, |file| edit::set_in(file, &names, value))?;
     tell_of_directory(&path::join(&names), &loaded);
     if let Some(set) = loaded.override_of(&names) {
-        notice(&format!("{} is set, and overrides config.json", set.name()));
+        notice(&format!("{} is set, and overrides config.json", set.name));
     }
     Ok(0)
 }

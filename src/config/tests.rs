@@ -181,7 +181,7 @@ fn every_setting_has_a_variable_that_works() {
         let env = Env::from([(name.clone(), text)]);
         let loaded = Config::load(Some(("c", "{}")), &env, Vec::new()).unwrap();
         let set = loaded.override_of(&path).expect(&name);
-        assert_eq!((&set.value, set.name()), (&value, name.as_str()));
+        assert_eq!((&set.value, set.name.as_str()), (&value, name.as_str()));
         let config = serde_json::to_value(&*loaded.config).unwrap();
         let is_hidden = get(&config, &path) == Some(&json!("(set)"));
         assert!(
