@@ -231,7 +231,7 @@ fn warn(loaded: &Loaded) {
     if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
         notice(&format!(
-            "warning: saved, but a model cannot be used yet: {what}"
+            "warning: saved, but no model can answer yet: {what}"
         ));
         if let Some(hint) = e.hint {
             tell(&format!("hint: {}", to_single_line(&hint, 2000)));
