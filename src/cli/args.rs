@@ -10,10 +10,10 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, to_single_line};
 
-/// What a command does.
-pub(super) enum Run {
-    InHome(fn(&App, &Ui, &Args) -> Result<u8>),
-    Anywhere(fn(&Ui, &Args) -> Result<u8>),
+/// What a command needs, and what it does.
+pub(super) enum Needs {
+    Home(fn(&App, &Ui, &Args) -> Result<u8>),
+    Nothing(fn(&Ui, &Args) -> Result<u8>),
 }
 
 pub(super) struct Command {
@@ -21,7 +21,7 @@ pub(super) struct Command {
     pub name: &'static str,
     /// Words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
     pub words: &'static str,
-    pub run: Run,
+    pub run: Needs,
     pub about: &'static str,
     /// Flags as typed, such as `-m, --message TEXT` or `--json`, each with its description. A row without a description is the
     /// heading of the flags after it.
@@ -38,7 +38,7 @@ impl Command {
     ) -> Self {
         let plain = Self::plain(name, words, |_, _| Ok(0), about);
         Self {
-            run: Run::InHome(run),
+            run: Needs::Home(run),
             ..plain
         }
     }
@@ -53,7 +53,7 @@ impl Command {
         Self {
             name,
             words,
-            run: Run::Anywhere(run),
+            run: Needs::Nothing(run),
             about,
             rows: &[],
             examples: &[],

@@ -47,7 +47,7 @@ use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Command, Run};
+use args::{Args, Command, Needs};
 use printer::{Output, Verbosity};
 use term::ask::agrees;
 use term::signals::Signals;
@@ -124,8 +124,8 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     match args::parse(command, args.into_iter().skip(taken))? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
-            Run::Anywhere(run) => run(ui, &args),
-            Run::InHome(run) => run(&App::open(env)?, ui, &args),
+            Needs::Nothing(run) => run(ui, &args),
+            Needs::Home(run) => run(&App::open(env)?, ui, &args),
         },
     }
 }
