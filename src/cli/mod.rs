@@ -170,7 +170,10 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let wants_json = words
         .iter()
         .any(|word| matches!(word.as_str(), "--json" | "--events"));
-    let has_json = |command: &&Command| command.flags().any(|flag| flag.long == "json");
+    let has_json = |command: &&Command| {
+        let mut flags = command.flags();
+        flags.any(|flag| flag.long == "json" && flag.value.is_empty())
+    };
     if let Some(command) = command.filter(has_json).filter(|_| wants_json) {
         let object = match command.name {
             "agent" => printer::failure_json(e),
