@@ -3,7 +3,6 @@
 pub(crate) mod bot;
 mod checks;
 mod conversation;
-pub(crate) mod facts;
 pub(crate) mod gateway;
 mod grants;
 mod handler;
