@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::args::{Args, Command};
+use super::facts::{redacted, set_values};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
 use super::term::tell;
 use super::ui::Ui;
 use super::{notice, print, report, table};
-use crate::app::facts::{redacted, set_values};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};

@@ -8,6 +8,7 @@ mod config;
 mod cron;
 mod doctor;
 mod editor;
+mod facts;
 mod gateway;
 mod help;
 mod input;

@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
+use super::facts::{BotState, Facts, SetValue, set_values};
 use super::ui::Ui;
 use super::{error_json, hung, local_time, print, print_json, report, zone};
-use crate::app::facts::{BotState, Facts, set_values};
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::error::Result;
@@ -69,7 +69,7 @@ fn object(facts: &Facts, is_verbose: bool) -> Value {
     }
     if let Ok(loaded) = facts.loaded {
         let values = set_values(loaded, is_verbose).into_iter();
-        let row = |set: app::facts::SetValue| json!({"path": set.path, "value": set.value, "from": set.from});
+        let row = |set: SetValue| json!({"path": set.path, "value": set.value, "from": set.from});
         object["values"] = values.map(row).collect();
         object["sandbox"] = json!(loaded.config.tools.exec.sandbox);
         let workspace = app::workspace(loaded).ok();
@@ -115,9 +115,10 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     let zone = zone(&facts.app.env);
     let mut page = Page(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
     page.add("home", home.root().display());
-    let absent = match home.config().exists() {
-        true => "",
-        false => " (missing; bantam onboard writes one)",
+    let absent = if home.config().exists() {
+        ""
+    } else {
+        " (missing; bantam onboard writes one)"
     };
     page.add("config", format!("{}{absent}", home.config().display()));
     if let Ok(loaded) = facts.loaded {

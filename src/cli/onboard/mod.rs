@@ -7,11 +7,11 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command};
+use super::facts::{BotState, Facts};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
 use super::ui::Ui;
 use super::{notice, print, tell};
-use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};

@@ -196,10 +196,8 @@ impl<'a> Provider<'a> {
         let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
         let preferred = self.vendor.map_or(&[][..], |vendor| vendor.prefer);
         let in_use = in_use.strip_prefix(&prefix);
-        let default = match in_use.is_some_and(is_offered) {
-            true => in_use,
-            false => catalog::pick(offers, preferred).map(|offer| offer.id.as_str()),
-        };
+        let best = || catalog::pick(offers, preferred).map(|offer| offer.id.as_str());
+        let default = in_use.filter(|id| is_offered(id)).or_else(best);
         let question = match default {
             Some(default) => format!("Model [{}]: ", to_single_line(default, 80)),
             None if preferred.is_empty() => "Model: ".to_owned(),

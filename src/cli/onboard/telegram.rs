@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
 use crate::config::{Telegram, edit};
+use crate::doctor::bot::{account, username};
 use crate::error::Result;
 use crate::secret::Secret;
 use crate::text::to_single_line;
@@ -26,9 +27,10 @@ pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
         let path = ["channels", "telegram", name];
         edit::set(&app.home, &app.env, &path, &value).map(drop)
     };
-    let question = match settings.token.is_empty() {
-        true => "Connect a Telegram bot?",
-        false => "Connect another Telegram bot?",
+    let question = if settings.token.is_empty() {
+        "Connect a Telegram bot?"
+    } else {
+        "Connect another Telegram bot?"
     };
     if agrees(&ui.screen, question, false)? {
         tell(
@@ -75,8 +77,8 @@ fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<
 
 /// Returns the bot's name, or shows why Telegram does not answer.
 fn find_username(bot: &Bot) -> Option<String> {
-    match bot.api.account() {
-        Ok(account) => Some(account.name),
+    match account(&bot.api) {
+        Ok(account) => Some(username(&account)),
         Err(e) => {
             tell(&to_single_line(&e.text(), 300));
             None
