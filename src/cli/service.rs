@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{notice, print, tell};
 use crate::app::{self, App};
@@ -18,20 +18,13 @@ use crate::config::{Env, Loaded};
 use crate::error::{Context, Error, Result};
 use crate::text::to_single_line;
 
-pub(super) const COMMAND: Command = Command::row(
-    "service",
-    "",
-    run,
-    "print a systemd unit for the gateway, or install and start it",
-)
-.with_flags(&[
-    (
-        "--system",
-        "use a system service instead of a user service (default for root)",
-    ),
-    ("--install", "write the unit, enable it and start it"),
-])
-.with_examples(&["bantam service --install"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "service
+        print a systemd unit for the gateway, or install and start it
+        $ bantam service --install
+            --system             use a system service instead of a user service (default for root)
+            --install            write the unit, enable it and start it"
+};
 
 /// File name of the unit, and a line that identifies it as bantam's.
 const NAME: &str = "bantam.service";

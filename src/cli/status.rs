@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{error_json, gateway_status, hung, local_time, print, print_json, report, zone};
 use crate::app::bot::is_enabled;
@@ -22,16 +22,12 @@ use crate::session::archive;
 use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
-pub(super) const COMMAND: Command = Command::row(
-    "status",
-    "",
-    run,
-    "show the model, API key, conversations, gateway and jobs",
-)
-.with_flags(&[
-    ("-v, --verbose", "also show all settings and their sources"),
-    ("--json", "print one JSON object"),
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "status
+        show the model, API key, conversations, gateway and jobs
+        -v, --verbose            also show all settings and their sources
+            --json               print one JSON object"
+};
 
 /// Contents of the status.
 pub(super) struct Status<'a> {
