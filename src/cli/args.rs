@@ -267,8 +267,8 @@ mod tests {
         Anywhere(run) "test  KEY"
     };
 
-    fn run(_: &Ui, _: &Args) -> Result<u8> {
-        Ok(0)
+    fn run(_: &Ui, args: &Args) -> Result<u8> {
+        args.exclude("one", "other").map(|()| 0)
     }
 
     fn parsed(command: &Command, args: &str) -> Result<Args> {
