@@ -16,7 +16,7 @@ use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::ui::Ui;
-use super::{help, notice, print, print_json, report, turn};
+use super::{help, notice, print, print_json, report, sessions, turn};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::media::{self, Attachment};
@@ -109,7 +109,7 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let app = Arc::new(with_flags(app, args)?);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &app.home, output.verbosity, deadline.as_ref())?;
+    let question = question::read(args, &app.home, output, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
@@ -311,11 +311,13 @@ impl Run<'_> {
         let redactor = loaded.redactor();
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
-        let read = |path| (path, attach::read(path, loaded, self.deadline.as_ref()));
+        let (deadline, output) = (self.deadline.as_ref(), self.output);
+        let read = |path| (path, attach::read(path, loaded, deadline, output));
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
                 file = media::convert(loaded, path, file)?;
+                output.warn(&attach::pdf_warning(path, &file));
             }
             question.attach(file, &redactor);
         }
@@ -326,6 +328,10 @@ impl Run<'_> {
 /// Returns the key of the conversation. A question gets a new one, unless a flag names one.
 fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(name) = args.value("session") {
+        if let Some((key, part)) = sessions::archived(home, name) {
+            sessions::reopen(home, &key, &part)?;
+            return Ok(key);
+        }
         return archive::key_for(home, name);
     }
     if args.has("continue") {

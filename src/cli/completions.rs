@@ -209,7 +209,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
         }
         (Some("config"), "PATH") => {
             let mut paths = path::all_settings();
-            path::list_values(&app.loaded()?.file, &mut Vec::new(), &mut paths);
+            paths.extend(path::list_values(&app.loaded()?.file));
             let paths: BTreeSet<String> = paths.iter().map(|names| names.join(".")).collect();
             paths.into_iter().collect()
         }

@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::args::{Args, Command, commands};
-use super::status::{redacted, set_values};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
 use super::term::tell;
 use super::ui::Ui;
 use super::{notice, print, report, table};
-use crate::app::MODEL_NAME;
-use crate::app::{self, App};
+use crate::app::facts::{redacted, set_values};
+use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
 use crate::error::{Context, Error, Kind, Result};
@@ -43,7 +42,7 @@ pub(super) const COMMANDS: &[Command] = commands! {
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
-        let rows: Vec<[String; 3]> = set_values(loaded)
+        let rows: Vec<[String; 3]> = set_values(loaded, false)
             .into_iter()
             .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
             .collect();

@@ -12,7 +12,7 @@ use super::ui::Ui;
 use super::{notice, print, print_json, report, table, turn, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
-use crate::app::{self, App, Flags, check_command};
+use crate::app::{self, App, Flags};
 use crate::bus::{Inbound, Response};
 use crate::cancel::Cancel;
 use crate::cron::schedule::Schedule;
@@ -20,7 +20,10 @@ use crate::cron::{
     Due, DueRun, Job, JobCheck, Jobs, NewJob, Run, RunEnd, RunStatus, When, heartbeat, schedule,
 };
 use crate::error::{Context, Error, Kind, Result};
-use crate::gateway::run::{begin_run, end_of_run, note_title, question_with, run_message};
+use crate::gateway::check_command;
+use crate::gateway::run::{
+    CheckCommand, begin_run, end_of_run, note_title, question_with, run_message,
+};
 use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
@@ -29,7 +32,7 @@ use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
-use crate::text::{not_found, printable, to_single_line};
+use crate::text::{counted, not_found, printable, to_single_line};
 
 pub(super) const COMMANDS: &[Command] = commands! {
     InHome(add) r#"cron add  [TEXT...]
@@ -86,9 +89,10 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         new.model = catalog::whole_name(loaded, &new.model)?;
         loaded.config.named(&new.model, &app.env)?;
     }
-    if new.check.is_some() {
-        check_command(app.loaded()?)?;
-    }
+    let check = match &new.check {
+        Some(check) => Some((check_command(app.loaded()?)?, check.clone())),
+        None => None,
+    };
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!(
@@ -103,6 +107,9 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     if let Some(chat) = job.to() {
         tell_if_undelivered(&chat, app);
     }
+    if let Some((run, check)) = &check {
+        notice(&try_check(run.as_ref(), check));
+    }
     tell_if_refused(app);
     if !is_running(home) {
         notice(&format!(
@@ -110,6 +117,21 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         ));
     }
     Ok(0)
+}
+
+/// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
+fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
+    const ELSEWHERE: &str = "commands see your files only in the workspace and in tools.read_paths";
+    match run(check, &Cancel::new(None)) {
+        Ok(Ok(output)) => {
+            let lines = counted(output.trim().lines().count(), "line");
+            format!("the check prints {lines} now, so the model would be asked")
+        }
+        Ok(Err(why)) => {
+            format!("the model would not be asked now: {why} ({ELSEWHERE})")
+        }
+        Err(e) => format!("warning: {} ({ELSEWHERE})", to_single_line(&e.message, 300)),
+    }
 }
 
 /// Returns the job that the command line describes, and the bot's owner if its answers go there without being asked to.
@@ -391,7 +413,7 @@ fn turn(
             .hint("write it into payload.message in cron/jobs.json"));
     }
     let output = Output::from_args(given);
-    let app = Arc::new(app.again());
+    let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
     let to = job.to();
     let chat = to.as_deref().map(telegram_chat).transpose()?;

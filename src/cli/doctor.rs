@@ -3,15 +3,13 @@
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{hung, print};
-use crate::app::bot::{Bot, is_enabled};
+use crate::app::bot::Bot;
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
-use crate::child::Sandbox;
 use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
-use crate::error::{Error, Result};
-use crate::provider::catalog::with_known_default;
-use crate::provider::facts;
+use crate::error::{Error, Kind, Result};
 use crate::text::to_single_line;
 use crate::tool::exec::passed;
 
@@ -49,53 +47,51 @@ fn format_check(check: &Check) -> String {
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let ask = given.has("provider");
-    let name = match given.words.as_slice() {
-        [] => None,
-        [name] if ask => Some(name.as_str()),
-        [name, ..] => {
-            let name = to_single_line(name, 40);
-            return Err(Error::usage(format!(
-                "bantam doctor takes \"{name}\" only with --provider"
-            ))
-            .hint(format!(
-                "to test the model {name}: bantam doctor --provider {name}"
-            )));
-        }
-    };
+    let name = given.words.first().map(String::as_str);
+    if let (Some(name), false) = (name, ask) {
+        let name = to_single_line(name, 40);
+        let error = format!("bantam doctor takes \"{name}\" only with --provider");
+        return Err(Error::usage(error).hint(format!(
+            "to test the model {name}: bantam doctor --provider {name}"
+        )));
+    }
     let mut report = Report {
         failed: false,
         printed: Ok(()),
     };
     let home = &app.home;
     report.add([home::directory(home)]);
-    let there = home.config().exists();
-    let loaded = app.loaded();
-    report.add(home::configuration(home, there, &loaded));
+    let full_disk = home::full_disk(home);
+    let is_full = full_disk.is_some();
+    report.add(full_disk);
+    report.add(home::owners(home));
+    let facts = Facts::find(app);
+    report.add(home::configuration(home, &facts.loaded));
+    report.add(home::agent(home));
     report.add(home::sessions(home));
-    report.add(home::notes(home));
-    match loaded {
-        Ok(loaded) => {
-            report.add([model::configured_model(home, &loaded.config, &loaded.env)]);
-            let telegram = &loaded.config.channels.telegram;
-            match Bot::configured(loaded) {
-                // A missing or disabled bot needs no checks.
-                _ if telegram.token.is_empty() || !is_enabled(loaded) => {}
-                Ok(bot) => report.add(bot::bot(&bot.api, telegram.ids().len())),
-                Err(e) => report.add([Check::of_error("telegram", e)]),
-            }
-            workspace_and_sandbox(loaded, &mut report);
-            report.add(super::mcp::checks(loaded));
-            if ask {
-                report.add(question(loaded, name));
-            }
+    report.add([home::jobs(home, &app.env)]);
+    let Ok(loaded) = &facts.loaded else {
+        let skipped = "sandbox, model, workspace (fix the configuration first)";
+        report.add([Check::info("skipped", skipped)]);
+        return report.printed.map(|()| 1);
+    };
+    report.add([model::configured_model(&facts.model, loaded)]);
+    if let BotState::Enabled(users) = facts.bot() {
+        match Bot::configured(loaded) {
+            Ok(bot) => report.add(bot::bot(&bot.api, users > 0)),
+            Err(e) => report.add([Check::of_error("telegram", e)]),
         }
-        Err(_) => {
-            let why = "the configuration is not valid";
-            report.add([Check::info(
-                "sandbox",
-                format!("not checked, and neither are model and workspace: {why}"),
-            )]);
-        }
+    }
+    if is_full {
+        let skipped = "workspace, sandbox (free some space first)";
+        report.add([Check::info("skipped", skipped)]);
+    } else {
+        workspace_and_sandbox(loaded, &mut report);
+    }
+    report.add(home::pdftotext(&app.env));
+    report.add(super::mcp::checks(loaded));
+    if ask {
+        report.add([question(loaded, name)]);
     }
     report.printed?;
     Ok(u8::from(report.failed))
@@ -104,48 +100,33 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 fn workspace_and_sandbox(loaded: &Loaded, report: &mut Report) {
     const NAME: &str = "workspace";
     let (home, config) = (&loaded.home, &loaded.config);
-    let there = app::workspace(loaded).is_ok_and(|dir| dir.is_dir());
     let workers = match app::make_workspace(loaded).and_then(|()| app::workers(loaded)) {
         Ok(workers) => workers,
         Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
     };
-    let made = if there { "" } else { " (created)" };
-    report.add([Check::ok(
-        NAME,
-        format!("{}{made}", workers.workspace().path.display()),
-    )]);
-    for unknown in app::unconfirmed_lines(config) {
-        report.add([Check::fail("confirm", unknown)]);
-    }
+    let workspace = workers.workspace().path.display().to_string();
+    report.add([Check::ok(NAME, workspace)]);
+    report.add(app::unconfirmed_lines(config).map(|unknown| Check::fail("confirm", unknown)));
     if let Some(found) = app::misplaced(loaded) {
-        let agent = home.agent().display().to_string();
-        report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
+        report.add([Check::info(NAME, found).fix("move them there, or delete them")]);
     }
     let exec = &config.tools.exec;
-    let holds = match sandbox::sandbox(&workers, exec, &mut |check| report.add([check])) {
-        Ok(holds) => holds,
+    match sandbox::sandbox(&workers, exec, &mut |check| report.add([check])) {
+        Ok(true) => {}
+        Ok(false) => return report.add([Check::info("break-out", "not tested")]),
         Err(e) => return report.add([Check::of_error("sandbox", e)]),
-    };
-    if !holds {
-        let why = if exec.sandbox == Sandbox::Off {
-            "the sandbox is off"
-        } else {
-            "commands cannot run"
-        };
-        return report.add([Check::info("break-out", format!("not tested: {why}"))]);
     }
-    let passed = passed(config, &loaded.env);
     let subject = Subject {
         home,
         workers: &workers,
-        passed,
+        passed: passed(config, &loaded.env),
         network: exec.network,
     };
     report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
 }
 
-/// Asks the model with a turn's configuration, except for a shorter answer, and returns the results.
-pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Vec<Check> {
+/// Asks the model with a turn's configuration, except for a shorter answer.
+pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Check {
     let mut config = Config::clone(&loaded.config);
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
@@ -156,24 +137,18 @@ pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Vec<Check> {
         entry.max_tokens = 0;
     }
     let loaded = loaded.with(config);
-    let redactor = loaded.redactor();
-    match app::chain(&loaded, &redactor, &mut Vec::new()) {
-        Ok(chain) => {
-            let mut checks = chain
-                .first()
-                .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
-            let asked = loaded.config.choose_model(&loaded.env).ok().flatten();
-            let asked = asked.map(|model| with_known_default(model, &loaded.home));
-            let learned = asked.map_or_else(Vec::new, |model| {
-                facts::load_facts(&loaded.home, &model).words()
-            });
-            checks.extend(
-                learned
-                    .into_iter()
-                    .map(|words| Check::info("learned", format!("the host {words}"))),
-            );
-            checks
+    let check = match app::chain(&loaded, &loaded.redactor(), &mut Vec::new()) {
+        Ok(chain) => model::ask(&chain),
+        Err(e) => Check::of_error("answer", e),
+    };
+    match loaded.config.choose_model(&loaded.env) {
+        Ok(Some(model)) if check.cause == Some(Kind::Unavailable) => {
+            let fix = format!("curl -I {}    # or check HTTPS_PROXY", model.base);
+            Check {
+                fix: Some(fix),
+                ..check
+            }
         }
-        Err(e) => vec![Check::of_error("answer", e)],
+        _ => check,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use crate::app::{self, App};
+use crate::app::App;
 use crate::error::Result;
 
 pub(super) const COMMANDS: &[Command] = commands! {
@@ -11,5 +11,5 @@ pub(super) const COMMANDS: &[Command] = commands! {
 };
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
-    app::gateway::run(app).map(|()| 0)
+    crate::gateway::run(app).map(|()| 0)
 }

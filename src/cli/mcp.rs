@@ -239,7 +239,7 @@ fn add_all(app: &App, file: &str, keep: bool) -> Result<u8> {
             }
             fields.retain(|field, _| is_known(field));
         }
-        if let Err(e) = add_server(&app.again(), name, &entry, keep) {
+        if let Err(e) = add_server(&app.reread(), name, &entry, keep) {
             report(&e);
             failed = Ok(e.kind.exit_code());
         }

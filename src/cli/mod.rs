@@ -9,7 +9,6 @@ mod cron;
 mod doctor;
 mod editor;
 mod gateway;
-mod gateway_status;
 mod help;
 mod input;
 mod mcp;

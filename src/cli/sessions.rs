@@ -1,5 +1,6 @@
 //! `bantam sessions`: lists, shows, searches, resets and erases conversations.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -12,10 +13,10 @@ use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::paths::shown_key;
+use crate::paths::{Home, shown_key};
 use crate::session::archive::{self, Item, TranscriptEntry};
-use crate::session::is_unnamed;
 use crate::session::search;
+use crate::session::{FileStore, NOT_SHOWN, OpenSession, Store, is_unnamed};
 use crate::text::{counted, printable, to_single_line};
 use crate::timezone::Zone;
 
@@ -142,9 +143,38 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     print(&table(&["key", "updated", "line"], &rows)).map(|()| 0)
 }
 
+/// Returns the conversation, and the name of its file, that a name such as `default.1` means.
+pub(super) fn archived(home: &Home, typed: &str) -> Option<(String, String)> {
+    let (name, number) = typed.rsplit_once('.')?;
+    let key = archive::find(home, name).ok()?;
+    let part = format!("{key}.{}", number.parse::<u64>().ok()?);
+    home.session(&part).exists().then_some((key, part))
+}
+
+/// Makes an archived part of a conversation the current one, and archives the one that was current.
+pub(super) fn reopen(home: &Home, key: &str, part: &str) -> Result<()> {
+    let (mut summary, mut messages) = (None, Vec::new());
+    for entry in archive::read(home, part, None)?.entries {
+        match entry.item {
+            Item::Summary(text) => summary = Some(text),
+            Item::Message(mut message) => {
+                message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
+                messages.push(message);
+            }
+            Item::End(_) => {}
+        }
+    }
+    let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
+    let mut open = OpenSession::open(&store, key, &Cancel::new(None), &|| ())?;
+    open.renew(summary, messages, SystemTime::now())
+}
+
 fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
-    let key = archive::find(home, &args.words[0])?;
+    let key = match archived(home, &args.words[0]) {
+        Some((_, part)) => part,
+        None => archive::find(home, &args.words[0])?,
+    };
     let after = match args.value("after") {
         None => None,
         Some(text) => Some(text.parse::<u64>().map_err(|_| {

@@ -1,24 +1,28 @@
-//! Checks the home directory: its permissions, its configuration and its conversations.
+//! Checks the home directory: permissions, owners, free space, configuration, instructions, conversations and jobs.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, access, statvfs};
 use rustix::process::geteuid;
 
 use super::{Check, quoted};
-use crate::config::Loaded;
+use crate::config::{Env, Loaded};
+use crate::cron::Jobs;
 use crate::error::{Error, Result};
-use crate::paths::Home;
+use crate::paths::{Home, shown_key};
 use crate::session;
 use crate::storage::segments::{self, Part};
-use crate::text::counted;
+use crate::text::{counted, size};
+
+/// Free bytes below which a disk counts as full.
+const MIN_FREE: u64 = 1 << 20;
 
 /// Checks `$BANTAM_HOME` itself.
 pub(crate) fn directory(home: &Home) -> Check {
     const NAME: &str = "home";
-    const ELSEWHERE: &str = "export BANTAM_HOME=/a/directory/you/can/write";
     let root = home.root();
     let (shown, quoted) = (root.display(), quoted(root));
     let meta = match fs_err::metadata(root) {
@@ -26,86 +30,124 @@ pub(crate) fn directory(home: &Home) -> Check {
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Check::ok(NAME, format!("{shown}: does not exist yet"));
         }
-        Err(e) => return Check::fail(NAME, Error::from(e).message).fix(ELSEWHERE),
+        Err(e) => return Check::fail(NAME, Error::from(e).message),
     };
-    let (mode, owner) = (meta.mode() & 0o777, meta.uid());
-    if owner != geteuid().as_raw() && geteuid().is_root() {
-        Check::info(
-            NAME,
-            format!("{shown} belongs to user {owner}, but files that root creates there will belong to root"),
-        )
-        .fix(format!("sudo -u '#{owner}' bantam doctor"))
-    } else if owner != geteuid().as_raw() {
+    let (mode, owner, me) = (meta.mode() & 0o777, meta.uid(), geteuid());
+    if owner != me.as_raw() && me.is_root() {
+        let found = format!(
+            "{shown} belongs to user {owner}, but files that root creates there will belong to root"
+        );
+        Check::info(NAME, found).fix(format!("sudo -u '#{owner}' bantam doctor"))
+    } else if owner != me.as_raw() {
         Check::fail(NAME, format!("{shown} belongs to user {owner}, not to you"))
             .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
     } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e)))
-            .fix(format!("chmod 700 {quoted}    # or: {ELSEWHERE}"))
+            .fix(format!("chmod 700 {quoted}"))
     } else if mode & 0o077 != 0 {
-        Check::fail(
-            NAME,
-            format!("{shown}: mode {mode:04o}: other users can read it"),
-        )
-        .fix(format!("chmod 700 {quoted}"))
+        let found = format!("{shown}: mode {mode:04o}: other users can read it");
+        Check::fail(NAME, found).fix(format!("chmod 700 {quoted}"))
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))
     }
 }
 
-/// Checks `config.json`, as `loaded`; `exists` is whether the file exists.
-pub(crate) fn configuration(
-    home: &Home,
-    exists: bool,
-    loaded: &Result<&Arc<Loaded>>,
-) -> Vec<Check> {
+/// Returns a failure if the disk of the home is full.
+pub(crate) fn full_disk(home: &Home) -> Option<Check> {
+    let disk = statvfs(home.root()).ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    // Some file systems do not count files.
+    let has_files = disk.f_files == 0 || disk.f_favail > 0;
+    if free >= MIN_FREE && has_files {
+        return None;
+    }
+    let left = if has_files {
+        size(free)
+    } else {
+        "space for no file".to_owned()
+    };
+    let found = format!("the disk is full: {left} left at {}", home.root().display());
+    let fix = "du -xh / 2>/dev/null | sort -h | tail    # shows the largest directories; delete or move some";
+    Some(Check::fail("disk", found).fix(fix))
+}
+
+/// Returns a failure if files of the home belong to another user than the home, such as files that a command of root created.
+pub(crate) fn owners(home: &Home) -> Option<Check> {
+    let root = home.root();
+    let owner = fs_err::metadata(root).ok()?.uid();
+    let entries = |dir: &PathBuf| -> Vec<PathBuf> {
+        let entries = fs_err::read_dir(dir).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths.filter(|path| *path != home.workspace()).collect()
+    };
+    let mut paths = entries(&root.to_owned());
+    let below = paths
+        .iter()
+        .filter(|path| path.is_dir() && !path.is_symlink());
+    let below: Vec<_> = below.flat_map(entries).collect();
+    paths.extend(below);
+    let stranger = |path: PathBuf| {
+        let user = path.symlink_metadata().ok()?.uid();
+        (user != owner).then_some((path, user))
+    };
+    let mut strange = paths.into_iter().filter_map(stranger);
+    let (first, user) = strange.next()?;
+    let more = match strange.count() {
+        0 => String::new(),
+        more => format!(
+            ", and so {} more",
+            if more == 1 {
+                "does 1".to_owned()
+            } else {
+                format!("do {more}")
+            }
+        ),
+    };
+    let found = format!(
+        "{} belongs to user {user}, not to {owner}{more}",
+        first.display()
+    );
+    Some(Check::fail("owner", found).fix(format!("sudo chown -R {owner} {}", quoted(root))))
+}
+
+/// Checks `config.json`, as `loaded`.
+pub(crate) fn configuration(home: &Home, loaded: &Result<&Arc<Loaded>>) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
     let shown = path.display();
     let mut checks = match loaded {
         Err(e) => vec![Check::of_error(NAME, e.clone())],
-        Ok(_) if !exists => vec![Check::ok(
-            NAME,
-            format!("{shown} does not exist: the defaults apply"),
-        )],
-        Ok(loaded) => [Check::ok(NAME, format!("{shown} is valid"))]
-            .into_iter()
-            .chain(
-                loaded
-                    .warnings
-                    .iter()
-                    .map(|warning| Check::info(NAME, warning)),
-            )
-            .collect(),
+        Ok(_) if !path.exists() => {
+            let found = format!("{shown} does not exist: the defaults apply");
+            vec![Check::ok(NAME, found)]
+        }
+        Ok(loaded) => {
+            let valid = Check::ok(NAME, format!("{shown} is valid"));
+            let warnings = loaded.warnings.iter();
+            let warnings = warnings.map(|warning| Check::info(NAME, warning));
+            std::iter::once(valid).chain(warnings).collect()
+        }
     };
     // A user who can write it can choose the key's command, the sandbox and the model.
     if let Ok(meta) = fs_err::metadata(&path) {
         if meta.mode() & 0o022 != 0 {
-            let found = format!(
-                "{shown}: mode {:04o}: others can write it",
-                meta.mode() & 0o777
-            );
+            let mode = meta.mode() & 0o777;
+            let found = format!("{shown}: mode {mode:04o}: others can write it");
             checks.push(Check::fail(NAME, found).fix(format!("chmod go-w {}", quoted(&path))));
-        }
-        if ![0, geteuid().as_raw()].contains(&meta.uid()) && !geteuid().is_root() {
-            let found = format!("{shown} belongs to user {}, who can write it", meta.uid());
-            checks.push(
-                Check::fail(NAME, found).fix(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
-            );
         }
     }
     checks
 }
 
-/// Reports copies of notes.
-pub(crate) fn notes(home: &Home) -> Option<Check> {
-    let kept = home.notes_copy();
-    let copied = segments::entries(&kept).unwrap_or_default().len();
+/// Reports a missing directory of instructions.
+pub(crate) fn agent(home: &Home) -> Option<Check> {
+    let agent = home.agent();
     let found = format!(
-        "{} kept as before the last day's changes: {}",
-        counted(copied, "note"),
-        kept.display()
+        "{} is missing, so the built-in instructions apply",
+        agent.display()
     );
-    (copied > 0).then(|| Check::ok("memory", found))
+    let is_missing = home.root().exists() && !agent.exists();
+    is_missing.then(|| Check::info("agent", found).fix("bantam onboard --yes"))
 }
 
 /// Checks the live segment of every conversation without repairs. Archived segments may contain known damage.
@@ -116,47 +158,60 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return vec![Check::ok(NAME, "none yet")],
         Err(e) => {
-            return vec![
-                Check::fail(NAME, Error::from(e).message)
-                    .fix(format!("chmod 700 {}", quoted(&dir))),
-            ];
+            let fix = format!("chmod 700 {}", quoted(&dir));
+            return vec![Check::fail(NAME, Error::from(e).message).fix(fix)];
         }
     };
-    let mut paths: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    paths.retain(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        matches!(segments::part(&name), Some((_, Part::Live)))
-    });
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut paths: Vec<PathBuf> = paths.collect();
     paths.sort();
-    let mut checks = Vec::new();
+    let (mut checks, mut count) = (Vec::new(), 0);
     for path in &paths {
-        let (damage, torn) = session::inspect(path).unwrap_or_else(|e| (vec![e.message], None));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some((key, Part::Live)) = segments::part(&name) else {
+            continue;
+        };
+        count += 1;
+        let found = session::inspect(path);
+        let (damage, torn) = found.unwrap_or_else(|e| (vec![e.message], None));
+        let key = shown_key(key);
+        let key = shell_words::quote(&key);
+        let fix =
+            format!("bantam -s {key} \"Go on\"    # keeps each intact line, and the damaged file");
         if let Some(first) = damage.first() {
-            let more = damage.len() - 1;
-            let more = if more > 0 {
-                format!("; and {more} more")
-            } else {
-                String::new()
+            let more = match damage.len() - 1 {
+                0 => String::new(),
+                more => format!("; and {more} more"),
             };
-            checks.push(
-                Check::fail(NAME, format!("{first}{more}"))
-                    .fix("go on with it: the next turn takes over every undamaged line, and keeps the damaged file"),
-            );
+            checks.push(Check::fail(NAME, format!("{first}{more}")).fix(&fix));
         }
-        if let Some(torn) = torn {
-            checks.push(Check::info(
-                NAME,
-                format!("{torn}; the next turn repairs that"),
-            ));
-        }
+        checks.extend(torn.map(|torn| Check::info(NAME, torn).fix(&fix)));
     }
     if checks.is_empty() {
-        checks.push(Check::ok(
-            NAME,
-            format!("{} without damage", counted(paths.len(), "file")),
-        ));
+        let found = format!("{} without damage", counted(count, "file"));
+        checks.push(Check::ok(NAME, found));
     }
     checks
+}
+
+/// Checks the list of scheduled jobs.
+pub(crate) fn jobs(home: &Home, env: &Env) -> Check {
+    const NAME: &str = "jobs";
+    match Jobs::new(home.clone(), env).list() {
+        Ok(jobs) => Check::ok(NAME, counted(jobs.len(), "job")),
+        Err(e) => {
+            let path = quoted(&home.cron_jobs());
+            Check::fail(NAME, e.message).fix(format!("mv {path} {path}.broken"))
+        }
+    }
+}
+
+/// Reports a missing reader of PDFs.
+pub(crate) fn pdftotext(env: &Env) -> Option<Check> {
+    let path = env.get("PATH").map_or("", String::as_str);
+    let is_there = path
+        .split(':')
+        .any(|dir| Path::new(dir).join("pdftotext").exists());
+    let found = "pdftotext is not installed, so only models that take PDFs can read them";
+    (!is_there).then(|| Check::info("pdf", found).fix("sudo apt install poppler-utils"))
 }

@@ -25,13 +25,17 @@ agent --model a --model b hi          | 2 |        | --model is given twice
 --modle x hi                          | 2 |        | `--model`
 agent -m                              | 2 |        | needs a value
 agent -m hi there                     | 2 |        | given twice
+agent -m hi -m there                  | 2 |        | given twice
+agent --json -a /etc/passwd /etc/hosts hi | 2 | usage | `-a /etc/hosts`
+agent --json -a /etc/passwd -m hi /etc/hosts | 2 | usage | `-a /etc/hosts`
+agent --json -t summarize -p inptu=x hi | 2 | usage | placeholders: input
 agent --json ''                       | 2 | usage  | no question
 agent --json --timeout soon hi        | 2 | usage  | --timeout soon
 agent --json --new -s x hi            | 2 | usage  | cannot be used together
 agent --json -c hi                    | 2 | usage  | no conversation
 agent --json -s +nosuch hi            | 2 | usage  | no session named
 agent --json -t sumarize hi           | 2 | usage  | summarize
-agent --json -a nosuch.txt hi         | 2 | usage  | no file named
+agent --json -a nosuch.txt hi         | 2 | usage  | starts in
 agent --json --schema nosuch.json hi  | 2 | usage  | no file named
 agent --json --to pigeon:1 hi         | 2 | usage  | telegram:
 agent --json --tools read_fil hi      | 2 | usage  | `read_file`

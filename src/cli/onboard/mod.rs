@@ -7,13 +7,12 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command, commands};
-use super::term::ask::{Echo, agrees, ask_until};
-use super::term::screen::Screen;
+use super::term::ask::agrees;
 use super::term::signals::Signals;
 use super::ui::Ui;
 use super::{notice, print, tell};
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
-use crate::config::keys;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -41,52 +40,25 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    let screen = ui.screen.clone();
-    Signals::watch(screen.clone(), false)?;
-    let setup = Setup { app, screen };
+    Signals::watch(ui.screen.clone(), false)?;
     let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
-    if is_new || setup.asks_for_another_model()? {
-        model::choose(&setup)?;
+    if is_new || asks_for_another_model(app, ui)? {
+        model::choose(app, ui)?;
     }
     write_files(&app.home)?;
-    telegram::connect(&setup)?;
+    telegram::connect(app, ui)?;
     print_next_steps(&app.reread())
 }
 
-/// Home to set up, and the user's terminal.
-struct Setup<'a> {
-    app: &'a App,
-    screen: Screen,
-}
-
-impl Setup<'_> {
-    fn ask_until<T>(&self, question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
-        ask_until(&self.screen, question, Echo::Shown, check)
-    }
-
-    /// Asks for a key or a token.
-    fn ask_secret(
-        &self,
-        question: &str,
-        check: impl Fn(&str) -> Result<String, String>,
-    ) -> Result<String> {
-        ask_until(&self.screen, question, Echo::Hidden, check)
-    }
-
-    fn agrees(&self, question: &str, default: bool) -> Result<bool> {
-        agrees(&self.screen, question, default)
-    }
-
-    fn asks_for_another_model(&self) -> Result<bool> {
-        let loaded = self.app.loaded()?;
-        let model = match loaded.config.choose_model(&loaded.env) {
-            Ok(Some(model)) => model.name,
-            Ok(None) => "no model is chosen".to_owned(),
-            Err(e) => e.message,
-        };
-        tell(&format!("{}: {model}", self.app.home.config().display()));
-        self.agrees("Change the model?", false)
-    }
+fn asks_for_another_model(app: &App, ui: &Ui) -> Result<bool> {
+    let loaded = app.loaded()?;
+    let model = match loaded.config.choose_model(&loaded.env) {
+        Ok(Some(model)) => model.name,
+        Ok(None) => "no model is chosen".to_owned(),
+        Err(e) => e.message,
+    };
+    tell(&format!("{}: {model}", app.home.config().display()));
+    agrees(&ui.screen, "Change the model?", false)
 }
 
 /// Writes missing files of the agent, and shows the result for each file.
@@ -126,46 +98,51 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     }
 }
 
-/// Reads the configuration again, and prints the next steps.
+/// Prints the next steps.
 fn print_next_steps(app: &App) -> Result<u8> {
-    let (home, env, loaded) = (&app.home, &app.env, app.loaded()?);
-    let config = &loaded.config;
-    loaded.warnings.iter().for_each(|line| notice(line));
-    let workspace = app::workspace(loaded)?;
-    if workspace != home.workspace() {
+    const DEMO: &str = "\
+The built-in demo answers. It lists and reads files and runs commands;
+it is not a language model. For a real one: `bantam onboard`,
+or export OPENROUTER_API_KEY=... (or another vendor's).
+Next: bantam \"What is in my workspace?\"";
+    const QUESTION: &str = "bantam \"What can you do?\"";
+    let facts = Facts::find(app);
+    let loaded = facts.loaded.clone()?;
+    facts.warnings.iter().for_each(|line| notice(line));
+    let (workspace, usual) = (app::workspace(loaded)?, app.home.workspace());
+    if workspace != usual {
+        let (workspace, usual) = (workspace.display(), usual.display());
         print(&format!(
-            "\nThe agent works in {} (`agents.defaults.workspace`), not in {}.\n",
-            workspace.display(),
-            home.workspace().display()
+            "\nThe agent works in {workspace} (`agents.defaults.workspace`), not in {usual}.\n"
         ))?;
     }
-    let demo = "The built-in demo answers. It lists and reads files and runs commands;\n\
-         it is not a language model. For a real one: `bantam onboard`,\n\
-         or export OPENROUTER_API_KEY=... (or another vendor's).\n\
-         Next: bantam \"What is in my workspace?\"";
-    let question = "bantam \"What can you do?\"";
-    let next = match config.choose_model(env) {
-        Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
-        Ok(Some(model)) if model.protocol == Protocol::Demo => demo.to_owned(),
-        Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
-            Some(variable) => format!(
-                "{} needs its key.\nNext: export {variable}=...; {question}",
-                model.name
-            ),
-            None => format!(
-                "The model is {}; `bantam doctor --provider` tests it.\nNext: {question}",
-                model.name
-            ),
-        },
-        Ok(None) => match ollama::pick_model(env) {
-            Some(id) => format!("{id} of Ollama answers.\nNext: {question}"),
-            None => demo.to_owned(),
+    let next = match &facts.model {
+        Err(e) => {
+            let hint = e.hint.as_deref().unwrap_or_default();
+            format!("{}\nNext: {hint}", e.message)
+        }
+        Ok(Some(model)) if model.protocol == Protocol::Demo => DEMO.to_owned(),
+        Ok(Some(model)) => {
+            let name = &model.name;
+            match facts.unset_key() {
+                Some(variable) => {
+                    format!("{name} needs an API key.\nNext: export {variable}=...; {QUESTION}")
+                }
+                None => format!(
+                    "The model is {name}; `bantam doctor --provider` tests it.\nNext: {QUESTION}"
+                ),
+            }
+        }
+        Ok(None) => match ollama::pick_model(&app.env) {
+            Some(id) => format!("{id} of Ollama answers.\nNext: {QUESTION}"),
+            None => DEMO.to_owned(),
         },
     };
-    let bot = if config.channels.telegram.token.is_empty() {
-        ""
-    } else {
-        "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
+    let bot = match facts.bot() {
+        BotState::Enabled(_) => {
+            "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
+        }
+        BotState::Missing | BotState::Disabled => "",
     };
     print(&format!("\n{next}\n{bot}")).map(|()| 0)
 }
