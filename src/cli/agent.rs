@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::args::{self, Args, Command};
+use super::args::{self, Args, Command, commands};
 use super::attach::{self, STDIN};
 use super::input::Deadline;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
@@ -34,52 +34,46 @@ use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
-pub(super) const COMMAND: Command = Command::row(
-    "agent",
-    "[TEXT...]",
-    run,
-    "ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s",
-)
-.with_flags(&[
-    ("Conversation", ""),
-    ("-c, --continue", "continue the newest conversation"),
-    ("-s, --session KEY", "continue conversation KEY (the chat is \"default\")"),
-    ("--new", "start a new chat at the terminal"),
-    ("--no-session", "do not store the conversation"),
-    ("--model MODEL", "use this model, such as openai/gpt-5-mini"),
-    ("--system TEXT", "add TEXT to the system prompt"),
-    ("--temperature X", "randomness of the answer (0: least)"),
-    ("--workspace DIR", "work in DIR, such as . for the current directory"),
-    ("Input", ""),
-    ("-m, --message TEXT", "the question"),
-    ("-a, --attach FILE", "attach a text, image, PDF or recording (repeatable)"),
-    ("-t, --template NAME", "use agent/prompts/NAME.md; {{input}} is the question"),
-    ("-p, --param KEY=VALUE", "fill {{KEY}} in the template (repeatable)"),
-    ("-n, --no-stdin", "do not read standard input"),
-    ("Output", ""),
-    ("-q, --quiet", "print only the answer and errors"),
-    ("-v, --verbose", "print tool calls, retries and timings to stderr"),
-    ("--show-thinking", "print the model's reasoning to stderr"),
-    ("--no-stream", "do not stream the answer"),
-    ("--json", "print one JSON object, on success and on failure"),
-    ("--events", "print events as JSON Lines, then that object"),
-    ("--schema FILE", "answer with JSON that fits a JSON Schema: FILE, or '{...}'"),
-    ("--to telegram:CHAT", "also deliver the answer to a Telegram chat"),
-    ("--dry-run", "print the request; send and store nothing"),
-    ("Limits", ""),
-    ("--max-steps N", "stop after N model requests (the last one is made without tools)"),
-    ("--timeout SECS", "time limit for the whole turn"),
-    ("--max-tokens N", "maximum length of one reply"),
-    ("--budget-tokens N", "token budget for the whole turn"),
-    ("--tools a,b", "offer the model only these tools"),
-    ("--no-tools", "offer the model no tools"),
-])
-.with_examples(&[
-    "bantam agent \"What is in my workspace?\"",
-    "dmesg | bantam agent --no-session \"Anything wrong here?\"",
-    "bantam agent --workspace . \"Which functions have no test?\"",
-    "bantam agent -a photo.jpg \"What is this plant?\"",
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) r#"agent  [TEXT...]
+        ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s
+        $ bantam agent "What is in my workspace?"
+        $ dmesg | bantam agent --no-session "Anything wrong here?"
+        $ bantam agent --workspace . "Which functions have no test?"
+        $ bantam agent -a photo.jpg "What is this plant?"
+        Conversation:
+        -c, --continue           continue the newest conversation
+        -s, --session KEY        continue conversation KEY (the chat is "default")
+            --new                start a new chat at the terminal
+            --no-session         do not store the conversation
+            --model MODEL        use this model, such as openai/gpt-5-mini
+            --system TEXT        add TEXT to the system prompt
+            --temperature X      randomness of the answer (0: least)
+            --workspace DIR      work in DIR, such as . for the current directory
+        Input:
+        -m, --message TEXT       the question
+        -a, --attach FILE        attach a text, image, PDF or recording (repeatable)
+        -t, --template NAME      use agent/prompts/NAME.md; {{input}} is the question
+        -p, --param KEY=VALUE    fill {{KEY}} in the template (repeatable)
+        -n, --no-stdin           do not read standard input
+        Output:
+        -q, --quiet              print only the answer and errors
+        -v, --verbose            print tool calls, retries and timings to stderr
+            --show-thinking      print the model's reasoning to stderr
+            --no-stream          do not stream the answer
+            --json               print one JSON object, on success and on failure
+            --events             print events as JSON Lines, then that object
+            --schema FILE        answer with JSON that fits a JSON Schema: FILE, or '{...}'
+            --to telegram:CHAT   also deliver the answer to a Telegram chat
+            --dry-run            print the request; send and store nothing
+        Limits:
+            --max-steps N        stop after N model requests (the last one is made without tools)
+            --timeout SECS       time limit for the whole turn
+            --max-tokens N       maximum length of one reply
+            --budget-tokens N    token budget for the whole turn
+            --tools a,b          offer the model only these tools
+            --no-tools           offer the model no tools"#
+};
 
 /// Flags that exclude each other.
 const EXCLUSIVE: [(&str, &str); 10] = [
@@ -97,8 +91,8 @@ const EXCLUSIVE: [(&str, &str); 10] = [
 
 /// Runs the command with these arguments, which follow no command name.
 pub(super) fn ask(app: &App, ui: &Ui, words: impl Iterator<Item = OsString>) -> Result<u8> {
-    match args::parse(&COMMAND, words)? {
-        None => help::show(&[&COMMAND]),
+    match args::parse(&COMMANDS[0], words)? {
+        None => help::show(&[&COMMANDS[0]]),
         Some(args) => run(app, ui, &args),
     }
 }

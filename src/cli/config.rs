@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::facts::{redacted, set_values};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
@@ -21,45 +21,23 @@ use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "config get",
-        "[PATH]",
-        get,
-        "print the effective value of a setting, or all values that are set and their sources",
-    )
-    .with_examples(&[
-        "bantam config get agents.defaults.timeout",
-        "bantam config get",
-    ]),
-    Command::row(
-        "config set",
-        "PATH VALUE",
-        set,
-        "change a setting in config.json. If VALUE is -, it is read from standard input",
-    )
-    .with_examples(&[
-        "bantam config set agents.defaults.timeout 900",
-        "bantam config set channels.telegram.token - <token.txt",
-    ]),
-    Command::row(
-        "config unset",
-        "PATH",
-        unset,
-        "remove a setting, entry or section from config.json, so that its default applies",
-    )
-    .with_examples(&[
-        "bantam config unset agents.defaults.timeout",
-        "bantam config unset mcpServers.time",
-    ]),
-    Command::row(
-        "config edit",
-        "",
-        edit,
-        "edit config.json in $EDITOR, and check it before saving",
-    )
-    .with_examples(&["EDITOR=nano bantam config edit"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(get) "config get  [PATH]
+        print the effective value of a setting, or all values that are set and their sources
+        $ bantam config get agents.defaults.timeout
+        $ bantam config get"
+    InHome(set) "config set  PATH VALUE
+        change a setting in config.json. If VALUE is -, it is read from standard input
+        $ bantam config set agents.defaults.timeout 900
+        $ bantam config set channels.telegram.token - <token.txt"
+    InHome(unset) "config unset  PATH
+        remove a setting, entry or section from config.json, so that its default applies
+        $ bantam config unset agents.defaults.timeout
+        $ bantam config unset mcpServers.time"
+    InHome(edit) "config edit
+        edit config.json in $EDITOR, and check it before saving
+        $ EDITOR=nano bantam config edit"
+};
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;

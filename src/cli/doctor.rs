@@ -1,6 +1,6 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::facts::{BotState, Facts};
 use super::ui::Ui;
 use super::{hung, print};
@@ -13,17 +13,13 @@ use crate::error::{Error, Kind, Result};
 use crate::text::to_single_line;
 use crate::tool::exec::passed;
 
-pub(super) const COMMAND: Command = Command::row(
-    "doctor",
-    "[MODEL]",
-    run,
-    "check this installation and suggest fixes. Exits with 1 if a check fails",
-)
-.with_flags(&[(
-    "--provider",
-    "also ask the configured model, or MODEL, for a tool call",
-)])
-.with_examples(&["bantam doctor", "bantam doctor --provider"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "doctor  [MODEL]
+        check this installation and suggest fixes. Exits with 1 if a check fails
+        $ bantam doctor
+        $ bantam doctor --provider
+            --provider           also ask the configured model, or MODEL, for a tool call"
+};
 
 /// Prints checks as they finish.
 struct Report {

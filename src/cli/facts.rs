@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::app::bot;
+use crate::app::{bot, status};
 use crate::bus::MessageStore;
 use crate::config::{Loaded, Model, Origin, keys, path};
 use crate::cron::{Due, Jobs, schedule};

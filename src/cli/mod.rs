@@ -55,29 +55,28 @@ use term::signals::Signals;
 use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};
 use ui::Ui;
 
-const COMMANDS: &[&[Command]] = &[
-    &[
-        agent::COMMAND,
-        gateway::COMMAND,
-        onboard::COMMAND,
-        doctor::COMMAND,
-        status::COMMAND,
-        service::COMMAND,
-        send::COMMAND,
-    ],
-    &[tools::COMMAND, models::COMMAND],
+const COMMANDS: [&[Command]; 17] = [
+    agent::COMMANDS,
+    gateway::COMMANDS,
+    onboard::COMMANDS,
+    doctor::COMMANDS,
+    status::COMMANDS,
+    service::COMMANDS,
+    send::COMMANDS,
+    tools::COMMANDS,
+    models::COMMANDS,
     config::COMMANDS,
     sessions::COMMANDS,
     skills::COMMANDS,
     mcp::COMMANDS,
-    &[usage::COMMAND],
+    usage::COMMANDS,
     cron::COMMANDS,
     completions::COMMANDS,
-    &[help::COMMAND],
+    help::COMMANDS,
 ];
 
 fn commands() -> impl Iterator<Item = &'static Command> {
-    COMMANDS.iter().copied().flatten()
+    COMMANDS.into_iter().flatten()
 }
 
 /// Runs the program as a worker process or a command, depending on the first argument.
@@ -125,8 +124,8 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     match args::parse(command, args.into_iter().skip(taken))? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
-            Needs::Nothing(run) => run(ui, &args),
-            Needs::Home(run) => run(&App::open(env)?, ui, &args),
+            Needs::Anywhere(run) => run(ui, &args),
+            Needs::InHome(run) => run(&App::open(env)?, ui, &args),
         },
     }
 }
@@ -135,7 +134,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
 fn command_of(words: &[String]) -> Option<(&'static Command, usize)> {
     let first = words.first()?;
     let found = find(first);
-    if found.first()?.name == first {
+    if found.first()?.name() == first {
         return Some((found[0], 1));
     }
     match words.get(1).filter(|verb| !verb.starts_with('-')) {
@@ -165,7 +164,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
     let command = match words.first() {
-        Some(first) if is_question(first, words.len() == 1) => Some(&agent::COMMAND),
+        Some(first) if is_question(first, words.len() == 1) => Some(&agent::COMMANDS[0]),
         _ => command_of(&words).map(|(command, _)| command),
     };
     let wants_json = words
@@ -175,8 +174,8 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
         let mut flags = command.flags();
         flags.any(|flag| flag.long == "json" && flag.value.is_empty())
     };
-    if let Some(command) = command.filter(has_json).filter(|_| wants_json) {
-        let object = match command.name {
+    if let (true, Some(command)) = (wants_json, command.filter(has_json)) {
+        let object = match command.name() {
             "agent" => printer::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),
         };
@@ -199,11 +198,11 @@ const SYNONYMS: [(&str, &[&str]); 2] = [
 fn find(name: &str) -> Vec<&'static Command> {
     let named = |name: &str| -> Vec<&Command> {
         commands()
-            .filter(|command| command.name == name || command.group() == Some(name))
+            .filter(|command| command.name() == name || command.group() == Some(name))
             .collect()
     };
     let found = named(name);
-    let Some((group, verb)) = name.split_once(' ').filter(|_| found.is_empty()) else {
+    let (true, Some((group, verb))) = (found.is_empty(), name.split_once(' ')) else {
         return found;
     };
     let synonyms = SYNONYMS
@@ -220,12 +219,12 @@ fn find(name: &str) -> Vec<&'static Command> {
 /// Returns the command or group that is probably meant by a word, or by a group and a word.
 fn nearest_command(name: &str) -> Option<&'static str> {
     let Some((group, verb)) = name.split_once(' ') else {
-        return nearest(name, commands().map(|c| c.group().unwrap_or(c.name)));
+        return nearest(name, commands().map(|c| c.group().unwrap_or(c.name())));
     };
     let members = find(group);
     let near = nearest(verb, members.iter().map(|command| command.verb()))?;
     let command = members.iter().find(|command| command.verb() == near)?;
-    Some(command.name)
+    Some(command.name())
 }
 
 /// Words that other programs have for a command.

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::facts::{BotState, Facts, SetValue, set_values};
 use super::ui::Ui;
 use super::{error_json, hung, local_time, print, print_json, report, zone};
@@ -17,16 +17,12 @@ use crate::provider::facts;
 use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
-pub(super) const COMMAND: Command = Command::row(
-    "status",
-    "",
-    run,
-    "show the model, API key, conversations, gateway and jobs",
-)
-.with_flags(&[
-    ("-v, --verbose", "also show all settings and their sources"),
-    ("--json", "print one JSON object"),
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "status
+        show the model, API key, conversations, gateway and jobs
+        -v, --verbose            also show all settings and their sources
+            --json               print one JSON object"
+};
 
 /// Maximum number of jobs on the page.
 const MAX_JOBS: usize = 5;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{notice, print, print_json, table, tty};
 use crate::app::{self, App};
@@ -16,16 +16,13 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMAND: Command =
-    Command::row("usage", "", run, "show tokens and cost by day and model")
-        .with_flags(&[
-            (
-                "--days N",
-                "show the last N days, including today (default: 30)",
-            ),
-            ("--json", "print one JSON object"),
-        ])
-        .with_examples(&["bantam usage --days 7"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "usage
+        show tokens and cost by day and model
+        $ bantam usage --days 7
+            --days N             show the last N days, including today (default: 30)
+            --json               print one JSON object"
+};
 
 fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::poster::Poster;
 use super::{CommandReply, Dispatcher, Handler, Resources};
 use crate::agent::Agent;
+use crate::app::status;
 use crate::bus::{Channel, Command, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config;

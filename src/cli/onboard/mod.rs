@@ -6,7 +6,7 @@ mod telegram;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::facts::{BotState, Facts};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
@@ -21,17 +21,13 @@ use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::to_single_line;
 
-pub(super) const COMMAND: Command = Command::row(
-    "onboard",
-    "",
-    run,
-    "set up a model, an API key and a Telegram bot. Existing files are not overwritten",
-)
-.with_flags(&[(
-    "-y, --yes",
-    "write the agent's files without asking anything",
-)])
-.with_examples(&["bantam onboard", "bantam onboard --yes"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "onboard
+        set up a model, an API key and a Telegram bot. Existing files are not overwritten
+        $ bantam onboard
+        $ bantam onboard --yes
+        -y, --yes                write the agent's files without asking anything"
+};
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if args.has("yes") {
