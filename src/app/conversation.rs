@@ -146,18 +146,18 @@ pub(crate) struct Undone {
 impl Undone {
     /// Describes the undo, one line for the question and for each file.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let question = to_single_line(&self.question.content, 60);
-        let mut lines = vec![format!("took back: {question}")];
+        let question = to_single_line(self.question.asked(), 60);
+        let mut lines = vec![format!("undone: {question}")];
         for (path, done) in &self.files {
             let path = to_single_line(path, 200);
             lines.push(match done {
                 Ok(PutBack::Restored) => format!("restored {path}"),
                 Ok(PutBack::Removed) => format!("removed {path}, which was new"),
-                Err(why) => format!("{path} stays as it is: {}", to_single_line(why, 200)),
+                Err(why) => format!("{path} is unchanged: {}", to_single_line(why, 200)),
             });
         }
         if self.ran {
-            lines.push("what commands changed stays as it is".to_owned());
+            lines.push("changes by shell commands remain".to_owned());
         }
         lines
     }

@@ -2,7 +2,7 @@
 
 use super::args::{Args, Command};
 use super::ui::Ui;
-use super::{hung, print};
+use super::{hanging_indent, print};
 use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, App};
 use crate::child::Sandbox;
@@ -48,7 +48,7 @@ impl Report {
 /// copied.
 fn format_check(check: &Check) -> String {
     let fix = check.fix_line().map(|line| line + "\n");
-    hung(&check.line(), 6) + &fix.unwrap_or_default()
+    hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

@@ -1,10 +1,8 @@
 //! `bantam help`: prints the command tables.
 
-use std::io::{self, IsTerminal};
-
 use super::args::{Args, Command};
 use super::ui::Ui;
-use super::{commands, find, print, topics, tty};
+use super::{commands, find, print, terminal, topics};
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
@@ -46,8 +44,8 @@ const BELOW: usize = 6;
 
 /// Returns the width of a page on the current output.
 fn width() -> usize {
-    if io::stdout().is_terminal() {
-        WIDTH.min(tty::size().0)
+    if terminal::is_output() {
+        WIDTH.min(terminal::size().0)
     } else {
         WIDTH
     }

@@ -5,13 +5,12 @@
 //! `ProtectKernelTunables` or `ProtectKernelLogs`. The gateway asks the kernel whether the clock is synchronised, which
 //! `ProtectClock` forbids.
 
-use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::args::{Args, Command};
 use super::ui::Ui;
-use super::{notice, print, tell};
+use super::{notice, print, say};
 use crate::app::{self, App};
 use crate::child;
 use crate::config::{Env, Loaded};
@@ -87,7 +86,7 @@ SystemCallErrorNumber=EPERM
 
 const NETWORK: &str = "Wants=network-online.target\nAfter=network-online.target\n";
 
-fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
     let (home, loaded) = (&app.home, app.loaded()?);
     let program = std::env::current_exe().doing("finding this program")?;
     // Removes a slash at the end.
@@ -121,8 +120,8 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             root.display()
         ));
     }
-    if io::stderr().is_terminal() {
-        tell(if is_system {
+    if ui.stderr_is_terminal {
+        say(if is_system {
             "bantam: next, as root: bantam service --system --install"
         } else {
             "bantam: next: bantam service --install"

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::ui::Ui;
-use super::{error_json, gateway_status, hung, local_time, print, print_json, report, zone};
+use super::{
+    error_json, gateway_status, hanging_indent, local_time, print, print_json, report, zone,
+};
 use crate::app::bot::is_enabled;
 use crate::app::{self, App};
 use crate::config::{Env, Loaded, Model, Origin, keys, path};
@@ -199,7 +201,7 @@ impl Status<'_> {
     fn page(&self, with_values: bool) -> String {
         let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
         for (name, text) in &self.lines {
-            page.push_str(&hung(
+            page.push_str(&hanging_indent(
                 &format!("{name:<10} {}", to_single_line(text, 500)),
                 11,
             ));
@@ -229,7 +231,7 @@ impl Status<'_> {
             .filter(|block| !block.is_empty())
         {
             page.push('\n');
-            page.extend(block.iter().map(|line| hung(line, 2)));
+            page.extend(block.iter().map(|line| hanging_indent(line, 2)));
         }
         page
     }

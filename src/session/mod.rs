@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, TurnStop};
+use crate::message::{Message, Reply, TurnStop, User};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};

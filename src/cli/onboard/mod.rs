@@ -7,11 +7,8 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command};
-use super::term::ask::{Echo, agrees, ask_until};
-use super::term::screen::Screen;
-use super::term::signals::Signals;
-use super::ui::Ui;
-use super::{notice, print, tell};
+use super::ui::{Echo, Ui};
+use super::{notice, print, say};
 use crate::app::{self, App};
 use crate::config::keys;
 use crate::config::vendors::Protocol;
@@ -36,15 +33,14 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         write_files(&app.home)?;
         return print_next_steps(app);
     }
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !io::stdin().is_terminal() || !ui.stderr_is_terminal {
         return Err(
             Error::usage("bantam onboard needs a terminal to ask its questions")
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    let screen = ui.screen.clone();
-    Signals::watch(screen.clone(), false)?;
-    let setup = Setup { app, screen };
+    ui.watch_signals(false)?;
+    let setup = Setup { app, ui };
     let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
     if is_new || setup.asks_for_another_model()? {
         model::choose(&setup)?;
@@ -57,12 +53,12 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 /// Home to set up, and the user's terminal.
 struct Setup<'a> {
     app: &'a App,
-    screen: Screen,
+    ui: &'a Ui,
 }
 
 impl Setup<'_> {
     fn ask_until<T>(&self, question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
-        ask_until(&self.screen, question, Echo::Shown, check)
+        self.ui.ask_until(question, Echo::Shown, check)
     }
 
     /// Asks for a key or a token.
@@ -71,11 +67,11 @@ impl Setup<'_> {
         question: &str,
         check: impl Fn(&str) -> Result<String, String>,
     ) -> Result<String> {
-        ask_until(&self.screen, question, Echo::Hidden, check)
+        self.ui.ask_until(question, Echo::Hidden, check)
     }
 
     fn agrees(&self, question: &str, default: bool) -> Result<bool> {
-        agrees(&self.screen, question, default)
+        self.ui.agrees(question, default)
     }
 
     fn asks_for_another_model(&self) -> Result<bool> {
@@ -85,7 +81,7 @@ impl Setup<'_> {
             Ok(None) => "no model is chosen".to_owned(),
             Err(e) => e.message,
         };
-        tell(&format!("{}: {model}", self.app.home.config().display()));
+        say(&format!("{}: {model}", self.app.home.config().display()));
         self.agrees("Change the model?", false)
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use super::super::{doctor, table, tell};
+use super::super::{doctor, say, table};
 use super::Setup;
 use crate::config::proxy::host as host_of;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
@@ -154,7 +154,7 @@ impl ModelHost {
                 }
                 Err(e) => e,
             };
-            tell(&format!("The models could not be listed: {}", e.message));
+            say(&format!("The models could not be listed: {}", e.message));
             match e.kind {
                 Kind::Auth if self.ask_key(setup)? => {}
                 Kind::Unavailable if !setup.agrees("Keep this host?", false)? => return Ok(None),
@@ -208,11 +208,11 @@ impl ModelHost {
             |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
         if !shown.is_empty() {
             let rows: Vec<_> = (1..).zip(shown).map(row).collect();
-            tell(table(&[], &rows).trim_end());
+            say(table(&[], &rows).trim_end());
         }
         if offers.len() > shown.len() {
             let more = offers.len() - shown.len();
-            tell(&format!("and {more} more: type the name"));
+            say(&format!("and {more} more: type the name"));
         }
         let default = self.find_default(offers, in_use);
         let has_default = !default.is_empty() || !self.preferences().is_empty();
@@ -282,13 +282,13 @@ impl ModelHost {
         if self.is_demo() || self.lacks_key(env) {
             return Ok(true);
         }
-        tell("Asking it a question ...");
+        say("Asking it a question ...");
         loop {
             let loaded = self.configuration(model, setup)?;
             let checks = doctor::question(&loaded, None);
             // The fixes are not shown, because the user is asked next how to continue.
             for check in &checks {
-                tell(&check.line());
+                say(&check.line());
             }
             let failed = checks.iter().find(|check| check.outcome == Outcome::Fail);
             match failed.map(|check| check.cause) {
@@ -307,12 +307,12 @@ impl ModelHost {
 fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
     let configured = configured_hosts(config, &setup.app.env);
     let hosts = offered_hosts(&configured, &setup.app.env);
-    tell("Which provider?");
+    say("Which provider?");
     let rows: Vec<_> = (1..)
         .zip(&hosts)
         .map(|(n, (host, note)): (usize, _)| [format!("{n:>4}"), host.name.clone(), note.clone()])
         .collect();
-    tell(table(&[], &rows).trim_end());
+    say(table(&[], &rows).trim_end());
     let used = in_use.split('/').next().unwrap_or_default();
     let is_used = |(host, _): &(ModelHost, String)| host.name == used;
     let default = hosts.iter().position(is_used).unwrap_or(0);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::tell;
+use super::super::say;
 use super::Setup;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
@@ -34,7 +34,7 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
         "Connect another Telegram bot?"
     };
     if setup.agrees(question, false)? {
-        tell(
+        say(
             "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot: it gives you a token.",
         );
         let Some(token) = ask_for_working_token(&settings, setup)? else {
@@ -62,7 +62,7 @@ pub(super) fn connect(setup: &Setup) -> Result<()> {
             edit::set(&setup.app.home, &setup.app.env, &path, &json!([id])).map(drop)
         }
         None => {
-            tell("The bot has no owner yet and answers nobody. Later: bantam onboard");
+            say("The bot has no owner yet and answers nobody. Later: bantam onboard");
             Ok(())
         }
     }
@@ -81,10 +81,10 @@ fn ask_for_working_token(settings: &Telegram, setup: &Setup) -> Result<Option<Se
         };
         match find_username(&Bot::new(&settings, &setup.app.home, &setup.app.env)?) {
             Ok(name) => {
-                tell(&format!("The token works: it belongs to @{name}."));
+                say(&format!("The token works: it belongs to @{name}."));
                 return Ok(Some(settings.token));
             }
-            Err(e) => tell(&to_single_line(&e.text(), 300)),
+            Err(e) => say(&to_single_line(&e.text(), 300)),
         }
     }
 }
@@ -118,11 +118,11 @@ fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
     let name = match find_username(&bot) {
         Ok(name) => name,
         Err(e) => {
-            tell(&to_single_line(&e.text(), 300));
+            say(&to_single_line(&e.text(), 300));
             return Ok(None);
         }
     };
-    tell(&format!(
+    say(&format!(
         "Now write to it: https://t.me/{name} (waiting 5 minutes; Ctrl-C stops)"
     ));
     let until = Instant::now() + PATIENCE;
@@ -137,7 +137,7 @@ fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
                 continue;
             }
             Err(e) => {
-                tell(&to_single_line(&e.text(), 300));
+                say(&to_single_line(&e.text(), 300));
                 return Ok(None);
             }
         };
