@@ -68,12 +68,6 @@ impl User {
         let local = Some(&self.local_time).filter(|time| !time.is_empty());
         local.unwrap_or(&self.time)
     }
-
-    /// Returns the text for people: the typed one, without a template or a skill.
-    pub(crate) fn asked(&self) -> &str {
-        let typed = Some(&self.title).filter(|title| !title.is_empty());
-        typed.unwrap_or(&self.content)
-    }
 }
 
 /// Role of a user's message in its conversation.

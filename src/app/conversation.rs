@@ -146,7 +146,9 @@ pub(crate) struct Undone {
 impl Undone {
     /// Describes the undo, one line for the question and for each file.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let question = to_single_line(self.question.asked(), 60);
+        // The title is the typed text, without a skill or a template.
+        let typed = Some(&self.question.title).filter(|title| !title.is_empty());
+        let question = to_single_line(typed.unwrap_or(&self.question.content), 60);
         let mut lines = vec![format!("undone: {question}")];
         for (path, done) in &self.files {
             let path = to_single_line(path, 200);

@@ -223,7 +223,8 @@ impl Conversation {
             let part = path.file_stem().unwrap_or_default().to_string_lossy();
             let mut first = archive::read(home, &part, None)?.entries.into_iter();
             let first = first.find_map(|entry| match entry.item {
-                Item::Message(Message::User(user)) => Some(user.asked().to_owned()),
+                Item::Message(Message::User(user)) if user.title.is_empty() => Some(user.content),
+                Item::Message(Message::User(user)) => Some(user.title),
                 _ => None,
             });
             let first = first.unwrap_or_default();
