@@ -71,9 +71,9 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
         "sync locks, and says why a panic of another thread does not matter",
     ),
     (
-        &["eprint", "println!"],
-        &["cli/"],
-        "a channel or a log shows it",
+        &["eprint", "println!", "stdout()", "stderr()"],
+        &["cli/ui/", "log.rs", "worker/process.rs"],
+        "cli/ui keeps both streams and the cursor in order",
     ),
     (
         &["allow(dead_code)", "todo!(", "dbg!(", "async fn", ".await"],

@@ -3,7 +3,7 @@
 use super::args::{Args, Command, commands};
 use super::facts::{BotState, Facts};
 use super::ui::Ui;
-use super::{hung, print};
+use super::{hanging_indent, print};
 use crate::app::bot::Bot;
 use crate::app::{self, App};
 use crate::config::{Config, Loaded};
@@ -42,7 +42,7 @@ impl Report {
 /// copied.
 fn format_check(check: &Check) -> String {
     let fix = check.fix_line().map(|line| line + "\n");
-    hung(&check.line(), 6) + &fix.unwrap_or_default()
+    hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

@@ -15,7 +15,6 @@ mod input;
 mod mcp;
 mod models;
 mod onboard;
-mod printer;
 mod question;
 mod repl;
 mod schema;
@@ -25,10 +24,8 @@ mod sessions;
 mod skills;
 mod slash;
 mod status;
-mod term;
 mod tools;
 mod topics;
-mod turn;
 mod ui;
 mod usage;
 
@@ -49,11 +46,7 @@ use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
 use args::{Args, Command, Needs};
-use printer::{Output, Verbosity};
-use term::ask::agrees;
-use term::signals::Signals;
-use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};
-use ui::Ui;
+use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
 const COMMANDS: [&[Command]; 17] = [
     agent::COMMANDS,
@@ -176,7 +169,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     };
     if let (true, Some(command)) = (wants_json, command.filter(has_json)) {
         let object = match command.name() {
-            "agent" => printer::failure_json(e),
+            "agent" => ui::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),
         };
         // If standard output also fails, the error cannot be reported there.
@@ -278,9 +271,7 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
         )
         .hint("add `--yes`"));
     }
-    // Restores the terminal if a signal arrives during the question.
-    Signals::watch(ui.screen.clone(), false)?;
-    agrees(&ui.screen, question, false)
+    ui.agrees(question, false)
 }
 
 /// Formats the error for `--json`.
@@ -290,11 +281,11 @@ fn error_json(e: &Error) -> Value {
 
 /// Shows warnings before a turn. Warnings about config.json are shown once per change of it, because a job in a crontab would
 /// repeat them forever.
-fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
+fn warn_once(ui: &Ui, app: &App, notices: &[String]) -> Result<()> {
     let loaded = app.loaded()?;
     let misplaced = app::misplaced(loaded);
     let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
-    if is_wrong && output.verbosity != Verbosity::Quiet {
+    if is_wrong && !ui.is_quiet() {
         let told = app.home.state().join("warned");
         let file = app.text()?.unwrap_or_default();
         let files = misplaced.as_deref().unwrap_or_default();
@@ -303,7 +294,7 @@ fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
             crc32fast::hash(format!("{file}{files}").as_bytes())
         );
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
-            output.warn(loaded.warnings.iter().chain(&misplaced));
+            ui.warn(loaded.warnings.iter().chain(&misplaced));
             // If the mark cannot be written, each run warns.
             drop(storage::replace(
                 &told,
@@ -312,7 +303,7 @@ fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
             ));
         }
     }
-    output.warn(notices);
+    ui.warn(notices);
     Ok(())
 }
 

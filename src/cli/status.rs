@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Command, commands};
 use super::facts::{BotState, Facts, SetValue, set_values};
 use super::ui::Ui;
-use super::{error_json, hung, local_time, print, print_json, report, zone};
+use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::error::Result;
@@ -102,7 +102,7 @@ impl Page {
     /// Adds a line, which continues the previous one if it has no name.
     fn add(&mut self, name: &str, text: impl Display) {
         let text = to_single_line(&text.to_string(), 500);
-        self.0 += &hung(&format!("{name:<10} {text}"), 11);
+        self.0 += &hanging_indent(&format!("{name:<10} {text}"), 11);
     }
 }
 
@@ -160,7 +160,8 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     }
     let warnings = facts.warnings.iter();
     lines.extend(warnings.map(|warning| format!("warning: {}", to_single_line(warning, 500))));
-    page.0.extend(lines.iter().map(|line| hung(line, 2)));
+    page.0
+        .extend(lines.iter().map(|line| hanging_indent(line, 2)));
     page.0
 }
 
