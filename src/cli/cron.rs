@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
-use super::printer::Output;
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, print_json, report, table, turn, zone};
+use super::{notice, print, print_json, report, table, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::{self, App, Flags};
@@ -34,98 +33,44 @@ use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
 use crate::text::{counted, not_found, printable, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "cron add",
-        "[TEXT...]",
-        add,
-        "schedule a question. `bantam gateway` asks it on time",
-    )
-    .with_flags(&[
-        ("-m, --message TEXT", "the question"),
-        (
-            "-e, --every INTERVAL",
-            "repeat, such as 300 (seconds), 5m, 2h or 1d",
-        ),
-        (
-            "-c, --cron EXPR",
-            "minute hour day month weekday, such as \"30 7 * * mon-fri\", or @daily",
-        ),
-        (
-            "--at TIME",
-            "once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d",
-        ),
-        (
-            "--tz ZONE",
-            "time zone of EXPR or TIME (default: this machine's)",
-        ),
-        (
-            "--if COMMAND",
-            "ask only if this shell command, run in the sandbox, exits with 0 and prints something",
-        ),
-        (
-            "--model MODEL",
-            "use this model (default: the configured one)",
-        ),
-        ("-n, --name NAME", "name of the job"),
-        (
-            "-s, --session KEY",
-            "continue the conversation KEY (default: a new one for each run)",
-        ),
-        (
-            "--to telegram:CHAT",
-            "chat for the answer (default: the bot's owner; `none`: the history only)",
-        ),
-    ])
-    .with_examples(&[
-        "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
-        "bantam cron add -e 30m \"Is the disk filling up?\"",
-        "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
-    ]),
-    Command::row(
-        "cron list",
-        "",
-        list,
-        "list jobs: next run, last result, schedule and name",
-    )
-    .with_flags(&[(
-        "--json",
-        "print one JSON object with the jobs of cron/jobs.json",
-    )]),
-    Command::row(
-        "cron remove",
-        "ID",
-        remove,
-        "remove a job. Its history is kept",
-    )
-    .with_examples(&["bantam cron remove logs"]),
-    Command::row("cron enable", "ID", enable, "resume a paused job")
-        .with_examples(&["bantam cron enable logs"]),
-    Command::row("cron disable", "ID", disable, "pause a job")
-        .with_examples(&["bantam cron disable logs"]),
-    Command::row(
-        "cron run",
-        "ID",
-        run_now,
-        "run a job now and print its answer (same exit codes as `bantam agent`)",
-    )
-    .with_flags(&[
-        ("-q, --quiet", "print only the answer and errors"),
-        (
-            "-v, --verbose",
-            "print tool calls, retries and timings to stderr",
-        ),
-    ])
-    .with_examples(&["bantam cron run logs"]),
-    Command::row(
-        "cron history",
-        "[ID]",
-        history,
-        "list runs, newest last. With ID, also show the job's last answer",
-    )
-    .with_flags(&[("--json", "print one JSON object")])
-    .with_examples(&["bantam cron history logs"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(add) r#"cron add  [TEXT...]
+        schedule a question. `bantam gateway` asks it on time
+        $ bantam cron add -c "30 7 * * mon-fri" -n logs "What is odd in the logs?"
+        $ bantam cron add -e 30m "Is the disk filling up?"
+        $ bantam cron add --at 18:00 --to telegram:123456789 "Water the tomatoes"
+        -m, --message TEXT       the question
+        -e, --every INTERVAL     repeat, such as 300 (seconds), 5m, 2h or 1d
+        -c, --cron EXPR          minute hour day month weekday, such as "30 7 * * mon-fri", or @daily
+            --at TIME            once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d
+            --tz ZONE            time zone of EXPR or TIME (default: this machine's)
+            --if COMMAND         ask only if this shell command, run in the sandbox, exits with 0 and prints something
+            --model MODEL        use this model (default: the configured one)
+        -n, --name NAME          name of the job
+        -s, --session KEY        continue the conversation KEY (default: a new one for each run)
+            --to telegram:CHAT   chat for the answer (default: the bot's owner; `none`: the history only)"#
+    InHome(list) "cron list
+        list jobs: next run, last result, schedule and name
+            --json               print one JSON object with the jobs of cron/jobs.json"
+    InHome(remove) "cron remove  ID
+        remove a job. Its history is kept
+        $ bantam cron remove logs"
+    InHome(enable) "cron enable  ID
+        resume a paused job
+        $ bantam cron enable logs"
+    InHome(disable) "cron disable  ID
+        pause a job
+        $ bantam cron disable logs"
+    InHome(run_now) "cron run  ID
+        run a job now and print its answer (same exit codes as `bantam agent`)
+        $ bantam cron run logs
+        -q, --quiet              print only the answer and errors
+        -v, --verbose            print tool calls, retries and timings to stderr"
+    InHome(history) "cron history  [ID]
+        list runs, newest last. With ID, also show the job's last answer
+        $ bantam cron history logs
+            --json               print one JSON object"
+};
 
 fn now() -> i64 {
     schedule::millis(SystemTime::now())
@@ -372,7 +317,8 @@ fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 /// Runs a job like the gateway, and prints its answer.
-fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
+    let ui = &ui.with_flags(given);
     let (home, jobs) = (&app.home, jobs(app));
     let due = DueRun {
         job: jobs.find(&given.words[0])?,
@@ -397,7 +343,7 @@ fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         }
         Err(e) => return jobs.skip(job.id(), Err(e)).map(|()| 1),
     };
-    let (mut response, delivery) = match turn(app, job, &message, given) {
+    let (mut response, delivery) = match turn(app, ui, job, &message) {
         Ok(turn) => turn,
         Err(e) => {
             let end = RunEnd::Failed(e.message.clone());
@@ -456,17 +402,12 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 }
 
 /// Asks the job's message like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
-fn turn(
-    app: &App,
-    job: &Job,
-    message: &Inbound,
-    given: &Args,
-) -> Result<(Response, Option<Delivery>)> {
+fn turn(app: &App, ui: &Ui, job: &Job, message: &Inbound) -> Result<(Response, Option<Delivery>)> {
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
             .hint("write it into payload.message in cron/jobs.json"));
     }
-    let output = Output::from_args(given);
+    ui.watch_signals(false)?;
     let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
     let to = job.to();
@@ -474,14 +415,15 @@ fn turn(
     let delivery = Bot::delivery(loaded, chat, notice)?;
     let (agent, notices) = app.build(&Flags::default())?;
     app::make_workspace(loaded)?;
-    super::warn_once(output, &app, &notices)?;
+    super::warn_once(ui, &app, &notices)?;
     begin_run(&app.home, message)?;
     let request = Request {
         origin: message.origin.clone(),
         model: message.model.clone(),
         ..Request::new(&message.text, &message.session)
     };
-    let response = turn::ask(agent, request, output, &app.env)?;
+    let cancel = Cancel::new(Some(agent.limits().timeout));
+    let response = ui.turn(&Arc::new(agent), Request { cancel, ..request });
     Ok((response, delivery))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{confirm, notice, print, report, table};
 use crate::app::{self, App};
@@ -19,57 +19,28 @@ use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "mcp list",
-        "",
-        list,
-        "start each MCP server and show how many tools it has",
-    ),
-    Command::row(
-        "mcp test",
-        "NAME",
-        test,
-        "start an MCP server and list its tools",
-    )
-    .with_examples(&["bantam mcp test time"]),
-    Command::row(
-        "mcp add",
-        "[NAME] [URL|COMMAND...]",
-        add,
-        "add an MCP server to config.json and test it. Put -- before a COMMAND",
-    )
-    .with_flags(&[
-        (
-            "--header NAME:VALUE",
-            "send this header, such as \"Authorization: Bearer ${KEY}\" (repeatable)",
-        ),
-        (
-            "--env NAME=VALUE",
-            "set this variable for COMMAND (repeatable)",
-        ),
-        ("--read DIR", "let COMMAND read DIR (repeatable)"),
-        ("--write DIR", "let COMMAND change DIR (repeatable)"),
-        ("--no-network", "block network access of COMMAND"),
-        ("--keep", "add it even if it does not start"),
-        (
-            "--json FILE",
-            "add the servers in another client's mcpServers JSON (- is standard input)",
-        ),
-    ])
-    .with_examples(&[
-        "bantam mcp add time -- uvx mcp-server-time",
-        "bantam mcp add docs https://mcp.example.org/mcp",
-    ]),
-    Command::row(
-        "mcp remove",
-        "NAME",
-        remove,
-        "remove an MCP server from config.json and delete its directory",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&["bantam mcp remove time"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(list) "mcp list
+        start each MCP server and show how many tools it has"
+    InHome(test) "mcp test  NAME
+        start an MCP server and list its tools
+        $ bantam mcp test time"
+    InHome(add) r#"mcp add  [NAME URL|COMMAND...]
+        add an MCP server to config.json and test it. Put -- before a COMMAND
+        $ bantam mcp add time -- uvx mcp-server-time
+        $ bantam mcp add docs https://mcp.example.org/mcp
+            --header NAME:VALUE  send this header, such as "Authorization: Bearer ${KEY}" (repeatable)
+            --env NAME=VALUE     set this variable for COMMAND (repeatable)
+            --read DIR           let COMMAND read DIR (repeatable)
+            --write DIR          let COMMAND change DIR (repeatable)
+            --no-network         block network access of COMMAND
+            --keep               add it even if it does not start
+            --json FILE          add the servers in another client's mcpServers JSON (- is standard input)"#
+    InHome(remove) "mcp remove  NAME
+        remove an MCP server from config.json and delete its directory
+        $ bantam mcp remove time
+        -y, --yes                do not ask for confirmation"
+};
 
 /// Lists servers in parallel, and shows changes.
 fn list_servers(

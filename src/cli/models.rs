@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{error_json, print, report, table};
 use crate::app::App;
@@ -11,14 +11,13 @@ use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
-pub(super) const COMMAND: Command = Command::row(
-    "models",
-    "[PROVIDER|NAME]",
-    run,
-    "list available models, or the models of one provider",
-)
-.with_flags(&[("--json", "print one JSON object per provider")])
-.with_examples(&["bantam models", "bantam models ollama"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "models  [PROVIDER|NAME]
+        list available models, or the models of one provider
+        $ bantam models
+        $ bantam models ollama
+            --json               print one JSON object per provider"
+};
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::notice;
 use super::ui::Ui;
 use crate::app::App;
@@ -13,20 +13,13 @@ use crate::paths::telegram_chat;
 /// Maximum size of a text, in bytes. Telegram's limit is 4,096 characters per message, so this is about twenty messages.
 const MAX_TEXT: u64 = 64 << 10;
 
-pub(super) const COMMAND: Command = Command::row(
-    "send",
-    "[TEXT...]",
-    send,
-    "send a message to a chat without asking a model. It is TEXT or standard input",
-)
-.with_flags(&[(
-    "--to telegram:CHAT",
-    "chat to send to (default: the bot's owner)",
-)])
-.with_examples(&[
-    "bantam send \"The backup is done\"",
-    "df -h | bantam send --to telegram:123456789",
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(send) r#"send  [TEXT...]
+        send a message to a chat without asking a model. It is TEXT or standard input
+        $ bantam send "The backup is done"
+        $ df -h | bantam send --to telegram:123456789
+            --to telegram:CHAT   chat to send to (default: the bot's owner)"#
+};
 
 fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let loaded = app.loaded()?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{confirm, notice, print, table};
 use crate::app::App;
@@ -18,35 +18,22 @@ use crate::{app, template};
 /// Time to wait for the lock, which is taken only for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "skills list",
-        "",
-        list,
-        "list skills with their purpose and missing requirements",
-    ),
-    Command::row("skills show", "NAME", show, "print the text of a skill")
-        .with_examples(&["bantam skills show journal"]),
-    Command::row(
-        "skills install",
-        "DIR|URL[#NAME]",
-        install,
-        "add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&[
-        "bantam skills install ~/Downloads/weather",
-        "bantam skills install https://github.com/anthropics/skills#pdf",
-    ]),
-    Command::row(
-        "skills remove",
-        "NAME",
-        remove,
-        "delete a skill and all its files",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&["bantam skills remove weather"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(list) "skills list
+        list skills with their purpose and missing requirements"
+    InHome(show) "skills show  NAME
+        print the text of a skill
+        $ bantam skills show journal"
+    InHome(install) "skills install  DIR|URL[#NAME]
+        add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills
+        $ bantam skills install ~/Downloads/weather
+        $ bantam skills install https://github.com/anthropics/skills#pdf
+        -y, --yes                do not ask for confirmation"
+    InHome(remove) "skills remove  NAME
+        delete a skill and all its files
+        $ bantam skills remove weather
+        -y, --yes                do not ask for confirmation"
+};
 
 fn load_skills(app: &App) -> Result<Skills> {
     Ok(app::skills(app.loaded()?))
