@@ -275,17 +275,6 @@ mod tests {
         assert_eq!(loaded.file["agents"]["defaults"]["max_tokens"], 5);
     }
 
-    #[test]
-    fn both_spellings_are_read_and_ids_may_be_numbers() {
-        let text =
-            r#"{"channels":{"telegram":{"allowFrom":[12,"34"]}},"modelList":[{"apiKey":"k"}]}"#;
-        let loaded = file(text).unwrap();
-        assert_eq!(loaded.config.channels.telegram.allow_from, ["12", "34"]);
-        assert_eq!(loaded.config.model_list[0].api_key.reveal(), "k");
-        assert_eq!(loaded.file["model_list"][0]["api_key"], "k");
-        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-    }
-
     /// Files with one unknown name, its path, and the suggestion.
     const UNKNOWN: &str = r#"
 {"agents":{"defaults":{"max_tokns":1}}}         | agents.defaults.max_tokns     | agents.defaults.max_tokens
