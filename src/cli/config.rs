@@ -84,7 +84,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         text = catalog::whole_name(app.loaded()?, &text)?;
     }
     let value = whole_paths(&names, path::parse_at(&path::shape(), &names, &text));
-    let loaded = change(app, |file| edit::set_in(file, &names, value))?;
+    let loaded = change(app, |file| path::set(file, &names, value))?;
     if let Some(set) = loaded.override_of(&names) {
         notice(&format!("{} is set, and overrides config.json", set.name));
     }
@@ -95,7 +95,7 @@ fn unset(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     // Unknown names can also be removed.
     let path = &given.words[0];
     let names = path::resolve(path).unwrap_or_else(|_| path::split(path));
-    change(app, |file| edit::remove_from(file, &names)).map(|_| 0)
+    change(app, |file| path::remove(file, &names)).map(|_| 0)
 }
 
 fn change(app: &App, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Loaded> {

@@ -187,7 +187,7 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         return print("Nothing removed\n").map(|()| 0);
     }
     edit::edit(home, &app.env, &|_| Vec::new(), |file| {
-        edit::remove_from(file, &["mcpServers", name])
+        path::remove(file, &["mcpServers", name])
     })?;
     storage::remove(&home.mcp_home(name))?;
     storage::remove(&home.mcp_tools(name))?;

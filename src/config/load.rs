@@ -127,18 +127,6 @@ fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a O
     overrides.find(|set| path.starts_with(&set.path))
 }
 
-#[cfg(test)]
-impl Config {
-    pub(crate) fn load(
-        file: Option<(&str, &str)>,
-        env: &Env,
-        flags: Vec<Override>,
-    ) -> Result<Loaded> {
-        let home = Home::new(std::env::temp_dir());
-        Loaded::read(&home, &Arc::new(env.clone()), file, flags)
-    }
-}
-
 /// Reads the value of a file with its overrides. Returns also the paths of unknown names.
 fn read_layers(
     name: &str,
@@ -148,7 +136,7 @@ fn read_layers(
     let mut merged = None;
     for set in overrides {
         let merged = merged.get_or_insert_with(|| file.clone());
-        path::set(merged, &set.path, set.value.clone());
+        drop(path::set(merged, &set.path, set.value.clone()));
     }
     let json = merged.as_ref().unwrap_or(file);
     let read = match check::out_of_range(json) {
