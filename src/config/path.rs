@@ -214,9 +214,8 @@ pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
 /// Formats a path for `serde_json`.
 fn pointer(path: &[impl AsRef<str>]) -> String {
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
-    path.iter()
-        .map(|name| format!("/{}", escaped(name.as_ref())))
-        .collect()
+    let names = path.iter().map(|name| escaped(name.as_ref()));
+    names.fold(String::new(), |joined, name| joined + "/" + &name)
 }
 
 /// Returns the value at a path, whose names are spelled as in `value`.
@@ -286,7 +285,9 @@ pub(super) fn correct_names(shape: &Value, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some((_, shape)) = step(shape, "0") {
-                items.iter_mut().for_each(|item| correct_names(shape, item));
+                for item in items {
+                    correct_names(shape, item);
+                }
             }
         }
         _ => {}

@@ -13,20 +13,24 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
             .get(name)
             .or_else(|| env.get(&name.to_ascii_lowercase()));
         found
-            .map(|value| value.trim().to_owned())
+            .map(|value| value.trim())
             .filter(|value| !value.is_empty())
     };
-    let (scheme, _) = url.split_once("://").unwrap_or(("http", url));
     let host = host(url);
-    if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
+    if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, list)) {
         return String::new();
     }
-    let name = if scheme.eq_ignore_ascii_case("https") {
+    let is_https = url
+        .split_once("://")
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
+    let own = set(if is_https {
         "HTTPS_PROXY"
     } else {
         "HTTP_PROXY"
-    };
-    set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
+    });
+    own.or_else(|| set("ALL_PROXY"))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Returns the proxy and the certificates for requests to `url`. The `proxy` of an entry overrides the environment.
