@@ -88,7 +88,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = change(app, |file| edit::set_in(file, &names, value))?;
     tell_of_directory(&path::join(&names), &loaded);
     if let Some(set) = loaded.override_of(&names) {
-        notice(&format!("{} is set, and overrides config.json", set.name()));
+        notice(&format!("{} is set, and overrides config.json", set.name));
     }
     Ok(0)
 }
@@ -206,7 +206,7 @@ fn warn(loaded: &Loaded) {
     if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
         notice(&format!(
-            "warning: saved, but a model cannot be used yet: {what}"
+            "warning: saved, but no model can answer yet: {what}"
         ));
         if let Some(hint) = e.hint {
             say(&format!("hint: {}", to_single_line(&hint, 2000)));
