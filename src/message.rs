@@ -71,6 +71,15 @@ impl User {
             &self.local_time
         }
     }
+
+    /// Returns the text for people: the typed one, without a template or a skill.
+    pub(crate) fn asked(&self) -> &str {
+        if self.title.is_empty() {
+            &self.content
+        } else {
+            &self.title
+        }
+    }
 }
 
 /// Role of a user's message in its conversation.

@@ -249,7 +249,8 @@ pub(crate) fn is_invisible(c: char) -> bool {
         || matches!(c, '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
-/// Returns the candidate nearest to `word`, if the word may be a misspelling of it.
+/// Returns the candidate nearest to `word`, if the word may be a misspelling of it. An opposite, such as `uninstall` of
+/// `install`, is none.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -258,9 +259,21 @@ pub(crate) fn nearest<'a>(
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(d, _)| *d <= allowed)
+        .filter(|(d, candidate)| *d <= allowed && !is_opposite(word, candidate, *d))
         .min_by_key(|(d, _)| *d)
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether two words of this distance differ by a negation.
+fn is_opposite(one: &str, other: &str, apart: usize) -> bool {
+    let [one, other] = [one, other].map(|word| word.trim_start_matches('-'));
+    let negates = |a: &str, b| {
+        ["un", "no-", "no_", "dis"].iter().any(|negation| {
+            let rest = a.strip_prefix(negation);
+            rest.is_some_and(|rest| distance(rest, b) + negation.len() == apart)
+        })
+    };
+    negates(one, other) || negates(other, one)
 }
 
 /// Creates the error for an unknown name, with the nearest known name or the command that lists them as its hint. Kind `Usage`;
@@ -511,6 +524,14 @@ mod tests {
         );
         assert_eq!(nearest("tets", ["test", "best"]), Some("test"));
         assert_eq!(nearest("zzz", ["model", "timeout"]), None);
+        for [word, opposite] in [
+            ["--uninstall", "--install"],
+            ["--attach", "--no-attach"],
+            ["unmute", "mute"],
+        ] {
+            assert_eq!(nearest(word, [opposite]), None, "{word}");
+        }
+        assert_eq!(nearest("usnet", ["set", "unset"]), Some("unset"));
     }
 
     #[test]

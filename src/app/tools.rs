@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::checks::must_confirm_exec;
 use super::{App, local_time, mcp, media};
 use crate::child;
 use crate::config::{self, Config, Loaded};
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::mcp::missing_prefix;
 use crate::text::{nearest, to_single_line};
 use crate::tool::cron::cron_tool;
-use crate::tool::exec::exec_tool;
+use crate::tool::exec::{EXEC, exec_tool};
 use crate::tool::files::file_tools;
 use crate::tool::meaning::Meaning;
 use crate::tool::memory::memory_tool;
@@ -266,6 +265,12 @@ impl App {
             meaning: None,
         })
     }
+}
+
+/// Whether each call of `exec` needs the user's approval.
+pub(crate) fn must_confirm_exec(config: &Config) -> bool {
+    let names = config.tools.confirm.iter().map(String::as_str);
+    names.into_iter().any(|name| matches!(name, EXEC | "runs"))
 }
 
 fn register(tools: Vec<Function>) -> Result<Registry> {

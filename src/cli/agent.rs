@@ -16,7 +16,7 @@ use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::ui::Ui;
-use super::{help, notice, print, print_json, report, turn};
+use super::{help, notice, print, print_json, report, sessions, turn};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::media::{self, Attachment};
@@ -38,64 +38,41 @@ pub(super) const COMMAND: Command = Command::row(
     "agent",
     "[TEXT...]",
     run,
-    "ask a question in its own conversation (-c continues the newest, -s KEY another); without TEXT at a terminal, open a conversation",
+    "ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s",
 )
 .with_flags(&[
-    ("-m, --message TEXT", "the question"),
-    (
-        "-s, --session KEY",
-        "continue the conversation KEY; \"default\" is the one at the terminal",
-    ),
+    ("Conversation", ""),
     ("-c, --continue", "continue the newest conversation"),
-    ("--new", "at the terminal, start a new conversation"),
+    ("-s, --session KEY", "continue conversation KEY (the chat is \"default\")"),
+    ("--new", "start a new chat at the terminal"),
     ("--no-session", "do not store the conversation"),
-    ("--model NAME", "the model that answers, such as openai/gpt-5-mini"),
+    ("--model MODEL", "use this model, such as openai/gpt-5-mini"),
     ("--system TEXT", "add TEXT to the system prompt"),
     ("--temperature X", "randomness of the answer (0: least)"),
-    (
-        "-t, --template NAME",
-        "fill agent/prompts/NAME.md; {{input}} is the question",
-    ),
-    (
-        "-p, --param key=value",
-        "fill {{key}} in the template (repeatable)",
-    ),
-    (
-        "-a, --attach FILE",
-        "attach a text, an image, a PDF or a recording (repeatable)",
-    ),
+    ("--workspace DIR", "work in DIR, such as . for the current directory"),
+    ("Input", ""),
+    ("-m, --message TEXT", "the question"),
+    ("-a, --attach FILE", "attach a text, image, PDF or recording (repeatable)"),
+    ("-t, --template NAME", "use agent/prompts/NAME.md; {{input}} is the question"),
+    ("-p, --param KEY=VALUE", "fill {{KEY}} in the template (repeatable)"),
+    ("-n, --no-stdin", "do not read standard input"),
+    ("Output", ""),
+    ("-q, --quiet", "print only the answer and errors"),
+    ("-v, --verbose", "print tool calls, retries and timings to stderr"),
+    ("--show-thinking", "print the model's reasoning to stderr"),
+    ("--no-stream", "do not stream the answer"),
     ("--json", "print one JSON object, on success and on failure"),
-    (
-        "--events",
-        "print JSON Lines of events, and then that object",
-    ),
-    (
-        "--schema FILE",
-        "answer with JSON that fits a JSON Schema: FILE, or '{...}'",
-    ),
-    ("--show-thinking", "show what the model thinks, on stderr"),
+    ("--events", "print events as JSON Lines, then that object"),
+    ("--schema FILE", "answer with JSON that fits a JSON Schema: FILE, or '{...}'"),
+    ("--to telegram:CHAT", "also deliver the answer to a Telegram chat"),
     ("--dry-run", "print the request; send and store nothing"),
-    ("--no-stream", "ask for the answer in one piece"),
-    ("-q, --quiet", "print the answer and errors only"),
-    (
-        "-v, --verbose",
-        "print tool calls, retries and timings to stderr",
-    ),
-    (
-        "--max-steps N",
-        "limit requests; the last one offers no tools",
-    ),
-    ("--timeout SECS", "limit the whole turn"),
-    ("--max-tokens N", "limit one reply"),
-    (
-        "--budget-tokens N",
-        "limit all requests and replies together",
-    ),
+    ("Limits", ""),
+    ("--max-steps N", "stop after N model requests (the last one is made without tools)"),
+    ("--timeout SECS", "time limit for the whole turn"),
+    ("--max-tokens N", "maximum length of one reply"),
+    ("--budget-tokens N", "token budget for the whole turn"),
     ("--tools a,b", "offer the model only these tools"),
     ("--no-tools", "offer the model no tools"),
-    ("-n, --no-stdin", "do not read standard input"),
-    ("--workspace DIR", "work in DIR; . is where you are"),
-    ("--to telegram:CHAT", "also deliver the answer there"),
 ])
 .with_examples(&[
     "bantam agent \"What is in my workspace?\"",
@@ -138,7 +115,7 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let app = Arc::new(with_flags(app, args)?);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &app.home, output.verbosity, deadline.as_ref())?;
+    let question = question::read(args, &app.home, output, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
@@ -340,11 +317,13 @@ impl Run<'_> {
         let redactor = loaded.redactor();
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
-        let read = |path| (path, attach::read(path, loaded, self.deadline.as_ref()));
+        let (deadline, output) = (self.deadline.as_ref(), self.output);
+        let read = |path| (path, attach::read(path, loaded, deadline, output));
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
                 file = media::convert(loaded, path, file)?;
+                output.warn(&attach::pdf_warning(path, &file));
             }
             question.attach(file, &redactor);
         }
@@ -355,6 +334,10 @@ impl Run<'_> {
 /// Returns the key of the conversation. A question gets a new one, unless a flag names one.
 fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(name) = args.value("session") {
+        if let Some((key, part)) = sessions::archived(home, name) {
+            sessions::reopen(home, &key, &part)?;
+            return Ok(key);
+        }
         return archive::key_for(home, name);
     }
     if args.has("continue") {

@@ -23,8 +23,9 @@ pub(super) struct Command {
     pub words: &'static str,
     pub run: Run,
     pub about: &'static str,
-    /// Flags as typed, such as `-m, --message TEXT` or `--json`, each with its description.
-    flags: &'static [(&'static str, &'static str)],
+    /// Flags as typed, such as `-m, --message TEXT` or `--json`, each with its description. A row without a description is the
+    /// heading of the flags after it.
+    pub rows: &'static [(&'static str, &'static str)],
     pub examples: &'static [&'static str],
 }
 
@@ -54,13 +55,13 @@ impl Command {
             words,
             run: Run::Anywhere(run),
             about,
-            flags: &[],
+            rows: &[],
             examples: &[],
         }
     }
 
-    pub(super) const fn with_flags(self, flags: &'static [(&'static str, &'static str)]) -> Self {
-        Self { flags, ..self }
+    pub(super) const fn with_flags(self, rows: &'static [(&'static str, &'static str)]) -> Self {
+        Self { rows, ..self }
     }
 
     pub(super) const fn with_examples(self, examples: &'static [&'static str]) -> Self {
@@ -71,8 +72,16 @@ impl Command {
         self.name.split_once(' ').map(|(group, _)| group)
     }
 
+    /// Returns the last word of the name.
+    pub(super) fn verb(&self) -> &'static str {
+        self.name
+            .split_once(' ')
+            .map_or(self.name, |(_, verb)| verb)
+    }
+
     pub(super) fn flags(&self) -> impl Iterator<Item = Flag> + '_ {
-        self.flags.iter().map(|(typed, help)| {
+        let flags = self.rows.iter().filter(|(_, help)| !help.is_empty());
+        flags.map(|(typed, help)| {
             let (short, long) = typed.split_once("--").unwrap_or(("", typed));
             let (long, value) = long.split_once(' ').unwrap_or((long, ""));
             Flag {
@@ -109,7 +118,7 @@ impl Args {
         self.flags.contains_key(flag)
     }
 
-    /// Returns the last value given.
+    /// Returns the value of a flag; of one that may be repeated, the last.
     pub(super) fn value(&self, flag: &str) -> Option<&str> {
         self.values(flag).last()
     }
@@ -202,7 +211,13 @@ pub(super) fn parse(
             };
             utf8(parser.value().map_err(missing)?)?
         };
-        parsed.flags.entry(flag.long).or_default().push(value);
+        let values = parsed.flags.entry(flag.long).or_default();
+        values.push(value);
+        let is_repeatable = flag.value.is_empty() || flag.help.ends_with("(repeatable)");
+        if values.len() > 1 && !is_repeatable {
+            let error = Error::usage(format!("--{} is given twice", flag.long));
+            return Err(error.hint("leave out one of them"));
+        }
     }
     check_words(command, &parsed.words)?;
     Ok(Some(parsed))
@@ -210,7 +225,8 @@ pub(super) fn parse(
 
 fn unknown_flag(command: &Command, shown: &str) -> Error {
     let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
-    let known = flags.iter().map(String::as_str).chain(["--version"]);
+    let known = flags.iter().map(String::as_str);
+    let known = known.chain(["--help", "--version"]);
     let list = format!("bantam help {}", command.name);
     match nearest(shown, known) {
         // A flag of bantam itself, not of a command.
@@ -226,7 +242,8 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
     let declared: Vec<&str> = words.split_whitespace().collect();
     match (declared.get(given.len()), given.get(declared.len())) {
         (Some(missing), _) if !missing.starts_with('[') => {
-            Err(Error::usage(format!("bantam {name} needs {missing}"))
+            let missing = missing.replace('|', " or ");
+            Err(Error::usage(format!("missing {missing}"))
                 .hint(format!("write `bantam {name} {words}`")))
         }
         (_, Some(extra)) if !words.contains("...") => {
@@ -245,7 +262,7 @@ mod tests {
     use super::*;
 
     const COMMAND: Command = Command::plain("test", "A [B...]", |_, _| Ok(0), "")
-        .with_flags(&[("-m, --message TEXT", ""), ("--json", "")]);
+        .with_flags(&[("-m, --message TEXT", "text"), ("--json", "object")]);
 
     fn parsed(args: &[&str]) -> Result<Args> {
         parse(&COMMAND, args.iter().map(OsString::from)).map(Option::unwrap)

@@ -1,15 +1,18 @@
 //! Attached files. Text is added to the message, other supported files are sent as media.
 
+use encoding_rs::UTF_8;
+
 use super::input::{self, Deadline};
+use super::printer::Output;
 use crate::access::Links;
 use crate::app;
 use crate::app::media::Attachment;
 use crate::config::{Env, Loaded};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::paths::of_user;
-use crate::text::{fence, not_found_near, size, to_single_line};
+use crate::text::{fence, not_found, size, to_single_line};
 
 /// Maximum size of a text file, in bytes; more than models read well.
 const MAX_TEXT: usize = 1 << 20;
@@ -65,37 +68,75 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
 }
 
 /// Reads a file, or standard input for `-`. Text is fenced, with the file's name.
-pub(super) fn read(path: &str, loaded: &Loaded, deadline: Option<&Deadline>) -> Result<Attachment> {
-    if path == "-" {
-        let bytes = input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?;
-        return of_bytes(bytes, STDIN);
+pub(super) fn read(
+    path: &str,
+    loaded: &Loaded,
+    deadline: Option<&Deadline>,
+    output: Output,
+) -> Result<Attachment> {
+    let shown = match path {
+        "-" => STDIN.to_owned(),
+        path => to_single_line(path, 200),
+    };
+    let bytes = match path {
+        "-" => input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?,
+        path => read_file(path, &shown, loaded, deadline)?,
+    };
+    let text = match of_bytes(bytes, &shown, output)? {
+        Attachment::Text(text) => text,
+        media => return Ok(media),
+    };
+    if text.len() > MAX_TEXT {
+        return Err(
+            Error::usage(format!("attaching {shown}: larger than {} MB", MAX_TEXT >> 20)).hint(
+                "attach the part that matters, or put the file into the workspace and name it in the question",
+            ),
+        );
     }
-    let shown = to_single_line(path, 200);
+    let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
+    Ok(Attachment::Text(format!(
+        "[file: {shown}]\n{fence}\n{text}\n{fence}"
+    )))
+}
+
+/// Reads a file that the user named. It may be a pipe or a link, but not a link that a model made.
+fn read_file(
+    path: &str,
+    shown: &str,
+    loaded: &Loaded,
+    deadline: Option<&Deadline>,
+) -> Result<Vec<u8>> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, &loaded.env);
-    // The user named the path, so it may be a pipe or a link, but not a link that a model made.
     let file = match app::grants(loaded)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
         Ok(None) => input::open(&path, deadline).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => not_found_near("file", &shown, None, "ls -l"),
+            std::io::ErrorKind::NotFound => no_file(shown),
             std::io::ErrorKind::IsADirectory => {
                 wrong("it is a directory".to_owned()).hint("name its files, each with its own -a")
             }
             _ => wrong(Error::from(e).message),
         })?,
-        Err(mut e) => {
-            e.kind = Kind::Usage;
-            return Err(e.doing(format_args!("attaching {shown}")));
-        }
+        Err(e) => return Err(wrong(e.message).hint("attach the file that the link leads to")),
     };
-    let bytes = input::read(&format!("the file {shown}"), &file, MAX_FILE, deadline)?;
-    of_bytes(bytes, &shown)
+    input::read(&format!("the file {shown}"), &file, MAX_FILE, deadline)
 }
 
-/// Returns the attachment of a file's bytes. Text is fenced, with the file's name.
-pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str) -> Result<Attachment> {
+/// Creates the error for a missing file, with the directory that was searched.
+pub(super) fn no_file(path: &str) -> Error {
+    let error = not_found("file", path, [], "");
+    match std::env::current_dir() {
+        Ok(dir) if !path.starts_with(['/', '~']) => {
+            error.hint(format!("check the path, which starts in {}", dir.display()))
+        }
+        _ => error.hint("check the path"),
+    }
+}
+
+/// Returns a file's media, or its text. Warns of bytes that are no text.
+pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str, output: Output) -> Result<Attachment> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     if let Some(media) = Media::detect(&bytes) {
         let (what, most) = match media.kind() {
@@ -110,24 +151,31 @@ pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str) -> Result<Attachment> {
         let name = shown.rsplit('/').next().unwrap_or_default();
         return Ok(Attachment::Media(media.named(name)));
     }
-    if let Some(kind) = binary_kind(&bytes) {
+    // A mark of the byte order decides, as in `read_file`.
+    let (text, encoding, is_damaged) = UTF_8.decode(&bytes);
+    if let Some(kind) = binary_kind(&bytes).filter(|_| encoding == UTF_8) {
         return Err(wrong(format!("it is {}, not text", kind.name))
-            .hint("convert it, for example to PDF, or put it into the workspace and name it"));
+            .hint("convert it, e.g. to PDF, or put it into the workspace and name it"));
     }
-    if bytes.len() > MAX_TEXT {
-        return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))
-            .hint("attach the part that matters, or put the file into the workspace and name it in the question"));
+    if is_damaged {
+        let name = encoding.name();
+        output.warn([&format!(
+            "{shown} is not {name}; each wrong byte is replaced by \u{fffd}"
+        )]);
     }
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => {
-            let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
-            Ok(Attachment::Text(format!(
-                "[file: {shown}]\n{fence}\n{text}\n{fence}"
-            )))
-        }
-        _ => Err(wrong(
-            "neither UTF-8 text nor an image, a PDF or a recording in a known format".to_owned(),
-        )
-        .hint("convert it, for example to PDF, or put it into the workspace and name it")),
-    }
+    Ok(Attachment::Text(text.into_owned()))
+}
+
+/// Returns a warning about a PDF without readable text. Only some models read the PDF itself.
+pub(super) fn pdf_warning(path: &str, file: &Attachment) -> Option<String> {
+    let Attachment::Media(media) = file else {
+        return None;
+    };
+    // Text has a heading for each page; a single line in brackets is the reason for its absence.
+    let why = media.text.strip_prefix('[')?.strip_suffix(']')?;
+    let is_warning = media.kind() == MediaKind::Pdf && !why.contains('\n');
+    is_warning.then(|| {
+        let shown = to_single_line(path, 200);
+        format!("{shown}: {why}; only a model that takes PDFs can read it")
+    })
 }

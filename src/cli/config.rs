@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::args::{Args, Command};
-use super::facts::{redacted, set_values};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
 use super::term::tell;
 use super::ui::Ui;
 use super::{notice, print, report, table};
+use crate::app::facts::{redacted, set_values};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
@@ -26,15 +26,17 @@ pub(super) const COMMANDS: &[Command] = &[
         "config get",
         "[PATH]",
         get,
-        "print the value that is in force, or all that is set: bantam config get agents.defaults.timeout",
+        "print the effective value of a setting, or all values that are set and their sources",
     )
-    .with_examples(&["bantam config get agents.defaults.timeout", "bantam config get"]),
+    .with_examples(&[
+        "bantam config get agents.defaults.timeout",
+        "bantam config get",
+    ]),
     Command::row(
         "config set",
         "PATH VALUE",
         set,
-        "set a value in config.json, and keep the rest as it is: bantam config set agents.defaults.timeout 900; \
-                a VALUE of - is read from standard input",
+        "change a setting in config.json. If VALUE is -, it is read from standard input",
     )
     .with_examples(&[
         "bantam config set agents.defaults.timeout 900",
@@ -44,14 +46,19 @@ pub(super) const COMMANDS: &[Command] = &[
         "config unset",
         "PATH",
         unset,
-        "remove a setting, an entry or a section from config.json; the default applies again",
+        "remove a setting, entry or section from config.json, so that its default applies",
     )
     .with_examples(&[
         "bantam config unset agents.defaults.timeout",
         "bantam config unset mcpServers.time",
     ]),
-    Command::row("config edit", "", edit, "open config.json in $EDITOR, and check it before it is saved")
-        .with_examples(&["EDITOR=nano bantam config edit"]),
+    Command::row(
+        "config edit",
+        "",
+        edit,
+        "edit config.json in $EDITOR, and check it before saving",
+    )
+    .with_examples(&["EDITOR=nano bantam config edit"]),
 ];
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

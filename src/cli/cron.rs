@@ -12,7 +12,7 @@ use super::ui::Ui;
 use super::{notice, print, print_json, report, table, turn, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
-use crate::app::{self, App, Flags, check_command};
+use crate::app::{self, App, Flags};
 use crate::bus::{Inbound, Response};
 use crate::cancel::Cancel;
 use crate::cron::schedule::Schedule;
@@ -20,7 +20,10 @@ use crate::cron::{
     Due, DueRun, Job, JobCheck, Jobs, NewJob, Run, RunEnd, RunStatus, When, heartbeat, schedule,
 };
 use crate::error::{Context, Error, Kind, Result};
-use crate::gateway::run::{begin_run, end_of_run, note_title, question_with, run_message};
+use crate::gateway::check_command;
+use crate::gateway::run::{
+    CheckCommand, begin_run, end_of_run, note_title, question_with, run_message,
+};
 use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
@@ -29,46 +32,49 @@ use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
-use crate::text::{not_found, printable, to_single_line};
+use crate::text::{counted, not_found, printable, to_single_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
         "cron add",
         "[TEXT...]",
         add,
-        "schedule a message to the agent; bantam gateway runs it",
+        "schedule a question. `bantam gateway` asks it on time",
     )
     .with_flags(&[
-        ("-m, --message TEXT", "what to do"),
+        ("-m, --message TEXT", "the question"),
         (
             "-e, --every INTERVAL",
-            "repeat: 300 (seconds), 5m, 2h or 1d",
+            "repeat, such as 300 (seconds), 5m, 2h or 1d",
         ),
         (
             "-c, --cron EXPR",
-            "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily",
+            "minute hour day month weekday, such as \"30 7 * * mon-fri\", or @daily",
         ),
         (
             "--at TIME",
-            "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d",
+            "once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d",
         ),
         (
             "--tz ZONE",
-            "the time zone of EXPR or TIME (default: this machine's)",
+            "time zone of EXPR or TIME (default: this machine's)",
         ),
         (
             "--if COMMAND",
-            "run COMMAND in the sandbox first, and ask only if it prints something and exits 0",
+            "ask only if this shell command, run in the sandbox, exits with 0 and prints something",
         ),
-        ("--model NAME", "the model that answers (default: the configured one)"),
-        ("-n, --name NAME", "a name for the job"),
+        (
+            "--model MODEL",
+            "use this model (default: the configured one)",
+        ),
+        ("-n, --name NAME", "name of the job"),
         (
             "-s, --session KEY",
             "continue the conversation KEY (default: a new one for each run)",
         ),
         (
             "--to telegram:CHAT",
-            "where to deliver the answer (default: the bot's owner, if there is a bot); none keeps it here",
+            "chat for the answer (default: the bot's owner; `none`: the history only)",
         ),
     ])
     .with_examples(&[
@@ -80,39 +86,34 @@ pub(super) const COMMANDS: &[Command] = &[
         "cron list",
         "",
         list,
-        "list the jobs: next run, how the last one ended, schedule and name",
+        "list jobs: next run, last result, schedule and name",
     )
     .with_flags(&[(
         "--json",
-        "print one JSON object, with the jobs as in cron/jobs.json",
+        "print one JSON object with the jobs of cron/jobs.json",
     )]),
     Command::row(
         "cron remove",
         "ID",
         remove,
-        "remove a job; its runs stay on record",
+        "remove a job. Its history is kept",
     )
     .with_examples(&["bantam cron remove logs"]),
-    Command::row("cron enable", "ID", enable, "let a disabled job run again")
+    Command::row("cron enable", "ID", enable, "resume a paused job")
         .with_examples(&["bantam cron enable logs"]),
-    Command::row(
-        "cron disable",
-        "ID",
-        disable,
-        "keep a job without running it",
-    )
-    .with_examples(&["bantam cron disable logs"]),
+    Command::row("cron disable", "ID", disable, "pause a job")
+        .with_examples(&["bantam cron disable logs"]),
     Command::row(
         "cron run",
         "ID",
         run_now,
-        "run a job now and print its answer; exits like bantam agent",
+        "run a job now and print its answer (same exit codes as `bantam agent`)",
     )
     .with_flags(&[
         ("-q, --quiet", "print only the answer and errors"),
         (
             "-v, --verbose",
-            "print tool calls, retries and timings to standard error",
+            "print tool calls, retries and timings to stderr",
         ),
     ])
     .with_examples(&["bantam cron run logs"]),
@@ -120,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "cron history",
         "[ID]",
         history,
-        "list the runs, the newest last, and show the last answer of the job ID",
+        "list runs, newest last. With ID, also show the job's last answer",
     )
     .with_flags(&[("--json", "print one JSON object")])
     .with_examples(&["bantam cron history logs"]),
@@ -142,9 +143,10 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         new.model = catalog::whole_name(loaded, &new.model)?;
         loaded.config.named(&new.model, &app.env)?;
     }
-    if new.check.is_some() {
-        check_command(app.loaded()?)?;
-    }
+    let check = match &new.check {
+        Some(check) => Some((check_command(app.loaded()?)?, check.clone())),
+        None => None,
+    };
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!(
@@ -159,6 +161,9 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     if let Some(chat) = job.to() {
         tell_if_undelivered(&chat, app);
     }
+    if let Some((run, check)) = &check {
+        notice(&try_check(run.as_ref(), check));
+    }
     tell_if_refused(app);
     if !is_running(home) {
         notice(&format!(
@@ -166,6 +171,21 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         ));
     }
     Ok(0)
+}
+
+/// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
+fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
+    const ELSEWHERE: &str = "commands see your files only in the workspace and in tools.read_paths";
+    match run(check, &Cancel::new(None)) {
+        Ok(Ok(output)) => {
+            let lines = counted(output.trim().lines().count(), "line");
+            format!("the check prints {lines} now, so the model would be asked")
+        }
+        Ok(Err(why)) => {
+            format!("the model would not be asked now: {why} ({ELSEWHERE})")
+        }
+        Err(e) => format!("warning: {} ({ELSEWHERE})", to_single_line(&e.message, 300)),
+    }
 }
 
 /// Returns the job that the command line describes, and the bot's owner if its answers go there without being asked to.
@@ -447,7 +467,7 @@ fn turn(
             .hint("write it into payload.message in cron/jobs.json"));
     }
     let output = Output::from_args(given);
-    let app = Arc::new(app.again());
+    let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
     let to = job.to();
     let chat = to.as_deref().map(telegram_chat).transpose()?;

@@ -1,10 +1,10 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
 use super::args::{Args, Command};
-use super::facts::{BotState, Facts};
 use super::ui::Ui;
 use super::{hung, print};
 use crate::app::bot::Bot;
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
@@ -15,13 +15,13 @@ use crate::tool::exec::passed;
 
 pub(super) const COMMAND: Command = Command::row(
     "doctor",
-    "[--provider [NAME]]",
+    "[MODEL]",
     run,
-    "check this installation and suggest fixes; exit code 1 if a check fails",
+    "check this installation and suggest fixes. Exits with 1 if a check fails",
 )
 .with_flags(&[(
     "--provider",
-    "also ask the model (or the one called NAME) for a tool call",
+    "also ask the configured model, or MODEL, for a tool call",
 )])
 .with_examples(&["bantam doctor", "bantam doctor --provider"]);
 

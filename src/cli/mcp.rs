@@ -24,37 +24,37 @@ pub(super) const COMMANDS: &[Command] = &[
         "mcp list",
         "",
         list,
-        "start every MCP server, and count its tools",
+        "start each MCP server and show how many tools it has",
     ),
     Command::row(
         "mcp test",
         "NAME",
         test,
-        "start an MCP server, and list its tools",
+        "start an MCP server and list its tools",
     )
     .with_examples(&["bantam mcp test time"]),
     Command::row(
         "mcp add",
         "[NAME URL|COMMAND...]",
         add,
-        "add an MCP server to config.json, and test it; put -- before a command",
+        "add an MCP server to config.json and test it. Put -- before a COMMAND",
     )
     .with_flags(&[
         (
             "--header NAME:VALUE",
-            "send this header, for example \"Authorization: Bearer ${KEY}\" (repeatable)",
+            "send this header, such as \"Authorization: Bearer ${KEY}\" (repeatable)",
         ),
         (
             "--env NAME=VALUE",
-            "set this variable for the command (repeatable)",
+            "set this variable for COMMAND (repeatable)",
         ),
-        ("--read DIR", "let the command read DIR (repeatable)"),
-        ("--write DIR", "let the command change DIR (repeatable)"),
-        ("--no-network", "keep the command off the network"),
+        ("--read DIR", "let COMMAND read DIR (repeatable)"),
+        ("--write DIR", "let COMMAND change DIR (repeatable)"),
+        ("--no-network", "block network access of COMMAND"),
         ("--keep", "add it even if it does not start"),
         (
             "--json FILE",
-            "add the servers of another client's mcpServers JSON; - reads standard input",
+            "add the servers in another client's mcpServers JSON (- is standard input)",
         ),
     ])
     .with_examples(&[
@@ -65,7 +65,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "mcp remove",
         "NAME",
         remove,
-        "remove an MCP server from config.json, and delete its directory",
+        "remove an MCP server from config.json and delete its directory",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam mcp remove time"]),
@@ -268,7 +268,7 @@ fn add_all(app: &App, file: &str, keep: bool) -> Result<u8> {
             }
             fields.retain(|field, _| is_known(field));
         }
-        if let Err(e) = add_server(&app.again(), name, &entry, keep) {
+        if let Err(e) = add_server(&app.reread(), name, &entry, keep) {
             report(&e);
             failed = Ok(e.kind.exit_code());
         }

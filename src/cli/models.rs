@@ -15,9 +15,9 @@ pub(super) const COMMAND: Command = Command::row(
     "models",
     "[PROVIDER|NAME]",
     run,
-    "list the models that the configured hosts offer, or those of one host",
+    "list available models, or the models of one provider",
 )
-.with_flags(&[("--json", "one JSON object for each host")])
+.with_flags(&[("--json", "print one JSON object per provider")])
 .with_examples(&["bantam models", "bantam models ollama"]);
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

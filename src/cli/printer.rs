@@ -178,8 +178,9 @@ impl Printer {
             }
             self.screen.whole_change(&pending.change);
             let tool = &pending.tool;
-            let asked =
-                format!("Allow it? y: yes, n: no, a: every {tool} call in this conversation [n] ");
+            let asked = format!(
+                "Allow? [y]es / [n]o / [a]lways {tool} in this conversation (default: no) "
+            );
             let answers = [
                 ("y", Decision::Yes),
                 ("yes", Decision::Yes),

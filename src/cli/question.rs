@@ -1,6 +1,5 @@
 //! The question of `bantam agent`, a message made from words, standard input, a template and files.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -8,8 +7,7 @@ use std::path::Path;
 use super::args::Args;
 use super::attach::{self, STDIN};
 use super::input::{self, Deadline};
-use super::notice;
-use super::printer::Verbosity;
+use super::printer::Output;
 use crate::access;
 use crate::app::media::Attachment;
 use crate::error::{Context, Error, Kind, Result};
@@ -18,7 +16,7 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
-use crate::text::{not_found, not_found_near, to_single_line};
+use crate::text::{not_found, to_single_line};
 
 /// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
 const MAX_INPUT: usize = 4 << 20;
@@ -35,26 +33,15 @@ pub(super) struct Question {
 pub(super) fn read(
     args: &Args,
     home: &Home,
-    verbosity: Verbosity,
+    output: Output,
     deadline: Option<&Deadline>,
 ) -> Result<Option<Question>> {
-    let words = args.words.join(" ");
-    let asked = match args.value("message") {
-        Some(_) if !words.is_empty() => {
-            let shown = to_single_line(&words, 40);
-            return Err(Error::usage(format!(
-                "the question is given twice: with -m, and as \"{shown}\""
-            ))
-            .hint("put quotes around all of it: -m \"...\""));
-        }
-        Some(text) => text.to_owned(),
-        None => words,
-    };
+    let asked = asked(args)?;
     let is_attached = args.values("attach").any(|path| path == "-");
     let piped = if args.has("no-stdin") || is_attached {
         Attachment::Text(String::new())
     } else {
-        piped(verbosity, deadline)?
+        piped(output, deadline)?
     };
     let (piped, media) = match piped {
         Attachment::Text(text) => (text, Vec::new()),
@@ -91,11 +78,40 @@ pub(super) fn read(
         // `-a "my question"` with a forgotten file.
         let is_missing = |path: &&str| !path.starts_with('~') && !Path::new(path).exists();
         if let Some(path) = args.values("attach").find(is_missing) {
-            return Err(not_found_near("file", path, None, "ls -l"));
+            return Err(attach::no_file(path));
         }
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
     Ok(Some(Question { text, title, media }))
+}
+
+/// Returns the typed question; empty if there is none, or `-` for standard input.
+fn asked(args: &Args) -> Result<String> {
+    if args.has("attach") {
+        // `-a *.png` attaches the first file, and the shell makes the others words.
+        if let Some(file) = args.words.first().filter(|word| Path::new(word).is_file()) {
+            let shown = to_single_line(file, 80);
+            let example = shell_words::quote(&shown);
+            return Err(Error::usage(format!("{shown} is a file, but not attached"))
+                .hint(format!("put -a before each file: `-a {example}`")));
+        }
+    }
+    let words = args.words.join(" ");
+    let mut given = args
+        .values("message")
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    if !words.is_empty() && words != "-" {
+        given.push(words);
+    }
+    if let [_, other, ..] = &given[..] {
+        let shown = to_single_line(other, 40);
+        return Err(
+            Error::usage(format!("question given twice: -m and \"{shown}\""))
+                .hint("put quotes around all of it: -m \"...\""),
+        );
+    }
+    Ok(given.pop().unwrap_or_default())
 }
 
 impl Question {
@@ -192,7 +208,10 @@ fn fill<'a>(
             "the template {name} has no {{{{{}}}}}",
             to_single_line(unused, 40)
         ))
-        .hint(format!("its placeholders: {}", used.join(", "))));
+        .hint(match used[..] {
+            [] => "leave out -p".to_owned(),
+            _ => format!("use one of its placeholders: {}", used.join(", ")),
+        }));
     }
     // Text is appended if the template has no {{input}}.
     match values.get("input") {
@@ -202,7 +221,7 @@ fn fill<'a>(
 }
 
 /// Returns the text or the file of standard input; an empty text from a terminal.
-fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<Attachment> {
+fn piped(output: Output, deadline: Option<&Deadline>) -> Result<Attachment> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return Ok(Attachment::Text(String::new()));
@@ -214,21 +233,14 @@ fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<Attachment
             e.doing("reading standard input")
         }
     })?;
-    if Media::detect(&bytes).is_some() || bytes.contains(&0) {
-        return attach::of_bytes(bytes, STDIN);
-    }
-    if bytes.len() > MAX_INPUT {
-        return Err(Error::usage(format!(
+    match attach::of_bytes(bytes, STDIN, output)? {
+        Attachment::Text(text) if text.len() > MAX_INPUT => Err(Error::usage(format!(
             "standard input is larger than {} MB",
             MAX_INPUT >> 20
         ))
-        .hint("pass the part that matters, or put the file into the workspace and name it"));
+        .hint("pass the part that matters, or put the file into the workspace and name it")),
+        piped => Ok(piped),
     }
-    let text = String::from_utf8_lossy(&bytes);
-    if verbosity != Verbosity::Quiet && matches!(text, Cow::Owned(_)) {
-        notice("standard input is not UTF-8; each wrong byte is replaced by \u{fffd}");
-    }
-    Ok(Attachment::Text(text.into_owned()))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
             screen.note(&format!("bantam: {warning}"));
         }
         screen.note(&format!(
-            "bantam {version}, {model}. /help lists the commands, Ctrl-D ends."
+            "bantam {version}, {model}. Type /help for commands, Ctrl-D to quit."
         ));
         if let Some(session) = repl.stored_session() {
             screen.note(&format!("bantam: {}", session.describe()));
@@ -150,11 +150,11 @@ impl Conversation {
         loop {
             let line = match self.read() {
                 Ok(Line::Text(line)) => line,
-                Ok(Line::Interrupted { had_text }) => {
-                    if std::mem::replace(&mut self.was_interrupted, true) && !had_text {
+                Ok(Line::Interrupted) => {
+                    if std::mem::replace(&mut self.was_interrupted, true) {
                         return ErrorKind::Interrupted.exit_code();
                     }
-                    self.screen.note("(Ctrl-C once more, or Ctrl-D, ends)");
+                    self.screen.note("(press Ctrl-C again or Ctrl-D to quit)");
                     continue;
                 }
                 Ok(Line::End) => {
@@ -177,10 +177,6 @@ impl Conversation {
                     "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
                     to_single_line(&name, 40)
                 )),
-                // Hints name variables, and a key typed here would be sent to the model.
-                Input::Message(text) if is_for_a_shell(&text) => {
-                    Ok("bantam: that is a shell command: /quit first".to_owned())
-                }
                 Input::Message(text) => self.message(&text),
             };
             match done {
@@ -236,7 +232,9 @@ impl Conversation {
 
     fn attach(&self, path: &str, question: &mut Question) -> Result<()> {
         let loaded = self.repl.app.loaded()?;
-        let file = media::convert(loaded, path, attach::read(path, loaded, None)?)?;
+        let file = attach::read(path, loaded, None, self.repl.output)?;
+        let file = media::convert(loaded, path, file)?;
+        self.repl.output.warn(&attach::pdf_warning(path, &file));
         question.attach(file, self.agent.redactor());
         let shown = to_single_line(path, 200);
         self.screen.note(&format!("bantam: attached {shown}"));
@@ -315,7 +313,7 @@ impl Conversation {
         };
         let outcome = editor.read()?;
         if let Line::Text(line) = &outcome {
-            if !line.trim().is_empty() && !is_for_a_shell(line) {
+            if !line.trim().is_empty() {
                 if let Err(e) = editor.remember(line) {
                     self.screen
                         .note(&format!("bantam: {}", e.doing("adding to state/history")));
@@ -324,10 +322,6 @@ impl Conversation {
         }
         Ok(outcome)
     }
-}
-
-fn is_for_a_shell(text: &str) -> bool {
-    text.starts_with("export ") && text.contains("KEY=")
 }
 
 /// Reads lines that the terminal edits. A backslash at the end continues a message.

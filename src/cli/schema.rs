@@ -6,12 +6,13 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
+use super::attach;
 use super::input::{self, Deadline};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
 use crate::json::{explain, parse_json};
 use crate::paths::shown_key;
-use crate::text::{foreign_line, not_found_near, to_single_line};
+use crate::text::{foreign_line, to_single_line};
 use crate::tool::schema::Schema;
 
 /// Maximum size of a schema, in bytes; each request contains it twice.
@@ -124,7 +125,7 @@ impl AnswerSchema {
 fn read_file(path: &str, deadline: Option<&Deadline>) -> Result<Vec<u8>> {
     let file = match input::open(Path::new(path), deadline) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(not_found_near("file", path, None, "ls -l").doing("--schema"));
+            return Err(attach::no_file(path).doing("--schema"));
         }
         Err(e) if e.kind() == ErrorKind::IsADirectory => {
             let e = Error::usage(format!("{} is a directory", to_single_line(path, 200)));

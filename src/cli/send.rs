@@ -17,9 +17,12 @@ pub(super) const COMMAND: Command = Command::row(
     "send",
     "[TEXT...]",
     send,
-    "send a text, or standard input, to a chat; no model is asked",
+    "send a message to a chat without asking a model. It is TEXT or standard input",
 )
-.with_flags(&[("--to telegram:CHAT", "the chat (default: the bot's owner)")])
+.with_flags(&[(
+    "--to telegram:CHAT",
+    "chat to send to (default: the bot's owner)",
+)])
 .with_examples(&[
     "bantam send \"The backup is done\"",
     "df -h | bantam send --to telegram:123456789",

@@ -22,12 +22,12 @@ pub(super) const COMMAND: Command = Command::row(
     "service",
     "",
     run,
-    "print a systemd unit that keeps the gateway running, or install or remove it",
+    "print a systemd unit for the gateway, or install or remove it",
 )
 .with_flags(&[
     (
         "--system",
-        "a system service, which root installs (the default for root)",
+        "use a system service instead of a user service (default for root)",
     ),
     ("--install", "write the unit, enable it and start it"),
     ("--uninstall", "stop the service and remove its unit"),

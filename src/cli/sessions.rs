@@ -1,5 +1,6 @@
 //! `bantam sessions`: lists, shows, searches, resets and erases conversations.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -12,10 +13,10 @@ use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::paths::shown_key;
+use crate::paths::{Home, shown_key};
 use crate::session::archive::{self, Item, TranscriptEntry};
-use crate::session::is_unnamed;
 use crate::session::search;
+use crate::session::{FileStore, NOT_SHOWN, OpenSession, Store, is_unnamed};
 use crate::text::{counted, printable, to_single_line};
 use crate::timezone::Zone;
 
@@ -29,26 +30,26 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions list",
         "",
         list,
-        "list named conversations and the newest unnamed ones, newest last",
+        "list conversations, newest last: all named and the 20 newest unnamed ones",
     )
     .with_flags(&[
-        ("--all", "list all unnamed ones, too"),
-        ("--json", "print all as one JSON object"),
+        ("--all", "also list all unnamed conversations"),
+        ("--json", "print all conversations as one JSON object"),
     ]),
     Command::row(
         "sessions show",
         "KEY",
         show,
-        "print a conversation; KEY as listed, or the NAME given to --session",
+        "print a conversation. KEY is its name in `bantam sessions`, or the one given to --session",
     )
     .with_flags(&[
         (
             "--json",
-            "print JSON Lines: one object for each message and turn end",
+            "print JSON Lines, with one object per message and end of turn",
         ),
         (
             "--after SEQ",
-            "print only what follows line SEQ, in archived parts, too",
+            "print only lines after SEQ, archived ones included",
         ),
     ])
     .with_examples(&[
@@ -59,7 +60,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions search",
         "WORDS...",
         search,
-        "find the conversations that contain all the words, also in archived parts, newest first",
+        "find conversations that contain all words, newest first (archived parts included)",
     )
     .with_flags(&[("--json", "print one JSON object")])
     .with_examples(&["bantam sessions search tomatoes water"]),
@@ -67,14 +68,14 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions reset",
         "KEY",
         reset,
-        "start a conversation over; the old one stays as KEY.N.jsonl",
+        "start a conversation over. The old one is archived as KEY.N.jsonl",
     )
     .with_examples(&["bantam sessions reset default"]),
     Command::row(
         "sessions erase",
         "KEY",
         erase,
-        "delete a conversation and its archived parts",
+        "permanently delete a conversation and its archived parts",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam sessions erase garden"]),
@@ -174,9 +175,38 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     print(&table(&["key", "updated", "line"], &rows)).map(|()| 0)
 }
 
+/// Returns the conversation, and the name of its file, that a name such as `default.1` means.
+pub(super) fn archived(home: &Home, typed: &str) -> Option<(String, String)> {
+    let (name, number) = typed.rsplit_once('.')?;
+    let key = archive::find(home, name).ok()?;
+    let part = format!("{key}.{}", number.parse::<u64>().ok()?);
+    home.session(&part).exists().then_some((key, part))
+}
+
+/// Makes an archived part of a conversation the current one, and archives the one that was current.
+pub(super) fn reopen(home: &Home, key: &str, part: &str) -> Result<()> {
+    let (mut summary, mut messages) = (None, Vec::new());
+    for entry in archive::read(home, part, None)?.entries {
+        match entry.item {
+            Item::Summary(text) => summary = Some(text),
+            Item::Message(mut message) => {
+                message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
+                messages.push(message);
+            }
+            Item::End(_) => {}
+        }
+    }
+    let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
+    let mut open = OpenSession::open(&store, key, &Cancel::new(None), &|| ())?;
+    open.renew(summary, messages, SystemTime::now())
+}
+
 fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let home = &app.home;
-    let key = archive::find(home, &args.words[0])?;
+    let key = match archived(home, &args.words[0]) {
+        Some((_, part)) => part,
+        None => archive::find(home, &args.words[0])?,
+    };
     let after = match args.value("after") {
         None => None,
         Some(text) => Some(text.parse::<u64>().map_err(|_| {

@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "skills list",
         "",
         list,
-        "list skills: purpose, and missing requirements",
+        "list skills with their purpose and missing requirements",
     ),
     Command::row("skills show", "NAME", show, "print the text of a skill")
         .with_examples(&["bantam skills show journal"]),
@@ -31,7 +31,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "skills install",
         "DIR|URL[#NAME]",
         install,
-        "add a skill from a folder or the https address of a git repository; #NAME chooses one of several",
+        "add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&[

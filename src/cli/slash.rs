@@ -4,12 +4,14 @@ use std::time::SystemTime;
 
 use super::question::Question;
 use super::repl::Conversation;
-use super::table;
+use super::{sessions, table};
 use crate::error::{Error, Result};
-use crate::message::Usage;
-use crate::paths::session_name;
+use crate::message::{Message, Usage};
+use crate::paths::{session_name, shown_key};
 use crate::provider::catalog::{self, Offer};
-use crate::session::fresh_key;
+use crate::session::archive::{self, Item};
+use crate::session::{SessionInfo, fresh_key};
+use crate::storage::segments;
 use crate::text::{counted, not_found, to_single_line};
 use crate::usage::Totals;
 
@@ -23,7 +25,7 @@ pub(super) struct Slash {
     pub run: fn(&mut Conversation, &str) -> Result<Option<String>>,
 }
 
-const COMMANDS: [Slash; 9] = [
+const COMMANDS: [Slash; 10] = [
     Slash {
         name: "/help",
         args: "",
@@ -35,6 +37,12 @@ const COMMANDS: [Slash; 9] = [
         args: "",
         help: "start a new conversation",
         run: |talk, _| talk.start_over().map(Some),
+    },
+    Slash {
+        name: "/resume",
+        args: "[KEY]",
+        help: "list earlier conversations, or continue one",
+        run: |talk, name| talk.resume(name).map(Some),
     },
     Slash {
         name: "/model",
@@ -51,7 +59,7 @@ const COMMANDS: [Slash; 9] = [
     Slash {
         name: "/undo",
         args: "",
-        help: "take back the last question, its answer and file changes",
+        help: "undo the last question, its answer and its file changes",
         run: |talk, _| talk.undo().map(Some),
     },
     Slash {
@@ -63,7 +71,7 @@ const COMMANDS: [Slash; 9] = [
     Slash {
         name: "/thinking",
         args: "",
-        help: "show what the model thinks, or hide it again",
+        help: "show or hide the model's reasoning",
         run: |talk, _| Ok(Some(talk.toggle_thinking())),
     },
     Slash {
@@ -75,7 +83,7 @@ const COMMANDS: [Slash; 9] = [
     Slash {
         name: "/quit",
         args: "",
-        help: "leave (also exit and quit)",
+        help: "quit (also /exit and Ctrl-D)",
         run: |_, _| Ok(None),
     },
 ];
@@ -86,6 +94,9 @@ Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
 searches what was typed before, Tab completes. @FILE in a message attaches the
 file, once you agree. To send a line that looks like a command, put a
 space before it.";
+
+/// Maximum number of earlier parts, and of other conversations, in the list of `/resume`.
+const MAX_EARLIER: usize = 10;
 
 pub(super) enum Input {
     Message(String),
@@ -143,6 +154,8 @@ fn find(line: &str) -> Option<&'static Slash> {
     let name = match line.split_whitespace().next()? {
         // "exit the loop" is a message.
         "exit" | "quit" if line.split_whitespace().count() == 1 => "/quit",
+        "/exit" | "/q" if line.starts_with('/') => "/quit",
+        "/clear" | "/reset" if line.starts_with('/') => "/new",
         name if line.starts_with(name) => name,
         _ => return None,
     };
@@ -163,16 +176,74 @@ fn help() -> String {
 
 impl Conversation {
     fn start_over(&mut self) -> Result<String> {
-        let mut kept = "";
+        let mut kept = String::new();
         if self.repl.flags.memory.is_some() {
             self.repl.chat = fresh_key(SystemTime::now());
             self.repl.session = session_name("cli", &self.repl.chat)?;
         } else if self.repl.stored().reset()? {
-            kept = "; the old one is kept";
+            let old = segments::earlier(&self.repl.app.home.session(&self.repl.session))?.next();
+            let old = old.and_then(|old| Some(shown_key(&old.file_stem()?.to_string_lossy())));
+            kept = format!("; /resume {} goes back", old.unwrap_or_default());
         }
         self.unanswered = None;
         self.model.clear();
         Ok(format!("bantam: started a new conversation{kept}"))
+    }
+
+    /// Lists earlier conversations, or continues one.
+    fn resume(&mut self, name: &str) -> Result<String> {
+        let home = &self.repl.app.home;
+        if self.repl.flags.memory.is_some() {
+            return Err(Error::usage("this conversation is not stored")
+                .hint("start `bantam agent` without --no-session"));
+        }
+        if name.is_empty() {
+            return self.list_earlier();
+        }
+        let key = match sessions::archived(home, name) {
+            Some((key, part)) => {
+                let key = archive::key_for(home, &key)?;
+                sessions::reopen(home, &key, &part)?;
+                key
+            }
+            None => archive::key_for(home, &archive::find(home, name)?)?,
+        };
+        self.repl.chat = shown_key(&key);
+        self.repl.session = key;
+        self.unanswered = None;
+        self.model.clear();
+        let session = self.repl.stored_session();
+        let shown = session.map(|session| session.describe());
+        Ok(format!("bantam: {}", shown.unwrap_or_default()))
+    }
+
+    /// Lists earlier parts of this conversation and the newest others of the command line.
+    fn list_earlier(&self) -> Result<String> {
+        let (home, current) = (&self.repl.app.home, &self.repl.session);
+        let mut rows: Vec<[String; 2]> = Vec::new();
+        for path in segments::earlier(&home.session(current))?.take(MAX_EARLIER) {
+            let part = path.file_stem().unwrap_or_default().to_string_lossy();
+            let mut asked = archive::read(home, &part, None)?.entries.into_iter();
+            let asked = asked.find_map(|entry| match entry.item {
+                Item::Message(Message::User(user)) => Some(user.asked().to_owned()),
+                _ => None,
+            });
+            let asked = asked.unwrap_or_default();
+            rows.extend(
+                (!asked.is_empty()).then(|| [shown_key(&part), to_single_line(&asked, 60)]),
+            );
+        }
+        let others = archive::list(home)?.into_iter();
+        let is_other = |info: &SessionInfo| {
+            info.key.starts_with("cli_") && info.key != *current && !info.title.is_empty()
+        };
+        let others = others.filter(is_other).take(MAX_EARLIER);
+        rows.extend(others.map(|info| [shown_key(&info.key), info.title]));
+        if rows.is_empty() {
+            return Ok("bantam: no earlier conversation".to_owned());
+        }
+        let page = table(&[], &rows);
+        Ok(format!("{page}bantam: /resume KEY continues one"))
     }
 
     /// Lists the models, or changes the model.
@@ -180,7 +251,14 @@ impl Conversation {
         if name.is_empty() {
             return self.list_models();
         }
-        let name = catalog::whole_name(self.repl.app.loaded()?, name)?;
+        let loaded = self.repl.app.loaded()?;
+        // The configured model, unless an entry has this name.
+        let default = loaded.config.agents.defaults.model_name.as_str();
+        let name = match name {
+            "default" if !default.is_empty() && !loaded.config.names().contains(&name) => default,
+            name => name,
+        };
+        let name = catalog::whole_name(loaded, name)?;
         let models = self.agent.models().choose(&name, None)?;
         self.repl.stored().choose_model(&name)?;
         self.model = name;
@@ -204,7 +282,7 @@ impl Conversation {
         }
         names.push("or provider/model".to_owned());
         Ok(format!(
-            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
+            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}; /model default goes back",
             table(&[], &rows),
             names.join(", ")
         ))
@@ -220,20 +298,22 @@ impl Conversation {
                     title: user.title,
                     media: user.media,
                 },
-                None => return Ok("bantam: nothing was asked yet".to_owned()),
+                None => return Ok("bantam: no question to retry".to_owned()),
             },
         };
-        self.screen.detail(&format!(
-            "asking again: {}",
-            to_single_line(&question.text, 60)
-        ));
+        let asked = match question.title.as_str() {
+            "" => &question.text,
+            title => title,
+        };
+        self.screen
+            .detail(&format!("asking again: {}", to_single_line(asked, 60)));
         self.turn(question)
     }
 
     fn undo(&mut self) -> Result<String> {
         self.unanswered = None;
         let Some(undone) = self.repl.stored().undo_with_files()? else {
-            return Ok("bantam: there is nothing to take back".to_owned());
+            return Ok("bantam: nothing to undo".to_owned());
         };
         let lines = undone.lines();
         let lines = lines.iter().map(|line| format!("bantam: {line}"));
@@ -255,7 +335,7 @@ impl Conversation {
         let thinking = &mut self.repl.output.thinking;
         *thinking = !*thinking;
         format!(
-            "bantam: the model's thoughts are {}",
+            "bantam: the model's reasoning is {}",
             if *thinking { "shown" } else { "hidden" }
         )
     }
@@ -272,7 +352,7 @@ impl Conversation {
             format!("; cost {}", super::usage::cost(*cost))
         });
         format!(
-            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
+            "bantam: {turns}, {prompt_tokens} input tokens ({cached_tokens} cached), {completion_tokens} output tokens{cost}"
         )
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::facts::{BotState, Facts, SetValue, set_values};
 use super::ui::Ui;
 use super::{error_json, hung, local_time, print, print_json, report, zone};
+use crate::app::facts::{BotState, Facts, SetValue, set_values};
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::error::Result;
@@ -21,14 +21,11 @@ pub(super) const COMMAND: Command = Command::row(
     "status",
     "",
     run,
-    "show the model, the key, conversations, the gateway and jobs",
+    "show the model, API key, conversations, gateway and jobs",
 )
 .with_flags(&[
-    (
-        "-v, --verbose",
-        "also show every setting, and where its value came from",
-    ),
-    ("--json", "one JSON object"),
+    ("-v, --verbose", "also show all settings and their sources"),
+    ("--json", "print one JSON object"),
 ]);
 
 /// Maximum number of jobs on the page.

@@ -12,7 +12,7 @@ pub(super) const COMMAND: Command = Command::row(
     "tools",
     "",
     run,
-    "list every tool with its risk (safe: it only reads) and source",
+    "list all tools with their risk and source (safe tools only read)",
 );
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {

@@ -19,8 +19,11 @@ const DEFAULT_DAYS: u64 = 30;
 pub(super) const COMMAND: Command =
     Command::row("usage", "", run, "show tokens and cost by day and model")
         .with_flags(&[
-            ("--days N", "the last N days, including today (default: 30)"),
-            ("--json", "one JSON object"),
+            (
+                "--days N",
+                "show the last N days, including today (default: 30)",
+            ),
+            ("--json", "print one JSON object"),
         ])
         .with_examples(&["bantam usage --days 7"]);
 

@@ -134,7 +134,7 @@ impl Session {
             .iter()
             .rev()
             .find_map(|message| match message {
-                Message::User(user) if message.is_question() => Some(&user.content),
+                Message::User(user) if message.is_question() => Some(user.asked()),
                 _ => None,
             });
         match last {
@@ -194,12 +194,7 @@ impl Session {
     fn entitle(&mut self, message: &Message) {
         if let Message::User(user) = message {
             if self.title.is_empty() && message.is_question() {
-                let title = if user.title.is_empty() {
-                    &user.content
-                } else {
-                    &user.title
-                };
-                self.title = to_single_line(title, MAX_TITLE);
+                self.title = to_single_line(user.asked(), MAX_TITLE);
             }
         }
     }

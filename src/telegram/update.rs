@@ -180,7 +180,7 @@ fn is_addressed(message: &Value, said: &Marked, me: &Me) -> bool {
 }
 
 /// Returns the name of a user, of a chat, or of the source of a forwarded message.
-fn name(from: &Value) -> String {
+pub(super) fn name(from: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let full = [text(&from["first_name"]), text(&from["last_name"])].join(" ");
     let inner = ["sender_user", "sender_chat", "chat"]
@@ -237,18 +237,51 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     })
 }
 
-/// Describes a location, contact, poll, dice or sticker in one line, with Telegram's data.
+/// Describes a place, contact, poll, dice or sticker in one line; empty for other messages. A place also has `location`, so it
+/// comes first.
 fn description(message: &Value) -> String {
-    let kinds = ["venue", "location", "contact", "poll", "dice"];
-    if let Some((kind, value)) = kinds
-        .iter()
-        .find_map(|kind| Some((kind, message.get(kind)?)))
-    {
-        return format!("[{kind}: {}]", foreign_name(&value.to_string(), 1000));
-    }
-    match message["sticker"]["emoji"].as_str() {
-        Some(emoji) => format!("[sticker {}]", foreign_name(emoji, 20)),
-        None => String::new(),
+    let text = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => foreign_name(text, 200),
+        value => foreign_name(&value.to_string(), 200),
+    };
+    let point = |place: &Value| format!("{}, {}", place["latitude"], place["longitude"]);
+    let has = |kind: &str| message[kind].is_object();
+    if has("venue") {
+        let venue = &message["venue"];
+        let (title, address) = (text(&venue["title"]), text(&venue["address"]));
+        format!(
+            "[place: {title}, {address} ({})]",
+            point(&venue["location"])
+        )
+    } else if has("location") {
+        format!("[place: {}]", point(&message["location"]))
+    } else if has("contact") {
+        let contact = &message["contact"];
+        format!(
+            "[contact: {}, {}]",
+            name(contact),
+            text(&contact["phone_number"])
+        )
+    } else if has("poll") {
+        let poll = &message["poll"];
+        let options = poll["options"].as_array().into_iter().flatten();
+        let options: Vec<String> = options.map(|option| text(&option["text"])).collect();
+        format!(
+            "[poll: {} {}]",
+            text(&poll["question"]),
+            options.join(" / ")
+        )
+    } else if has("dice") {
+        let dice = &message["dice"];
+        format!("[{} {}]", text(&dice["emoji"]), text(&dice["value"]))
+    } else if message["sticker"]["emoji"].is_string() {
+        format!(
+            "[sticker {}]",
+            foreign_name(&text(&message["sticker"]["emoji"]), 20)
+        )
+    } else {
+        String::new()
     }
 }
 

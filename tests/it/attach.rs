@@ -108,6 +108,58 @@ fn another_binary_on_standard_input_is_refused() {
 }
 
 #[test]
+fn text_is_read_in_its_encoding_with_a_warning_for_wrong_bytes() {
+    let utf16 = b"\xff\xfeg\0r\0\xfc\0\xdf\0e\0\n\0";
+    for (bytes, text, warning) in [
+        (&utf16[..], "grüße", ""),
+        (b"\xfe\xff\0b\0a", "ba", ""),
+        (b"\xef\xbb\xbfbasil\n", "basil", ""),
+        (b"caf\xe9 au lait\n", "caf\u{fffd} au lait", "not UTF-8"),
+        (b"\xff\xfeg\0r", "g\u{fffd}", "not UTF-16LE"),
+    ] {
+        let model = Model::answering(|_, _| Reply::text("Read."));
+        let home = Home::with(&model.config());
+        let file = home.write("notes.txt", bytes).display().to_string();
+        let piped = home.bantam().args(["agent", "what?"]).stdin(bytes).run();
+        let attached = home.bantam().args(["agent", "-n", "what?", "-a", &file]);
+        for (run, request) in [(piped, 0), (attached.run(), 1)] {
+            run.exits(0).prints("Read.\n");
+            assert_eq!(run.stderr.is_empty(), warning.is_empty(), "{}", run.stderr);
+            run.says(warning);
+            let asked = model.request(request).last("user");
+            assert!(asked.contains(&format!("\n{text}")), "{asked}");
+        }
+        let quiet = home.bantam().args(["agent", "-q", "what?"]).stdin(bytes);
+        quiet.run().exits(0).is_quiet();
+    }
+}
+
+#[test]
+fn pdf_without_text_is_attached_with_a_warning() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let home = Home::with(&model.config());
+    for (bytes, warning) in [
+        (crate::pdf::with_pages(&[""]), "scan"),
+        (b"%PDF-1.4\nno more".to_vec(), "broken"),
+        (pdf(), ""),
+    ] {
+        let file = home.write("scan.pdf", bytes).display().to_string();
+        let run = home
+            .bantam()
+            .args(["agent", "-n", "what?", "-a", &file])
+            .run();
+        run.exits(0).prints("Seen.\n").says(warning);
+        assert_eq!(run.stderr.is_empty(), warning.is_empty(), "{}", run.stderr);
+    }
+    home.bantam()
+        .args(["agent", "what?"])
+        .stdin(b"%PDF-1.4\nno more")
+        .run()
+        .exits(0)
+        .says("standard input: ");
+}
+
+#[test]
 fn planted_link_or_pipe_is_not_attached() {
     let model = Model::never_asked();
     let (home, other) = (Home::with(&model.config()), Home::empty());
@@ -135,7 +187,10 @@ fn planted_link_or_pipe_is_not_attached() {
         "workspace/chain.txt",
         "workspace/dir/config.json",
     ] {
-        attach(at(path)).exits(2).says("that tools can change");
+        attach(at(path))
+            .exits(2)
+            .fails_with_a_hint()
+            .says("that tools can change");
     }
     let through = other.path("mine/work");
     attach(format!("{}/dir/config.json", through.display()))

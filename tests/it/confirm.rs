@@ -47,7 +47,7 @@ fn a_file_that_would_be_replaced_is_shown_as_a_change() {
     let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
     talk.wait_for_next_stdout("-old words");
     talk.wait_for_next_stdout("+two");
-    talk.wait_for_next_stdout("in this conversation [n] ");
+    talk.wait_for_next_stdout("(default: no) ");
     talk.types("n\n");
     let run = talk.finish();
     // Unchanged lines are not part of the diff.
@@ -67,7 +67,7 @@ fn file_that_changes_after_the_question_is_not_replaced() {
             home.write("workspace/a.txt", before);
         }
         let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
-        talk.wait_for_next_stdout("in this conversation [n] ");
+        talk.wait_for_next_stdout("(default: no) ");
         home.write("workspace/a.txt", meanwhile);
         talk.types("y\n");
         talk.finish();
@@ -87,7 +87,7 @@ fn a_large_file_that_would_be_replaced_is_told_of() {
     let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
     talk.wait_for_next_stdout("-[the file that is there, not shown: ");
     talk.wait_for_next_stdout("+two");
-    talk.wait_for_next_stdout("[n] ");
+    talk.wait_for_next_stdout("(default: no) ");
     talk.types("n\n");
     talk.finish().exits(0);
 }
@@ -126,7 +126,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
     ] {
         talk.types(&format!("write {file}\r"));
         talk.wait_for_next_stdout("+two");
-        talk.wait_for_next_stdout("in this conversation [n] ");
+        talk.wait_for_next_stdout("(default: no) ");
         assert!(!home.path(&format!("workspace/{file}")).exists());
         talk.types(answer);
         talk.wait_for_next_stdout("Result: ");
@@ -289,7 +289,7 @@ fn a_question_at_the_terminal_hides_nothing() {
         for text in shown {
             talk.wait_for_next_stdout(text);
         }
-        talk.wait_for_next_stdout("in this conversation [n] ");
+        talk.wait_for_next_stdout("(default: no) ");
         talk.types("n\n");
         talk.wait_for_next_stdout("Over.");
         talk.wait_for_next_stdout("> ");
@@ -305,14 +305,14 @@ fn ctrl_c_at_question_stops_the_turn() {
     let mut talk = at_a_terminal(&home, &[]);
     talk.wait_for_next_stdout("> ");
     talk.types("write no.txt\r");
-    talk.wait_for_next_stdout("in this conversation [n] ");
+    talk.wait_for_next_stdout("(default: no) ");
     talk.types("n\n");
     talk.wait_for_next_stdout("not run: write_file no.txt");
     talk.wait_for_next_stdout("Result: ");
     talk.wait_for_next_stdout("> ");
     let asked = model.requests().len();
     talk.types("write stopped.txt\r");
-    talk.wait_for_next_stdout("in this conversation [n] ");
+    talk.wait_for_next_stdout("(default: no) ");
     talk.types("\u{3}");
     talk.wait_for_next_stdout("bantam: stopped");
     talk.wait_for_next_stdout("> ");
@@ -325,7 +325,7 @@ fn ctrl_c_at_question_stops_the_turn() {
     talk.finish().exits(0);
     // It also ends a single question.
     let mut once = at_a_terminal(&home, &["-m", "write once.txt"]);
-    once.wait_for_next_stdout("in this conversation [n] ");
+    once.wait_for_next_stdout("(default: no) ");
     once.types("\u{3}");
     once.finish().exits(130);
     for file in ["no.txt", "stopped.txt", "once.txt"] {

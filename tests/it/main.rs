@@ -56,7 +56,6 @@ mod life;
 mod mcp_remote;
 mod media;
 mod memory;
-mod messages;
 mod mistakes;
 mod models;
 mod network;

@@ -9,17 +9,33 @@ const DEMO: &str = r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#;
 const TYPED: &str = r"
 agnet                                 | 2 |        | `bantam agent`
 what is up                            | 2 |        | `bantam 'what is up'`
+hello                                 | 2 |        | `bantam agent hello`
+memory                                | 2 |        | `bantam help memory`
+chat                                  | 2 |        | `bantam agent`
+logs                                  | 2 |        | `bantam sessions`
+version                               | 2 |        | `bantam --version`
+-                                     | 2 |        | leave out `-`
 help sanbox                           | 2 |        | `bantam help sandbox`
+sessions rename garden                | 2 |        | `bantam help sessions`
+cron edit logs                        | 2 |        | `bantam help cron`
+agent --no-attach x hi                | 2 |        | put `--`
+--hlep                                | 2 |        | `--help`
+models opnai                          | 2 |        | `openai`
+agent --model a --model b hi          | 2 |        | --model is given twice
 --modle x hi                          | 2 |        | `--model`
 agent -m                              | 2 |        | needs a value
 agent -m hi there                     | 2 |        | given twice
+agent -m hi -m there                  | 2 |        | given twice
+agent --json -a /etc/passwd /etc/hosts hi | 2 | usage | `-a /etc/hosts`
+agent --json -a /etc/passwd -m hi /etc/hosts | 2 | usage | `-a /etc/hosts`
+agent --json -t summarize -p inptu=x hi | 2 | usage | placeholders: input
 agent --json ''                       | 2 | usage  | no question
 agent --json --timeout soon hi        | 2 | usage  | --timeout soon
 agent --json --new -s x hi            | 2 | usage  | cannot be used together
 agent --json -c hi                    | 2 | usage  | no conversation
 agent --json -s +nosuch hi            | 2 | usage  | no session named
 agent --json -t sumarize hi           | 2 | usage  | summarize
-agent --json -a nosuch.txt hi         | 2 | usage  | no file named
+agent --json -a nosuch.txt hi         | 2 | usage  | starts in
 agent --json --schema nosuch.json hi  | 2 | usage  | no file named
 agent --json --to pigeon:1 hi         | 2 | usage  | telegram:
 agent --json --tools read_fil hi      | 2 | usage  | `read_file`

@@ -31,7 +31,7 @@ fn lines_are_answered_one_after_the_other_until_quit() {
 
 #[test]
 fn exit_and_the_end_of_input_end_it_too() {
-    for end in ["exit\n", "/quit\n", "\x04"] {
+    for end in ["exit\n", "/quit\n", "/exit\n", "/q\n", "\x04"] {
         let model = Model::never_asked();
         let home = Home::with(&model.config());
         let mut talk = conversation(&home, []);
@@ -65,7 +65,7 @@ fn double_ctrl_c_at_prompt_exits() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("never mind\x03");
-    talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends)\r\n\u{1b}[?2004h");
+    talk.wait_for_stdout("(press Ctrl-C again or Ctrl-D to quit)\r\n\u{1b}[?2004h");
     talk.types("hi\n");
     talk.wait_for_stdout("Here.\r\n\r\n\u{1b}[?2004h");
     assert!(
@@ -74,33 +74,63 @@ fn double_ctrl_c_at_prompt_exits() {
         model.request(0).body
     );
     talk.types("\x03");
-    talk.wait_for_next_stdout("(Ctrl-C once more");
-    talk.wait_for_next_stdout("(Ctrl-C once more");
+    talk.wait_for_next_stdout("(press Ctrl-C again");
+    talk.wait_for_next_stdout("(press Ctrl-C again");
     talk.types("\x03");
     talk.finish().exits(130);
 }
 
 #[test]
-fn new_conversation_is_empty_and_old_kept() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+fn earlier_conversation_is_continued_also_after_new() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    talk.types("first\n");
-    talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
-    talk.types("/new\n");
-    talk.wait_for_stdout("started a new conversation; the old one is kept\r\n\u{1b}[?2004h");
-    talk.types("second\n");
-    talk.wait_for_stdout("Two.");
+    home.agent(["-s", "garden", "basil?"]).exits(0);
+    let users = |n: usize| {
+        let texts = model.request(n).texts("user");
+        let last_line = |text: &String| text.lines().last().unwrap().to_owned();
+        texts.iter().map(last_line).collect::<Vec<_>>()
+    };
+    let mut talk = conversation(&home, ["-q"]);
+    for (line, shown) in [
+        ("/resume\n", "garden  basil?"),
+        ("first\n", "Answer 1.\r\n\r\n\u{1b}[?2004h"),
+        (
+            "/new\n",
+            "started a new conversation; /resume default.1 goes back\r\n\u{1b}[?2004h",
+        ),
+        ("second\n", "Answer 2.\r\n\r\n\u{1b}[?2004h"),
+        ("/resume\n", "default.1  first"),
+        (
+            "/resume default.1\n",
+            "you asked last: first\r\n\u{1b}[?2004h",
+        ),
+        ("third\n", "Answer 3.\r\n\r\n\u{1b}[?2004h"),
+        ("/clear\n", "/resume default.3 goes back\r\n\u{1b}[?2004h"),
+        (
+            "/resume garden\n",
+            "you asked last: basil?\r\n\u{1b}[?2004h",
+        ),
+        ("mint?\n", "Answer 4.\r\n\r\n\u{1b}[?2004h"),
+        ("/resume gardne\n", "did you mean `garden`?"),
+        ("/resume default.9\n", "hint: "),
+    ] {
+        talk.types(line);
+        talk.wait_for_next_stdout(shown);
+    }
     talk.types("/quit\n");
     talk.finish().exits(0);
-    assert_eq!(
-        model.request(1).texts("user").len(),
-        1,
-        "{}",
-        model.request(1).body
-    );
-    assert_eq!(home.session("cli_default").texts("user"), ["second"]);
-    assert_eq!(home.session("cli_default.1").texts("user"), ["first"]);
+    assert_eq!(users(2), ["second"]);
+    assert_eq!(users(3), ["first", "third"]);
+    assert_eq!(users(4), ["basil?", "mint?"]);
+    assert_eq!(home.session("cli_default.2").texts("user"), ["second"]);
+    // The command line does the same.
+    let shown = home.bantam().args(["sessions", "show", "default.2"]).run();
+    shown.exits(0);
+    assert!(shown.stdout.contains("second"), "{}", shown.stdout);
+    home.agent(["-s", "default.2", "fourth"]).exits(0);
+    assert_eq!(users(5), ["second", "fourth"]);
+    let refused = home.bantam().args(["sessions", "show", "default.99"]).run();
+    refused.exits(2).fails_with_a_hint();
 }
 
 #[test]
@@ -125,6 +155,8 @@ fn another_model_goes_on_with_the_conversation() {
         talk.wait_for_stdout("the model is now openai/other-model\r\n\u{1b}[?2004h");
         talk.types("second\n");
         talk.wait_for_stdout("Two.");
+        talk.types("/model default\n");
+        talk.wait_for_next_stdout("the model is now openai/test-model\r\n\u{1b}[?2004h");
         talk.types("/quit\n");
         talk.finish().exits(0);
         assert_eq!(model.request(1).body["model"], "other-model");
@@ -149,13 +181,13 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.types("two and two?\n");
     talk.wait_for_stdout("Four.\r\n\r\n\u{1b}[?2004h");
     talk.types("/usage\n");
-    talk.wait_for_stdout("1 turn: 11 tokens read (3 of them cached), 7 written");
+    talk.wait_for_stdout("1 turn, 11 input tokens (3 cached), 7 output tokens");
     talk.types("/status\n");
     talk.wait_for_stdout("context: about ");
     talk.types("/thinking\n");
-    talk.wait_for_stdout("the model's thoughts are shown");
+    talk.wait_for_stdout("the model's reasoning is shown");
     talk.types("/thinking\n");
-    talk.wait_for_stdout("the model's thoughts are hidden");
+    talk.wait_for_stdout("the model's reasoning is hidden");
     talk.types("\n  \n/quit\n");
     talk.finish().exits(0);
 }
@@ -168,7 +200,6 @@ fn pasted_and_continued_lines_are_one_message() {
     talk.types("\x1b[200~fn f() {\n    grüße(世界) \\\n\n}\n\x1b[201~\r");
     talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("first \\\n");
-    talk.wait_for_stdout("> first \\\r\n");
     talk.types("second\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
@@ -182,7 +213,10 @@ fn pasted_and_continued_lines_are_one_message() {
         model.request(0).body
     );
     assert!(
-        model.request(1).last("user").ends_with("\nfirst \nsecond"),
+        model
+            .request(1)
+            .last("user")
+            .ends_with("\nfirst \\\nsecond"),
         "{}",
         model.request(1).body
     );
@@ -233,7 +267,7 @@ fn an_answer_is_asked_for_again_and_taken_back() {
             .on_a_clever_terminal(200)
             .spawn();
         talk.types("/retry\r");
-        talk.wait_for_stdout("bantam: nothing was asked yet");
+        talk.wait_for_stdout("bantam: no question to retry");
         talk.types("first\r");
         talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
         talk.types("second\r");
@@ -249,7 +283,7 @@ fn an_answer_is_asked_for_again_and_taken_back() {
         talk.types("/undo\r");
         talk.wait_for_stdout("bantam: took back: third");
         talk.types("/undo\r");
-        talk.wait_for_stdout("bantam: there is nothing to take back");
+        talk.wait_for_stdout("bantam: nothing to undo");
         talk.types("fourth\r");
         talk.wait_for_stdout("Four.");
         talk.types("/quit\r");
@@ -383,7 +417,9 @@ fn skills_are_run_by_name() {
     talk.types("/write-new\r");
     talk.wait_for_stdout("did you mean `/write-news`?");
     talk.types("/write-news of today\r");
-    talk.wait_for_stdout("One.");
+    talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
+    talk.types("/status\r");
+    talk.wait_for_stdout("you asked last: /write-news of today");
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");
@@ -437,7 +473,7 @@ fn host_models_are_listed_and_selectable() {
     talk.wait_for_next_stdout("the model is now openai\r\n");
     talk.types("/model\n");
     talk.wait_for_next_stdout("gpt-small   8192 tokens\r\n");
-    talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or provider/model\r\n");
+    talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or provider/model; ");
     talk.types("/model small-talk\n");
     talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
     talk.types("/model nope\n");

@@ -74,6 +74,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     for (key, value) in [
         ("Type", "exec"),
         ("Restart", "on-failure"),
+        ("RestartPreventExitStatus", "2 3 4"),
         ("KillMode", "mixed"),
         ("NoNewPrivileges", "yes"),
         ("ProtectSystem", "strict"),

@@ -335,3 +335,31 @@ fn unwritable_home_fails_before_sending() {
     );
     run.prints("").says("bantam: error: ").says("sessions");
 }
+
+#[test]
+fn damaged_home_file_is_reported_in_brief() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    home.agent(["-m", "first"]).exits(0).is_quiet();
+    let path = home.path("sessions/cli_default.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(
+        &path,
+        text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1),
+    )
+    .unwrap();
+    let run = home.agent(["-m", "second"]);
+    run.exits(0)
+        .prints("Hello.\n")
+        .says("cli_default.jsonl:2: ");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+
+    home.dir("memory/USER.md");
+    let run = home.agent(["-s", "other", "-m", "third"]);
+    run.exits(0).prints("Hello.\n").says("USER.md");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    home.agent(["-s", "other", "-q", "-m", "fourth"])
+        .exits(0)
+        .prints("Hello.\n")
+        .is_quiet();
+}

@@ -5,7 +5,6 @@ mod complete;
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustyline::completion::Pair;
 use rustyline::config::Configurer;
@@ -23,7 +22,6 @@ use super::term::screen::Screen;
 use super::term::tty::{self, Mode};
 use crate::error::{Error, Result};
 use crate::storage;
-use crate::sync;
 use crate::sys;
 use crate::text::{is_unsafe_to_show, without_controls};
 pub(super) use complete::Completer;
@@ -39,28 +37,16 @@ const MAX_ENTRY: usize = 16 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Text(String),
-    /// Ctrl-C, and whether there was text.
-    Interrupted {
-        had_text: bool,
-    },
+    /// Ctrl-C, which clears the line.
+    Interrupted,
     /// Ctrl-D, or the terminal was closed.
     End,
 }
 
 pub(super) struct Editor {
     reader: rustyline::Editor<Completer, FileHistory>,
-    /// Text at the time of Ctrl-C or Ctrl-Z.
-    left: Arc<Mutex<Left>>,
     /// History file; `None` disables the history.
     history: Option<PathBuf>,
-}
-
-/// State after a key that ended the reading.
-#[derive(Default)]
-struct Left {
-    before_cursor: String,
-    after_cursor: String,
-    is_suspended: bool,
 }
 
 impl Editor {
@@ -85,16 +71,12 @@ impl Editor {
             .set_max_history_size(MAX_ENTRIES)
             .map_err(|e| failed(&e))?;
         reader.set_helper(Some(completer));
-        let left = Arc::new(Mutex::new(Left::default()));
-        for key in ['C', 'Z'] {
-            let leave = Box::new(Leave(left.clone()));
-            reader.bind_sequence(KeyEvent::ctrl(key), EventHandler::Conditional(leave));
-        }
-        for key in [
-            KeyEvent(KeyCode::Enter, Modifiers::NONE),
-            KeyEvent::ctrl('J'),
+        for (key, handler) in [
+            (KeyEvent::ctrl('Z'), Key::Suspend),
+            (KeyEvent(KeyCode::Enter, Modifiers::NONE), Key::Enter),
+            (KeyEvent::ctrl('J'), Key::Enter),
         ] {
-            reader.bind_sequence(key, EventHandler::Conditional(Box::new(GoOn)));
+            reader.bind_sequence(key, EventHandler::Conditional(Box::new(handler)));
         }
         let alt_enter = KeyEvent(KeyCode::Enter, Modifiers::ALT);
         reader.bind_sequence(alt_enter, EventHandler::Simple(Cmd::Newline));
@@ -102,45 +84,27 @@ impl Editor {
             // An unreadable history counts as empty.
             reader.load_history(path).ok();
         }
-        Ok(Self {
-            reader,
-            left,
-            history,
-        })
+        Ok(Self { reader, history })
     }
 
     /// Reads a message or a command.
     pub(super) fn read(&mut self) -> Result<Line> {
         // rustyline detects a new size when the signal interrupts the thread that reads the keys.
         sys::unblock_signals(sys::RESIZED);
-        let mut initial = (String::new(), String::new());
-        loop {
-            tty::set(Mode::Editing)?;
-            let read = self
-                .reader
-                .readline_with_initial(PROMPT, (&initial.0, &initial.1));
-            tty::set(Mode::Waiting)?;
-            match read {
-                Ok(text) => return Ok(Line::Text(joined(&text))),
-                Err(ReadlineError::Interrupted) => {
-                    let left = std::mem::take(&mut *self.left());
-                    if !left.is_suspended {
-                        let had_text =
-                            !left.before_cursor.is_empty() || !left.after_cursor.is_empty();
-                        return Ok(Line::Interrupted { had_text });
-                    }
-                    tty::suspend();
-                    initial = (left.before_cursor, left.after_cursor);
-                }
-                // Input that is not UTF-8 discards the line.
-                Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
-                    return Ok(Line::Interrupted { had_text: true });
-                }
-                Err(ReadlineError::Eof | ReadlineError::Io(_) | ReadlineError::Errno(_)) => {
-                    return Ok(Line::End);
-                }
-                Err(e) => return Err(failed(&e)),
+        tty::set(Mode::Editing)?;
+        let read = self.reader.readline(PROMPT);
+        tty::set(Mode::Waiting)?;
+        match read {
+            Ok(text) => Ok(Line::Text(without_controls(&text))),
+            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+            // Input that is not UTF-8 discards the line.
+            Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
+                Ok(Line::Interrupted)
             }
+            Err(ReadlineError::Eof | ReadlineError::Io(_) | ReadlineError::Errno(_)) => {
+                Ok(Line::End)
+            }
+            Err(e) => Err(failed(&e)),
         }
     }
 
@@ -162,46 +126,31 @@ impl Editor {
             None => Ok(()),
         }
     }
-
-    fn left(&self) -> MutexGuard<'_, Left> {
-        sync::lock(&self.left)
-    }
-}
-
-/// Returns the message without the backslashes before typed line breaks.
-fn joined(text: &str) -> String {
-    without_controls(&text.replace(&format!("\\{TYPED}\n"), "\n"))
 }
 
 fn failed(e: &ReadlineError) -> Error {
     Error::failed(e.to_string())
 }
 
-/// Handles Ctrl-C and Ctrl-Z, which end the reading and save the text.
-struct Leave(Arc<Mutex<Left>>);
-
-impl ConditionalEventHandler for Leave {
-    fn handle(&self, key: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
-        let (before, after) = line.line().split_at(line.pos());
-        *sync::lock(&self.0) = Left {
-            before_cursor: before.to_owned(),
-            after_cursor: after.to_owned(),
-            is_suspended: key.get(0) == Some(&KeyEvent::ctrl('Z')),
-        };
-        Some(Cmd::Interrupt)
-    }
+/// Keys with an effect outside of the line, or one that depends on it.
+enum Key {
+    /// Enter, which begins another line after a backslash. The backslash remains, because a pasted one must.
+    Enter,
+    /// Ctrl-Z.
+    Suspend,
 }
 
-/// Handles Enter after a backslash, which continues the message in a new line.
-struct GoOn;
-
-/// Marks a backslash before a typed Enter, because a pasted backslash at the end of a line must remain. It is invisible.
-const TYPED: char = '\u{1}';
-
-impl ConditionalEventHandler for GoOn {
+impl ConditionalEventHandler for Key {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
-        let goes_on = line.line()[..line.pos()].ends_with('\\');
-        goes_on.then(|| Cmd::Insert(1, format!("{TYPED}\n")))
+        match self {
+            Self::Enter => line.line()[..line.pos()]
+                .ends_with('\\')
+                .then_some(Cmd::Newline),
+            Self::Suspend => {
+                tty::suspend();
+                Some(Cmd::Repaint)
+            }
+        }
     }
 }
 

@@ -7,11 +7,11 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command};
-use super::facts::{BotState, Facts};
 use super::term::ask::agrees;
 use super::term::signals::Signals;
 use super::ui::Ui;
 use super::{notice, print, tell};
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
@@ -25,9 +25,12 @@ pub(super) const COMMAND: Command = Command::row(
     "onboard",
     "",
     run,
-    "set bantam up: a model, a key, a Telegram bot; existing files are never overwritten",
+    "set up a model, an API key and a Telegram bot. Existing files are not overwritten",
 )
-.with_flags(&[("-y, --yes", "ask nothing: write only the agent's files")])
+.with_flags(&[(
+    "-y, --yes",
+    "write the agent's files without asking anything",
+)])
 .with_examples(&["bantam onboard", "bantam onboard --yes"]);
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {

@@ -82,7 +82,8 @@ pub(in crate::cli) fn restore() {
     }
 }
 
-/// Makes the terminal stop marking pastes, which the line editor enables.
+/// Make the terminal mark pastes for the line editor, and stop that.
+const PASTE_ON: &str = "\x1b[?2004h";
 const PASTE_OFF: &str = "\x1b[?2004l";
 
 const CTRL_C: u8 = 3;
@@ -92,14 +93,20 @@ pub(super) fn mode() -> Option<Mode> {
     lock().as_ref().map(|changed| changed.mode)
 }
 
-/// Stops the program like Ctrl-Z, until the shell continues it.
+/// Stops the program like Ctrl-Z, until the shell continues it. Settings of the line editor return as well.
 pub(in crate::cli) fn suspend() {
-    let mode = mode();
+    let (current, mode) = (tcgetattr(io::stdin()), mode());
     restore();
     sys::stop();
+    // Both fail only if the terminal was closed.
     if let Some(mode) = mode {
-        // Fails only if the terminal was closed.
         set(mode).ok();
+    }
+    if let Ok(current) = current {
+        tcsetattr(io::stdin(), OptionalActions::Now, &current).ok();
+    }
+    if mode == Some(Mode::Editing) {
+        drop(io::stderr().write_all(PASTE_ON.as_bytes()));
     }
 }
 

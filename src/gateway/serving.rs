@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::poster::Poster;
+use super::{CommandReply, Dispatcher, Handler, Resources};
 use crate::agent::Agent;
+use crate::app::status;
 use crate::bus::{Channel, Command, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::gateway::poster::Poster;
-use crate::gateway::status;
-use crate::gateway::{CommandReply, Dispatcher, Handler, Resources};
 use crate::log::Logger;
 use crate::outbox::Outbox;
 use crate::paths::Home;
