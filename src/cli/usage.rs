@@ -49,10 +49,7 @@ fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
         return print_json(&all).map(|()| 0);
     }
     if report.rows.is_empty() {
-        notice(&format!(
-            "no model has been asked since {}",
-            clip(&since, 10)
-        ));
+        notice(&format!("no requests to models since {}", clip(&since, 10)));
         return Ok(0);
     }
     let bars = if io::stdout().is_terminal() {
