@@ -2,7 +2,6 @@
 
 pub(crate) mod bot;
 mod conversation;
-pub(crate) mod facts;
 mod grants;
 pub(crate) mod mcp;
 pub(crate) mod media;

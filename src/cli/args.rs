@@ -10,14 +10,14 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, to_single_line};
 
-/// What a command does.
-pub(super) enum Run {
+/// What a command needs, and what it does.
+pub(super) enum Needs {
     InHome(fn(&App, &Ui, &Args) -> Result<u8>),
     Anywhere(fn(&Ui, &Args) -> Result<u8>),
 }
 
 pub(super) struct Command {
-    pub run: Run,
+    pub run: Needs,
     /// The help in lines: the name and the words after it (`KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable), a
     /// sentence, examples, and flags with their help, under headings if there are many. Two spaces separate columns.
     pub text: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Command {
 /// Makes commands of what they do and their help.
 macro_rules! commands {
     ($($kind:ident($run:path) $text:literal)+) => {
-        &[$(Command { run: $crate::cli::args::Run::$kind($run), text: $text }),+]
+        &[$(Command { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
     };
 }
 pub(super) use commands;

@@ -6,12 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::args::{Args, Command, commands};
-use super::term::ask::agrees;
-use super::term::signals::Signals;
-use super::term::tell;
+use super::facts::{redacted, set_values};
 use super::ui::Ui;
-use super::{notice, print, report, table};
-use crate::app::facts::{redacted, set_values};
+use super::{notice, print, report, say, table};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
@@ -212,19 +209,19 @@ fn warn(loaded: &Loaded) {
             "warning: saved, but a model cannot be used yet: {what}"
         ));
         if let Some(hint) = e.hint {
-            tell(&format!("hint: {}", to_single_line(&hint, 2000)));
+            say(&format!("hint: {}", to_single_line(&hint, 2000)));
         }
     }
 }
 
 fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
     let home = &app.home;
-    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    if !io::stdin().is_terminal() || !ui.stdout_is_terminal {
         return Err(Error::usage("bantam config edit needs a terminal")
             .hint("run `bantam config set PATH VALUE`"));
     }
-    let (screen, env) = (&ui.screen, &app.env);
-    Signals::watch(screen.clone(), false)?;
+    let env = &app.env;
+    ui.watch_signals(false)?;
     let draft = home.root().join("config.json.draft");
     let before = app.text()?.unwrap_or("{\n}\n").to_owned();
     if is_older(&draft, &home.config()) {
@@ -232,7 +229,7 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
             "config.json has changed since {} was written. Continue with that draft?",
             draft.display()
         );
-        if !agrees(screen, &question, false)? {
+        if !ui.agrees(&question, false)? {
             storage::remove(&draft)?;
         }
     }
@@ -260,7 +257,7 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
             }
             Err(e) => {
                 report(&e);
-                if !agrees(screen, "Edit it again?", true)? {
+                if !ui.agrees("Edit it again?", true)? {
                     if remove_unedited(&draft, &before)? {
                         return Ok(e.kind.exit_code());
                     }

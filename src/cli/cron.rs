@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, commands};
-use super::printer::Output;
 use super::ui::Ui;
-use super::{notice, print, print_json, report, table, turn, zone};
+use super::{notice, print, print_json, report, table, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::{self, App, Flags};
@@ -318,7 +317,8 @@ fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 /// Runs a job like the gateway, and prints its answer.
-fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
+    let ui = &ui.with_flags(given);
     let (home, jobs) = (&app.home, jobs(app));
     let due = DueRun {
         job: jobs.find(&given.words[0])?,
@@ -343,7 +343,7 @@ fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         }
         Err(e) => return jobs.skip(job.id(), Err(e)).map(|()| 1),
     };
-    let (mut response, delivery) = match turn(app, job, &message, given) {
+    let (mut response, delivery) = match turn(app, ui, job, &message) {
         Ok(turn) => turn,
         Err(e) => {
             let end = RunEnd::Failed(e.message.clone());
@@ -402,17 +402,12 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 }
 
 /// Asks the job's message like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
-fn turn(
-    app: &App,
-    job: &Job,
-    message: &Inbound,
-    given: &Args,
-) -> Result<(Response, Option<Delivery>)> {
+fn turn(app: &App, ui: &Ui, job: &Job, message: &Inbound) -> Result<(Response, Option<Delivery>)> {
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
             .hint("add it as payload.message in cron/jobs.json"));
     }
-    let output = Output::from_args(given);
+    ui.watch_signals(false)?;
     let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
     let to = job.to();
@@ -420,14 +415,15 @@ fn turn(
     let delivery = Bot::delivery(loaded, chat, notice)?;
     let (agent, notices) = app.build(&Flags::default())?;
     app::make_workspace(loaded)?;
-    super::warn_once(output, &app, &notices)?;
+    super::warn_once(ui, &app, &notices)?;
     begin_run(&app.home, message)?;
     let request = Request {
         origin: message.origin.clone(),
         model: message.model.clone(),
         ..Request::new(&message.text, &message.session)
     };
-    let response = turn::ask(agent, request, output, &app.env)?;
+    let cancel = Cancel::new(Some(agent.limits().timeout));
+    let response = ui.turn(&Arc::new(agent), Request { cancel, ..request });
     Ok((response, delivery))
 }
 

@@ -1,10 +1,10 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
 use super::args::{Args, Command, commands};
+use super::facts::{BotState, Facts};
 use super::ui::Ui;
-use super::{hung, print};
+use super::{hanging_indent, print};
 use crate::app::bot::Bot;
-use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
@@ -42,7 +42,7 @@ impl Report {
 /// copied.
 fn format_check(check: &Check) -> String {
     let fix = check.fix_line().map(|line| line + "\n");
-    hung(&check.line(), 6) + &fix.unwrap_or_default()
+    hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
@@ -60,16 +60,8 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         printed: Ok(()),
     };
     let home = &app.home;
-    report.add([home::directory(home)]);
-    let full_disk = home::full_disk(home);
-    let is_full = full_disk.is_some();
-    report.add(full_disk);
-    report.add(home::owners(home));
     let facts = Facts::find(app);
-    report.add(home::configuration(home, &facts.loaded));
-    report.add(home::agent(home));
-    report.add(home::sessions(home));
-    report.add([home::jobs(home, &app.env)]);
+    report.add(home::checks(home, &app.env, &facts.loaded));
     let Ok(loaded) = &facts.loaded else {
         let skipped = "sandbox, model, workspace (fix the configuration first)";
         report.add([Check::info("skipped", skipped)]);
@@ -82,13 +74,12 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             Err(e) => report.add([Check::of_error("telegram", e)]),
         }
     }
-    if is_full {
+    if home::full_disk(home).is_some() {
         let skipped = "workspace, sandbox (free some space first)";
         report.add([Check::info("skipped", skipped)]);
     } else {
         workspace_and_sandbox(loaded, &mut report);
     }
-    report.add(home::pdftotext(&app.env));
     report.add(super::mcp::checks(loaded));
     if ask {
         report.add([question(loaded, name)]);

@@ -1,12 +1,11 @@
 //! `bantam help`: prints the command tables.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
 
 use super::args::{Args, Command, commands};
 use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{commands, find, print, tty};
+use super::{commands, find, print, terminal};
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
@@ -51,8 +50,8 @@ const MAX_FOUND: usize = 10;
 
 /// Returns the width of a page on the current output.
 fn width() -> usize {
-    if io::stdout().is_terminal() {
-        WIDTH.min(tty::size().0)
+    if terminal::is_output() {
+        WIDTH.min(terminal::size().0)
     } else {
         WIDTH
     }

@@ -8,13 +8,13 @@ mod config;
 mod cron;
 mod doctor;
 mod editor;
+mod facts;
 mod gateway;
 mod help;
 mod input;
 mod mcp;
 mod models;
 mod onboard;
-mod printer;
 mod question;
 mod repl;
 mod schema;
@@ -24,10 +24,8 @@ mod sessions;
 mod skills;
 mod slash;
 mod status;
-mod term;
 mod tools;
 mod topics;
-mod turn;
 mod ui;
 mod usage;
 
@@ -47,12 +45,8 @@ use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Command, Run};
-use printer::{Output, Verbosity};
-use term::ask::agrees;
-use term::signals::Signals;
-use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};
-use ui::Ui;
+use args::{Args, Command, Needs};
+use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
 const COMMANDS: [&[Command]; 17] = [
     agent::COMMANDS,
@@ -123,8 +117,8 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     match args::parse(command, args.into_iter().skip(taken))? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
-            Run::Anywhere(run) => run(ui, &args),
-            Run::InHome(run) => run(&App::open(env)?, ui, &args),
+            Needs::Anywhere(run) => run(ui, &args),
+            Needs::InHome(run) => run(&App::open(env)?, ui, &args),
         },
     }
 }
@@ -169,10 +163,13 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let wants_json = words
         .iter()
         .any(|word| matches!(word.as_str(), "--json" | "--events"));
-    let has_json = |command: &&Command| command.flags().any(|flag| flag.long == "json");
+    let has_json = |command: &&Command| {
+        let mut flags = command.flags();
+        flags.any(|flag| flag.long == "json" && flag.value.is_empty())
+    };
     if let (true, Some(command)) = (wants_json, command.filter(has_json)) {
         let object = match command.name() {
-            "agent" => printer::failure_json(e),
+            "agent" => ui::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),
         };
         // If standard output also fails, the error cannot be reported there.
@@ -274,9 +271,7 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
                 .hint("add `--yes`"),
         );
     }
-    // Restores the terminal if a signal arrives during the question.
-    Signals::watch(ui.screen.clone(), false)?;
-    agrees(&ui.screen, question, false)
+    ui.agrees(question, false)
 }
 
 /// Formats the error for `--json`.
@@ -286,11 +281,11 @@ fn error_json(e: &Error) -> Value {
 
 /// Shows warnings before a turn. Warnings about config.json are shown once per change of it, because a job in a crontab would
 /// repeat them forever.
-fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
+fn warn_once(ui: &Ui, app: &App, notices: &[String]) -> Result<()> {
     let loaded = app.loaded()?;
     let misplaced = app::misplaced(loaded);
     let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
-    if is_wrong && output.verbosity != Verbosity::Quiet {
+    if is_wrong && !ui.is_quiet() {
         let told = app.home.state().join("warned");
         let file = app.text()?.unwrap_or_default();
         let files = misplaced.as_deref().unwrap_or_default();
@@ -299,7 +294,7 @@ fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
             crc32fast::hash(format!("{file}{files}").as_bytes())
         );
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
-            output.warn(loaded.warnings.iter().chain(&misplaced));
+            ui.warn(loaded.warnings.iter().chain(&misplaced));
             // If the mark cannot be written, each run warns.
             drop(storage::replace(
                 &told,
@@ -308,7 +303,7 @@ fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
             ));
         }
     }
-    output.warn(notices);
+    ui.warn(notices);
     Ok(())
 }
 

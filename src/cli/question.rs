@@ -7,7 +7,7 @@ use std::path::Path;
 use super::args::Args;
 use super::attach::{self, STDIN};
 use super::input::{self, Deadline};
-use super::printer::Output;
+use super::ui::Ui;
 use crate::access;
 use crate::app::media::Attachment;
 use crate::error::{Context, Error, Kind, Result};
@@ -33,7 +33,7 @@ pub(super) struct Question {
 pub(super) fn read(
     args: &Args,
     home: &Home,
-    output: Output,
+    ui: &Ui,
     deadline: Option<&Deadline>,
 ) -> Result<Option<Question>> {
     let asked = asked(args)?;
@@ -41,7 +41,7 @@ pub(super) fn read(
     let piped = if args.has("no-stdin") || is_attached {
         Attachment::Text(String::new())
     } else {
-        piped(output, deadline)?
+        piped(ui, deadline)?
     };
     let (piped, media) = match piped {
         Attachment::Text(text) => (text, Vec::new()),
@@ -221,7 +221,7 @@ fn fill<'a>(
 }
 
 /// Returns the text or the file of standard input; an empty text from a terminal.
-fn piped(output: Output, deadline: Option<&Deadline>) -> Result<Attachment> {
+fn piped(ui: &Ui, deadline: Option<&Deadline>) -> Result<Attachment> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return Ok(Attachment::Text(String::new()));
@@ -233,7 +233,7 @@ fn piped(output: Output, deadline: Option<&Deadline>) -> Result<Attachment> {
             e.doing("reading standard input")
         }
     })?;
-    match attach::of_bytes(bytes, STDIN, output)? {
+    match attach::of_bytes(bytes, STDIN, ui)? {
         Attachment::Text(text) if text.len() > MAX_INPUT => Err(Error::usage(format!(
             "standard input is larger than {} MB",
             MAX_INPUT >> 20

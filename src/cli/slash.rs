@@ -7,7 +7,7 @@ use super::repl::Conversation;
 use super::{sessions, table};
 use crate::error::{Error, Result};
 use crate::message::{Message, Usage};
-use crate::paths::{session_name, shown_key};
+use crate::paths::{CLI, session_name, shown_key};
 use crate::provider::catalog::{self, Offer};
 use crate::session::archive::{self, Item};
 use crate::session::{SessionInfo, fresh_key};
@@ -177,11 +177,10 @@ fn help() -> String {
 impl Conversation {
     fn start_over(&mut self) -> Result<String> {
         let mut kept = String::new();
-        if self.repl.flags.memory.is_some() {
-            self.repl.chat = fresh_key(SystemTime::now());
-            self.repl.session = session_name("cli", &self.repl.chat)?;
-        } else if self.repl.stored().reset()? {
-            let old = segments::earlier(&self.repl.app.home.session(&self.repl.session))?.next();
+        if self.flags.memory.is_some() {
+            self.session = session_name(CLI, &fresh_key(SystemTime::now()))?;
+        } else if self.stored().reset()? {
+            let old = segments::earlier(&self.app.home.session(&self.session))?.next();
             let old = old.and_then(|old| Some(shown_key(&old.file_stem()?.to_string_lossy())));
             kept = format!("; /resume {} goes back", old.unwrap_or_default());
         }
@@ -192,8 +191,8 @@ impl Conversation {
 
     /// Lists earlier conversations, or continues one.
     fn resume(&mut self, name: &str) -> Result<String> {
-        let home = &self.repl.app.home;
-        if self.repl.flags.memory.is_some() {
+        let home = &self.app.home;
+        if self.flags.memory.is_some() {
             return Err(Error::usage("this conversation is not stored")
                 .hint("start `bantam agent` without --no-session"));
         }
@@ -208,29 +207,29 @@ impl Conversation {
             }
             None => archive::key_for(home, &archive::find(home, name)?)?,
         };
-        self.repl.chat = shown_key(&key);
-        self.repl.session = key;
+        self.session = key;
         self.unanswered = None;
         self.model.clear();
-        let session = self.repl.stored_session();
+        let session = self.stored_session();
         let shown = session.map(|session| session.describe());
         Ok(format!("bantam: {}", shown.unwrap_or_default()))
     }
 
     /// Lists earlier parts of this conversation and the newest others of the command line.
     fn list_earlier(&self) -> Result<String> {
-        let (home, current) = (&self.repl.app.home, &self.repl.session);
+        let (home, current) = (&self.app.home, &self.session);
         let mut rows: Vec<[String; 2]> = Vec::new();
         for path in segments::earlier(&home.session(current))?.take(MAX_EARLIER) {
             let part = path.file_stem().unwrap_or_default().to_string_lossy();
-            let mut asked = archive::read(home, &part, None)?.entries.into_iter();
-            let asked = asked.find_map(|entry| match entry.item {
-                Item::Message(Message::User(user)) => Some(user.asked().to_owned()),
+            let mut first = archive::read(home, &part, None)?.entries.into_iter();
+            let first = first.find_map(|entry| match entry.item {
+                Item::Message(Message::User(user)) if user.title.is_empty() => Some(user.content),
+                Item::Message(Message::User(user)) => Some(user.title),
                 _ => None,
             });
-            let asked = asked.unwrap_or_default();
+            let first = first.unwrap_or_default();
             rows.extend(
-                (!asked.is_empty()).then(|| [shown_key(&part), to_single_line(&asked, 60)]),
+                (!first.is_empty()).then(|| [shown_key(&part), to_single_line(&first, 60)]),
             );
         }
         let others = archive::list(home)?.into_iter();
@@ -251,7 +250,7 @@ impl Conversation {
         if name.is_empty() {
             return self.list_models();
         }
-        let loaded = self.repl.app.loaded()?;
+        let loaded = self.app.loaded()?;
         // The configured model, unless an entry has this name.
         let default = loaded.config.agents.defaults.model_name.as_str();
         let name = match name {
@@ -260,7 +259,7 @@ impl Conversation {
         };
         let name = catalog::whole_name(loaded, name)?;
         let models = self.agent.models().choose(&name, None)?;
-        self.repl.stored().choose_model(&name)?;
+        self.stored().choose_model(&name)?;
         self.model = name;
         Ok(format!("bantam: the model is now {}", models.first()))
     }
@@ -269,8 +268,8 @@ impl Conversation {
     fn list_models(&self) -> Result<String> {
         let models = self.models()?;
         let model = models.first();
-        let mut names = self.repl.models.clone();
-        let loaded = self.repl.app.loaded()?;
+        let loaded = self.app.loaded()?;
+        let mut names = loaded.config.names();
         let found = loaded.config.named(model, &loaded.env);
         let offers = found.and_then(|model| catalog::offers(&model, loaded));
         let offers = offers.unwrap_or_default();
@@ -278,9 +277,9 @@ impl Conversation {
         let has_name = |offer: &&Offer| !offer.name.is_empty();
         let rows: Vec<_> = offers.iter().filter(has_name).map(row).collect();
         if !rows.is_empty() {
-            names.push("one of these".to_owned());
+            names.push("one of these");
         }
-        names.push("or provider/model".to_owned());
+        names.push("or provider/model");
         Ok(format!(
             "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}; /model default goes back",
             table(&[], &rows),
@@ -292,7 +291,7 @@ impl Conversation {
     fn retry(&mut self) -> Result<String> {
         let question = match self.unanswered.take() {
             Some(question) => question,
-            None => match self.repl.stored().undo()? {
+            None => match self.stored().undo()? {
                 Some(user) => Question {
                     text: user.content,
                     title: user.title,
@@ -305,14 +304,14 @@ impl Conversation {
             "" => &question.text,
             title => title,
         };
-        self.screen
+        self.ui
             .detail(&format!("asking again: {}", to_single_line(asked, 60)));
         self.turn(question)
     }
 
     fn undo(&mut self) -> Result<String> {
         self.unanswered = None;
-        let Some(undone) = self.repl.stored().undo_with_files()? else {
+        let Some(undone) = self.stored().undo_with_files()? else {
             return Ok("bantam: nothing to undo".to_owned());
         };
         let lines = undone.lines();
@@ -323,16 +322,16 @@ impl Conversation {
     fn status(&self) -> Result<String> {
         let models = self.models()?;
         let model = models.first();
-        let context = self.agent.window_use(&self.repl.session)?;
+        let context = self.agent.window_use(&self.session)?;
         let mut lines = vec![format!("bantam: the model is {model}; context: {context}")];
-        if let Some(session) = self.repl.stored_session() {
+        if let Some(session) = self.stored_session() {
             lines.insert(0, format!("bantam: {}", session.describe()));
         }
         Ok(lines.join("\n"))
     }
 
     fn toggle_thinking(&mut self) -> String {
-        let thinking = &mut self.repl.output.thinking;
+        let thinking = &mut self.ui.thinking;
         *thinking = !*thinking;
         format!(
             "bantam: the model's reasoning is {}",

@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, commands};
+use super::facts::{BotState, Facts, SetValue, set_values};
 use super::ui::Ui;
-use super::{error_json, hung, local_time, print, print_json, report, zone};
-use crate::app::facts::{BotState, Facts, set_values};
+use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::error::Result;
@@ -65,7 +65,7 @@ fn object(facts: &Facts, is_verbose: bool) -> Value {
     }
     if let Ok(loaded) = facts.loaded {
         let values = set_values(loaded, is_verbose).into_iter();
-        let row = |set: app::facts::SetValue| json!({"path": set.path, "value": set.value, "from": set.from});
+        let row = |set: SetValue| json!({"path": set.path, "value": set.value, "from": set.from});
         object["values"] = values.map(row).collect();
         object["sandbox"] = json!(loaded.config.tools.exec.sandbox);
         let workspace = app::workspace(loaded).ok();
@@ -102,7 +102,7 @@ impl Page {
     /// Adds a line, which continues the previous one if it has no name.
     fn add(&mut self, name: &str, text: impl Display) {
         let text = to_single_line(&text.to_string(), 500);
-        self.0 += &hung(&format!("{name:<10} {text}"), 11);
+        self.0 += &hanging_indent(&format!("{name:<10} {text}"), 11);
     }
 }
 
@@ -111,9 +111,10 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     let zone = zone(&facts.app.env);
     let mut page = Page(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
     page.add("home", home.root().display());
-    let absent = match home.config().exists() {
-        true => "",
-        false => " (missing; bantam onboard writes one)",
+    let absent = if home.config().exists() {
+        ""
+    } else {
+        " (missing; bantam onboard writes one)"
     };
     page.add("config", format!("{}{absent}", home.config().display()));
     if let Ok(loaded) = facts.loaded {
@@ -159,7 +160,8 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     }
     let warnings = facts.warnings.iter();
     lines.extend(warnings.map(|warning| format!("warning: {}", to_single_line(warning, 500))));
-    page.0.extend(lines.iter().map(|line| hung(line, 2)));
+    page.0
+        .extend(lines.iter().map(|line| hanging_indent(line, 2)));
     page.0
 }
 

@@ -1,11 +1,11 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
 use std::cmp::Reverse;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::process::Stdio;
 
 use super::ui::Ui;
-use super::{print, tty};
+use super::{print, terminal};
 use crate::child;
 use crate::config::Env;
 use crate::error::Result;
@@ -119,10 +119,10 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
 /// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
 /// longer than the screen.
 pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
-    if !io::stdout().is_terminal() || !ui.screen.style.ansi {
+    if !ui.stdout_is_terminal || !ui.ansi {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
-    let (columns, rows) = tty::size();
+    let (columns, rows) = terminal::size();
     let mut markdown = Terminal::new(Look { columns });
     let page = list.to_owned() + &markdown::refilled(page);
     let shown = markdown.push(&page) + &markdown.finish();

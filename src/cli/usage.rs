@@ -1,14 +1,13 @@
 //! `bantam usage`: tokens and cost, by day and model.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, print_json, table, tty};
+use super::{notice, print, print_json, table, terminal};
 use crate::app::{self, App};
 use crate::error::Result;
 use crate::text::{clip, to_single_line};
@@ -52,8 +51,8 @@ fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
         notice(&format!("no requests to models since {}", clip(&since, 10)));
         return Ok(0);
     }
-    let bars = if io::stdout().is_terminal() {
-        bars(&report, ui.screen.style.utf8)
+    let bars = if ui.stdout_is_terminal {
+        bars(&report)
     } else {
         String::new()
     };
@@ -61,21 +60,22 @@ fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 /// Formats a bar for each day, relative to the busiest day.
-fn bars(report: &UsageReport, utf8: bool) -> String {
+fn bars(report: &UsageReport) -> String {
     let mut days: BTreeMap<&str, u64> = BTreeMap::new();
     for ((date, _), totals) in &report.rows {
         *days.entry(date).or_default() += totals.usage.total();
     }
     let most = days.values().copied().max().unwrap_or_default().max(1);
     // Columns for the bar, next to the date and the number.
-    let room = tty::size().0.saturating_sub(14 + most.to_string().len());
+    let room = terminal::size()
+        .0
+        .saturating_sub(14 + most.to_string().len());
     let width = room.clamp(1, 50) as u64;
-    let block = if utf8 { "\u{2588}" } else { "#" };
     let line = |(day, tokens): (&str, u64)| {
         let length = (tokens.saturating_mul(width).div_ceil(most)).min(width);
         format!(
             "{day}  {} {tokens}\n",
-            block.repeat(usize::try_from(length).unwrap_or_default())
+            "\u{2588}".repeat(usize::try_from(length).unwrap_or_default())
         )
     };
     format!("\n{}", days.into_iter().map(line).collect::<String>())

@@ -340,7 +340,6 @@ mod tests {
 {"agents":{"defaults":{"timeout":"hush"}}}           | agents.defaults.timeout has the wrong type   | use an integer, 0 or more, without quotes
 {"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout is -1                | use 1 or more
 {"agents":{"defaults":{"timeout":0}}}                | agents.defaults.timeout is 0                 | use 1 or more
-{"agents":{"defaults":{"temperature":-0.5}}}         | agents.defaults.temperature is -0.5          | use 0 or more
 {"agents":[]}                                        | agents has the wrong type                    | an object
 {"agents":null}                                      | agents has the wrong type                    | an object
 {"tools":{"confirm":"exec"}}                         | tools.confirm has the wrong type             | a list

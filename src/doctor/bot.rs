@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Check;
 use crate::cancel::Cancel;
@@ -10,20 +10,33 @@ use crate::telegram::api::{Api, Failure};
 use crate::text::to_single_line;
 
 const NAME: &str = "telegram";
-/// Time limit of the question for a webhook.
+/// Time limit of a question.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Asks Telegram for the account of a bot.
+pub(crate) fn account(api: &Api) -> Result<Value, Failure> {
+    let cancel = Cancel::new(Some(TIMEOUT));
+    api.call("getMe", &json!({}), Duration::ZERO, &cancel)
+}
+
+/// Returns the username of an account, without `@`.
+pub(crate) fn username(account: &Value) -> String {
+    to_single_line(account["username"].as_str().unwrap_or_default(), 64)
+}
 
 /// Asks Telegram about the bot. `has_users` is whether anybody may talk to it.
 pub(crate) fn bot(api: &Api, has_users: bool) -> Vec<Check> {
-    let account = match api.account() {
-        Ok(account) => account,
+    let me = match account(api) {
+        Ok(me) => me,
         Err(e) => return vec![failed(&e)],
     };
-    let groups = match account.reads_groups {
-        true => "all messages",
-        false => "only messages that mention it or reply to it",
+    // Bot API, `User.can_read_all_group_messages`: true if the privacy mode is off.
+    let groups = if me["can_read_all_group_messages"] == true {
+        "all messages"
+    } else {
+        "only messages that mention it or reply to it"
     };
-    let found = format!("@{}; in groups Telegram shows it {groups}", account.name);
+    let found = format!("@{}; in groups Telegram shows it {groups}", username(&me));
     let mut checks = vec![Check::ok(NAME, found)];
     let cancel = Cancel::new(Some(TIMEOUT));
     let webhook = api.call("getWebhookInfo", &json!({}), Duration::ZERO, &cancel);

@@ -20,8 +20,21 @@ use crate::text::{counted, size};
 /// Free bytes below which a disk counts as full.
 const MIN_FREE: u64 = 1 << 20;
 
+/// Checks the home, with the settings as `loaded`.
+pub(crate) fn checks(home: &Home, env: &Env, loaded: &Result<&Arc<Loaded>>) -> Vec<Check> {
+    let mut checks = vec![directory(home)];
+    checks.extend(full_disk(home));
+    checks.extend(owners(home));
+    checks.extend(configuration(home, loaded));
+    checks.extend(agent(home));
+    checks.extend(sessions(home));
+    checks.push(jobs(home, env));
+    checks.extend(pdftotext(env));
+    checks
+}
+
 /// Checks `$BANTAM_HOME` itself.
-pub(crate) fn directory(home: &Home) -> Check {
+fn directory(home: &Home) -> Check {
     const NAME: &str = "home";
     let root = home.root();
     let (shown, quoted) = (root.display(), quoted(root));
@@ -72,7 +85,7 @@ pub(crate) fn full_disk(home: &Home) -> Option<Check> {
 }
 
 /// Returns a failure if files of the home belong to another user than the home, such as files that a command of root created.
-pub(crate) fn owners(home: &Home) -> Option<Check> {
+fn owners(home: &Home) -> Option<Check> {
     let root = home.root();
     let owner = fs_err::metadata(root).ok()?.uid();
     let entries = |dir: &PathBuf| -> Vec<PathBuf> {
@@ -111,7 +124,7 @@ pub(crate) fn owners(home: &Home) -> Option<Check> {
 }
 
 /// Checks `config.json`, as `loaded`.
-pub(crate) fn configuration(home: &Home, loaded: &Result<&Arc<Loaded>>) -> Vec<Check> {
+fn configuration(home: &Home, loaded: &Result<&Arc<Loaded>>) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
     let shown = path.display();
@@ -140,7 +153,7 @@ pub(crate) fn configuration(home: &Home, loaded: &Result<&Arc<Loaded>>) -> Vec<C
 }
 
 /// Reports a missing directory of instructions.
-pub(crate) fn agent(home: &Home) -> Option<Check> {
+fn agent(home: &Home) -> Option<Check> {
     let agent = home.agent();
     let found = format!(
         "{} is missing, so the built-in instructions apply",
@@ -151,7 +164,7 @@ pub(crate) fn agent(home: &Home) -> Option<Check> {
 }
 
 /// Checks the live segment of every conversation without repairs. Archived segments may contain known damage.
-pub(crate) fn sessions(home: &Home) -> Vec<Check> {
+fn sessions(home: &Home) -> Vec<Check> {
     const NAME: &str = "sessions";
     let dir = home.sessions();
     let entries = match fs_err::read_dir(&dir) {
@@ -195,7 +208,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
 }
 
 /// Checks the list of scheduled jobs.
-pub(crate) fn jobs(home: &Home, env: &Env) -> Check {
+fn jobs(home: &Home, env: &Env) -> Check {
     const NAME: &str = "jobs";
     match Jobs::new(home.clone(), env).list() {
         Ok(jobs) => Check::ok(NAME, counted(jobs.len(), "job")),
@@ -207,7 +220,7 @@ pub(crate) fn jobs(home: &Home, env: &Env) -> Check {
 }
 
 /// Reports a missing reader of PDFs.
-pub(crate) fn pdftotext(env: &Env) -> Option<Check> {
+fn pdftotext(env: &Env) -> Option<Check> {
     let path = env.get("PATH").map_or("", String::as_str);
     let is_there = path
         .split(':')

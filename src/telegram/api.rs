@@ -10,7 +10,6 @@ use crate::http::{Body, Client, Fault, Outgoing, Settings};
 use crate::json::parse_json;
 use crate::markdown::Piece;
 use crate::secret::Secret;
-use crate::text::to_single_line;
 
 /// Telegram's own server.
 pub(crate) const BASE: &str = "https://api.telegram.org";
@@ -53,17 +52,6 @@ pub(crate) enum Failure {
     Stopped,
 }
 
-/// A bot as described by Telegram.
-pub(crate) struct Account {
-    /// Username, without `@`.
-    pub name: String,
-    /// Whether the bot gets all messages of its groups, because its privacy mode is off.
-    pub reads_groups: bool,
-}
-
-/// Time limit of the question for the account.
-const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-
 impl Failure {
     pub(crate) fn text(&self) -> String {
         match self {
@@ -95,16 +83,6 @@ impl Api {
             base: Secret::new(format!("{base}/bot{token}")),
             files: Secret::new(format!("{base}/file/bot{token}")),
         }
-    }
-
-    /// Asks for the bot's account.
-    pub(crate) fn account(&self) -> Result<Account, Failure> {
-        let cancel = Cancel::new(Some(ACCOUNT_TIMEOUT));
-        let me = self.call("getMe", &json!({}), Duration::ZERO, &cancel)?;
-        Ok(Account {
-            name: to_single_line(me["username"].as_str().unwrap_or_default(), 64),
-            reads_groups: me["can_read_all_group_messages"] == true,
-        })
     }
 
     /// Calls a method. `within` is the time for which the server may delay its answer in a long poll.

@@ -208,6 +208,10 @@ fn status_shows_state_of_gateway() {
         (&object["running"], &object["pid"], &object["waiting"]),
         (&json!(true), &json!(gateway.pid()), &json!(1))
     );
+    let second = home.bantam().arg("gateway").run();
+    second
+        .fails_with_a_hint()
+        .says(&format!("(process {})", gateway.pid()));
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     api.text(666, "again");

@@ -7,11 +7,9 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command, commands};
-use super::term::ask::agrees;
-use super::term::signals::Signals;
+use super::facts::{BotState, Facts};
 use super::ui::Ui;
-use super::{notice, print, tell};
-use crate::app::facts::{BotState, Facts};
+use super::{notice, print, say};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
@@ -34,13 +32,13 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         write_files(&app.home)?;
         return print_next_steps(app);
     }
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !io::stdin().is_terminal() || !ui.stderr_is_terminal {
         return Err(
             Error::usage("bantam onboard needs a terminal to ask its questions")
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    Signals::watch(ui.screen.clone(), false)?;
+    ui.watch_signals(false)?;
     let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
     if is_new || asks_for_another_model(app, ui)? {
         model::choose(app, ui)?;
@@ -57,8 +55,8 @@ fn asks_for_another_model(app: &App, ui: &Ui) -> Result<bool> {
         Ok(None) => "no model is chosen".to_owned(),
         Err(e) => e.message,
     };
-    tell(&format!("{}: {model}", app.home.config().display()));
-    agrees(&ui.screen, "Change the model?", false)
+    say(&format!("{}: {model}", app.home.config().display()));
+    ui.agrees("Change the model?", false)
 }
 
 /// Writes missing files of the agent, and shows the result for each file.
