@@ -265,10 +265,10 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(Error::usage(
-            "this needs a confirmation, and standard input is not a terminal",
-        )
-        .hint("add `--yes`"));
+        return Err(
+            Error::usage("confirmation needed, but standard input is not a terminal")
+                .hint("add `--yes`"),
+        );
     }
     ui.agrees(question, false)
 }

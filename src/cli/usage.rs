@@ -47,10 +47,7 @@ fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {
         return print_json(&all).map(|()| 0);
     }
     if report.rows.is_empty() {
-        notice(&format!(
-            "no model has been asked since {}",
-            clip(&since, 10)
-        ));
+        notice(&format!("no requests to models since {}", clip(&since, 10)));
         return Ok(0);
     }
     print(&page(&report)).map(|()| 0)
