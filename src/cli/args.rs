@@ -136,10 +136,8 @@ impl Args {
         let number = text.parse().ok().filter(|n| *n > 0);
         number.map(Some).ok_or_else(|| {
             let shown = to_single_line(text, 40);
-            Error::usage(format!(
-                "--{flag} {shown}: must be a whole number of at least 1"
-            ))
-            .hint(format!("write a number, such as `--{flag} {example}`"))
+            Error::usage(format!("--{flag} {shown} is not an integer, 1 or more"))
+                .hint(format!("use a number, such as `--{flag} {example}`"))
         })
     }
 
@@ -148,7 +146,7 @@ impl Args {
         if self.has(one) && self.has(other) {
             return Err(
                 Error::usage(format!("--{one} and --{other} cannot be used together"))
-                    .hint("leave out one of them"),
+                    .hint("remove one of them"),
             );
         }
         Ok(())
@@ -162,14 +160,14 @@ pub(super) fn parse(
 ) -> Result<Option<Args>> {
     let utf8 = |word: OsString| {
         word.into_string().map_err(|_| {
-            Error::usage("an argument is not UTF-8").hint("pass such text through standard input")
+            Error::usage("an argument is not UTF-8").hint("pass it through standard input")
         })
     };
     let mut parsed = Args::default();
     let mut parser = lexopt::Parser::from_args(args);
     let misplaced = |e: lexopt::Error| match e {
         lexopt::Error::UnexpectedValue { option, .. } => {
-            Error::usage(format!("{option} takes no value")).hint(format!("write `{option}` alone"))
+            Error::usage(format!("{option} takes no value")).hint(format!("use `{option}` alone"))
         }
         e => Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name())),
     };
@@ -212,7 +210,7 @@ pub(super) fn parse(
         let is_repeatable = flag.value.is_empty() || flag.help.ends_with("(repeatable)");
         if values.len() > 1 && !is_repeatable {
             let error = Error::usage(format!("--{} is given twice", flag.long));
-            return Err(error.hint("leave out one of them"));
+            return Err(error.hint("remove one of them"));
         }
     }
     check_words(command, &parsed.words)?;
@@ -245,7 +243,7 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
         (_, Some(extra)) if !words.contains("...") => {
             let extra = to_single_line(extra, 40);
             Err(
-                Error::usage(format!("bantam {name} does not take \"{extra}\""))
+                Error::usage(format!("unexpected argument \"{extra}\" of bantam {name}"))
                     .hint(format!("run `bantam help {name}`")),
             )
         }

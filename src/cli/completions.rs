@@ -102,8 +102,8 @@ pub(super) fn complete(app: &App, words: &[String]) -> Result<u8> {
     let is_shown = |name: &&String| {
         // Each question leaves an unnamed conversation.
         let is_wanted = typed.starts_with('+') || !name.starts_with('+');
-        let is_unsafe = |c| c != '\t' && is_unsafe_to_show(c);
-        name.starts_with(typed) && is_wanted && !name.chars().any(is_unsafe)
+        let is_bad = |c| c != '\t' && is_unsafe_to_show(c);
+        name.starts_with(typed) && is_wanted && !name.chars().any(is_bad)
     };
     let lines = names
         .iter()

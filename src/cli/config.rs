@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::args::{Args, Command, commands};
-use super::facts::{redacted, set_values};
 use super::ui::Ui;
 use super::{notice, print, report, say, table};
+use crate::app::facts::{redacted, set_values};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};

@@ -120,7 +120,7 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 
 /// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
 fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
-    const ELSEWHERE: &str = "commands see your files only in the workspace and in tools.read_paths";
+    const ELSEWHERE: &str = "shell commands see only the workspace and tools.read_paths";
     match run(check, &Cancel::new(None)) {
         Ok(Ok(output)) => {
             let lines = counted(output.trim().lines().count(), "line");
@@ -138,8 +138,8 @@ fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let when = when(given)?;
     if given.has("message") && !given.words.is_empty() {
-        return Err(Error::usage("the message is given twice")
-            .hint("leave out -m, or quote the text behind it"));
+        return Err(Error::usage("question given twice: -m and words")
+            .hint("leave out `-m`, or quote its text"));
     }
     let message = if given.words.is_empty() {
         text("message")
@@ -173,12 +173,12 @@ fn when(given: &Args) -> Result<When> {
     let every = given.value("every").map(interval).transpose()?;
     match (every, given.value("cron"), given.value("at")) {
         (Some(_), None, None) if given.has("tz") => Err(Error::usage("--tz without a time of day")
-            .hint("an interval is the same in every zone")),
+            .hint("remove `--tz`; intervals do not depend on the time zone")),
         (Some(seconds), None, None) => Ok(When::Every(seconds)),
         (None, Some(expr), None) => Ok(When::Cron(expr.to_owned())),
         (None, None, Some(at)) => Ok(When::At(at.to_owned())),
-        _ => Err(Error::usage("a job needs exactly one time")
-            .hint("use one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`")),
+        _ => Err(Error::usage("a job needs one time: `-e`, `-c` or `--at`")
+            .hint("add one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`")),
     }
 }
 
@@ -211,7 +211,7 @@ fn interval(text: &str) -> Result<u64> {
     if seconds < 60 && text.parse::<u64>().is_ok() {
         return Err(
             Error::usage(format!("-e {text} means every {text} seconds")).hint(format!(
-                "-e {text}m for every {text} minutes; -e {text}s if you do mean seconds"
+                "use `-e {text}m` for minutes, or `-e {text}s` for seconds"
             )),
         );
     }
@@ -225,16 +225,8 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
-/// Returns the time of the last heartbeat, when its conversation was last written.
-fn last_beat(home: &Home) -> Result<Option<i64>> {
-    let session = home.session(&session_name("cron", heartbeat::ID)?);
-    let meta = fs_err::metadata(session).ok();
-    let written = meta.and_then(|meta| meta.modified().ok());
-    Ok(written.map(schedule::millis))
-}
-
 fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let (home, jobs) = (&app.home, jobs(app));
+    let jobs = jobs(app);
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
@@ -282,8 +274,7 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             format!("every {minutes} min"),
             "built in: agent/HEARTBEAT.md".to_owned(),
         );
-        let last = last_beat(home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
-        rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
+        rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
         notice("no jobs yet; `bantam cron add` adds one");
     }
@@ -332,7 +323,7 @@ fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
             "the job {} is already running",
             to_single_line(job.id(), 40)
         );
-        let hint = "wait until it ends; `bantam cron history` shows when it began";
+        let hint = "wait until it ends; `bantam cron history` shows when it started";
         return Err(Error::new(Kind::Busy, text).hint(hint));
     }
     message.text = match question(app, job) {
@@ -405,7 +396,7 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 fn turn(app: &App, ui: &Ui, job: &Job, message: &Inbound) -> Result<(Response, Option<Delivery>)> {
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
-            .hint("write it into payload.message in cron/jobs.json"));
+            .hint("add it as payload.message in cron/jobs.json"));
     }
     ui.watch_signals(false)?;
     let app = Arc::new(app.with_overrides(Vec::new()));
@@ -462,7 +453,7 @@ fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         return print_json(&json!({"runs": rows})).map(|()| 0);
     }
     if runs.is_empty() {
-        notice("nothing has run yet");
+        notice("no runs yet");
     }
     let zone = zone(&app.env);
     let rows = runs.iter().map(|run| {

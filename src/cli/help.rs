@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::args::{Args, Command, commands};
-use super::topics::{self, Place};
+use super::topics::{self, HelpEntry};
 use super::ui::Ui;
 use super::{commands, find, print, terminal};
 use crate::error::Result;
@@ -74,10 +74,10 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
 
 /// Prints the commands that show the places with all these words, the best first.
 fn search(words: &str, width: usize) -> Result<u8> {
-    let mut places: Vec<Place> = topics::places().collect();
+    let mut places: Vec<HelpEntry> = topics::places().collect();
     let mut known = BTreeSet::new();
     for command in commands() {
-        let place = |title: &str, text: &str| Place {
+        let place = |title: &str, text: &str| HelpEntry {
             page: format!("bantam {} --help", command.name()),
             title: title.to_owned(),
             text: text.to_owned(),
@@ -101,7 +101,7 @@ fn search(words: &str, width: usize) -> Result<u8> {
             "bantam help",
         ));
     }
-    let row = |place: &&Place| {
+    let row = |place: &&HelpEntry| {
         let line = format!("  {:<30} {}", place.page, place.title);
         line.chars().take(width).chain(['\n']).collect::<String>()
     };

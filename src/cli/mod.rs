@@ -8,7 +8,6 @@ mod config;
 mod cron;
 mod doctor;
 mod editor;
-mod facts;
 mod gateway;
 mod help;
 mod input;
@@ -266,10 +265,10 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(Error::usage(
-            "this needs a confirmation, and standard input is not a terminal",
-        )
-        .hint("add `--yes`"));
+        return Err(
+            Error::usage("confirmation needed, but standard input is not a terminal")
+                .hint("add `--yes`"),
+        );
     }
     ui.agrees(question, false)
 }

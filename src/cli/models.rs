@@ -23,7 +23,7 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let hosts = catalog::hosts(loaded, given.words.first().map(String::as_str))?;
     if hosts.is_empty() {
-        return Err(Error::config("no model is configured and no key was found")
+        return Err(Error::config("no model configured and no API key found")
             .hint("name a provider, such as `bantam models ollama`"));
     }
     let mut code = 0;
@@ -61,7 +61,7 @@ fn page(host: &str, offers: &[Offer]) -> String {
         "{host}: {}\n{}",
         counted(offers.len(), "model"),
         table(
-            &["model", "window in tokens", "tools", "images"],
+            &["model", "context window", "tools", "images"],
             &offers.iter().map(row).collect::<Vec<_>>()
         )
     )

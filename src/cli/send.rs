@@ -30,7 +30,7 @@ fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let chat = telegram_chat(to)?;
     let text = text(args)?;
     let Some(delivery) = Bot::delivery(loaded, Some(chat), notice)? else {
-        return Err(Error::config("there is no bot").hint("run `bantam onboard`"));
+        return Err(Error::config("no Telegram bot is configured").hint("run `bantam onboard`"));
     };
     delivery.send(chat, &text).map(|()| 0)
 }
@@ -48,13 +48,13 @@ fn text(args: &Args) -> Result<String> {
     }
     if text.trim().is_empty() {
         return Err(
-            Error::usage("no text to send").hint("write `bantam send \"The backup is done\"`")
+            Error::usage("no message to send").hint("write `bantam send \"The backup is done\"`")
         );
     }
     if text.len() as u64 > MAX_TEXT {
         return Err(
-            Error::usage(format!("the text is longer than {} KB", MAX_TEXT >> 10))
-                .hint("send a part of it, for example through tail -n 50"),
+            Error::usage(format!("the message is longer than {} KB", MAX_TEXT >> 10))
+                .hint("send a part of it, such as the output of `tail -n 50`"),
         );
     }
     Ok(text)

@@ -85,7 +85,7 @@ fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     print(&page(&list, &app.env))?;
     if left_out > 0 {
         notice(&format!(
-            "{left_out} older unnamed ones: `bantam sessions list --all`"
+            "{left_out} older unnamed conversations: run `bantam sessions list --all`"
         ));
     }
     Ok(0)
@@ -127,7 +127,7 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         return print_json(&json!({"sessions": rows.collect::<Value>()})).map(|()| 0);
     }
     if found.is_empty() {
-        notice("no conversation contains all of that");
+        notice("no conversation contains all of these words");
         return Ok(0);
     }
     let zone = zone(&app.env);
@@ -279,7 +279,7 @@ fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     print(
         &match archive::reset(home, &key, &Cancel::new(None), now)? {
             Some(old) => format!(
-                "{typed} starts over; the old conversation is in {}\n",
+                "{typed} starts over; the old conversation is archived in {}\n",
                 old.display()
             ),
             None => format!("{typed} is already empty\n"),
@@ -299,7 +299,7 @@ fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if !confirm(
         args,
         ui,
-        &format!("Erase {typed} and its archived parts for good?"),
+        &format!("Permanently erase {typed} and its archived parts?"),
     )? {
         return print("Nothing erased\n").map(|()| 0);
     }

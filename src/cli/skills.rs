@@ -63,13 +63,13 @@ fn notes(skill: &Skill) -> Vec<String> {
         notes.push(format!("not used: requires {}", skill.missing.join(", ")));
     }
     if skill.hidden {
-        notes.push(format!("only when you type /{}", skill.name));
+        notes.push(format!("runs only as /{}", skill.name));
     }
     if skill.always {
         notes.push("in every prompt, in full".to_owned());
     }
     if skill.dir.is_none() {
-        notes.push("compiled in".to_owned());
+        notes.push("built in".to_owned());
     }
     notes
 }
@@ -106,10 +106,14 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.describe()))?;
     if !skill.has_description {
-        let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
+        let what = "SKILL.md has no description, so the agent sees its first line of text instead";
         notice(&format!("{}: {what}", to_single_line(&skill.name, 64)));
     }
-    if !confirm(args, ui, "Install it? The agent will obey it.")? {
+    if !confirm(
+        args,
+        ui,
+        "Install it? The agent will follow its instructions.",
+    )? {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;
@@ -131,14 +135,14 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
     let names = to_single_line(&names.join(", "), 500);
     match (found, wanted) {
         ([], _) => Err(Error::failed(format!("{shown} has no SKILL.md"))
-            .hint("name the folder of a skill, or one with skills below it")),
+            .hint("use the folder of a skill, or a folder of skills")),
         (_, Some(wanted)) => found
             .iter()
             .find(|skill| skill.name == wanted)
             .ok_or_else(|| {
                 let wanted = to_single_line(wanted, 64);
                 Error::failed(format!("{shown} has no skill {wanted}"))
-                    .hint(format!("it has: {names}"))
+                    .hint(format!("choose one of: {names}"))
             }),
         ([only], None) => Ok(only),
         (several, None) => Err(Error::usage(format!(
@@ -146,7 +150,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
             several.len()
         ))
         .hint(format!(
-            "bantam skills install {shown}#{}",
+            "run `bantam skills install {shown}#{}`",
             to_single_line(&several[0].name, 64)
         ))),
     }

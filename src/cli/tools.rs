@@ -27,7 +27,7 @@ fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     };
     let rows: Vec<_> = tools.specs().map(row).collect();
     if !loaded.config.tools.exec.enabled {
-        notice("exec is disabled (tools.exec.enabled in config.json)");
+        notice("exec is disabled (tools.exec.enabled is false)");
     }
     print(&table(&["tool", "risk", "source", "purpose"], &rows)).map(|()| 0)
 }
