@@ -322,10 +322,14 @@ impl Promise {
         ];
         // Cursors of lists are called tokens: `nextPageToken`.
         const PUBLIC: [&str; 3] = ["PUBLIC", "NEXT", "PAGE"];
+        // Other words that end like a secret's.
+        const ORDINARY: [&str; 5] = ["BYPASS", "COMPASS", "OVERPASS", "TRESPASS", "OLDPWD"];
         let parts = parts(name);
         let has = |words: &[&str]| {
-            let is_in = |part: &String| words.iter().any(|word| part.ends_with(word));
-            parts.iter().any(is_in)
+            let mut parts = parts.iter().map(String::as_str);
+            parts.any(|part| {
+                !ORDINARY.contains(&part) && words.iter().any(|word| part.ends_with(word))
+            })
         };
         let last = parts.last()?.as_str();
         if OTHERS.contains(&last) || parts.iter().any(|part| PUBLIC.contains(&part.as_str())) {
@@ -363,15 +367,7 @@ fn parts(name: &str) -> Vec<String> {
 
 /// Whether a value is harmless, even with a secret name.
 fn is_kept(value: &str) -> bool {
-    const NOTHING: [&str; 7] = [
-        "true",
-        "false",
-        "null",
-        "none",
-        "nil",
-        "undefined",
-        "string",
-    ];
+    const NOTHING: [&str; 6] = ["true", "false", "null", "none", "undefined", "string"];
     const PLACES: [&str; 9] = [
         "/", "./", "../", "~/", "file:", "cmd:", "env:", "http://", "https://",
     ];

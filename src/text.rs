@@ -258,9 +258,15 @@ pub(crate) fn nearest<'a>(
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(d, _)| *d <= allowed)
+        .filter(|(d, candidate)| *d <= allowed && !is_opposite(word, candidate))
         .min_by_key(|(d, _)| *d)
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether letters before one word make the other, as in `install` and `uninstall`. A slip of the fingers adds one at most.
+fn is_opposite(a: &str, b: &str) -> bool {
+    let [a, b] = [a, b].map(|word| word.trim_start_matches('-').as_bytes());
+    a.first() != b.first() && a.len().abs_diff(b.len()) > 1
 }
 
 /// Creates the error for an unknown name, with the nearest known name or the command that lists them as its hint. Kind `Usage`;
@@ -285,11 +291,7 @@ pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &
 
 /// Edit distance (optimal string alignment, where swapped neighbours count once), ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
-    let [a, b] = [a, b].map(|word| {
-        word.chars()
-            .map(|c| c.to_ascii_lowercase())
-            .collect::<Vec<_>>()
-    });
+    let [a, b] = [a, b].map(|word| word.to_ascii_lowercase().chars().collect::<Vec<_>>());
     // rows[i][j] is the distance from the first i letters of a to the first j of b.
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for i in 1..=a.len() {
@@ -511,6 +513,14 @@ mod tests {
         );
         assert_eq!(nearest("tets", ["test", "best"]), Some("test"));
         assert_eq!(nearest("zzz", ["model", "timeout"]), None);
+        for [word, opposite] in [
+            ["--uninstall", "--install"],
+            ["--attach", "--no-attach"],
+            ["unmute", "mute"],
+        ] {
+            assert_eq!(nearest(word, [opposite]), None, "{word}");
+        }
+        assert_eq!(nearest("usnet", ["set", "unset"]), Some("unset"));
     }
 
     #[test]

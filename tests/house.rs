@@ -14,9 +14,9 @@ use std::path::Path;
 /// not in a circle.
 const RANKS: &[(usize, &str)] = &[
     (6, "main cli"),
-    (5, "app"),
-    (4, "gateway"),
-    (3, "agent doctor"),
+    (5, "gateway doctor"),
+    (4, "app"),
+    (3, "agent"),
     (2, "provider tool telegram http_api"),
     (
         1,
@@ -90,22 +90,22 @@ const LINES: usize = 750;
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 732, 42),
     ("agent", 2914, 62),
-    ("app", 2294, 58),
+    ("app", 1426, 58),
     ("bus", 548, 49),
     ("cancel", 144, 14),
     ("child", 42, 8),
-    ("cli", 7281, 1),
-    ("config", 2112, 73),
+    ("cli", 7249, 1),
+    ("config", 2132, 73),
     ("cron", 1236, 68),
-    ("doctor", 630, 20),
+    ("doctor", 635, 20),
     ("error", 139, 13),
     ("files", 1456, 9),
-    ("gateway", 1982, 42),
+    ("gateway", 2831, 42),
     ("http", 807, 22),
     ("http_api", 1690, 13),
     ("inflate", 34, 2),
     ("json", 141, 9),
-    ("lib", 86, 0),
+    ("lib", 87, 0),
     ("log", 70, 8),
     ("main", 7, 0),
     ("markdown", 1467, 10),
@@ -114,7 +114,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("notify", 49, 6),
     ("outbox", 217, 22),
     ("paths", 177, 32),
-    ("provider", 5130, 77),
+    ("provider", 5129, 77),
     ("proxy", 274, 5),
     ("redact", 500, 11),
     ("sandbox", 1273, 13),
@@ -154,15 +154,17 @@ const GONE: &[&str] = &[
     "agent::Tools",
     "agent::TurnContext",
     "agent::TurnEnd",
+    "cli/gateway_status.rs",
+    "app/factory.rs",
+    "app/home.rs",
+    "app::AgentFactory",
+    "app::ConfiguredModels",
+    "app::Options",
+    "app::Parts",
+    "app::Ready",
     "cli/json_schema.rs",
-    "cli/printer.rs",
-    "cli/term/ask.rs",
-    "cli/term/screen.rs",
-    "cli/turn.rs",
-    "cli::Printer",
-    "cli::Screen",
-    "cli::fn hung",
-    "cli::fn tell",
+    "cli::ModelHost",
+    "cli::Setup",
     "provider/code.rs",
     "provider/host_facts.rs",
     "provider/lenient.rs",
@@ -175,6 +177,7 @@ const GONE: &[&str] = &[
     "telegram::HeldRecords",
     "telegram::ModelLists",
     "test_dir.rs",
+    "tool::Workshop",
 ];
 
 /// Most characters of a line of code on average, and most lines of over 100 characters in a thousand. Fewer lines are worth
@@ -815,7 +818,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
     assert_eq!(only_here("Agent::builder()"), ["app/mod.rs"]);
     assert_eq!(
         only_here("home.lock(\"gateway\")"),
-        ["app/serving.rs", "notify.rs"]
+        ["gateway/serving.rs", "notify.rs"]
     );
     let mut private = Vec::new();
     for Source { path, code, .. } in sources() {

@@ -1,19 +1,14 @@
 //! The configured Telegram bot: its settings, its token and its API.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::json;
 
 use super::http_settings;
-use crate::cancel::Cancel;
-use crate::config::{self, Env, GroupTrigger, Loaded, keys};
-use crate::error::{Context, Error, Kind, Result};
+use crate::config::{self, Env, Loaded, keys};
+use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::telegram::api::{Api, BASE, Failure};
+use crate::telegram::CHANNEL;
+use crate::telegram::api::{Api, BASE};
 use crate::telegram::deliver::Delivery;
-use crate::telegram::{CHANNEL, REFUSED_TOKEN, Settings};
-use crate::text::to_single_line;
 
 /// The configured bot.
 pub(crate) struct Bot {
@@ -23,17 +18,6 @@ pub(crate) struct Bot {
 }
 
 impl Bot {
-    /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
-    pub(super) fn if_wanted(loaded: &Loaded) -> Result<Option<Self>> {
-        let settings = &loaded.config.channels.telegram;
-        let is_wanted = settings.enabled.unwrap_or(!settings.token.is_empty());
-        if is_wanted {
-            Self::configured(loaded).map(Some)
-        } else {
-            Ok(None)
-        }
-    }
-
     /// Returns the configured bot, even if it is disabled.
     pub(crate) fn configured(loaded: &Loaded) -> Result<Self> {
         let settings = &loaded.config.channels.telegram;
@@ -77,55 +61,6 @@ impl Bot {
             Err(_) => Ok(None),
             Ok(bot) => Ok(Some(Delivery::new(&loaded.home, bot.api, notice))),
         }
-    }
-
-    /// # Errors
-    /// Returns an error if Telegram refuses the token. Other failures are ignored.
-    pub(super) fn check_token(&self, cancel: &Cancel) -> Result<()> {
-        match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
-            Err(Failure::Unauthorized(why)) => Err(Error::new(
-                Kind::Auth,
-                format!("Telegram refused the token ({why})"),
-            )
-            .hint(REFUSED_TOKEN)),
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn channel_settings(&self) -> Settings {
-        let config::Telegram {
-            streaming,
-            group_trigger,
-            ..
-        } = &self.settings;
-        Settings {
-            allow_from: self.settings.ids(),
-            answers_all: *group_trigger == GroupTrigger::All,
-            drafts: *streaming,
-        }
-    }
-
-    /// Returns warnings about `allow_from`.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let (valid, invalid): (Vec<&String>, Vec<&String>) = self
-            .settings
-            .allow_from
-            .iter()
-            .partition(|written| config::user_id(written).is_some());
-        let ignored = |written: &String| {
-            let written = to_single_line(written, 40);
-            format!(
-                "channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored"
-            )
-        };
-        let mut warnings: Vec<String> = invalid.into_iter().map(ignored).collect();
-        if valid.is_empty() {
-            warnings.push(
-                "channels.telegram.allow_from is empty: nobody gets an answer; the log shows the ids of users who write"
-                    .to_owned(),
-            );
-        }
-        warnings
     }
 
     /// Returns the bot's numeric id, the first part of its token.

@@ -136,11 +136,11 @@ impl StoredConversation<'_> {
 
 /// An undone question and its effects.
 pub(crate) struct Undone {
-    pub question: User,
+    question: User,
     /// Outcome for each file, or why it is unchanged.
-    pub files: Vec<(String, Result<PutBack, String>)>,
+    files: Vec<(String, Result<PutBack, String>)>,
     /// Whether commands have run; their effects remain.
-    pub ran: bool,
+    ran: bool,
 }
 
 impl Undone {
@@ -165,7 +165,7 @@ impl Undone {
     }
 }
 
-pub(crate) enum PutBack {
+enum PutBack {
     Restored,
     Removed,
 }

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::WORKSPACE;
 use crate::access::{Access, Asked, Grants};
+use crate::config::path::split;
 use crate::config::{Env, Loaded};
 use crate::error::{Context, Result};
 use crate::paths::of_user;
@@ -13,8 +15,9 @@ pub(crate) fn grants(loaded: &Loaded) -> Result<Grants> {
     let Loaded {
         home, config, env, ..
     } = loaded;
+    let typed = loaded.override_of(&split(WORKSPACE));
     let mut writable = vec![Asked {
-        setting: "agents.defaults.workspace".to_owned(),
+        setting: typed.map_or(WORKSPACE, |set| &set.name).to_owned(),
         path: workspace(loaded)?,
         access: Access::Write,
     }];

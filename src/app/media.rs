@@ -48,7 +48,7 @@ pub(super) fn endpoint(
 }
 
 /// Makes a function that transcribes recordings.
-pub(super) fn transcriber(loaded: &Loaded) -> Result<Option<Arc<Transcribe>>> {
+pub(crate) fn transcriber(loaded: &Loaded) -> Result<Option<Arc<Transcribe>>> {
     let endpoint = endpoint(
         "tools.transcribe.model",
         &loaded.config.tools.transcribe.model,

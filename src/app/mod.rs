@@ -1,15 +1,13 @@
 //! Builds agents from a home. Only this module names concrete types.
 
 pub(crate) mod bot;
-mod checks;
 mod conversation;
-pub(crate) mod gateway;
+pub(crate) mod facts;
 mod grants;
-mod handler;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
-mod serving;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -38,12 +36,10 @@ use crate::text::LocalTime;
 use crate::timezone::Zone;
 use crate::usage::Ledger;
 use crate::worker::Workers;
-pub(crate) use checks::check_command;
 pub(crate) use conversation::StoredConversation;
 pub(crate) use grants::{grants, workspace, write_paths};
 pub(crate) use models::chain;
-pub use serving::serve;
-pub(crate) use tools::{unconfirmed, unconfirmed_lines};
+pub(crate) use tools::{must_confirm_exec, unconfirmed, unconfirmed_lines};
 pub(crate) use workspace::{make_workspace, misplaced, workers};
 
 /// Setting of the workspace.
@@ -142,11 +138,6 @@ impl App {
             overrides,
             ..Self::new(self.home.clone(), self.env.clone())
         }
-    }
-
-    /// Returns the same home, with servers and models of its own.
-    pub(crate) fn again(&self) -> Self {
-        self.with_overrides(self.overrides.clone())
     }
 
     /// Returns the same home, whose config.json is read again.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{WORKSPACE, grants, workspace};
 use crate::access::Access;
 use crate::child::Network;
-use crate::config::{self, Loaded, Origin};
+use crate::config::{self, Loaded};
 use crate::error::{Context, Error, Result};
 use crate::paths::of_user;
 use crate::ssrf::AddressGuard;
@@ -15,20 +15,21 @@ use crate::template;
 use crate::worker::Workers;
 use crate::worker::protocol::Policy;
 
-/// Reports instructions of other agents in the workspace, where they are ignored; bantam's instructions are in `agent/`.
+/// Reports files in the workspace that look like bantam's instructions or notes, but are ignored there.
 pub(crate) fn misplaced(loaded: &Loaded) -> Option<String> {
     let workspace = workspace(loaded).ok()?;
-    let names = ["IDENTITY.md", "AGENT.md", "SOUL.md"];
-    let there: Vec<&str> = names
-        .into_iter()
-        .filter(|name| workspace.join(name).is_file())
-        .collect();
-    (!there.is_empty()).then(|| {
+    let mut names = vec!["IDENTITY.md", "AGENT.md", "SOUL.md"];
+    if workspace == loaded.home.workspace() {
+        names.extend(["AGENTS.md", "HEARTBEAT.md", "USER.md", "memory/MEMORY.md"]);
+    }
+    names.retain(|name| workspace.join(name).is_file());
+    (!names.is_empty()).then(|| {
         format!(
-            "not used: {} in {}; the files that bantam obeys are in {}",
-            there.join(", "),
+            "not used: {} in {}; bantam's instructions are in {}, and its notes in {}",
+            names.join(", "),
             workspace.display(),
-            loaded.home.agent().display()
+            loaded.home.agent().display(),
+            loaded.home.notes().display()
         )
     })
 }
@@ -110,7 +111,7 @@ fn make_searchable(dir: &Path) {
 /// Removes configured directories that overlap the workspace of `--workspace`, which takes precedence in this run.
 pub(super) fn let_typed_win(loaded: &mut Loaded) {
     let typed = loaded.override_of(&config::path::split(WORKSPACE));
-    let typed = typed.filter(|set| matches!(set.origin, Origin::Flag(_)));
+    let typed = typed.filter(|set| set.is_flag());
     let Some(typed) = typed.and_then(|set| set.value.as_str()).map(PathBuf::from) else {
         return;
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::args::{self, Args, Command};
+use super::args::{self, Args, Command, commands};
 use super::attach::{self, STDIN};
 use super::input::Deadline;
 use super::question::{self, Question};
@@ -30,75 +30,46 @@ use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
-pub(super) const COMMAND: Command = Command::row(
-    "agent",
-    "[TEXT...]",
-    run,
-    "ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s",
-)
-.with_flags(&[
-    ("-m, --message TEXT", "the question"),
-    (
-        "-s, --session KEY",
-        "continue the conversation KEY; \"default\" is the one at the terminal",
-    ),
-    ("-c, --continue", "continue the newest conversation"),
-    ("--new", "at the terminal, start a new conversation"),
-    ("--no-session", "do not store the conversation"),
-    ("--model NAME", "the model that answers, such as openai/gpt-5-mini"),
-    ("--system TEXT", "add TEXT to the system prompt"),
-    ("--temperature X", "randomness of the answer (0: least)"),
-    (
-        "-t, --template NAME",
-        "fill agent/prompts/NAME.md; {{input}} is the question",
-    ),
-    (
-        "-p, --param key=value",
-        "fill {{key}} in the template (repeatable)",
-    ),
-    (
-        "-a, --attach FILE",
-        "attach a text, an image, a PDF or a recording (repeatable)",
-    ),
-    ("--json", "print one JSON object, on success and on failure"),
-    (
-        "--events",
-        "print events as JSON Lines, then that object",
-    ),
-    (
-        "--schema FILE",
-        "answer with JSON that fits a JSON Schema: FILE, or '{...}'",
-    ),
-    ("--show-thinking", "print the model's reasoning to stderr"),
-    ("--dry-run", "print the request; send and store nothing"),
-    ("--no-stream", "do not stream the answer"),
-    ("-q, --quiet", "print the answer and errors only"),
-    (
-        "-v, --verbose",
-        "print tool calls, retries and timings to stderr",
-    ),
-    (
-        "--max-steps N",
-        "stop after N model requests (the last one is made without tools)",
-    ),
-    ("--timeout SECS", "stop after SECS seconds, input included"),
-    ("--max-tokens N", "maximum length of a reply"),
-    (
-        "--budget-tokens N",
-        "token budget for the whole turn",
-    ),
-    ("--tools a,b", "only these tools"),
-    ("--no-tools", "no tools"),
-    ("-n, --no-stdin", "do not read standard input"),
-    ("--workspace DIR", "use DIR as the workspace, such as ."),
-    ("--to telegram:CHAT", "also deliver the answer there"),
-])
-.with_examples(&[
-    "bantam agent \"What is in my workspace?\"",
-    "dmesg | bantam agent --no-session \"Anything wrong here?\"",
-    "bantam agent --workspace . \"Which functions have no test?\"",
-    "bantam agent -a photo.jpg \"What is this plant?\"",
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) r#"agent  [TEXT...]
+        ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s
+        $ bantam agent "What is in my workspace?"
+        $ dmesg | bantam agent --no-session "Anything wrong here?"
+        $ bantam agent --workspace . "Which functions have no test?"
+        $ bantam agent -a photo.jpg "What is this plant?"
+        Conversation:
+        -c, --continue           continue the newest conversation
+        -s, --session KEY        continue conversation KEY (the chat is "default")
+            --new                start a new chat at the terminal
+            --no-session         do not store the conversation
+            --model MODEL        use this model, such as openai/gpt-5-mini
+            --system TEXT        add TEXT to the system prompt
+            --temperature X      randomness of the answer (0: least)
+            --workspace DIR      work in DIR, such as . for the current directory
+        Input:
+        -m, --message TEXT       the question
+        -a, --attach FILE        attach a text, image, PDF or recording (repeatable)
+        -t, --template NAME      use agent/prompts/NAME.md; {{input}} is the question
+        -p, --param KEY=VALUE    fill {{KEY}} in the template (repeatable)
+        -n, --no-stdin           do not read standard input
+        Output:
+        -q, --quiet              print only the answer and errors
+        -v, --verbose            print tool calls, retries and timings to stderr
+            --show-thinking      print the model's reasoning to stderr
+            --no-stream          do not stream the answer
+            --json               print one JSON object, on success and on failure
+            --events             print events as JSON Lines, then that object
+            --schema FILE        answer with JSON that fits a JSON Schema: FILE, or '{...}'
+            --to telegram:CHAT   also deliver the answer to a Telegram chat
+            --dry-run            print the request; send and store nothing
+        Limits:
+            --max-steps N        stop after N model requests (the last one is made without tools)
+            --timeout SECS       time limit for the whole turn
+            --max-tokens N       maximum length of one reply
+            --budget-tokens N    token budget for the whole turn
+            --tools a,b          offer the model only these tools
+            --no-tools           offer the model no tools"#
+};
 
 /// Flags that exclude each other.
 const EXCLUSIVE: [(&str, &str); 10] = [
@@ -116,8 +87,8 @@ const EXCLUSIVE: [(&str, &str); 10] = [
 
 /// Runs the command with these arguments, which follow no command name.
 pub(super) fn ask(app: &App, ui: &Ui, words: impl Iterator<Item = OsString>) -> Result<u8> {
-    match args::parse(&COMMAND, words)? {
-        None => help::show(&[&COMMAND]),
+    match args::parse(&COMMANDS[0], words)? {
+        None => help::show(&[&COMMANDS[0]]),
         Some(args) => run(app, ui, &args),
     }
 }
@@ -381,7 +352,7 @@ fn with_flags(app: &App, args: &Args) -> Result<App> {
     };
     let others = app.with_overrides(overrides.clone());
     let name = catalog::whole_name(others.loaded()?, typed)?;
-    overrides.push(Override::flag("--model", MODEL_NAME, name));
+    overrides.push(Override::new("--model", MODEL_NAME, name));
     Ok(app.with_overrides(overrides))
 }
 
@@ -418,7 +389,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = dir
             .to_str()
             .ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
-        overrides.push(Override::flag(
+        overrides.push(Override::new(
             "--workspace",
             "agents.defaults.workspace",
             dir,
@@ -430,7 +401,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         ("--max-tokens", "agents.defaults.max_tokens", 4096),
     ] {
         if let Some(n) = args.number(&flag[2..], example)? {
-            overrides.push(Override::flag(flag, path, n));
+            overrides.push(Override::new(flag, path, n));
         }
     }
     if let Some(text) = args.value("temperature") {
@@ -442,7 +413,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
                 Error::usage(format!("--temperature {text}: must be a number from 0"))
                     .hint("write a number, such as `--temperature 0.2`")
             })?;
-        overrides.push(Override::flag(
+        overrides.push(Override::new(
             "--temperature",
             "agents.defaults.temperature",
             number,

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::args::{Args, Command};
-use super::status::{redacted, set_values};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{notice, print, report, say, table};
-use crate::app::MODEL_NAME;
-use crate::app::{self, App};
+use crate::app::facts::{redacted, set_values};
+use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
 use crate::error::{Context, Error, Kind, Result};
@@ -19,43 +18,28 @@ use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "config get",
-        "[PATH]",
-        get,
-        "print the value that is in force, or all that is set: bantam config get agents.defaults.timeout",
-    )
-    .with_examples(&["bantam config get agents.defaults.timeout", "bantam config get"]),
-    Command::row(
-        "config set",
-        "PATH VALUE",
-        set,
-        "set a value in config.json, and keep the rest as it is: bantam config set agents.defaults.timeout 900; \
-                a VALUE of - is read from standard input",
-    )
-    .with_examples(&[
-        "bantam config set agents.defaults.timeout 900",
-        "bantam config set channels.telegram.token - <token.txt",
-    ]),
-    Command::row(
-        "config unset",
-        "PATH",
-        unset,
-        "remove a setting, an entry or a section from config.json; the default applies again",
-    )
-    .with_examples(&[
-        "bantam config unset agents.defaults.timeout",
-        "bantam config unset mcpServers.time",
-    ]),
-    Command::row("config edit", "", edit, "open config.json in $EDITOR, and check it before it is saved")
-        .with_examples(&["EDITOR=nano bantam config edit"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(get) "config get  [PATH]
+        print the effective value of a setting, or all values that are set and their sources
+        $ bantam config get agents.defaults.timeout
+        $ bantam config get"
+    InHome(set) "config set  PATH VALUE
+        change a setting in config.json. If VALUE is -, it is read from standard input
+        $ bantam config set agents.defaults.timeout 900
+        $ bantam config set channels.telegram.token - <token.txt"
+    InHome(unset) "config unset  PATH
+        remove a setting, entry or section from config.json, so that its default applies
+        $ bantam config unset agents.defaults.timeout
+        $ bantam config unset mcpServers.time"
+    InHome(edit) "config edit
+        edit config.json in $EDITOR, and check it before saving
+        $ EDITOR=nano bantam config edit"
+};
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
-        let rows: Vec<[String; 3]> = set_values(loaded)
+        let rows: Vec<[String; 3]> = set_values(loaded, false)
             .into_iter()
             .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
             .collect();
@@ -104,7 +88,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = change(app, |file| edit::set_in(file, &names, value))?;
     tell_of_directory(&path::join(&names), &loaded);
     if let Some(set) = loaded.override_of(&names) {
-        notice(&format!("{} is set, and overrides config.json", set.name()));
+        notice(&format!("{} is set, and overrides config.json", set.name));
     }
     Ok(0)
 }
@@ -222,7 +206,7 @@ fn warn(loaded: &Loaded) {
     if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
         notice(&format!(
-            "warning: saved, but a model cannot be used yet: {what}"
+            "warning: saved, but no model can answer yet: {what}"
         ));
         if let Some(hint) = e.hint {
             say(&format!("hint: {}", to_single_line(&hint, 2000)));

@@ -1,183 +1,124 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{hanging_indent, print};
-use crate::app::bot::{Bot, is_enabled};
+use crate::app::bot::Bot;
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
-use crate::child::Sandbox;
 use crate::config::{Config, Loaded};
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
-use crate::error::{Error, Result};
-use crate::provider::catalog::with_known_default;
-use crate::provider::facts;
-use crate::text::to_single_line;
+use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
-pub(super) const COMMAND: Command = Command::row(
-    "doctor",
-    "[--provider [NAME]]",
-    run,
-    "check this installation and suggest fixes; exit code 1 if a check fails",
-)
-.with_flags(&[(
-    "--provider",
-    "also ask the model (or the one called NAME) for a tool call",
-)])
-.with_examples(&["bantam doctor", "bantam doctor --provider"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "doctor  [MODEL]
+        check this installation and suggest fixes. Exits with 1 if a check fails
+        $ bantam doctor
+        $ bantam doctor --provider
+            --provider           also ask the configured model, or MODEL, for a tool call"
+};
 
 /// Prints checks as they finish.
+#[derive(Default)]
 struct Report {
     failed: bool,
-    printed: Result<()>,
 }
 
 impl Report {
-    fn add(&mut self, checks: impl IntoIterator<Item = Check>) {
+    /// Prints checks. At a terminal, lines are wrapped, but fixes are not, so that a command can be copied.
+    fn add(&mut self, checks: impl IntoIterator<Item = Check>) -> Result<()> {
         for check in checks {
             self.failed |= check.outcome == Outcome::Fail;
-            if self.printed.is_ok() {
-                self.printed = print(&format_check(&check));
-            }
+            let fix = check.fix_line().map(|line| line + "\n");
+            print(&(hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()))?;
         }
+        Ok(())
     }
-}
-
-/// Formats a check for a terminal or a pipe. At a terminal the line is wrapped, but the fix is not, so that a command can be
-/// copied.
-fn format_check(check: &Check) -> String {
-    let fix = check.fix_line().map(|line| line + "\n");
-    hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let ask = given.has("provider");
-    let name = match given.words.as_slice() {
-        [] => None,
-        [name] if ask => Some(name.as_str()),
-        [name, ..] => {
-            let name = to_single_line(name, 40);
-            return Err(Error::usage(format!(
-                "bantam doctor takes \"{name}\" only with --provider"
-            ))
-            .hint(format!(
-                "to test the model {name}: bantam doctor --provider {name}"
-            )));
-        }
+    let name = given.words.first().map(String::as_str);
+    let mut report = Report::default();
+    let facts = Facts::find(app);
+    report.add(home::checks(&facts))?;
+    let Ok(loaded) = &facts.loaded else {
+        let skipped = "sandbox, model, workspace (fix the configuration first)";
+        report.add([Check::info("skipped", skipped)])?;
+        return Ok(1);
     };
-    let mut report = Report {
-        failed: false,
-        printed: Ok(()),
-    };
-    let home = &app.home;
-    report.add([home::directory(home)]);
-    let there = home.config().exists();
-    let loaded = app.loaded();
-    report.add(home::configuration(home, there, &loaded));
-    report.add(home::sessions(home));
-    report.add(home::notes(home));
-    match loaded {
-        Ok(loaded) => {
-            report.add([model::configured_model(home, &loaded.config, &loaded.env)]);
-            let telegram = &loaded.config.channels.telegram;
-            match Bot::configured(loaded) {
-                // A missing or disabled bot needs no checks.
-                _ if telegram.token.is_empty() || !is_enabled(loaded) => {}
-                Ok(bot) => report.add(bot::bot(&bot.api, telegram.ids().len())),
-                Err(e) => report.add([Check::of_error("telegram", e)]),
-            }
-            workspace_and_sandbox(loaded, &mut report);
-            report.add(super::mcp::checks(loaded));
-            if ask {
-                report.add(question(loaded, name));
-            }
-        }
-        Err(_) => {
-            let why = "the configuration is not valid";
-            report.add([Check::info(
-                "sandbox",
-                format!("not checked, and neither are model and workspace: {why}"),
-            )]);
+    report.add([model::configured_model(&facts, loaded)])?;
+    if let BotState::Enabled(users) = facts.bot() {
+        match Bot::configured(loaded) {
+            Ok(bot) => report.add(bot::bot(&bot.api, users > 0))?,
+            Err(e) => report.add([Check::of_error("telegram", e)])?,
         }
     }
-    report.printed?;
+    if home::full_disk(&app.home).is_some() {
+        let skipped = "workspace, sandbox (free some space first)";
+        report.add([Check::info("skipped", skipped)])?;
+    } else {
+        workspace_and_sandbox(app, loaded, &mut report)?;
+    }
+    report.add(super::mcp::checks(loaded))?;
+    if given.has("provider") || name.is_some() {
+        report.add([question(loaded, name)])?;
+    }
     Ok(u8::from(report.failed))
 }
 
-fn workspace_and_sandbox(loaded: &Loaded, report: &mut Report) {
+fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Result<()> {
     const NAME: &str = "workspace";
-    let (home, config) = (&loaded.home, &loaded.config);
-    let there = app::workspace(loaded).is_ok_and(|dir| dir.is_dir());
-    let workers = match app::make_workspace(loaded).and_then(|()| app::workers(loaded)) {
+    let workers = match app::make_workspace(loaded).and_then(|()| app.workers()) {
         Ok(workers) => workers,
-        Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
+        Err(e) => return report.add([Check::of_error(NAME, app.home.hinted(e))]),
     };
-    let made = if there { "" } else { " (created)" };
-    report.add([Check::ok(
-        NAME,
-        format!("{}{made}", workers.workspace().path.display()),
-    )]);
-    for unknown in app::unconfirmed_lines(config) {
-        report.add([Check::fail("confirm", unknown)]);
-    }
-    if let Some(found) = app::misplaced(loaded) {
-        let agent = home.agent().display().to_string();
-        report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
-    }
-    let exec = &config.tools.exec;
-    let holds = match sandbox::sandbox(&workers, exec, &mut |check| report.add([check])) {
-        Ok(holds) => holds,
+    let workspace = workers.workspace().path.display().to_string();
+    report.add([Check::ok(NAME, workspace)])?;
+    let unknown = app::unconfirmed_lines(&loaded.config);
+    report.add(unknown.map(|line| Check::fail("confirm", line)))?;
+    let misplaced = app::misplaced(loaded).map(|found| Check::info(NAME, found));
+    report.add(misplaced.map(|check| check.fix("move them there, or delete them")))?;
+    let exec = &loaded.config.tools.exec;
+    let checks = match sandbox::checks(&workers, exec) {
+        Ok(checks) => checks,
         Err(e) => return report.add([Check::of_error("sandbox", e)]),
     };
+    let holds = checks[0].outcome == Outcome::Ok;
+    report.add(checks)?;
     if !holds {
-        let why = if exec.sandbox == Sandbox::Off {
-            "the sandbox is off"
-        } else {
-            "commands cannot run"
-        };
-        return report.add([Check::info("break-out", format!("not tested: {why}"))]);
+        return report.add([Check::info("break-out", "not tested")]);
     }
-    let passed = passed(config, &loaded.env);
     let subject = Subject {
-        home,
+        home: &app.home,
         workers: &workers,
-        passed,
+        passed: passed(&loaded.config, &app.env),
         network: exec.network,
     };
-    report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
+    report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]))
 }
 
-/// Asks the model with a turn's configuration, except for a shorter answer, and returns the results.
-pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Vec<Check> {
+/// Asks the model with a turn's configuration, except for a shorter answer.
+pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Check {
     let mut config = Config::clone(&loaded.config);
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
-        defaults.model_name = name.to_owned();
+        name.clone_into(&mut defaults.model_name);
     }
     defaults.max_tokens = model::MAX_TOKENS;
     for entry in &mut config.model_list {
         entry.max_tokens = 0;
     }
     let loaded = loaded.with(config);
-    let redactor = loaded.redactor();
-    match app::chain(&loaded, &redactor, &mut Vec::new()) {
-        Ok(chain) => {
-            let mut checks = chain
-                .first()
-                .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
-            let asked = loaded.config.choose_model(&loaded.env).ok().flatten();
-            let asked = asked.map(|model| with_known_default(model, &loaded.home));
-            let learned = asked.map_or_else(Vec::new, |model| {
-                facts::load_facts(&loaded.home, &model).words()
-            });
-            checks.extend(
-                learned
-                    .into_iter()
-                    .map(|words| Check::info("learned", format!("the host {words}"))),
-            );
-            checks
-        }
-        Err(e) => vec![Check::of_error("answer", e)],
+    let mut check = match app::chain(&loaded, &loaded.redactor(), &mut Vec::new()) {
+        Ok(chain) => model::ask(&chain),
+        Err(e) => Check::of_error("answer", e),
+    };
+    if let (Some(Kind::Unavailable), Ok(Some(model))) =
+        (check.cause, loaded.config.choose_model(&loaded.env))
+    {
+        check.fix = Some(format!("curl -I {}    # or check HTTPS_PROXY", model.base));
     }
+    check
 }

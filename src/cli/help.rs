@@ -1,18 +1,21 @@
 //! `bantam help`: prints the command tables.
 
-use super::args::{Args, Command};
+use std::collections::BTreeSet;
+
+use super::args::{Args, Command, commands};
+use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{commands, find, print, terminal, topics};
+use super::{commands, find, print, terminal};
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
-pub(super) const COMMAND: Command = Command::plain(
-    "help",
-    "[COMMAND|TOPIC...]",
-    run,
-    "show this page, or that of a command",
-)
-.with_examples(&["bantam help cron add", "bantam help sandbox"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    Anywhere(run) "help  [TOPIC...]
+        show help for a command or topic, or find words in all of them
+        $ bantam help cron add
+        $ bantam help sandbox
+        $ bantam help api key"
+};
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (0, "answered"),
@@ -42,6 +45,9 @@ pub(super) const WIDTH: usize = 80;
 const NARROW: usize = 60;
 const BELOW: usize = 6;
 
+/// Maximum number of places that a search prints.
+const MAX_FOUND: usize = 10;
+
 /// Returns the width of a page on the current output.
 fn width() -> usize {
     if terminal::is_output() {
@@ -52,96 +58,115 @@ fn width() -> usize {
 }
 
 fn run(ui: &Ui, args: &Args) -> Result<u8> {
-    match &args.words[..] {
-        [] => overview(),
-        words => {
-            let name = words.join(" ");
-            match topics::page(&name) {
-                None => show(&found(&name)?),
-                // `cron` is also a group of commands.
-                Some(text) => {
-                    let is_group = commands().any(|command| command.group() == Some(&name));
-                    let list = if is_group {
-                        sections(&found(&name)?, width()) + "\n"
-                    } else {
-                        String::new()
-                    };
-                    topics::show(&list, &text, ui)
-                }
-            }
+    let name = args.words.join(" ");
+    if name.is_empty() {
+        return overview();
+    }
+    let found = find(&name);
+    match topics::page(&name) {
+        None if found.is_empty() => search(&name, width()),
+        None => show(&found),
+        Some(text) if found.is_empty() => topics::show("", &text, ui),
+        // `cron` is also a group of commands.
+        Some(text) => topics::show(&(page(&found, width()) + "\n"), &text, ui),
+    }
+}
+
+/// Prints the commands that show the places with all these words, the best first.
+fn search(words: &str, width: usize) -> Result<u8> {
+    let mut places: Vec<HelpEntry> = topics::places().collect();
+    let mut known = BTreeSet::new();
+    for command in commands() {
+        let place = |title: &str, text: &str| HelpEntry {
+            page: format!("bantam {} --help", command.name()),
+            title: title.to_owned(),
+            text: text.to_owned(),
+        };
+        places.push(place(command.name(), command.about()));
+        // A flag that several commands have is found once.
+        let new = command.flags().filter(|flag| known.insert(flag.long));
+        places.extend(new.map(|flag| place(flag.typed, flag.help)));
+    }
+    let found = topics::search(&places, words);
+    if found.is_empty() {
+        let names = commands()
+            .flat_map(|c| [Some(c.name()), c.group()])
+            .flatten();
+        let near = nearest(words, names.chain(topics::names()));
+        let near = near.map(|near| format!("bantam help {near}"));
+        return Err(not_found_near(
+            "command or topic",
+            words,
+            near.as_deref(),
+            "bantam help",
+        ));
+    }
+    let row = |place: &&HelpEntry| {
+        let line = format!("  {:<30} {}", place.page, place.title);
+        line.chars().take(width).chain(['\n']).collect::<String>()
+    };
+    print(&found.iter().take(MAX_FOUND).map(row).collect::<String>()).map(|()| 0)
+}
+
+/// Prints the page of a command, or the list of a group's subcommands.
+pub(super) fn show(found: &[&Command]) -> Result<u8> {
+    print(&page(found, width())).map(|()| 0)
+}
+
+fn page(found: &[&Command], width: usize) -> String {
+    match found {
+        [command] => section(command, width),
+        group => {
+            let name = group[0].group().unwrap_or_default();
+            let members = group.iter().map(|command| list_row(command, width));
+            format!(
+                "Usage: bantam {name} COMMAND\n\n{}\n`bantam {name} COMMAND --help` shows its options.\n",
+                members.collect::<String>()
+            )
         }
     }
 }
 
-/// Finds the commands of a page. The hint names a page, because a request for help is no question for the model.
-fn found(name: &str) -> Result<Vec<&'static Command>> {
-    find(name).map_err(|e| {
-        if name.contains(' ') {
-            return e;
-        }
-        let names = commands()
-            .flat_map(|c| [Some(c.name), c.group()])
-            .flatten()
-            .chain(topics::names());
-        let near = nearest(name, names).map(|near| format!("bantam help {near}"));
-        not_found_near("command or topic", name, near.as_deref(), "bantam help")
-    })
-}
-
-/// Prints the page of a command, or of all subcommands of a group.
-pub(super) fn show(commands: &[&Command]) -> Result<u8> {
-    print(&sections(commands, width())).map(|()| 0)
-}
-
-fn sections(commands: &[&Command], width: usize) -> String {
-    commands
-        .iter()
-        .map(|command| section(command, width))
-        .collect::<Vec<_>>()
-        .join("\n")
+/// Formats a command for a list.
+fn list_row(command: &Command, width: usize) -> String {
+    let usage = format!("bantam {} {}", command.name(), command.words());
+    let left = match usage.trim_end() {
+        long if long.len() > LEFT => &long[..7 + command.name().len()],
+        usage => usage,
+    };
+    row(left, first_clause(command.about()), width)
 }
 
 pub(super) fn overview() -> Result<u8> {
-    print(&page(width())).map(|()| 0)
-}
-
-fn page(width: usize) -> String {
-    let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
+    let width = width();
+    let mut page =
+        String::from("bantam: a personal AI agent for the terminal, scripts and Telegram\n\n");
     let mut shown = "";
     for command in commands() {
         match command.group() {
             // Subcommands, already printed in one line.
             Some(group) if group == shown => {}
             Some(group) => {
-                let about = GROUPS.iter().find(|(name, _)| *name == group);
-                let about = about.map_or("", |(_, about)| about);
                 let members = commands().filter(|other| other.group() == Some(group));
-                let verbs: Vec<&str> = members.map(verb).collect();
-                let right = format!("{about}: {}", verbs.join(", "));
+                let verbs: Vec<&str> = members.map(Command::verb).collect();
+                let right = format!("{}: {}", subject(group), verbs.join(", "));
                 page.push_str(&row(&format!("bantam {group} ..."), &right, width));
                 shown = group;
             }
-            None => {
-                let usage = usage(command);
-                let name = format!("bantam {}", command.name);
-                let left = if usage.len() > LEFT { name } else { usage };
-                page.push_str(&row(&left, first_clause(command.about), width));
-            }
+            None => page.push_str(&list_row(command, width)),
         }
     }
     let topics: Vec<&str> = topics::names().collect();
-    page.push_str(&format!(
-        "\n{}\n",
-        wrapped(0, &format!("Topics: {}.", topics.join(", ")), width)
-    ));
-    let place = "bantam keeps everything in $BANTAM_HOME (default ~/.bantam).";
-    page.push_str(&wrapped(0, place, width));
     let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
-    page.push_str(&wrapped(
-        0,
+    page.push('\n');
+    for line in [
+        &format!("Topics: {}.", topics.join(", ")),
+        "`bantam help WORD` shows a command or a topic, or finds WORD in them.",
+        "bantam keeps everything in $BANTAM_HOME (default ~/.bantam).",
         &format!("Exit codes: {}.", codes.join(", ")),
-        width,
-    ));
+    ] {
+        page.push_str(&wrapped(0, line, width));
+    }
     // Printed last, where a terminal still shows it.
     page.push_str(
         "\nTo begin:\n  \
@@ -150,42 +175,60 @@ fn page(width: usize) -> String {
          dmesg | bantam \"Anything wrong here?\"\n  \
          bantam agent                     a conversation\n",
     );
-    page
+    print(&page).map(|()| 0)
 }
 
-/// Returns the last word of a command's name.
-fn verb(command: &'static Command) -> &'static str {
-    command.name.rsplit(' ').next().unwrap_or(command.name)
+/// Returns what a group of commands is about.
+pub(super) fn subject(group: &str) -> &'static str {
+    let row = GROUPS.iter().find(|(name, _)| *name == group);
+    row.map_or("", |(_, subject)| subject)
 }
 
 /// Returns the part of a description that fits the list of all commands.
-fn first_clause(about: &str) -> &str {
+pub(super) fn first_clause(about: &str) -> &str {
     let clause = about.split([';', ':', '(']).next().unwrap_or(about);
+    let clause = clause.split(". ").next().unwrap_or(clause);
     clause
         .split(", or ")
         .next()
         .unwrap_or(clause)
-        .trim_end()
-        .trim_end_matches(',')
+        .trim_end_matches([' ', ','])
 }
 
+/// Formats the help of one command: its usage, a sentence, examples, and flags under their headings.
 pub(super) fn section(command: &Command, width: usize) -> String {
-    let mut page = format!("{}\n{}", usage(command), wrapped(0, command.about, width));
-    for (n, flag) in command.flags().enumerate() {
-        let indent = if flag.short.is_some() { "" } else { "    " };
-        page.push_str(if n == 0 { "\n" } else { "" });
-        page.push_str(&row(&format!("{indent}{}", flag.typed), flag.help, width));
+    let options = if command.rows().next().is_none() {
+        ""
+    } else {
+        " [OPTIONS]"
+    };
+    let usage = format!(
+        "Usage: bantam {}{options} {}",
+        command.name(),
+        command.words()
+    );
+    let (first, rest) = command.about().split_at(1);
+    let about = format!("{}{rest}.", first.to_uppercase());
+    let mut page = wrapped(0, usage.trim_end(), width) + "\n" + &wrapped(0, &about, width);
+    for (n, example) in command.examples().enumerate() {
+        page.push_str(if n == 0 { "\nExamples:\n" } else { "" });
+        page.push_str(&format!("  {example}\n"));
     }
-    if !command.examples.is_empty() {
-        page.push_str(&format!("\n  {}\n", command.examples.join("\n  ")));
+    if command
+        .rows()
+        .next()
+        .is_some_and(|(_, help)| !help.is_empty())
+    {
+        page.push_str("\nOptions:\n");
+    }
+    for (typed, help) in command.rows() {
+        let indent = if typed.starts_with("--") { "    " } else { "" };
+        page.push_str(&match help {
+            "" => format!("\n{typed}\n"),
+            help => row(&format!("{indent}{typed}"), help, width),
+        });
     }
     page
-}
-
-fn usage(command: &Command) -> String {
-    format!("bantam {} {}", command.name, command.words)
-        .trim_end()
-        .to_owned()
 }
 
 fn row(left: &str, right: &str, width: usize) -> String {
@@ -222,82 +265,26 @@ fn wrapped(indent: usize, text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::args;
     use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn no_line_is_wider_than_a_terminal() {
-        let pages = commands()
-            .map(|command| section(command, WIDTH))
-            .chain([page(WIDTH)]);
-        for line in pages.collect::<String>().lines() {
-            assert!(line.chars().count() <= WIDTH, "{line}");
-        }
-    }
 
     #[test]
     fn every_command_has_examples_that_are_understood() {
         for command in commands() {
-            let is_plain = command.words.is_empty();
             assert!(
-                is_plain || !command.examples.is_empty(),
-                "{} has no example",
-                command.name
+                command.words().is_empty() || command.examples().next().is_some(),
+                "{}",
+                command.name()
             );
-            for line in command.examples {
+            for line in command.examples() {
                 let (_, words) = line.split_once("bantam ").unwrap();
-                let words = words
-                    .strip_prefix(command.name)
-                    .unwrap()
-                    .split(['<', '>'])
-                    .next()
-                    .unwrap();
-                let words = shell_words::split(words)
-                    .unwrap()
-                    .into_iter()
-                    .map(Into::into);
-                assert!(
-                    matches!(super::super::args::parse(command, words), Ok(Some(_))),
-                    "{line}"
-                );
+                let words = words.strip_prefix(command.name()).unwrap();
+                let words = shell_words::split(words.split(['<', '>']).next().unwrap()).unwrap();
+                let parsed = args::parse(command, words.into_iter().map(Into::into));
+                assert!(matches!(parsed, Ok(Some(_))), "{line}");
             }
-        }
-    }
-
-    #[test]
-    fn commands_and_flags_are_unique_and_documented() {
-        let mut names = BTreeSet::new();
-        for command in commands() {
-            assert!(
-                names.insert(command.name),
-                "{} is there twice",
-                command.name
-            );
-            assert!(
-                !command.about.is_empty(),
-                "{} says nothing about itself",
-                command.name
-            );
-            let mut flags = BTreeSet::from(["--help".to_owned(), "-h".to_owned()]);
-            for flag in command.flags() {
-                assert!(
-                    !flag.help.is_empty(),
-                    "--{} of {} says nothing about itself",
-                    flag.long,
-                    command.name
-                );
-                let spelled = flag
-                    .short
-                    .map(|c| format!("-{c}"))
-                    .into_iter()
-                    .chain([format!("--{}", flag.long)]);
-                for name in spelled {
-                    assert!(
-                        flags.insert(name.clone()),
-                        "{name} of {} is there twice",
-                        command.name
-                    );
-                }
+            for line in section(command, WIDTH).lines() {
+                assert!(line.chars().count() <= WIDTH, "{line}");
             }
         }
     }

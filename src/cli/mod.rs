@@ -9,7 +9,6 @@ mod cron;
 mod doctor;
 mod editor;
 mod gateway;
-mod gateway_status;
 mod help;
 mod input;
 mod mcp;
@@ -29,7 +28,7 @@ mod topics;
 mod ui;
 mod usage;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,32 +44,31 @@ use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Command, Run};
+use args::{Args, Command, Needs};
 use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
-const COMMANDS: &[&[Command]] = &[
-    &[
-        agent::COMMAND,
-        gateway::COMMAND,
-        onboard::COMMAND,
-        doctor::COMMAND,
-        status::COMMAND,
-        service::COMMAND,
-        send::COMMAND,
-    ],
-    &[tools::COMMAND, models::COMMAND],
+const COMMANDS: [&[Command]; 17] = [
+    agent::COMMANDS,
+    gateway::COMMANDS,
+    onboard::COMMANDS,
+    doctor::COMMANDS,
+    status::COMMANDS,
+    service::COMMANDS,
+    send::COMMANDS,
+    tools::COMMANDS,
+    models::COMMANDS,
     config::COMMANDS,
     sessions::COMMANDS,
     skills::COMMANDS,
     mcp::COMMANDS,
-    &[usage::COMMAND],
+    usage::COMMANDS,
     cron::COMMANDS,
     completions::COMMANDS,
-    &[help::COMMAND],
+    help::COMMANDS,
 ];
 
 fn commands() -> impl Iterator<Item = &'static Command> {
-    COMMANDS.iter().copied().flatten()
+    COMMANDS.into_iter().flatten()
 }
 
 /// Runs the program as a worker process or a command, depending on the first argument.
@@ -78,68 +76,70 @@ pub fn main() -> ExitCode {
     worker::init();
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let env = Arc::new(settings::environment());
-    ExitCode::from(run(args.iter().cloned(), &env).unwrap_or_else(|e| fail(&args, &e)))
+    ExitCode::from(run(&args, &env).unwrap_or_else(|e| fail(&args, &e)))
 }
 
-fn run(args: impl Iterator<Item = OsString>, env: &Arc<Env>) -> Result<u8> {
+fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     worker::begun()?;
     let ui = &Ui::new(env);
-    let mut args = args.peekable();
-    let Some(first) = args.next() else {
-        if is_piped() {
-            return agent::ask(&App::open(env)?, ui, std::iter::empty());
-        }
-        return help::overview();
+    let args = args.iter().filter(|arg| !sys::is_inherited(arg)).cloned();
+    let args: Vec<OsString> = args.collect();
+    let words: Vec<String> = args
+        .iter()
+        .map(|arg| arg.to_string_lossy().into())
+        .collect();
+    let ask = || agent::ask(&App::open(env)?, ui, args.iter().cloned());
+    let Some(first) = words.first() else {
+        return if is_piped() { ask() } else { help::overview() };
     };
-    if is_question(&first, args.peek().is_none()) {
-        return agent::ask(&App::open(env)?, ui, std::iter::once(first).chain(args));
-    }
-    let name = match first.to_string_lossy().as_ref() {
+    match first.as_str() {
+        "__complete" => return completions::complete(&App::open(env)?, &words[1..]),
+        "-" => {
+            return Err(Error::usage("\"-\" is not a question")
+                .hint("leave out `-`: a pipe or a file on standard input is read without it"));
+        }
+        "--help" | "-h" => return help::overview(),
+        first if is_question(first, words.len() == 1) => return ask(),
         "--version" | "-V" | "-v" => {
             return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0);
         }
-        "--help" | "-h" => "help".to_owned(),
-        name => name.to_owned(),
-    };
-    let mut found = match find(&name) {
-        Ok(found) => found,
-        // A single word is a question about piped input, unless it looks like a misspelt command.
-        Err(_) if is_piped() && nearest_command(&name).is_none() && !name.trim().is_empty() => {
-            return agent::ask(&App::open(env)?, ui, std::iter::once(first).chain(args));
-        }
-        Err(_) => {
-            let rest = args.map(|word| word.to_string_lossy().into_owned());
-            return Err(unknown_command(&name, &rest.collect::<Vec<_>>()));
-        }
-    };
-    if found[0].name != name {
-        match args.peek().map(|word| word.to_string_lossy().into_owned()) {
-            Some(word) if matches!(word.as_str(), "--help" | "-h") => return help::show(&found),
-            Some(word) if !word.starts_with('-') => {
-                found = find(&format!("{name} {word}"))?;
-                args.next();
-            }
-            // A group without a subcommand lists.
-            _ => found = find(&format!("{name} list"))?,
-        }
+        _ => {}
     }
-    let args = args.filter(|arg| !sys::is_inherited(arg));
-    match args::parse(found[0], args)? {
-        None => help::show(&found),
-        Some(args) => match found[0].run {
-            Run::Anywhere(run) => run(ui, &args),
-            Run::InHome(run) => run(&App::open(env)?, ui, &args),
+    let Some((command, taken)) = command_of(&words) else {
+        // A single word is a question about piped input, unless it looks like a misspelt command.
+        let is_word = nearest_command(first).is_none() && !first.trim().is_empty();
+        if is_word && find(first).is_empty() && is_piped() {
+            return ask();
+        }
+        return Err(unknown_command(&words));
+    };
+    match args::parse(command, args.into_iter().skip(taken))? {
+        None => help::show(&find(&words[..taken].join(" "))),
+        Some(args) => match command.run {
+            Needs::Anywhere(run) => run(ui, &args),
+            Needs::InHome(run) => run(&App::open(env)?, ui, &args),
         },
     }
 }
 
+/// Returns the command that begins the words, and how many words name it. A group alone lists.
+fn command_of(words: &[String]) -> Option<(&'static Command, usize)> {
+    let first = words.first()?;
+    let found = find(first);
+    if found.first()?.name() == first {
+        return Some((found[0], 1));
+    }
+    match words.get(1).filter(|verb| !verb.starts_with('-')) {
+        Some(verb) => Some((find(&format!("{first} {verb}")).first()?, 2)),
+        None => Some((find(&format!("{first} list")).first()?, 1)),
+    }
+}
+
 /// Whether the first argument begins a question without `agent`.
-fn is_question(first: &OsStr, is_alone: bool) -> bool {
-    let shown = first.to_string_lossy();
+fn is_question(first: &str, is_alone: bool) -> bool {
     // An unknown flag is a mistake in a question. A single -v asks for the version.
-    let is_own = matches!(shown.as_ref(), "--version" | "-V" | "--help" | "-h");
-    let is_flag = shown.starts_with('-') && !is_own && (shown != "-v" || !is_alone);
-    shown.contains(char::is_whitespace) || is_flag
+    let is_own = matches!(first, "--version" | "-V" | "--help" | "-h") || first == "-v" && is_alone;
+    first.contains(char::is_whitespace) || first.starts_with('-') && !is_own
 }
 
 /// Whether standard input is a pipe or a file.
@@ -153,26 +153,21 @@ fn is_piped() -> bool {
 
 /// Prints an error, and its object for `--json`. The arguments may be invalid, so they are not parsed.
 fn fail(args: &[OsString], e: &Error) -> u8 {
-    let has = |flag: &str| {
-        args.iter()
-            .take_while(|arg| *arg != "--")
-            .any(|arg| arg == flag)
+    let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    let words: Vec<String> = words.take_while(|word| word != "--").collect();
+    let command = match words.first() {
+        Some(first) if is_question(first, words.len() == 1) => Some(&agent::COMMANDS[0]),
+        _ => command_of(&words).map(|(command, _)| command),
     };
-    if !has("--json") && !has("--events") {
-        return report(e);
-    }
-    let is_question = args
-        .first()
-        .is_some_and(|first| is_question(first, args.len() == 1));
-    let is_named = |command: &&Command| {
-        let mut names = command.name.split(' ').zip(args);
-        names.all(|(name, arg)| arg == name) || is_question && command.name == "agent"
+    let wants_json = words
+        .iter()
+        .any(|word| matches!(word.as_str(), "--json" | "--events"));
+    let has_json = |command: &&Command| {
+        let mut flags = command.flags();
+        flags.any(|flag| flag.long == "json" && flag.value.is_empty())
     };
-    let command = commands()
-        .filter(is_named)
-        .find(|command| command.flags().any(|flag| flag.long == "json"));
-    if let Some(command) = command {
-        let object = match command.name {
+    if let (true, Some(command)) = (wants_json, command.filter(has_json)) {
+        let object = match command.name() {
             "agent" => ui::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),
         };
@@ -183,65 +178,85 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
 }
 
 /// Words of other programs for subcommands, and the intended subcommands.
-const SYNONYMS: [(&[&str], &[&str]); 2] = [
+const SYNONYMS: [(&str, &[&str]); 2] = [
     (
-        &[
-            "rm",
-            "delete",
-            "del",
-            "remove",
-            "erase",
-            "uninstall",
-            "unset",
-        ],
+        "rm delete del remove erase uninstall unset",
         &["remove", "erase", "unset"],
     ),
-    (
-        &["ls", "list", "show", "get", "view"],
-        &["list", "show", "get"],
-    ),
+    ("ls list show get view", &["list", "show", "get"]),
 ];
 
-/// Returns the command with this name, or all subcommands of the group. Never empty.
-fn find(name: &str) -> Result<Vec<&'static Command>> {
+/// Returns the command with this name, or all subcommands of the group.
+fn find(name: &str) -> Vec<&'static Command> {
     let named = |name: &str| -> Vec<&Command> {
         commands()
-            .filter(|command| command.name == name || command.group() == Some(name))
+            .filter(|command| command.name() == name || command.group() == Some(name))
             .collect()
     };
-    let mut found = named(name);
-    if let (true, Some((group, verb))) = (found.is_empty(), name.split_once(' ')) {
-        let synonyms = SYNONYMS.iter().filter(|(words, _)| words.contains(&verb));
-        let mut meant = synonyms.flat_map(|(_, commands)| commands.iter());
-        found = meant
-            .find_map(|meant| Some(named(&format!("{group} {meant}"))).filter(|c| !c.is_empty()))
-            .unwrap_or_default();
-    }
-    if found.is_empty() {
-        return Err(unknown_command(name, &[]));
-    }
-    Ok(found)
+    let found = named(name);
+    let (true, Some((group, verb))) = (found.is_empty(), name.split_once(' ')) else {
+        return found;
+    };
+    let synonyms = SYNONYMS
+        .iter()
+        .filter(|(words, _)| words.split(' ').any(|word| word == verb));
+    let meant = synonyms.flat_map(|(_, meant)| *meant);
+    let found = meant.map(|verb| named(&format!("{group} {verb}")));
+    found
+        .into_iter()
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
 }
 
+/// Returns the command or group that is probably meant by a word, or by a group and a word.
 fn nearest_command(name: &str) -> Option<&'static str> {
-    let names = commands().flat_map(|c| [Some(c.name), c.group()]).flatten();
-    nearest(name, names)
+    let Some((group, verb)) = name.split_once(' ') else {
+        return nearest(name, commands().map(|c| c.group().unwrap_or(c.name())));
+    };
+    let members = find(group);
+    let near = nearest(verb, members.iter().map(|command| command.verb()))?;
+    let command = members.iter().find(|command| command.verb() == near)?;
+    Some(command.name())
 }
 
-/// Creates the error for an unknown command. The following words may belong to a question.
-fn unknown_command(name: &str, rest: &[String]) -> Error {
-    if name.trim().is_empty() {
+/// Words that other programs have for a command.
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("chat", "agent"),
+    ("logs", "sessions"),
+    ("version", "--version"),
+];
+
+/// Creates the error for an unknown command. The words may be a question.
+fn unknown_command(words: &[String]) -> Error {
+    let first = words[0].trim();
+    if first.is_empty() {
         return Error::usage("the question is empty").hint("run `bantam help`");
     }
-    let near = nearest_command(name).map(|near| format!("bantam {near}"));
-    let group = name.split_once(' ').map(|(group, _)| group);
-    let question = to_single_line(&format!("{name} {}", rest.join(" ")), 60);
-    let list = match group {
-        Some(group) if find(group).is_ok() => format!("bantam help {group}"),
-        None if !rest.is_empty() => format!("bantam {}", shell_words::quote(question.trim())),
-        _ => "bantam help".to_owned(),
+    let is_group = !find(first).is_empty();
+    let name = if is_group {
+        words[..2].join(" ")
+    } else {
+        first.to_owned()
     };
-    not_found_near("command", name, near.as_deref(), &list)
+    let near = match ELSEWHERE.iter().find(|(other, _)| *other == name) {
+        Some((_, command)) => Some(*command),
+        None => nearest_command(&name),
+    };
+    let near = match near {
+        None if topics::names().any(|topic| topic == name) => Some(format!("bantam help {name}")),
+        near => near.map(|near| format!("bantam {near}")),
+    };
+    let error = not_found_near("command", &name, near.as_deref(), "");
+    if near.is_some() {
+        return error;
+    }
+    let question = to_single_line(&words.join(" "), 60);
+    let question = shell_words::quote(&question);
+    error.hint(match words {
+        _ if is_group => format!("run `bantam help {first}`"),
+        [_] => format!("to ask it, run `bantam agent {question}`"),
+        _ => format!("to ask it, run `bantam {question}`"),
+    })
 }
 
 /// Asks for permission, unless `--yes` is given.
@@ -250,10 +265,10 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(Error::usage(
-            "this needs a confirmation, and standard input is not a terminal",
-        )
-        .hint("add `--yes`"));
+        return Err(
+            Error::usage("confirmation needed, but standard input is not a terminal")
+                .hint("add `--yes`"),
+        );
     }
     ui.agrees(question, false)
 }

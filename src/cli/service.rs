@@ -8,29 +8,25 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
+use super::print;
 use super::ui::Ui;
-use super::{notice, print, say};
 use crate::app::{self, App};
 use crate::child;
 use crate::config::{Env, Loaded};
 use crate::error::{Context, Error, Result};
+use crate::storage;
 use crate::text::to_single_line;
 
-pub(super) const COMMAND: Command = Command::row(
-    "service",
-    "",
-    run,
-    "print a systemd unit that keeps the gateway running, or install and start it",
-)
-.with_flags(&[
-    (
-        "--system",
-        "a system service, which root installs (the default for root)",
-    ),
-    ("--install", "write the unit, enable it and start it"),
-])
-.with_examples(&["bantam service --install"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "service
+        print a systemd unit that keeps the gateway running, or install or remove it
+        $ bantam service --install
+        $ bantam service --uninstall
+            --system             use a system service instead of a user service (default for root)
+            --install            write the unit, enable it and start it
+            --uninstall          stop the service and remove its unit"
+};
 
 /// File name of the unit, and a line that identifies it as bantam's.
 const NAME: &str = "bantam.service";
@@ -86,106 +82,138 @@ SystemCallErrorNumber=EPERM
 
 const NETWORK: &str = "Wants=network-online.target\nAfter=network-online.target\n";
 
-fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
-    let (home, loaded) = (&app.home, app.loaded()?);
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+    let loaded = app.loaded()?;
     let program = std::env::current_exe().doing("finding this program")?;
     // Removes a slash at the end.
-    let root: PathBuf = std::path::absolute(home.root())?.components().collect();
+    let root: PathBuf = std::path::absolute(app.home.root())?.components().collect();
     let is_system = given.has("system") || rustix::process::geteuid().is_root();
-    let system = if is_system {
-        system(loaded, &root)?
+    let manager = Manager::new(is_system, &app.env)?;
+    if given.has("uninstall") {
+        return manager.uninstall();
+    }
+    let (network, target, system) = if is_system {
+        (NETWORK, "multi-user.target", system(loaded, &root)?)
     } else {
-        String::new()
+        ("", "default.target", String::new())
     };
     let unit = UNIT
-        .replace("{network}", if is_system { NETWORK } else { "" })
-        .replace(
-            "{target}",
-            if is_system {
-                "multi-user.target"
-            } else {
-                "default.target"
-            },
-        )
+        .replace("{network}", network)
+        .replace("{target}", target)
         .replace("{program}", &quoted("", &program)?)
         .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
         .replace("{system}", &system);
     if given.has("install") {
-        return install(&unit, is_system, &app.env);
+        return manager.install(&unit, &program);
     }
-    print(&unit)?;
-    if !root.exists() {
-        notice(&format!(
-            "{} does not exist yet; bantam onboard creates it",
-            root.display()
-        ));
-    }
-    if ui.stderr_is_terminal {
-        say(if is_system {
-            "bantam: next, as root: bantam service --system --install"
+    print(&unit).map(|()| 0)
+}
+
+/// The systemd that runs the unit: the user's or the system's.
+struct Manager {
+    is_system: bool,
+    unit: PathBuf,
+}
+
+impl Manager {
+    fn new(is_system: bool, env: &Env) -> Result<Self> {
+        let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
+        let dir = if is_system {
+            // DESTDIR is set by package builds.
+            let root = set("DESTDIR").map_or("/", String::as_str);
+            Path::new(root).join("etc/systemd/system")
         } else {
-            "bantam: next: bantam service --install"
-        });
+            let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
+            let config = config.or_else(|| Some(Path::new(set("HOME")?).join(".config")));
+            let config =
+                config.ok_or_else(|| Error::config("HOME is not set").hint("export HOME=..."));
+            config?.join("systemd/user")
+        };
+        let unit = dir.join(NAME);
+        Ok(Self { is_system, unit })
     }
-    Ok(0)
-}
 
-/// Writes the unit, enables it and starts it. Another program's unit with this name is not replaced.
-fn install(unit: &str, is_system: bool, env: &Env) -> Result<u8> {
-    let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
-    let dir = if is_system {
-        // DESTDIR is set by package builds.
-        let root = set("DESTDIR").map_or("/", String::as_str);
-        Path::new(root).join("etc/systemd/system")
-    } else {
-        let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
-        let config = config.or_else(|| Some(Path::new(set("HOME")?).join(".config")));
-        config
-            .ok_or_else(|| Error::config("HOME is not set").hint("export HOME=..."))?
-            .join("systemd/user")
-    };
-    let path = dir.join(NAME);
-    let old = fs_err::read_to_string(&path).unwrap_or_default();
-    if !old.is_empty() && !old.contains(DESCRIPTION) {
-        return Err(
-            Error::failed(format!("{} is not a unit of bantam", path.display()))
-                .hint("move it away first"),
+    /// Writes the unit, enables it and starts it.
+    fn install(&self, unit: &str, program: &Path) -> Result<u8> {
+        let is_new = !self.is_installed()?;
+        // Before the unit is written, because nothing could remove it without systemd.
+        self.systemctl(&["daemon-reload"]).map_err(|e| {
+            let hint = format!(
+                "without systemd, add this line with `crontab -e`: @reboot {} gateway",
+                program.display()
+            );
+            e.hint(hint)
+        })?;
+        if let Some(dir) = self.unit.parent() {
+            fs_err::create_dir_all(dir).doing("installing the unit")?;
+        }
+        fs_err::write(&self.unit, unit).doing("installing the unit")?;
+        if let Err(e) = self.start() {
+            if is_new {
+                storage::remove(&self.unit)?;
+            }
+            return Err(e);
+        }
+        let (unit, user) = (
+            self.unit.display(),
+            if self.is_system { "" } else { "--user " },
         );
+        print(&format!(
+            "Wrote {unit}. The gateway runs, and starts with the system.\n\
+             Its state: bantam status. Its log: journalctl {user}-u bantam\n"
+        ))
+        .map(|()| 0)
     }
-    fs_err::create_dir_all(&dir).doing("installing the unit")?;
-    fs_err::write(&path, unit).doing("installing the unit")?;
-    print(&format!("Wrote {}\n", path.display()))?;
-    let user: &[&str] = if is_system { &[] } else { &["--user"] };
-    systemctl("systemctl", &[user, &["daemon-reload"]].concat())?;
-    systemctl("systemctl", &[user, &["enable", "--now", NAME]].concat())?;
-    if !is_system {
+
+    fn start(&self) -> Result<()> {
+        self.systemctl(&["daemon-reload"])?;
+        self.systemctl(&["enable", "--now", NAME])?;
+        if self.is_system {
+            return Ok(());
+        }
         // Otherwise the service ends when the user logs out.
-        systemctl("loginctl", &["enable-linger"])?;
+        run_program("loginctl", &["enable-linger"])
     }
-    print("The gateway runs, and starts with the system\n")?;
-    notice(if is_system {
-        "bantam status shows how it is, journalctl -u bantam its log"
-    } else {
-        "bantam status shows how it is, journalctl --user -u bantam its log"
-    });
-    Ok(0)
+
+    /// Stops the unit and removes it.
+    fn uninstall(&self) -> Result<u8> {
+        let unit = self.unit.display();
+        if !self.is_installed()? {
+            return Err(Error::failed(format!("{unit} does not exist")));
+        }
+        self.systemctl(&["disable", "--now", NAME])?;
+        storage::remove(&self.unit)?;
+        self.systemctl(&["daemon-reload"])?;
+        print(&format!("Stopped the gateway and removed {unit}\n")).map(|()| 0)
+    }
+
+    /// Whether the unit exists. Another program's unit with this name is an error.
+    fn is_installed(&self) -> Result<bool> {
+        let old = fs_err::read_to_string(&self.unit).unwrap_or_default();
+        if old.is_empty() || old.contains(DESCRIPTION) {
+            return Ok(!old.is_empty());
+        }
+        let error = format!("{} is not a unit of bantam", self.unit.display());
+        Err(Error::failed(error).hint("move it away first"))
+    }
+
+    fn systemctl(&self, args: &[&str]) -> Result<()> {
+        let user: &[&str] = if self.is_system { &[] } else { &["--user"] };
+        run_program("systemctl", &[user, args].concat())
+    }
 }
 
-fn systemctl(program: &str, args: &[&str]) -> Result<()> {
+fn run_program(program: &str, args: &[&str]) -> Result<()> {
     let command = format!("{program} {}", args.join(" "));
-    let output = child::by_user(program)
-        .args(args)
-        .output()
-        .doing(format_args!("running {command}"))?;
+    let output = child::by_user(program).args(args).output();
+    let output = output.doing(format_args!("running {command}"))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim().lines().last().unwrap_or("no reason given");
-    Err(
-        Error::failed(format!("{command}: {}", to_single_line(last, 200)))
-            .hint("correct that, then run `bantam service --install`"),
-    )
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.trim().lines().last().unwrap_or("no reason given");
+    let error = Error::failed(format!("{command}: {}", to_single_line(last, 200)));
+    Err(error.hint("correct that, then run the command again"))
 }
 
 /// Returns the lines for the system's manager: the user and the writable directories.

@@ -1,5 +1,6 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -30,6 +31,89 @@ pub(super) fn page(name: &str) -> Option<String> {
         .find(|(file, _)| file.strip_suffix(".md") == Some(name))?;
     let text = inflate(text, MAX_PAGE);
     Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A passage that a search can find.
+pub(super) struct HelpEntry {
+    /// The command that shows it.
+    pub page: String,
+    pub title: String,
+    pub text: String,
+}
+
+/// Returns the sections of all pages.
+pub(super) fn places() -> impl Iterator<Item = HelpEntry> {
+    names().flat_map(|name| {
+        let text = format!("\n{}", page(name).unwrap_or_default());
+        let section = |section: &str| {
+            let (title, text) = section.split_once('\n').unwrap_or((section, ""));
+            HelpEntry {
+                page: format!("bantam help {name}"),
+                title: title.trim_start_matches(['#', ' ']).to_owned(),
+                text: text.to_owned(),
+            }
+        };
+        // A line of code may begin with a hash, too.
+        let sections = text
+            .split("\n#")
+            .filter(|section| section.starts_with(['#', ' ']));
+        sections.map(section).collect::<Vec<_>>()
+    })
+}
+
+/// Words of users, and words that the pages have for them.
+const SYNONYMS: [(&str, &str); 12] = [
+    ("update", "upgrade"),
+    ("photo", "image"),
+    ("picture", "image"),
+    ("voice", "recording"),
+    ("remind", "schedule"),
+    ("reminder", "schedule"),
+    ("logs", "journalctl"),
+    ("safe", "sandbox"),
+    ("permission", "access"),
+    ("price", "cost"),
+    ("macos", "mac"),
+    ("delete", "erase"),
+];
+
+/// Returns the places with all the words or their synonyms, the best first. A title counts more than its text.
+pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEntry> {
+    let words = words.to_lowercase();
+    let stem = |word: &'_ str| word.trim_end_matches('s').trim_end_matches('e').to_owned();
+    let stems = words.split_whitespace().map(|word| {
+        let synonyms = SYNONYMS.iter().filter(|(theirs, _)| *theirs == word);
+        let both = synonyms.map(|(_, ours)| *ours).chain([word]);
+        both.map(stem).collect::<Vec<_>>()
+    });
+    let stems: Vec<Vec<String>> = stems.collect();
+    // Other forms of a word begin with its stem.
+    let count = |text: &str, stems: &[String]| {
+        let text = text.to_lowercase();
+        let is_form = |token: &str, stem: &String| {
+            token
+                .strip_prefix(stem.as_str())
+                .is_some_and(|rest| rest.len() <= 3)
+        };
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|token| stems.iter().any(|stem| is_form(token, stem)))
+            .count()
+    };
+    let score = |place: &HelpEntry| {
+        let scores = stems
+            .iter()
+            .map(|stems| 8 * count(&place.title, stems) + count(&place.text, stems).min(7));
+        scores
+            .clone()
+            .all(|score| score > 0)
+            .then(|| scores.sum::<usize>())
+    };
+    let mut found: Vec<(usize, &HelpEntry)> = places
+        .iter()
+        .filter_map(|place| Some((score(place)?, place)))
+        .collect();
+    found.sort_by_key(|(score, _)| Reverse(*score));
+    found.into_iter().map(|(_, place)| place).collect()
 }
 
 /// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
@@ -69,20 +153,4 @@ fn page_through(text: &str, env: &Env) -> bool {
         stdin.write_all(text.as_bytes()).ok();
     }
     pager.wait().is_ok_and(|status| status.code() != Some(127))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_settings_has_those_of_the_program() {
-        let page = page("settings").unwrap();
-        assert!(page.contains("- `max_tokens` (integer, default `8192`): longest reply"));
-        assert!(
-            page.contains("OPENROUTER_API_KEY") && page.contains("## Every setting"),
-            "{page}"
-        );
-        assert!(!page.contains("<!--"), "{page}");
-    }
 }

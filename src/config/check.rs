@@ -1,17 +1,17 @@
 //! Finds errors that no further setting can fix. Incomplete settings, such as a model without its key, are accepted, because a
 //! configuration grows a setting at a time.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::models::{check_base, in_config};
+use serde_json::Value;
+
+use super::models::{check_base, in_config, is_address};
 use super::{Config, keys, user_id};
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
-use crate::secret::Secret;
 use crate::text::to_single_line;
 
-/// A value that is out of range or unknown.
+/// A value that cannot be used.
 pub(super) struct BadValue {
     /// Path of the setting.
     pub path: String,
@@ -20,163 +20,107 @@ pub(super) struct BadValue {
     pub hint: String,
 }
 
-impl BadValue {
-    fn new(path: &str, what: String, hint: String) -> Self {
-        Self {
-            path: path.to_owned(),
-            what,
-            hint,
-        }
-    }
+/// Error of a word that is not one of the known.
+pub(super) const INVALID: &str = "has an invalid value";
 
-    fn unknown(path: &str, known: &[&str]) -> Self {
-        let hint = format!("write one of: {}", known.join(", "));
-        Self::new(path, "is not one of its values".to_owned(), hint)
-    }
+/// Hint for a word that is not one of the known.
+pub(super) fn one_of(known: &[&str]) -> String {
+    let known = known.join(", ");
+    format!("use one of: {}", known.trim_start_matches(", "))
 }
+
+/// Minimum values of settings.
+pub(super) const LEAST: [(&str, f64); 12] = [
+    ("agents.defaults.max_tokens", 1.0),
+    ("agents.defaults.context_window", 1024.0),
+    ("agents.defaults.max_tool_iterations", 1.0),
+    ("agents.defaults.max_calls", 1.0),
+    ("agents.defaults.timeout", 1.0),
+    ("agents.defaults.retry_initial_delay", 0.0),
+    ("tools.exec.timeout", 1.0),
+    ("session.compact_at", 0.1),
+    ("session.ttl_hours", 0.0),
+    ("heartbeat.interval_minutes", 1.0),
+    ("gateway.workers", 1.0),
+    ("budget.daily_cost", 0.0),
+];
+
+/// Values of settings, and of an entry in `model_list`. An empty one stands for the default.
+const WORDS: [(&str, &[&str]); 3] = [
+    ("tools.web.search.provider", &ENGINES),
+    ("api", &["", "responses"]),
+    ("reasoning_effort", &EFFORTS),
+];
+const ENGINES: [&str; 6] = ["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
+const EFFORTS: [&str; 7] = ["", "none", "minimal", "low", "medium", "high", "xhigh"];
 
 /// Returns the first value that is out of range or unknown.
-pub(super) fn out_of_range(config: &Config) -> Option<BadValue> {
-    too_small(config)
-        .or_else(|| bad_share(config))
-        .or_else(|| negative(config))
-        .or_else(|| unknown_name(config))
-}
-
-fn too_small(config: &Config) -> Option<BadValue> {
-    let (defaults, tools) = (&config.agents.defaults, &config.tools);
-    let (search, fetch) = (&tools.web.search, &tools.web.fetch);
-    let window = defaults.context_window;
-    let (steps, calls) = (defaults.max_tool_iterations, defaults.max_calls);
-    let minutes = config.heartbeat.interval_minutes;
-    let least = [
-        ("agents.defaults.max_tokens", defaults.max_tokens, 1),
-        ("agents.defaults.context_window", window, 1024),
-        ("agents.defaults.max_tool_iterations", steps.into(), 1),
-        ("agents.defaults.max_calls", calls.into(), 1),
-        ("agents.defaults.timeout", defaults.timeout, 1),
-        ("tools.mcp_kb", tools.mcp_kb, 1),
-        ("tools.exec.timeout", tools.exec.timeout, 1),
-        ("tools.web.search.max_results", search.max_results, 1),
-        ("tools.web.fetch.max_chars", fetch.max_chars as u64, 1),
-        ("tools.web.fetch.timeout", fetch.timeout, 1),
-        ("heartbeat.interval_minutes", minutes, 1),
-        ("gateway.workers", config.gateway.workers as u64, 1),
-    ];
-    let (path, value, least) = least.iter().find(|(_, value, least)| value < least)?;
-    let hint = format!("write at least {least}");
-    Some(BadValue::new(path, format!("is {value}"), hint))
-}
-
-fn bad_share(config: &Config) -> Option<BadValue> {
-    let share = config.session.compact_at;
-    if (0.1..=1.0).contains(&share) {
-        return None;
-    }
-    let hint = "write a share of the model's window from 0.1 to 1, for example 0.8";
-    Some(BadValue::new(
-        "session.compact_at",
-        format!("is {share}"),
-        hint.to_owned(),
-    ))
-}
-
-fn negative(config: &Config) -> Option<BadValue> {
-    let defaults = &config.agents.defaults;
-    let (delay, temperature) = (defaults.retry_initial_delay, defaults.temperature);
-    let values = [
-        ("agents.defaults.retry_initial_delay", delay),
-        (
-            "agents.defaults.temperature",
-            temperature.unwrap_or_default(),
-        ),
-        ("session.ttl_hours", config.session.ttl_hours),
-        ("budget.daily_cost", config.budget.daily_cost),
-    ];
-    let hint = "write at least 0".to_owned();
-    if let Some((path, value)) = values.iter().find(|(_, value)| *value < 0.0) {
-        return Some(BadValue::new(path, format!("is {value}"), hint));
-    }
-    for (n, entry) in config.model_list.iter().enumerate() {
-        let price = entry.price;
-        let numbers = [entry.temperature, price.input, price.output, price.cached];
-        if let Some(number) = numbers.into_iter().flatten().find(|number| *number < 0.0) {
-            let path = format!("model_list[{n}]");
-            return Some(BadValue::new(&path, format!("has {number}"), hint));
+pub(super) fn out_of_range(json: &Value) -> Option<BadValue> {
+    let entries = json["model_list"].as_array().into_iter().flatten();
+    let entries = entries.enumerate();
+    let entries = entries.map(|(n, entry)| (format!("model_list[{n}]."), entry));
+    for (start, section) in std::iter::once((String::new(), json)).chain(entries) {
+        let find = |path: &str| path.split('.').try_fold(section, |at, name| at.get(name));
+        let bad = |path: &str, what: &str, hint: String| {
+            let (path, what) = (format!("{start}{path}"), what.to_owned());
+            Some(BadValue { path, what, hint })
+        };
+        for (path, least) in LEAST {
+            let value = find(path).and_then(Value::as_f64);
+            if let Some(value) = value.filter(|value| *value < least) {
+                return bad(path, &format!("is {value}"), format!("use {least} or more"));
+            }
+        }
+        for (path, known) in WORDS {
+            let word = find(path).and_then(Value::as_str);
+            if word.is_some_and(|word| !known.contains(&word)) {
+                return bad(path, INVALID, one_of(known));
+            }
+        }
+        let share = "session.compact_at";
+        if find(share)
+            .and_then(Value::as_f64)
+            .is_some_and(|share| share > 1.0)
+        {
+            let hint = "use a share of the model's window from 0.1 to 1, such as 0.8";
+            return bad(share, "is above 1", hint.to_owned());
         }
     }
     None
 }
 
-fn unknown_name(config: &Config) -> Option<BadValue> {
-    if !ENGINES.contains(&config.tools.web.search.provider.as_str()) {
-        return Some(BadValue::unknown("tools.web.search.provider", &ENGINES));
-    }
-    config.model_list.iter().enumerate().find_map(|(n, entry)| {
-        let named: [(&str, &String, &[&'static str]); 2] = [
-            ("reasoning_effort", &entry.reasoning_effort, &EFFORTS),
-            ("api", &entry.api, &["responses"]),
-        ];
-        named.into_iter().find_map(|(field, name, known)| {
-            let is_known = name.is_empty() || known.contains(&name.as_str());
-            let path = format!("model_list[{n}].{field}");
-            (!is_known).then(|| BadValue::unknown(&path, known))
-        })
-    })
-}
-
-/// Values of `tools.web.search.provider`.
-const ENGINES: [&str; 6] = ["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
-
-/// Values of `model_list[].reasoning_effort`, besides the empty one.
-const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
-
 impl Config {
     /// Returns all errors, each with a hint what to write instead.
     pub(super) fn problems(&self) -> Vec<Error> {
-        let mut problems = Vec::new();
-        let mut check = |result: Result<()>| problems.extend(result.err());
-        for entry in &self.model_list {
-            check(check_base("api_base", entry.api_base.trim()));
-            check(check_proxy("model_list[].proxy", &entry.proxy));
-            check(check_headers("model_list[].headers", &entry.headers));
+        let (telegram, search) = (&self.channels.telegram, &self.tools.web.search);
+        let mut checks = vec![
+            keys::check_written(&telegram.token, "channels.telegram.token"),
+            check_proxy("channels.telegram.proxy", &telegram.proxy),
+            listen_address(&self.channels.http.listen).map(drop),
+            check_scheme("channels.telegram.api_base", &telegram.api_base),
+            check_scheme("tools.web.search.base_url", &search.base_url),
+        ];
+        for (n, entry) in self.model_list.iter().enumerate() {
+            let at = |field: &str| format!("model_list[{n}].{field}");
+            checks.push(check_base("api_base", entry.api_base.trim()));
+            checks.push(check_proxy(&at("proxy"), &entry.proxy));
             for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
-                check(keys::check_written(key));
+                checks.push(keys::check_written(key, &at("api_key")));
             }
         }
         let defaults = &self.agents.defaults;
-        let chosen = [
-            &defaults.model_name,
-            &self.tools.transcribe.model,
-            &self.memory.embedding_model,
-        ];
-        for name in chosen.into_iter().chain(&defaults.model_fallbacks) {
-            if !name.trim().is_empty() {
-                check(self.whole_name(name).map(drop).map_err(in_config));
-            }
+        let (other, memory) = (&self.tools.transcribe.model, &self.memory.embedding_model);
+        let chosen = [&defaults.model_name, other, memory];
+        let names = chosen.into_iter().chain(&defaults.model_fallbacks);
+        for name in names.filter(|name| !name.trim().is_empty()) {
+            checks.push(self.whole_name(name).map(drop).map_err(in_config));
         }
-        let telegram = &self.channels.telegram;
-        check(keys::check_written(&telegram.token));
-        check(check_proxy("channels.telegram.proxy", &telegram.proxy));
-        check(listen_address(&self.channels.http.listen).map(drop));
-        for (setting, address) in [
-            ("channels.telegram.api_base", &telegram.api_base),
-            ("tools.web.search.base_url", &self.tools.web.search.base_url),
-        ] {
-            check(check_scheme(setting, address));
-        }
-        for server in self.mcp_servers.values() {
-            check(check_headers("mcpServers.*.headers", &server.headers));
-        }
-        for written in &telegram.allow_from {
-            check(check_user(written));
-        }
+        checks.extend(telegram.allow_from.iter().map(|id| check_user(id)));
         if !self.heartbeat.to.is_empty() {
             let chat = telegram_chat(&self.heartbeat.to).map(drop);
-            let kind = Kind::Config;
-            check(chat.map_err(|e| Error { kind, ..e }).doing("heartbeat.to"));
+            checks.push(chat.map_err(in_config).doing("heartbeat.to"));
         }
-        problems
+        checks.into_iter().filter_map(Result::err).collect()
     }
 }
 
@@ -185,42 +129,18 @@ fn check_scheme(setting: &str, address: &str) -> Result<()> {
         return Ok(());
     }
     // The address may contain a password.
-    Err(
-        Error::config(format!("{setting} must begin with http:// or https://"))
-            .hint("write it as http://HOST:PORT"),
-    )
-}
-
-/// Returns an error for headers that are invalid in HTTP. A value may be a secret, so it is not repeated.
-pub(super) fn check_headers(setting: &str, headers: &BTreeMap<String, Secret>) -> Result<()> {
-    let is_name = |name: &str| {
-        let is_token_char = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        !name.is_empty() && name.bytes().all(is_token_char)
-    };
-    for (name, value) in headers {
-        let shown = to_single_line(name, 60);
-        if !is_name(name) {
-            let what = format!("{setting}: \"{shown}\" is no name of a header");
-            return Err(Error::config(what).hint("write letters, digits and dashes"));
-        }
-        if value.reveal().chars().any(char::is_control) {
-            let what = format!("{setting}: the value of {shown} has a line end");
-            return Err(Error::config(what).hint("write it on one line"));
-        }
-    }
-    Ok(())
+    let what = format!("{setting} must begin with http:// or https://");
+    Err(Error::config(what).hint("write it as http://HOST:PORT"))
 }
 
 /// The address may contain a password, so it is not repeated.
 fn check_proxy(setting: &str, address: &str) -> Result<()> {
-    const SCHEMES: [&str; 4] = ["http", "https", "socks5", "socks5h"];
-    let scheme = address
-        .split_once("://")
-        .map_or("http", |(scheme, _)| scheme);
-    if SCHEMES.contains(&scheme) {
+    let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
+    let is_known = ["http", "https", "socks5", "socks5h"].contains(&scheme);
+    if address.is_empty() || is_known && is_address(rest) {
         return Ok(());
     }
-    let what = format!("{setting} must begin with http://, https://, socks5:// or socks5h://");
+    let what = format!("{setting} is not the address of a proxy");
     Err(Error::config(what).hint("write it as http://HOST:PORT or socks5h://HOST:PORT"))
 }
 
@@ -232,10 +152,8 @@ pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
     let address = written.replace("localhost:", "127.0.0.1:").parse();
     address.map_err(|_| {
         let written = to_single_line(written, 40);
-        Error::config(format!(
-            "channels.http.listen: \"{written}\" is not ADDRESS:PORT"
-        ))
-        .hint("for example 127.0.0.1:7475")
+        let what = format!("channels.http.listen: \"{written}\" is not ADDRESS:PORT");
+        Error::config(what).hint("use ADDRESS:PORT, such as 127.0.0.1:7475")
     })
 }
 
@@ -244,8 +162,6 @@ fn check_user(written: &str) -> Result<()> {
         return Ok(());
     }
     let written = to_single_line(written, 40);
-    Err(Error::config(format!(
-        "channels.telegram.allow_from: \"{written}\" is not a numeric id"
-    ))
-    .hint("write the id that `bantam status` shows for a stranger"))
+    let what = format!("channels.telegram.allow_from: \"{written}\" is not a numeric id");
+    Err(Error::config(what).hint("use the id that `bantam status` shows for a stranger"))
 }

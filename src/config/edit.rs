@@ -69,34 +69,25 @@ impl Serialize for InOrder<'_> {
             Value::Object(members) => {
                 let old: BTreeMap<String, &RawValue> =
                     serde_json::from_str(old).unwrap_or_default();
-                let mut members: Vec<_> = members
-                    .iter()
-                    .map(|(name, value)| {
-                        let known = |written: &&String| path::is_same_name(written, name);
-                        let written = old.get(name).or_else(|| old.get(old.keys().find(known)?));
-                        (
-                            name,
-                            InOrder {
-                                value,
-                                old: written.copied(),
-                            },
-                        )
-                    })
-                    .collect();
+                let members = members.iter().map(|(name, value)| {
+                    let mut old = old.iter();
+                    let old = old.find(|(written, _)| path::is_same_name(written, name));
+                    let old = old.map(|(_, raw)| *raw);
+                    (name, InOrder { value, old })
+                });
+                let mut members: Vec<_> = members.collect();
                 // A raw value is a slice of the text, so its address gives the order.
                 members.sort_by_key(|(_, member)| {
-                    member
-                        .old
-                        .map_or(usize::MAX, |old| old.get().as_ptr() as usize)
+                    let old = member.old.map(|old| old.get().as_ptr() as usize);
+                    old.unwrap_or(usize::MAX)
                 });
                 json.collect_map(members)
             }
             Value::Array(items) => {
                 let old: Vec<&RawValue> = serde_json::from_str(old).unwrap_or_default();
-                let items = items.iter().enumerate();
-                json.collect_seq(items.map(|(n, value)| InOrder {
-                    value,
-                    old: old.get(n).copied(),
+                json.collect_seq(items.iter().enumerate().map(|(n, value)| {
+                    let old = old.get(n).copied();
+                    InOrder { value, old }
                 }))
             }
             value => value.serialize(json),

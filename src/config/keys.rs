@@ -1,6 +1,6 @@
 //! Resolves API keys from plain text, a variable, a file, or the output of a command.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -50,7 +50,7 @@ impl ApiKey {
     /// # Errors
     /// Returns an error if a request cannot carry the key.
     pub(crate) fn from_text(key: &str) -> Result<Self> {
-        let key = Secret::new(check(key.trim())?);
+        let key = Secret::new(check(key.trim(), "the API key")?);
         Ok(Self {
             written: key.clone(),
             env: Arc::default(),
@@ -98,43 +98,43 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
         ("${", name) => match variable(name, env) {
             Some(value) => value.to_owned(),
             None => {
-                return Err(Error::config(format!("the variable {name} is not set"))
-                    .hint(format!("export {name}=..., or run `bantam onboard`")));
+                let hint = format!("export {name}=..., or run `bantam onboard`");
+                return Err(Error::config(format!("{name} is not set")).hint(hint));
             }
         },
         ("file:", path) => read_file(path.trim(), env, config)?,
         ("cmd:", command) => run_command(command, env, config)?,
         (_, key) => key.to_owned(),
     };
-    check(key.trim()).map(Secret::new)
+    let source = source(written);
+    let place = format!("the API key from {}", source.trim_start_matches("in "));
+    check(key.trim(), &place).map(Secret::new)
 }
 
 /// Returns an error if a request cannot carry the key.
-fn check(key: &str) -> Result<&str> {
-    let fail =
-        |what: &str, hint: &str| Err(Error::config(format!("reading a key: {what}")).hint(hint));
-    let is_name = |name: &str| {
-        name.bytes()
-            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+fn check<'a>(key: &'a str, place: &str) -> Result<&'a str> {
+    let is_upper = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    let name = key.strip_prefix('$');
+    let name = name.filter(|name| name.bytes().all(is_upper));
+    let (what, hint) = match name {
+        _ if key.is_empty() => ("is empty", "set it to the key alone".to_owned()),
+        Some(name) => (
+            "looks like a variable",
+            format!("write \"${{{name}}}\" in config.json"),
+        ),
+        None if key.bytes().all(|b| b.is_ascii_graphic()) => return Ok(key),
+        None => (
+            "has a space or a control character",
+            "set it to the key alone".to_owned(),
+        ),
     };
-    match key.strip_prefix('$') {
-        _ if key.is_empty() => fail("it is empty", "check its \"api_key\" in config.json"),
-        Some(name) if is_name(name) => fail(
-            &format!("\"{key}\" looks like a variable"),
-            &format!("write \"${{{name}}}\" in config.json"),
-        ),
-        _ if !key.bytes().all(|b| b.is_ascii_graphic()) => fail(
-            "it contains a space or a control character",
-            "its source should hold the key and nothing else",
-        ),
-        _ => Ok(key),
-    }
+    Err(Error::config(format!("{place} {what}")).hint(hint))
 }
 
 /// Returns an error for a plain-text key that can never be used.
-pub(super) fn check_written(written: &Secret) -> Result<()> {
+pub(super) fn check_written(written: &Secret, setting: &str) -> Result<()> {
     match parse(written) {
-        ("", key) if !key.is_empty() => check(key).map(drop),
+        ("", key) if !key.is_empty() => check(key, setting).map(drop),
         _ => Ok(()),
     }
 }
@@ -157,17 +157,20 @@ pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
         .split_once("${")
         .and_then(|(b, r)| Some((b, r.split_once('}')?)))
     {
-        text.push_str(before);
-        match name.split_once(":-") {
-            Some((name, default)) => {
-                let set = env.get(name).filter(|value| !value.is_empty());
-                text.push_str(set.map_or(default, String::as_str));
-            }
-            None => text.push_str(env.get(name).ok_or_else(|| {
-                Error::config(format!("the variable {name} is not set"))
-                    .hint(format!("export {name}=..."))
-            })?),
-        }
+        let (name, default) = match name.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (name, None),
+        };
+        let set = env.get(name).map(String::as_str);
+        let value = match default {
+            Some(default) => Some(set.filter(|value| !value.is_empty()).unwrap_or(default)),
+            None => set,
+        };
+        let Some(value) = value else {
+            let hint = format!("export {name}=...");
+            return Err(Error::config(format!("{name} is not set")).hint(hint));
+        };
+        text = text + before + value;
         rest = after;
     }
     Ok(text + rest)
@@ -179,7 +182,7 @@ pub(crate) fn source(written: &Secret) -> String {
         ("${", name) => format!("the variable {name}"),
         ("file:", path) => format!("the file {path}"),
         ("cmd:", _) => "a command in config.json".to_owned(),
-        _ => "in config.json (plain text)".to_owned(),
+        _ => "config.json (plain text)".to_owned(),
     }
 }
 
@@ -202,76 +205,60 @@ fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
         None => config.with_file_name("").join(path),
     };
     let mut key = String::new();
-    let read =
-        fs_err::File::open(path).and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut key));
-    read.map_err(|e| {
-        Error::config(format!("reading a key: {}", Error::from(e)))
-            .hint("check \"file:...\" in config.json")
-    })?;
-    Ok(key)
+    let file = fs_err::File::open(path);
+    let read = file.and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut key));
+    match read {
+        Ok(_) => Ok(key),
+        Err(e) => Err(Error::config(format!("reading a key: {}", Error::from(e)))
+            .hint("check \"file:...\" in config.json")),
+    }
 }
 
 /// Returns a component of the path (the file, the directories above it or a link to it) that a user other than the caller and
 /// root owns or can write, and why. That user could make bantam run any program.
 fn changeable(file: &Path) -> Result<Option<(PathBuf, String)>> {
     let found = Resolved::follow(&std::path::absolute(file)?);
-    for place in found
-        .links
-        .iter()
-        .chain([&found.real])
-        .flat_map(|entry| entry.ancestors())
-    {
+    let files = found.links.iter().chain([&found.real]);
+    for place in files.flat_map(|entry| entry.ancestors()) {
         let meta = fs_err::symlink_metadata(place)?;
         // In a sticky directory users may only change their own files; a link has no mode.
         let is_shared = meta.is_symlink() || meta.is_dir() && meta.mode() & 0o1000 != 0;
-        if ![0, geteuid().as_raw()].contains(&meta.uid()) {
-            return Ok(Some((
-                place.to_owned(),
-                format!("user {} owns", meta.uid()),
-            )));
-        }
-        if meta.mode() & 0o022 != 0 && !is_shared {
-            return Ok(Some((place.to_owned(), "others can write".to_owned())));
-        }
+        let who = if ![0, geteuid().as_raw()].contains(&meta.uid()) {
+            format!("user {} owns", meta.uid())
+        } else if meta.mode() & 0o022 != 0 && !is_shared {
+            "others can write".to_owned()
+        } else {
+            continue;
+        };
+        return Ok(Some((place.to_owned(), who)));
     }
     Ok(None)
 }
 
 fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
-    let fail = |what: String| Error::config(format!("reading a key from a command: {what}"));
+    const HINT: &str = "correct \"cmd:...\" in config.json, such as \"cmd:/usr/bin/pass show key\"";
+    let fail = |what: String, hint: &str| {
+        Err(Error::config(format!("reading a key from a command: {what}")).hint(hint))
+    };
     if let Some((place, who)) = changeable(config)? {
+        let place = place.display();
         let hint = format!(
-            "only you or root should own {0}, and nobody else should be able to write it: chown, or chmod go-w {0}",
-            place.display()
+            "only you or root should own {place}, and nobody else should be able to write it: chown, or chmod go-w {place}"
         );
-        return Err(fail(format!(
-            "{who} {}, so its command was not run",
-            place.display()
-        ))
-        .hint(hint));
+        return fail(format!("{who} {place}, so its command was not run"), &hint);
     }
-    let words = shell_words::split(command).map_err(|_| {
-        fail("a quote is missing".to_owned()).hint("correct \"cmd:...\" in config.json")
-    })?;
-    let program = words
-        .first()
-        .filter(|program| program.starts_with('/'))
-        .ok_or_else(|| {
-            fail("its program must be an absolute path".to_owned())
-                .hint("write it whole, such as \"cmd:/usr/bin/pass show key\"")
-        })?;
-    let mut child = child::command(Path::new(program))
-        .args(&words[1..])
-        .envs(env)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| {
-            let what = match e.kind() {
-                ErrorKind::NotFound => format!("no program named \"{program}\""),
-                _ => format!("cannot start {program}: {}", Error::from(e)),
-            };
-            fail(what).hint("correct \"cmd:...\" in config.json")
-        })?;
+    let Ok(words) = shell_words::split(command) else {
+        return fail("a quote is missing".to_owned(), HINT);
+    };
+    let Some(program) = words.first().filter(|program| program.starts_with('/')) else {
+        return fail("its program must be an absolute path".to_owned(), HINT);
+    };
+    let mut child = child::command(Path::new(program));
+    let child = child.args(&words[1..]).envs(env).stdout(Stdio::piped());
+    let mut child = match child.spawn() {
+        Ok(child) => child,
+        Err(e) => return fail(format!("cannot start {program}: {}", Error::from(e)), HINT),
+    };
     // Read on a thread, because the command may never end.
     let (send, receive) = mpsc::channel();
     let stdout = child.stdout.take();
@@ -282,18 +269,15 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     };
     Builder::new().spawn(reader).doing("starting a thread")?;
     let Ok(Some(Ok(key))) = receive.recv_timeout(COMMAND_TIMEOUT) else {
-        child
-            .kill()
-            .and_then(|()| child.wait())
-            .doing("ending the command")?;
+        let killed = child.kill().and_then(|()| child.wait());
+        killed.doing("ending the command")?;
         let seconds = COMMAND_TIMEOUT.as_secs();
-        return Err(
-            fail(format!("{program} printed no key within {seconds} s")).hint("run it by hand")
-        );
+        let what = format!("{program} printed no key within {seconds} s");
+        return fail(what, "run it by hand");
     };
     let status = child.wait().doing("waiting for the command")?;
     if !status.success() {
-        return Err(fail(format!("{program}: {status}")).hint("run it by hand"));
+        return fail(format!("{program}: {status}"), "run it by hand");
     }
     Ok(key)
 }

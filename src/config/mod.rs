@@ -8,6 +8,7 @@ mod load;
 mod models;
 pub(crate) mod path;
 pub(crate) mod proxy;
+mod reader;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(crate) use load::{Loaded, Origin, Override};
+pub(crate) use load::{Loaded, Override};
 pub(crate) use models::{Model, check_base, find_bare};
 pub(crate) use settings::{
     Config, DailyBudget, Exec, GroupTrigger, McpServer, ModelEntry, Telegram,
@@ -36,22 +37,24 @@ impl McpServer {
 
     /// Returns the possible secrets in its headers, environment, address and arguments. Paths are excluded.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
-        let hidden = self.secrets_of_url().chain(self.secrets_of_args());
+        let args = self.args_and_secrets().map(|(_, secret)| secret);
+        // A variable in an argument is a secret if its name is one's.
+        let words = self.args.iter().flat_map(|word| word.split("${").skip(1));
+        let names = words.filter_map(|word| word.split(['}', ':']).next());
+        let variables = names.filter(|name| is_secret_name(name));
+        let variables = variables.filter_map(|name| env.get(name).map(String::as_str));
+        let hidden = self.secrets_of_url().chain(args).chain(variables);
+        let hidden = hidden.map(Secret::new);
         let written = self.headers.values().chain(self.env.values()).cloned();
-        let values = written
-            .chain(hidden.map(Secret::new))
-            .filter_map(|value| keys::expand(&value, env).ok());
+        let values = written.chain(hidden);
+        let values = values.filter_map(|value| keys::expand(&value, env).ok());
         let values = values.filter(|value| !value.starts_with('/'));
         // The key of a header follows a word: `Bearer KEY`.
-        values
-            .flat_map(|value| {
-                value
-                    .split(' ')
-                    .map(Secret::new)
-                    .chain([Secret::new(&*value)])
-                    .collect::<Vec<_>>()
-            })
-            .collect()
+        let with_words = |value: String| {
+            let words = value.split(' ').map(Secret::new);
+            words.chain([Secret::new(&*value)]).collect::<Vec<_>>()
+        };
+        values.flat_map(with_words).collect()
     }
 
     /// Returns the password before the host, and query values with secret names.
@@ -67,35 +70,36 @@ impl McpServer {
         password.into_iter().chain(secrets.map(|(_, value)| value))
     }
 
-    /// Returns its command line for people, without the values of `--api-key`, `--token=` and similar flags, however short.
-    pub(crate) fn shown_command(&self) -> String {
-        let mut shown = self.command.clone();
-        let mut is_secret = false;
-        for word in &self.args {
-            let is_flag = word.starts_with('-');
-            let named = if is_flag { word.split_once('=') } else { None };
-            shown.push(' ');
-            match named {
-                Some((name, _)) if is_secret_name(name) => {
-                    shown.push_str(&format!("{name}={REMOVED}"));
-                }
-                _ if is_secret => shown.push_str(REMOVED),
-                _ => shown.push_str(word),
-            }
-            is_secret = is_flag && named.is_none() && is_secret_name(word);
-        }
-        shown
+    /// Returns each argument in two parts, of which the second is the value of `--api-key`, `--token=` and similar flags.
+    fn args_and_secrets(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut is_value = false;
+        self.args.iter().map(move |word| {
+            let flag = if word.starts_with('-') {
+                word.as_str()
+            } else {
+                ""
+            };
+            let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
+            let is_secret = is_secret_name(name);
+            let at = match value {
+                "" if is_value => 0,
+                "" => word.len(),
+                _ if is_secret => name.len() + 1,
+                _ => word.len(),
+            };
+            is_value = is_secret && value.is_empty();
+            word.split_at(at)
+        })
     }
 
-    /// Returns the values of `--api-key`, `--token=` and similar flags.
-    fn secrets_of_args(&self) -> impl Iterator<Item = &str> {
-        let following = self.args.iter().skip(1).map(String::as_str).chain([""]);
-        let pairs = self.args.iter().map(String::as_str).zip(following);
-        let flags = pairs.filter(|(flag, _)| flag.starts_with('-'));
-        let named = flags.map(|(flag, next)| flag.split_once('=').unwrap_or((flag, next)));
-        named
-            .filter(|(name, _)| is_secret_name(name))
-            .map(|(_, value)| value)
+    /// Returns its command line for people, without secrets.
+    pub(crate) fn shown_command(&self) -> String {
+        let mut shown = self.command.clone();
+        for (word, secret) in self.args_and_secrets() {
+            let secret = if secret.is_empty() { "" } else { REMOVED };
+            shown.push_str(&format!(" {word}{secret}"));
+        }
+        shown
     }
 }
 
@@ -141,11 +145,7 @@ pub(crate) fn environment() -> Env {
 pub(crate) fn home(env: &Env) -> Result<Home> {
     let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let root = set("BANTAM_HOME")
-        // systemd joins several directories with colons; the first is bantam's.
-        .or_else(|| {
-            set("STATE_DIRECTORY")
-                .and_then(|d| d.to_string_lossy().split(':').next().map(PathBuf::from))
-        })
+        .or_else(|| set("STATE_DIRECTORY"))
         .or_else(|| set("HOME").map(|home| home.join(".bantam")))
         .ok_or_else(|| {
             Error::config("cannot find bantam's home: neither BANTAM_HOME nor HOME is set")
@@ -153,11 +153,8 @@ pub(crate) fn home(env: &Env) -> Result<Home> {
         })?;
     let root = std::path::absolute(root).doing("finding bantam's home")?;
     if std::fs::metadata(&root).is_ok_and(|meta| !meta.is_dir()) {
-        return Err(Error::config(format!(
-            "bantam's home {} is not a directory",
-            root.display()
-        ))
-        .hint("set BANTAM_HOME to a directory that you can write"));
+        let what = format!("bantam's home {} is not a directory", root.display());
+        return Err(Error::config(what).hint("set BANTAM_HOME to a directory that you can write"));
     }
     Ok(Home::new(root))
 }
@@ -169,41 +166,27 @@ const MAX_SIZE: u64 = 1 << 20;
 pub(crate) fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
     match read_json(&path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(
-            Error::config(format!("cannot read {}: {}", path.display(), reason(&e)))
-                .hint("make it a readable JSON file, or set BANTAM_HOME to another directory"),
-        ),
+        // A link to a missing file is a mistake.
+        Err(e) if e.kind() == ErrorKind::NotFound && !path.is_symlink() => Ok(None),
+        Err(e) => {
+            let what = format!("cannot read {}: {}", path.display(), Error::from(e));
+            let hint = "make it a readable JSON file, or set BANTAM_HOME to another directory";
+            Err(Error::config(what).hint(hint))
+        }
         Ok(text) => Ok(Some(text)),
     }
 }
 
 /// Returns the text of a regular file, limited to [`MAX_SIZE`].
 pub(crate) fn read_json(path: &Path) -> std::io::Result<String> {
-    let refuse = |what: String| Err(std::io::Error::new(ErrorKind::InvalidData, what));
+    let refuse = |what: &str| Err(std::io::Error::new(ErrorKind::InvalidData, what));
     // Checked before opening, because opening a pipe blocks.
     let meta = std::fs::metadata(path)?;
     if !meta.is_file() {
-        return refuse("it is not a file".to_owned());
+        return refuse("it is not a file");
     }
     if meta.len() > MAX_SIZE {
-        return refuse(format!("it is larger than {} KiB", MAX_SIZE >> 10));
+        return refuse("it is larger than 1 MB");
     }
-    String::from_utf8(std::fs::read(path)?).or_else(|e| {
-        let line = e.as_bytes()[..e.utf8_error().valid_up_to()]
-            .iter()
-            .filter(|b| **b == b'\n')
-            .count()
-            + 1;
-        refuse(format!("line {line} is not UTF-8"))
-    })
-}
-
-/// Returns the message of an error, without the error number.
-fn reason(e: &std::io::Error) -> String {
-    if e.raw_os_error().is_some() {
-        e.kind().to_string()
-    } else {
-        e.to_string()
-    }
+    String::from_utf8(std::fs::read(path)?).or_else(|_| refuse("it is not UTF-8"))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::check::check_headers;
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
@@ -73,10 +72,6 @@ impl ModelEntry {
 /// Common variables for keys of search engines.
 const SEARCH_VARIABLES: [&str; 3] = ["TAVILY_API_KEY", "BRAVE_API_KEY", "SERPER_API_KEY"];
 
-fn fail(what: impl std::fmt::Display) -> Error {
-    Error::config(format!("choosing the model: {what}"))
-}
-
 /// Changes the kind of an error about a name in a configuration.
 pub(super) fn in_config(e: Error) -> Error {
     Error {
@@ -103,29 +98,27 @@ pub(crate) fn find_bare<'a>(typed: &str, known: &[&'a str]) -> Result<&'a str> {
 }
 
 fn unknown(typed: &str, known: &[&str]) -> Error {
-    let is_same = |name: &str| without_provider(name) == typed;
-    let begins_so = |name: &str| without_provider(name).starts_with(typed);
-    let is_near = |name: &str| nearest(typed, [name, without_provider(name)]).is_some();
-    let fits: [&dyn Fn(&str) -> bool; 3] = [&is_same, &begins_so, &is_near];
-    let fitting = fits.iter().map(|fits| {
+    let find = |fits: &dyn Fn(&str) -> bool| {
         let found: BTreeSet<&str> = known.iter().copied().filter(|name| fits(name)).collect();
-        found.into_iter().take(3).map(str::to_owned).collect()
-    });
-    let mut fitting = fitting.skip_while(Vec::is_empty);
-    let mut near: Vec<String> = fitting.next().unwrap_or_default();
-    if near.is_empty() {
-        near.extend(match typed.split_once('/') {
-            Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
-                .map(|vendor| format!("{vendor}/{model}")),
-            // Ollama separates tags by a colon.
-            None => typed.contains(':').then(|| format!("ollama/{typed}")),
-        });
-    }
-    let near = near.join("` or `");
-    let near = Some(near).filter(|near| !near.is_empty());
-    let error = not_found_near("model", typed, near.as_deref(), "bantam models");
+        found.into_iter().take(3).collect::<Vec<_>>().join("` or `")
+    };
+    let other = match typed.split_once('/') {
+        Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
+            .map(|vendor| format!("{vendor}/{model}")),
+        // Ollama separates tags by a colon.
+        None if typed.contains(':') => Some(format!("ollama/{typed}")),
+        None => nearest(typed, VENDORS.iter().map(|vendor| vendor.name)).map(str::to_owned),
+    };
+    let near = [
+        find(&|name| without_provider(name) == typed),
+        find(&|name| without_provider(name).starts_with(typed)),
+        find(&|name| nearest(typed, [name, without_provider(name)]).is_some()),
+        other.unwrap_or_default(),
+    ];
+    let near = near.iter().find(|near| !near.is_empty());
+    let error = not_found_near("model", typed, near.map(String::as_str), "bantam models");
     if near.is_none() && known.is_empty() {
-        return error.hint("write provider/model, such as `openai/gpt-5-mini`");
+        return error.hint("use provider/model, such as `openai/gpt-5-mini`");
     }
     error
 }
@@ -143,9 +136,9 @@ impl Config {
         } else if let Some(vendor) = VENDORS.iter().find(has_key) {
             self.named(vendor.name, env).map(Some)
         } else if self.has_file {
-            let error = fail("no model is configured and no key was found");
+            let error = Error::config("no model is configured, and no API key was found");
             Err(error.hint(
-                "run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)",
+                "run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another provider's)",
             ))
         } else {
             Ok(None)
@@ -228,10 +221,8 @@ impl Config {
         let defaults = &self.agents.defaults;
         let mut names: Vec<&str> = self.model_list.iter().map(name).collect();
         let used = std::iter::once(&defaults.model_name).chain(&defaults.model_fallbacks);
-        names.extend(
-            used.map(|name| name.trim())
-                .filter(|name| name.contains('/')),
-        );
+        let used = used.map(|name| name.trim());
+        names.extend(used.filter(|name| name.contains('/')));
         let mut known = BTreeSet::new();
         names.retain(|name| !name.is_empty() && !name.ends_with("/*") && known.insert(*name));
         names
@@ -261,17 +252,19 @@ impl Config {
             _ => ("api_base", own_base.to_owned()),
         };
         check_base(from, &base)?;
-        check_headers("model_list[].headers", &entry.headers)?;
         if base.is_empty() && protocol != Protocol::Demo {
-            let error = fail(format!("\"{model}\" has no api_base"));
-            return Err(error.hint(
-                "set its \"api_base\" in config.json's model_list, or begin its name with a provider, such as openai/",
-            ));
+            let needed = if model.contains('/') {
+                "an api_base".to_owned()
+            } else {
+                format!("a provider (openai/{model}) or an api_base")
+            };
+            let error = Error::config(format!("\"{model}\" needs {needed}"));
+            return Err(error.hint("set its \"model\" or \"api_base\" in config.json's model_list"));
         }
         let keys = keys(&entry, vendor.and_then(|v| v.set_key(env)));
         let key_env = vendor.map_or("", Vendor::key_env);
         if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
-            let error = fail(format!("no API key for {name}"));
+            let error = Error::config(format!("no API key for {name}"));
             return Err(error.hint(format!("export {key_env}=..., or run `bantam onboard`")));
         }
         let defaults = &self.agents.defaults;
@@ -293,68 +286,58 @@ impl Config {
     /// Returns every configured secret that needs no file and no command, for the redactor.
     pub(crate) fn secrets(&self, env: &Env) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
-            entry
-                .api_keys
-                .iter()
-                .chain(std::iter::once(&entry.api_key))
-                .chain(entry.headers.values())
-                .cloned()
+            let keys = std::iter::once(&entry.api_key).chain(&entry.api_keys);
+            keys.chain(entry.headers.values())
         });
-        let vendors = VENDORS
-            .iter()
-            .flat_map(|v| v.keys.iter().copied())
-            .chain(SEARCH_VARIABLES)
-            .filter_map(|name| env.get(name))
-            .map(|key| Secret::new(key.trim()));
+        let (channels, search) = (&self.channels, &self.tools.web.search);
         let other = [
-            self.channels.telegram.token.clone(),
-            self.channels.http.token.clone(),
-            self.tools.web.search.api_key.clone(),
+            &channels.telegram.token,
+            &channels.http.token,
+            &search.api_key,
         ];
         let known = listed
-            .chain(vendors)
             .chain(other)
-            .filter_map(|written| keys::known(&written, env));
+            .filter_map(|written| keys::known(written, env));
+        let variables = VENDORS.iter().flat_map(|vendor| vendor.keys);
+        let variables = variables.chain(&SEARCH_VARIABLES);
+        let variables = variables.filter_map(|name| env.get(*name));
+        let servers = self.mcp_servers.values();
         known
-            .chain(
-                self.mcp_servers
-                    .values()
-                    .flat_map(|server| server.secrets(env)),
-            )
+            .chain(variables.map(|key| Secret::new(key.trim())))
+            .chain(servers.flat_map(|server| server.secrets(env)))
             .collect()
     }
 }
 
-/// Checks the address in the setting or variable `from`.
+/// Checks the address in the setting or variable `from`. It may contain a password, so it is repeated only without one.
 pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
-    match base.split_once("://") {
-        _ if base.is_empty() => Ok(()),
-        Some(("http", rest)) if is_address(rest) && !ssrf::is_private(&host(base)) => Err(fail(
-            format!(
-                "{from} is http:// to a public host: others could read the key and the conversation"
-            ),
-        )
-        .hint("write https://; or reach it by a private address, through a VPN or an ssh tunnel")),
-        Some(("http" | "https", rest)) if is_address(rest) => Ok(()),
-        // The address may contain a password, so it is not repeated.
-        Some(("http" | "https", _)) => {
-            Err(fail(format!("{from} is not a valid address")).hint("write http://HOST:PORT/v1"))
-        }
-        Some(_) => Err(fail(format!("{from} must begin with http:// or https://"))
-            .hint("correct it in config.json's model_list")),
-        None if base.contains('@') => {
-            Err(fail(format!("{from} has no scheme"))
-                .hint("put http:// or https:// in front of it"))
-        }
-        None => {
-            Err(fail(format!("{from} \"{base}\" has no scheme"))
-                .hint(format!("write http://{base}")))
-        }
-    }
+    let (what, hint) = match base.split_once("://") {
+        _ if base.is_empty() => return Ok(()),
+        Some(("http" | "https", rest)) if !is_address(rest) => (
+            "is not a valid address",
+            "write http://HOST:PORT/v1".to_owned(),
+        ),
+        Some(("http", _)) if !ssrf::is_private(&host(base)) => (
+            "is http:// to a public host: others could read the key and the conversation",
+            "write https://; or reach it by a private address, through a VPN or an ssh tunnel"
+                .to_owned(),
+        ),
+        Some(("http" | "https", _)) => return Ok(()),
+        Some(_) => (
+            "must begin with http:// or https://",
+            "write http://HOST:PORT/v1".to_owned(),
+        ),
+        None if base.contains('@') => (
+            "has no scheme",
+            "put http:// or https:// in front of it".to_owned(),
+        ),
+        None => ("has no scheme", format!("write http://{base}")),
+    };
+    Err(Error::config(format!("{from} {what}")).hint(hint))
 }
 
 /// Whether the rest of a URL after the scheme begins with a host and an optional port.
-fn is_address(rest: &str) -> bool {
+pub(super) fn is_address(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let place = authority.rsplit('@').next().unwrap_or_default();
     let (host, port) = place
@@ -512,7 +495,7 @@ mod tests {
             (
                 "{}",
                 "zzzz",
-                "write provider/model, such as `openai/gpt-5-mini`",
+                "use provider/model, such as `openai/gpt-5-mini`",
             ),
         ] {
             let error = config(list).named(typed, &env(&[])).err().unwrap();

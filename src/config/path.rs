@@ -4,46 +4,37 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::settings::{Config, McpServer, ModelEntry};
+use super::reader;
 use crate::error::Result;
 use crate::json::parse_json;
-use crate::secret::Secret;
 use crate::text::{nearest, not_found_near};
 
-/// Returns the default configuration as JSON with an entry in each list and map, which shows every path and the type of each
-/// setting. `*` is the placeholder for custom names, null for any JSON.
+/// Returns the default configuration as JSON, which shows every path and the type of each setting, with an entry in each list
+/// and map. `*` is the placeholder for custom names, null for any JSON.
 pub(crate) fn shape() -> Value {
-    let any = || BTreeMap::from([("*".to_owned(), Secret::default())]);
-    let entry = ModelEntry {
-        headers: any(),
-        extra_body: Map::from_iter([("*".to_owned(), Value::Null)]),
-        ..ModelEntry::default()
-    };
-    let server = McpServer {
-        env: any(),
-        headers: any(),
-        ..McpServer::default()
-    };
-    let config = Config {
-        model_list: vec![entry],
-        mcp_servers: BTreeMap::from([("*".to_owned(), server)]),
-        ..Config::default()
-    };
-    let mut shape = serde_json::to_value(config).unwrap_or_default();
+    let any = json!({"*": ""});
+    let entries = json!({
+        "model_list": [{"headers": any, "extra_body": any}],
+        "mcpServers": {"*": {"env": any, "headers": any}},
+    });
+    let config = reader::read(&entries).map(|(config, _)| config);
+    let mut shape = serde_json::to_value(config.unwrap_or_default()).unwrap_or_default();
     shape["model_list"][0]["extra_body"]["*"] = Value::Null;
     shape
 }
 
 /// Returns the part of the shape under a name, with the correct spelling of the name.
-fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
+fn step<'a, 'b>(shape: &'a Value, name: &'b str) -> Option<(&'b str, &'a Value)>
+where
+    'a: 'b,
+{
     match shape {
         Value::Array(items) => {
             name.parse::<usize>().ok()?;
             Some((name, items.first().unwrap_or(&Value::Null)))
         }
         Value::Object(members) => match members.get("*") {
-            Some(_) if name.is_empty() => None,
-            Some(entry) => Some((name, entry)),
+            Some(entry) => (!name.is_empty()).then_some((name, entry)),
             None => members
                 .iter()
                 .find(|(known, _)| is_same_name(known, name))
@@ -56,12 +47,21 @@ fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
 
 /// Whether two names differ only in spelling, such as `allowFrom`, `allow_from` and `ALLOW_FROM`.
 pub(super) fn is_same_name(a: &str, b: &str) -> bool {
-    fn folded(name: &str) -> impl Iterator<Item = u8> {
-        name.bytes()
-            .filter(|b| *b != b'_')
-            .map(|b| b.to_ascii_lowercase())
+    let folded = |name: &str| name.replace('_', "").to_ascii_lowercase();
+    folded(a) == folded(b)
+}
+
+/// Follows the names as far as they are known. Returns them with the correct spelling, and the part of the shape there.
+fn walk<'a>(shape: &'a Value, names: &[String]) -> (Vec<String>, &'a Value) {
+    let (mut known, mut at) = (Vec::new(), shape);
+    for name in names {
+        let Some((name, next)) = step(at, name) else {
+            break;
+        };
+        known.push(name.to_owned());
+        at = next;
     }
-    folded(a).eq(folded(b))
+    (known, at)
 }
 
 /// Splits a path into its names, with their spelling.
@@ -91,106 +91,118 @@ pub(crate) fn join(path: &[impl AsRef<str>]) -> String {
 /// Usage.
 pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
     let (shape, names) = (shape(), split(path));
-    let mut at = &shape;
-    let mut resolved = Vec::new();
-    for name in &names {
-        let Some((name, next)) = step(at, name) else {
-            let near = suggest(&shape, &names);
-            let list = "bantam help settings";
-            return Err(not_found_near("setting", path, near.as_deref(), list));
-        };
-        resolved.push(name.to_owned());
-        at = next;
+    let (known, _) = walk(&shape, &names);
+    if known.len() == names.len() {
+        return Ok(known);
     }
-    Ok(resolved)
+    let near = suggest(&shape, &names);
+    Err(not_found_near(
+        "setting",
+        path,
+        near.as_deref(),
+        "bantam help settings",
+    ))
 }
 
-/// Names of settings in other programs.
-const ALIASES: [(&str, &str); 9] = [
+/// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
+const ALIASES: [(&str, &str); 17] = [
     ("cmd", "command"),
     ("model", "agents.defaults.model_name"),
     ("provider", "agents.defaults.model_name"),
+    ("providers", "model_list"),
+    ("models", "model_list"),
     ("max_iterations", "agents.defaults.max_tool_iterations"),
     ("fallbacks", "agents.defaults.model_fallbacks"),
-    ("mcp.servers", "mcpServers"),
+    ("channel_list", "channels"),
     ("allowed_users", "channels.telegram.allow_from"),
-    ("api_key", "model_list[0].api_key"),
+    ("bot_token", "channels.telegram.token"),
     ("token", "channels.telegram.token"),
+    ("api_key", "model_list[0].api_key"),
+    ("mcp", "mcpServers"),
+    ("servers", "mcpServers"),
+    ("web_search", "tools.web.search"),
+    ("brave", "tools.web.search"),
+    ("duckduckgo", "tools.web.search"),
 ];
 
-/// Returns the probable correction of an unknown path, from the same section or else from any.
+/// Returns the probable correction of an unknown path: the setting's name here for that of another program, or else the nearest
+/// name in the same section, or else in any.
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
+    let (mut known, section) = walk(shape, names);
+    let unknown = names.get(known.len())?;
     let alias = ALIASES
         .iter()
-        .find(|(name, _)| names.join(".").ends_with(name))
+        .find(|(name, _)| is_same_name(name, unknown))
         .map(|(_, path)| *path);
-    let mut section = shape;
-    for (n, name) in names.iter().enumerate() {
-        if let Some((_, next)) = step(section, name) {
-            section = next;
-            continue;
-        }
-        let siblings = section.as_object().into_iter().flat_map(Map::keys);
-        let mut siblings = siblings.map(String::as_str);
-        let near = match siblings.clone().find(|sibling| alias == Some(sibling)) {
-            Some(sibling) => Some(sibling),
-            None => nearest(name, &mut siblings),
-        };
-        if let Some(near) = near {
-            return Some(join(&[&names[..n], &[near.to_owned()]].concat()));
-        }
-        break;
+    let siblings = section.as_object().into_iter().flat_map(Map::keys);
+    let mut siblings = siblings.map(String::as_str);
+    let sibling = match alias {
+        Some(alias) => siblings.find(|sibling| *sibling == alias),
+        None => nearest(unknown, siblings),
+    };
+    if let Some(sibling) = sibling {
+        known.push(sibling.to_owned());
+        return Some(join(&known));
     }
     if let Some(path) = alias {
         return Some(path.to_owned());
     }
-    let mut paths = Vec::new();
-    list_settings(shape, &mut Vec::new(), &mut paths);
-    let last = |path: &'_ Vec<String>| path.last().cloned().unwrap_or_default();
-    let lasts: Vec<String> = paths.iter().map(last).collect();
-    let near = nearest(names.last()?, lasts.iter().map(String::as_str))?;
-    let found = paths.iter().find(|path| last(path) == near)?;
+    let paths = list_settings(shape);
+    let lasts = paths.iter().filter_map(|path| path.last());
+    let near = nearest(names.last()?, lasts.map(String::as_str))?;
+    let found = paths
+        .iter()
+        .find(|path| path.last().is_some_and(|last| last == near))?;
     Some(join(found))
 }
 
 /// Returns the paths of all settings outside lists and maps, and of the lists and maps themselves.
 pub(crate) fn all_settings() -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    list_settings(&shape(), &mut Vec::new(), &mut found);
-    found
+    list_settings(&shape())
 }
 
-/// Collects the paths of [`all_settings`].
-fn list_settings(shape: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    match shape {
-        Value::Object(members) if !members.contains_key("*") => {
-            for (name, value) in members {
-                path.push(name.clone());
-                list_settings(value, path, found);
-                path.pop();
-            }
+fn list_settings(shape: &Value) -> Vec<Vec<String>> {
+    list_leaves(shape, &|value| value.is_array() || value.get("*").is_some())
+}
+
+/// Returns the paths of the values that are neither objects nor lists of objects.
+pub(crate) fn list_values(value: &Value) -> Vec<Vec<String>> {
+    list_leaves(value, &|value| {
+        let items = value.as_array();
+        items.is_some_and(|items| !items.iter().any(Value::is_object))
+    })
+}
+
+/// Returns the paths of the values that have no members or are leaves by `is_leaf`.
+fn list_leaves(value: &Value, is_leaf: &dyn Fn(&Value) -> bool) -> Vec<Vec<String>> {
+    let members: Vec<(String, &Value)> = match value {
+        value if is_leaf(value) => return vec![Vec::new()],
+        Value::Object(members) => members.iter().map(|(name, v)| (name.clone(), v)).collect(),
+        Value::Array(items) => (0..).map(|n: usize| n.to_string()).zip(items).collect(),
+        _ => return vec![Vec::new()],
+    };
+    let mut found = Vec::new();
+    for (name, value) in members {
+        for path in list_leaves(value, is_leaf) {
+            found.push([vec![name.clone()], path].concat());
         }
-        _ => found.push(path.clone()),
     }
+    found
 }
 
 /// Returns the variables of the settings: `BANTAM_` and the path in capitals. Settings inside lists and maps have no variables.
 pub(super) fn variables(shape: &Value) -> BTreeMap<String, Vec<String>> {
-    let mut paths = Vec::new();
-    list_settings(shape, &mut Vec::new(), &mut paths);
     let name = |path: &Vec<String>| format!("BANTAM_{}", path.join("_").to_ascii_uppercase());
-    paths.into_iter().map(|path| (name(&path), path)).collect()
+    let paths = list_settings(shape).into_iter();
+    paths.map(|path| (name(&path), path)).collect()
 }
 
 /// Parses text as the value at a path of the settings. Strings need no quotes, and a list may be written with commas.
 pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
-    let setting = path
-        .iter()
-        .try_fold(shape, |at, name| step(at, name).map(|(_, next)| next));
     let is_json = text.trim_start().starts_with(['[', '{', '"']);
-    match setting {
-        Some(Value::String(_)) => text.into(),
-        Some(Value::Array(entries)) if entries.is_empty() && !is_json => text
+    match walk(shape, path).1 {
+        Value::String(_) => text.into(),
+        Value::Array(entries) if entries.is_empty() && !is_json => text
             .split(',')
             .map(str::trim)
             .filter(|item| !item.is_empty())
@@ -209,26 +221,21 @@ pub(crate) fn get<'a>(value: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a 
 
 /// Sets the value at a path, and creates missing sections. `None` if a list has no such index.
 pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Option<()> {
-    let shape = shape();
-    let (mut at, mut section) = (value, Some(&shape));
+    let mut at = value;
     for name in path.iter().map(AsRef::as_ref) {
-        let is_list = matches!(section, Some(Value::Array(_)));
+        let index = name.parse::<usize>();
         if !at.is_array() && !at.is_object() {
-            *at = if is_list { json!([]) } else { json!({}) };
+            *at = if index.is_ok() { json!([]) } else { json!({}) };
         }
-        section = section
-            .and_then(|section| step(section, name))
-            .map(|(_, next)| next);
         at = match at {
             Value::Array(items) => {
-                let n = name.parse::<usize>().ok().filter(|n| *n <= items.len())?;
+                let n = index.ok().filter(|n| *n <= items.len())?;
                 if n == items.len() {
                     items.push(Value::Null);
                 }
                 &mut items[n]
             }
-            Value::Object(members) => members.entry(name).or_insert(Value::Null),
-            _ => return None,
+            at => &mut at[name],
         };
     }
     *at = new;
@@ -239,76 +246,44 @@ pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Op
 pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Option<()> {
     let (name, rest) = path.split_first()?;
     let name = name.as_ref();
+    let mut items = value.as_array_mut();
+    let index = name.parse::<usize>().unwrap_or(usize::MAX);
+    let member = match &mut items {
+        Some(items) => items.get_mut(index),
+        None => value.get_mut(name),
+    }?;
     if !rest.is_empty() {
-        let member = match &mut *value {
-            Value::Array(items) => items.get_mut(name.parse::<usize>().ok()?)?,
-            value => value.get_mut(name)?,
-        };
         remove(member, rest)?;
         if member.as_object().is_none_or(|left| !left.is_empty()) {
             return Some(());
         }
     }
     match value {
-        Value::Array(items) => {
-            let n = name.parse::<usize>().ok().filter(|n| *n < items.len())?;
-            items.remove(n);
-        }
-        Value::Object(members) => drop(members.remove(name)?),
-        _ => return None,
+        Value::Array(items) => drop(items.remove(index)),
+        value => drop(value.as_object_mut()?.remove(name)),
     }
     Some(())
 }
 
-/// Corrects the names of members of `value`, and collects the paths of unknown ones.
-pub(super) fn correct_names(
-    shape: &Value,
-    value: &mut Value,
-    path: &mut Vec<String>,
-    unknown: &mut Vec<Vec<String>>,
-) {
+/// Corrects the spelling of the names in `value`.
+pub(super) fn correct_names(shape: &Value, value: &mut Value) {
     match value {
         Value::Object(members) => {
             for (name, mut value) in std::mem::take(members) {
                 let known = step(shape, &name);
-                let name = known.map_or(name.as_str(), |(known, _)| known).to_owned();
-                path.push(name.clone());
-                match known {
-                    Some((_, shape)) => correct_names(shape, &mut value, path, unknown),
-                    None => unknown.push(path.clone()),
+                if let Some((_, shape)) = known {
+                    correct_names(shape, &mut value);
                 }
-                path.pop();
+                let name = known.map_or(name.as_str(), |(known, _)| known).to_owned();
                 members.insert(name, value);
             }
         }
         Value::Array(items) => {
-            for (n, item) in items.iter_mut().enumerate() {
-                path.push(n.to_string());
-                if let Some((_, shape)) = step(shape, &n.to_string()) {
-                    correct_names(shape, item, path, unknown);
-                }
-                path.pop();
+            if let Some((_, shape)) = step(shape, "0") {
+                items.iter_mut().for_each(|item| correct_names(shape, item));
             }
         }
         _ => {}
-    }
-}
-
-/// Collects the paths of the values that are neither objects nor lists of objects.
-pub(crate) fn list_values(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    let mut add = |name: &str, value: &Value| {
-        path.push(name.to_owned());
-        list_values(value, path, found);
-        path.pop();
-    };
-    match value {
-        Value::Object(members) => members.iter().for_each(|(name, value)| add(name, value)),
-        Value::Array(items) if items.iter().any(Value::is_object) => {
-            for (n, item) in items.iter().enumerate() {
-                add(&n.to_string(), item);
-            }
-        }
-        _ => found.push(path.clone()),
     }
 }
 

@@ -4,11 +4,8 @@
 #![allow(clippy::doc_markdown)]
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
-use serde::ser::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::proxy::redact_url;
@@ -18,17 +15,15 @@ use crate::message::Price;
 use crate::redact::Redact;
 use crate::secret::Secret;
 
-/// Declares a section: its struct, its defaults and its JSON. A field without a default gets the default of its type. A plain
-/// derived struct would also read a list, so that `"tools": ["exec"]` would set `tools.confirm`; a section accepts only
-/// objects.
-macro_rules! section {
-    ($(#[$meta:meta])* $name:ident {$(
+/// Declares the sections: their structs and defaults. A field without a default gets the default of its type.
+macro_rules! sections {
+    ($($(#[$meta:meta])* $name:ident {$(
         $(#[$note:meta])*
         $field:ident: $type:ty $(= $default:expr)?,
-    )*}) => {
+    )*})*) => {$(
         $(#[$meta])*
-        #[derive(Clone, serde::Deserialize, serde::Serialize)]
-        #[serde(default, remote = "Self")]
+        #[derive(Clone, Deserialize, Serialize)]
+        #[serde(default)]
         pub(crate) struct $name {$(
             $(#[$note])*
             pub $field: $type,
@@ -36,41 +31,15 @@ macro_rules! section {
 
         impl Default for $name {
             fn default() -> Self {
-                Self {$($field: section!(@default $($default)?),)*}
+                Self {$($field: sections!(@default $($default)?),)*}
             }
         }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-                struct Object;
-
-                impl<'de> Visitor<'de> for Object {
-                    type Value = $name;
-
-                    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                        f.write_str("an object")
-                    }
-
-                    fn visit_map<A: MapAccess<'de>>(self, json: A) -> Result<$name, A::Error> {
-                        <$name>::deserialize(MapAccessDeserializer::new(json))
-                    }
-                }
-
-                json.deserialize_any(Object)
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
-                <$name>::serialize(self, json)
-            }
-        }
-    };
+    )*};
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };
 }
 
-section! {
+sections! {
     /// All settings. Each has a default, so fields need no `Option`.
     Config {
         agents: Agents,
@@ -89,15 +58,11 @@ section! {
         #[serde(skip)]
         has_file: bool,
     }
-}
 
-section! {
     Agents {
         defaults: Defaults,
     }
-}
 
-section! {
     Defaults {
         /// where the agent works; empty: workspace/ in the home
         workspace: String,
@@ -106,13 +71,12 @@ section! {
         /// the model that answers: a model_list name, or provider/model
         model_name: String,
         /// fallback models, tried in order when the first one fails
-        #[serde(deserialize_with = "list")]
         model_fallbacks: Vec<String>,
-        /// longest reply, in tokens
+        /// maximum reply length, in tokens
         max_tokens: u64 = 8192,
         /// context window, in tokens
         context_window: u64 = 131_072,
-        /// sent only if set
+        /// sampling temperature; sent only if set
         temperature: Option<f64>,
         /// model requests per turn; the last one gets no tools
         max_tool_iterations: u32 = 25,
@@ -125,23 +89,20 @@ section! {
         /// maximum delay before the first retry, in seconds; doubled for each further retry
         retry_initial_delay: f64 = 1.0,
     }
-}
 
-section! {
     ModelEntry {
         /// your name for the model
         model_name: String,
-        /// vendor/model, or with an api_base any name the host knows; vendor/* means every model of the vendor
+        /// provider/model, or with an api_base any name that the server knows; provider/* means every model of the provider
         model: String,
-        /// address to use instead of the vendor's; unlisted models use their vendor's first entry
+        /// address to use instead of the provider's; unlisted models use their provider's first entry
         #[serde(serialize_with = "hide_user")]
         api_base: String,
-        /// "responses" asks OpenAI's Responses API; empty: asks chat completions, and the Responses API once the host demands it
+        /// "responses" uses OpenAI's Responses API; empty: chat completions, or the Responses API once the provider requires it
         api: String,
-        /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
+        /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the provider's variable
         api_key: Secret,
         /// more keys; each replaces a key that is refused, rate-limited or used up
-        #[serde(deserialize_with = "list")]
         api_keys: Vec<Secret>,
         /// headers sent with every request
         headers: BTreeMap<String, Secret>,
@@ -159,28 +120,23 @@ section! {
         max_tokens: u64,
         /// null: as in agents.defaults
         temperature: Option<f64>,
-        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: the host's default
+        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: the provider's default
         reasoning_effort: String,
-        /// dollars per million tokens: input, output and cached (read from a cache; null: same as input)
+        /// dollars per million tokens: input, output and cached (read from a cache; default: same as input)
         price: Price,
     }
-}
 
-section! {
     Channels {
         telegram: Telegram,
         http: Endpoint,
     }
-}
 
-section! {
     Telegram {
         /// run the bot; by default, a token enables it
         enabled: Option<bool>,
         /// token from @BotFather
         token: Secret,
         /// numeric ids of the users who may talk to the bot; the first is the owner
-        #[serde(deserialize_with = "list")]
         allow_from: Vec<String>,
         /// address of your own Bot API server
         #[serde(serialize_with = "hide_user")]
@@ -193,17 +149,7 @@ section! {
         /// group messages to answer: mention or all
         group_trigger: GroupTrigger,
     }
-}
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum GroupTrigger {
-    #[default]
-    Mention,
-    All,
-}
-
-section! {
     Endpoint {
         /// serve OpenAI's chat API from the gateway
         enabled: bool,
@@ -214,18 +160,13 @@ section! {
         /// web origin whose pages may use the endpoint, such as https://chat.example.org
         allow_origin: String,
     }
-}
 
-section! {
     Tools {
         /// ask before these calls: tools, MCP servers, `writes`, `runs`
-        #[serde(deserialize_with = "list")]
         confirm: Vec<String>,
         /// directories outside the workspace that tools may read
-        #[serde(deserialize_with = "list")]
         read_paths: Vec<String>,
         /// directories outside the workspace that tools may change
-        #[serde(deserialize_with = "list")]
         write_paths: Vec<String>,
         /// data to remove from tool results. secrets: keys, tokens, passwords; keys: known key formats; off: only bantam's own
         redact: Redact,
@@ -235,34 +176,27 @@ section! {
         web: Web,
         transcribe: Transcribe,
     }
-}
 
-section! {
     Exec {
         /// offer the exec tool
         enabled: bool = true,
         /// time limit in seconds, unless the call sets another one
         timeout: u64 = 60,
-        /// network access of commands: none, guarded or full
+        /// network access of shell commands: none, guarded or full
         network: Network = Network::None,
-        /// auto, require or off (commands run with all your rights)
+        /// auto, require or off (shell commands run with all your rights)
         sandbox: Sandbox = Sandbox::Auto,
         /// maximum data memory of each process, in MB; 0: no limit
         memory_mb: u64 = 512,
-        /// names of your variables to pass to commands
-        #[serde(deserialize_with = "list")]
+        /// names of your variables to pass to shell commands
         pass_env: Vec<String>,
     }
-}
 
-section! {
     Web {
         search: Search,
         fetch: Fetch,
     }
-}
 
-section! {
     Search {
         /// search engine: auto, brave, tavily, serper, searxng or duckduckgo
         provider: String = "auto".to_owned(),
@@ -274,9 +208,7 @@ section! {
         /// number of results per search
         max_results: u64 = 5,
     }
-}
 
-section! {
     Fetch {
         /// maximum length of a page, in characters
         max_chars: usize = 50_000,
@@ -285,37 +217,30 @@ section! {
         /// allow addresses in your own network
         allow_private: bool,
     }
-}
 
-section! {
     Transcribe {
-        /// vendor/model that transcribes recordings, such as groq/whisper-large-v3-turbo; empty: recordings are not transcribed
+        /// provider/model that transcribes recordings, such as groq/whisper-large-v3-turbo; empty: recordings are not transcribed
         model: String,
     }
-}
 
-section! {
     /// An MCP server: a program to start, or an address.
     McpServer {
         /// program of a local server
         command: String,
-        /// arguments of the program
-        #[serde(deserialize_with = "list")]
+        /// arguments of the program; command, args, url, env and headers may contain variables: ${NAME}
         args: Vec<String>,
-        /// environment of the program; values may contain variables: ${NAME}
+        /// environment of the program
         env: BTreeMap<String, Secret>,
         /// working directory; empty: a private directory
         cwd: String,
         /// address of a remote server
         #[serde(serialize_with = "hide_path")]
         url: String,
-        /// headers sent to the server; values may contain variables: ${NAME}
+        /// headers sent to the server
         headers: BTreeMap<String, Secret>,
-        /// directories the server may read
-        #[serde(deserialize_with = "list")]
+        /// directories and files the server may read
         read: Vec<String>,
-        /// directories the server may change
-        #[serde(deserialize_with = "list")]
+        /// directories and files the server may change
         write: Vec<String>,
         /// allow access to the internet, this machine's ports and your local network
         network: bool = true,
@@ -325,22 +250,17 @@ section! {
         enabled: bool = true,
         /// opposite of enabled, as in other clients' files
         disabled: bool,
-        /// accepted from other clients' files; not used
+        /// accepted from other clients' files, but not used
         r#type: String,
         /// names of the tools to offer; empty: all
-        #[serde(deserialize_with = "list")]
         tools: Vec<String>,
     }
-}
 
-section! {
     Memory {
-        /// vendor/model for memory search by meaning; empty: search by words only
+        /// provider/model for memory search by meaning; empty: search by words only
         embedding_model: String,
     }
-}
 
-section! {
     Session {
         /// summarize old turns at this share of the model's window, 0.1 to 1
         compact_at: f64 = 0.8,
@@ -351,18 +271,14 @@ section! {
         /// delete unused unnamed and job conversations, and archived parts, after this many days; 0: never
         keep_days: u64 = 30,
     }
-}
 
-section! {
     Cron {
         /// run jobs in the gateway
         enabled: bool = true,
         /// record a run as missed if it is later than this many minutes
         grace_minutes: u64 = 60,
     }
-}
 
-section! {
     Heartbeat {
         /// let the agent work through HEARTBEAT.md regularly
         enabled: bool,
@@ -371,27 +287,21 @@ section! {
         /// telegram:CHAT; empty: the owner's last chat
         to: String,
     }
-}
 
-section! {
     Gateway {
         /// maximum number of conversations answered at the same time
         workers: usize = 4,
     }
-}
 
-section! {
     /// Daily budget; 0 for no limit.
     #[derive(Copy)]
     DailyBudget {
         /// maximum tokens per day, for everything in this home; 0: no limit
         daily_tokens: u64,
-        /// maximum dollars per day, by the host's prices or model_list[].price; 0: no limit
+        /// maximum dollars per day, by the provider's prices or model_list[].price; 0: no limit
         daily_cost: f64,
     }
-}
 
-section! {
     Log {
         /// minimum level of the gateway's log: error, warn, info or debug
         level: Level = Level::Info,
@@ -400,24 +310,12 @@ section! {
     }
 }
 
-/// Reads a list of strings and numbers, or a single value.
-fn list<'de, D: Deserializer<'de>, T: From<String>>(json: D) -> Result<Vec<T>, D::Error> {
-    let items = match Value::deserialize(json)? {
-        Value::Array(items) => items,
-        // Refuses broken JSON; a path, id or key never begins like this.
-        Value::String(text) if text.trim_start().starts_with(['[', '{', '"']) => {
-            return Err(D::Error::custom(
-                "invalid type: string, expected a sequence",
-            ));
-        }
-        single => vec![single],
-    };
-    let text = |item| match item {
-        Value::String(text) => Ok(T::from(text)),
-        Value::Number(number) => Ok(T::from(number.to_string())),
-        _ => Err(D::Error::custom("invalid type: entry, expected a sequence")),
-    };
-    items.into_iter().map(text).collect()
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GroupTrigger {
+    #[default]
+    Mention,
+    All,
 }
 
 /// Writes names without their values, which may contain keys.

@@ -7,76 +7,63 @@ use serde_json::{Value, json};
 use super::Check;
 use crate::cancel::Cancel;
 use crate::telegram::api::{Api, Failure};
-use crate::text::{counted, to_single_line};
+use crate::text::to_single_line;
 
 const NAME: &str = "telegram";
-/// Time limit of all requests together.
+/// Time limit of a question.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks Telegram about the bot. `allowed` is the number of users who may talk to it.
-pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
+/// Asks Telegram for the account of a bot.
+pub(crate) fn account(api: &Api) -> Result<Value, Failure> {
     let cancel = Cancel::new(Some(TIMEOUT));
-    let ask = |method| api.call(method, &json!({}), Duration::ZERO, &cancel);
-    let me = match ask("getMe") {
+    api.call("getMe", &json!({}), Duration::ZERO, &cancel)
+}
+
+/// Returns the username of an account, without `@`.
+pub(crate) fn username(account: &Value) -> String {
+    to_single_line(account["username"].as_str().unwrap_or_default(), 64)
+}
+
+/// Asks Telegram about the bot. `has_users` is whether anybody may talk to it.
+pub(crate) fn bot(api: &Api, has_users: bool) -> Vec<Check> {
+    let me = match account(api) {
         Ok(me) => me,
         Err(e) => return vec![failed(&e)],
     };
-    let name = to_single_line(me["username"].as_str().unwrap_or_default(), 64);
     // Bot API, `User.can_read_all_group_messages`: true if the privacy mode is off.
     let groups = if me["can_read_all_group_messages"] == true {
         "all messages"
     } else {
         "only messages that mention it or reply to it"
     };
-    let mut checks = vec![Check::ok(
-        NAME,
-        format!("@{name}; in groups Telegram shows it {groups}"),
-    )];
-    if let Ok(info) = ask("getWebhookInfo") {
-        if info["url"].as_str().is_some_and(|url| !url.is_empty()) {
-            checks.push(
-                Check::fail(
-                    NAME,
-                    "a webhook is set for this bot and receives all its messages",
-                )
-                .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token"),
-            );
-        }
-        let waiting = info
-            .get("pending_update_count")
-            .and_then(Value::as_u64)
-            .unwrap_or(0);
-        if waiting > 0 {
-            let waiting = counted(usize::try_from(waiting).unwrap_or(usize::MAX), "message");
-            let what = format!("{waiting} waiting at Telegram until bantam gateway runs");
-            checks.push(Check::info(NAME, what).fix("bantam gateway"));
-        }
+    let found = format!("@{}; in groups Telegram shows it {groups}", username(&me));
+    let mut checks = vec![Check::ok(NAME, found)];
+    let cancel = Cancel::new(Some(TIMEOUT));
+    let webhook = api.call("getWebhookInfo", &json!({}), Duration::ZERO, &cancel);
+    if webhook.is_ok_and(|info| info["url"].as_str().is_some_and(|url| !url.is_empty())) {
+        let found = "a webhook is set for this bot and receives all its messages";
+        let fix = "curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token";
+        checks.push(Check::fail(NAME, found).fix(fix));
     }
-    if allowed == 0 {
-        checks.push(
-            Check::fail(NAME, "channels.telegram.allow_from is empty: the bot answers nobody")
-                .fix("write to the bot while bantam gateway runs, and put the id that it prints into allow_from"),
-        );
+    if !has_users {
+        let found = "channels.telegram.allow_from is empty, so the bot will not answer";
+        checks.push(Check::fail(NAME, found).fix("bantam onboard"));
     }
     checks
 }
 
 fn failed(failure: &Failure) -> Check {
     match failure {
-        Failure::Unauthorized(why) => Check::fail(
-            NAME,
-            format!("Telegram refused the token ({})", to_single_line(why, 200)),
-        )
-        .fix("copy it again from @BotFather (/token) into channels.telegram.token"),
-        Failure::Stopped => Check::fail(
-            NAME,
-            format!("no answer from Telegram in {} s", TIMEOUT.as_secs()),
-        )
-        .fix("check the network, or set channels.telegram.proxy"),
-        e => Check::fail(
-            NAME,
-            format!("cannot ask Telegram: {}", to_single_line(&e.text(), 200)),
-        )
-        .fix("check the network, or set channels.telegram.proxy"),
+        Failure::Unauthorized(why) => {
+            let why = to_single_line(why, 200);
+            Check::fail(NAME, format!("Telegram refused the token ({why})"))
+                .fix("bantam onboard    # with the token that @BotFather shows for /token")
+        }
+        e => {
+            let why = to_single_line(&e.text(), 200);
+            Check::fail(NAME, format!("cannot reach Telegram: {why}")).fix(
+                "curl -I https://api.telegram.org    # through a proxy: channels.telegram.proxy",
+            )
+        }
     }
 }

@@ -1,162 +1,203 @@
-//! Checks the home directory: its permissions, its configuration and its conversations.
+//! Checks the home directory: permissions, owners, free space, configuration, instructions, conversations and jobs.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, access, statvfs};
 use rustix::process::geteuid;
 
 use super::{Check, quoted};
-use crate::config::Loaded;
-use crate::error::{Error, Result};
-use crate::paths::Home;
+use crate::app::facts::Facts;
+use crate::cron::Jobs;
+use crate::error::Error;
+use crate::paths::{Home, shown_key};
 use crate::session;
 use crate::storage::segments::{self, Part};
-use crate::text::counted;
+use crate::text::{counted, size};
 
-/// Checks `$BANTAM_HOME` itself.
-pub(crate) fn directory(home: &Home) -> Check {
+/// Free bytes below which a disk counts as full.
+const MIN_FREE: u64 = 1 << 20;
+
+/// Checks the home and its files.
+pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
+    let home = &facts.app.home;
+    let mut checks = vec![directory(home)];
+    checks.extend(full_disk(home));
+    checks.extend(owners(home));
+    checks.extend(configuration(facts));
+    checks.extend(agent(home));
+    checks.extend(sessions(home));
+    checks.push(jobs(facts));
+    checks.extend(pdftotext(facts));
+    checks
+}
+
+fn directory(home: &Home) -> Check {
     const NAME: &str = "home";
-    const ELSEWHERE: &str = "export BANTAM_HOME=/a/directory/you/can/write";
     let root = home.root();
-    let (shown, quoted) = (root.display(), quoted(root));
-    let meta = match fs_err::metadata(root) {
-        Ok(meta) => meta,
+    let shown = root.display();
+    let fix = format!("chmod 700 {}", quoted(root));
+    let mode = match fs_err::metadata(root) {
+        Ok(meta) => meta.mode() & 0o777,
         Err(e) if e.kind() == ErrorKind::NotFound => {
             return Check::ok(NAME, format!("{shown}: does not exist yet"));
         }
-        Err(e) => return Check::fail(NAME, Error::from(e).message).fix(ELSEWHERE),
+        Err(e) => return Check::fail(NAME, Error::from(e).message),
     };
-    let (mode, owner) = (meta.mode() & 0o777, meta.uid());
-    if owner != geteuid().as_raw() && geteuid().is_root() {
-        Check::info(
-            NAME,
-            format!("{shown} belongs to user {owner}, but files that root creates there will belong to root"),
-        )
-        .fix(format!("sudo -u '#{owner}' bantam doctor"))
-    } else if owner != geteuid().as_raw() {
-        Check::fail(NAME, format!("{shown} belongs to user {owner}, not to you"))
-            .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
-    } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
-        Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e)))
-            .fix(format!("chmod 700 {quoted}    # or: {ELSEWHERE}"))
+    if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e))).fix(fix)
     } else if mode & 0o077 != 0 {
         Check::fail(
             NAME,
             format!("{shown}: mode {mode:04o}: other users can read it"),
         )
-        .fix(format!("chmod 700 {quoted}"))
+        .fix(fix)
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))
     }
 }
 
-/// Checks `config.json`, as `loaded`; `exists` is whether the file exists.
-pub(crate) fn configuration(
-    home: &Home,
-    exists: bool,
-    loaded: &Result<&Arc<Loaded>>,
-) -> Vec<Check> {
-    const NAME: &str = "config";
-    let path = home.config();
-    let shown = path.display();
-    let mut checks = match loaded {
-        Err(e) => vec![Check::of_error(NAME, e.clone())],
-        Ok(_) if !exists => vec![Check::ok(
-            NAME,
-            format!("{shown} does not exist: the defaults apply"),
-        )],
-        Ok(loaded) => [Check::ok(NAME, format!("{shown} is valid"))]
-            .into_iter()
-            .chain(
-                loaded
-                    .warnings
-                    .iter()
-                    .map(|warning| Check::info(NAME, warning)),
-            )
-            .collect(),
+/// Returns a failure if the disk of the home is full.
+pub(crate) fn full_disk(home: &Home) -> Option<Check> {
+    let disk = statvfs(home.root()).ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    // Some file systems do not count files.
+    let has_files = disk.f_files == 0 || disk.f_favail > 0;
+    let fix = "du -xh / 2>/dev/null | sort -h | tail    # shows the largest directories; delete or move some";
+    let (root, left) = (home.root().display(), size(free));
+    let found = format!(
+        "the disk is full: {left} and {} files left at {root}",
+        disk.f_favail
+    );
+    (free < MIN_FREE || !has_files).then(|| Check::fail("disk", found).fix(fix))
+}
+
+/// Returns a failure for the first file of another user, such as one that a command of root created.
+fn owners(home: &Home) -> Option<Check> {
+    let root = home.root();
+    let me = geteuid();
+    // Root may run the program for the home's owner.
+    let owner = if me.is_root() {
+        fs_err::metadata(root).ok()?.uid()
+    } else {
+        me.as_raw()
     };
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        let entries = fs_err::read_dir(dir).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths.filter(|path| *path != home.workspace()).collect()
+    };
+    let top = entries(root);
+    let dirs = top
+        .iter()
+        .filter(|path| path.is_dir() && !path.is_symlink());
+    let below = dirs.flat_map(|dir| entries(dir));
+    let all = std::iter::once(root.to_owned())
+        .chain(top.clone())
+        .chain(below);
+    let mut strange = all.filter_map(|path| {
+        let user = path.symlink_metadata().ok()?.uid();
+        (user != owner).then_some((path, user))
+    });
+    let (path, user) = strange.next()?;
+    let found = format!("{} belongs to user {user}, not to {owner}", path.display());
+    Some(Check::fail("owner", found).fix(format!("sudo chown -R {owner} {}", quoted(root))))
+}
+
+fn configuration(facts: &Facts) -> Vec<Check> {
+    const NAME: &str = "config";
+    let path = facts.app.home.config();
+    let shown = path.display();
+    let mode = fs_err::metadata(&path).map(|meta| meta.mode() & 0o777);
+    let mut checks = vec![match (&facts.loaded, &mode) {
+        (Err(e), _) => Check::of_error(NAME, e.clone()),
+        (Ok(_), Err(_)) => Check::ok(NAME, format!("{shown} does not exist: the defaults apply")),
+        (Ok(_), Ok(_)) => Check::ok(NAME, format!("{shown} is valid")),
+    }];
+    if let Ok(loaded) = &facts.loaded {
+        checks.extend(
+            loaded
+                .warnings
+                .iter()
+                .map(|warning| Check::info(NAME, warning)),
+        );
+    }
     // A user who can write it can choose the key's command, the sandbox and the model.
-    if let Ok(meta) = fs_err::metadata(&path) {
-        if meta.mode() & 0o022 != 0 {
-            let found = format!(
-                "{shown}: mode {:04o}: others can write it",
-                meta.mode() & 0o777
-            );
-            checks.push(Check::fail(NAME, found).fix(format!("chmod go-w {}", quoted(&path))));
-        }
-        if ![0, geteuid().as_raw()].contains(&meta.uid()) && !geteuid().is_root() {
-            let found = format!("{shown} belongs to user {}, who can write it", meta.uid());
-            checks.push(
-                Check::fail(NAME, found).fix(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
-            );
-        }
+    if let Some(mode) = mode.ok().filter(|mode| mode & 0o022 != 0) {
+        let found = format!("{shown}: mode {mode:04o}: others can write it");
+        checks.push(Check::fail(NAME, found).fix(format!("chmod go-w {}", quoted(&path))));
     }
     checks
 }
 
-/// Reports copies of notes.
-pub(crate) fn notes(home: &Home) -> Option<Check> {
-    let kept = home.notes_copy();
-    let copied = segments::entries(&kept).unwrap_or_default().len();
+/// Reports a missing directory of instructions.
+fn agent(home: &Home) -> Option<Check> {
+    let agent = home.agent();
     let found = format!(
-        "{} kept as before the last day's changes: {}",
-        counted(copied, "note"),
-        kept.display()
+        "{} is missing, so the built-in instructions apply",
+        agent.display()
     );
-    (copied > 0).then(|| Check::ok("memory", found))
+    let is_missing = home.root().exists() && !agent.exists();
+    is_missing.then(|| Check::info("agent", found).fix("bantam onboard --yes"))
 }
 
 /// Checks the live segment of every conversation without repairs. Archived segments may contain known damage.
-pub(crate) fn sessions(home: &Home) -> Vec<Check> {
+fn sessions(home: &Home) -> Vec<Check> {
     const NAME: &str = "sessions";
-    let dir = home.sessions();
-    let entries = match fs_err::read_dir(&dir) {
-        Ok(entries) => entries,
+    let mut names: Vec<String> = match fs_err::read_dir(home.sessions()) {
+        Ok(entries) => entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect(),
         Err(e) if e.kind() == ErrorKind::NotFound => return vec![Check::ok(NAME, "none yet")],
-        Err(e) => {
-            return vec![
-                Check::fail(NAME, Error::from(e).message)
-                    .fix(format!("chmod 700 {}", quoted(&dir))),
-            ];
-        }
+        Err(e) => return vec![Check::fail(NAME, Error::from(e).message)],
     };
-    let mut paths: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
-    paths.retain(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        matches!(segments::part(&name), Some((_, Part::Live)))
-    });
-    paths.sort();
-    let mut checks = Vec::new();
-    for path in &paths {
-        let (damage, torn) = session::inspect(path).unwrap_or_else(|e| (vec![e.message], None));
-        if let Some(first) = damage.first() {
-            let more = damage.len() - 1;
-            let more = if more > 0 {
-                format!("; and {more} more")
-            } else {
-                String::new()
-            };
-            checks.push(
-                Check::fail(NAME, format!("{first}{more}"))
-                    .fix("go on with it: the next turn takes over every undamaged line, and keeps the damaged file"),
-            );
-        }
-        if let Some(torn) = torn {
-            checks.push(Check::info(
-                NAME,
-                format!("{torn}; the next turn repairs that"),
-            ));
-        }
+    names.sort();
+    let (mut checks, mut count) = (Vec::new(), 0);
+    for name in &names {
+        let Some((key, Part::Live)) = segments::part(name) else {
+            continue;
+        };
+        count += 1;
+        let found = session::inspect(&home.sessions().join(name));
+        let (damage, torn) = found.unwrap_or_else(|e| (vec![e.message], None));
+        let damage = damage.first().map(|first| Check::fail(NAME, first));
+        let torn = torn.map(|torn| Check::info(NAME, torn));
+        let key = shown_key(key);
+        let key = shell_words::quote(&key);
+        let fix =
+            format!("bantam -s {key} \"Go on\"    # keeps each intact line, and the damaged file");
+        checks.extend(damage.into_iter().chain(torn).map(|check| check.fix(&fix)));
     }
     if checks.is_empty() {
         checks.push(Check::ok(
             NAME,
-            format!("{} without damage", counted(paths.len(), "file")),
+            format!("{} without damage", counted(count, "file")),
         ));
     }
     checks
+}
+
+/// Checks the list of scheduled jobs.
+fn jobs(facts: &Facts) -> Check {
+    const NAME: &str = "jobs";
+    let home = &facts.app.home;
+    match Jobs::new(home.clone(), &facts.app.env).list() {
+        Ok(jobs) => Check::ok(NAME, counted(jobs.len(), "job")),
+        Err(e) => {
+            let path = quoted(&home.cron_jobs());
+            Check::fail(NAME, e.message).fix(format!("mv {path} {path}.broken"))
+        }
+    }
+}
+
+/// Reports a missing reader of PDFs.
+fn pdftotext(facts: &Facts) -> Option<Check> {
+    let path = facts.app.env.get("PATH").map_or("", String::as_str);
+    let is_there = path
+        .split(':')
+        .any(|dir| Path::new(dir).join("pdftotext").exists());
+    let found = "pdftotext is not installed, so only models that take PDFs can read them";
+    (!is_there).then(|| Check::info("pdf", found).fix("sudo apt install poppler-utils"))
 }

@@ -1,7 +1,5 @@
 //! Checks the confinement of commands on this machine.
 
-use rustix::process::Signal;
-
 use super::Check;
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
@@ -17,59 +15,41 @@ const NAME: &str = "sandbox";
 const LIMIT_SECS: u64 = 10;
 /// Output of the control command.
 const WORD: &str = "works";
-const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
-    shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail";
-/// Refers to the page about allowing a sandbox on each system.
-const PAGE: &str = "run `bantam help sandbox`, which says how each system allows namespaces";
 /// Command that disables commands.
 pub(super) const NO_COMMANDS: &str = "bantam config set tools.exec.enabled false";
 
-/// Runs a command like the model's. Returns whether commands can run in the sandbox.
-pub(crate) fn sandbox(
-    workers: &Workers,
-    exec: &Exec,
-    report: &mut dyn FnMut(Check),
-) -> Result<bool> {
-    if let Some(why) = why_off(exec) {
-        report(why);
-        return Ok(false);
+/// Runs a command like the model's. The first check is good if commands can run in the sandbox.
+pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
+    let off = if !child::has_shell() {
+        "there is no /bin/sh, so no commands run"
+    } else if exec.sandbox == Sandbox::Off {
+        "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can"
+    } else if !exec.enabled {
+        "tools.exec.enabled is false: no commands run"
+    } else {
+        ""
+    };
+    if !off.is_empty() {
+        return Ok(vec![Check::info(NAME, off)]);
     }
-    match control(workers) {
-        Ok(()) => report(Check::ok(
-            NAME,
-            format!("commands are confined by {}", layers(workers)),
-        )),
-        Err(e) => {
-            let fix = format!("{PAGE}; or do without commands: {NO_COMMANDS}");
-            report(Check::of_error(NAME, e).fix(fix));
-            return Ok(false);
+    if let Err(e) = control(workers) {
+        let fix = format!("bantam help sandbox    # or do without commands: {NO_COMMANDS}");
+        return Ok(vec![Check::of_error(NAME, e).fix(fix)]);
+    }
+    let confined = format!("commands are confined by {}", layers(workers));
+    let mut checks = vec![Check::ok(NAME, confined)];
+    if workers.confinement() == Some(Confinement::Landlock) {
+        let namespaces = workers.probe(Confinement::Namespaces, &Cancel::new(None))?;
+        let why = namespaces.err().unwrap_or_default();
+        let mut found = format!(
+            "namespaces are refused ({why}): git clone, tar x, rsync -a, programs linked by gcc, and whatever uses sockets will fail"
+        );
+        if exec.network == Network::Guarded {
+            found.push_str("; tools.exec.network \"guarded\" gives no network at all");
         }
+        checks.push(Check::info(NAME, found).fix("bantam help sandbox"));
     }
-    if workers.confinement() != Some(Confinement::Landlock) {
-        return Ok(true);
-    }
-    let namespaces = workers.probe(Confinement::Namespaces, &Cancel::new(None))?;
-    let why = namespaces.err().unwrap_or_default();
-    let found = format!("namespaces are refused ({why}); {LANDLOCK_ALONE}");
-    report(Check::info(NAME, found).fix(PAGE));
-    if exec.network == Network::Guarded {
-        let found = "tools.exec.network is \"guarded\", which needs namespaces: commands have no network at all";
-        report(Check::info(NAME, found));
-    }
-    Ok(true)
-}
-
-/// Returns why commands run without a sandbox or not at all, if the settings or the system decide so.
-fn why_off(exec: &Exec) -> Option<Check> {
-    if !child::has_shell() {
-        return Some(Check::info(NAME, "there is no /bin/sh, so no commands run"));
-    }
-    if exec.sandbox == Sandbox::Off {
-        let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
-        return Some(Check::info(NAME, found).fix("bantam config unset tools.exec.sandbox"));
-    }
-    let found = "tools.exec.enabled is false: no commands run";
-    (!exec.enabled).then(|| Check::info(NAME, found))
+    Ok(checks)
 }
 
 /// Lists the layers that confine commands.
@@ -89,31 +69,14 @@ fn control(workers: &Workers) -> Result<()> {
     let command =
         format!("echo {WORD} >doctor-control && cat doctor-control & wait; rm doctor-control");
     let (printed, end) = run(workers, &command, Vec::new())?;
-    judge_control(
-        &printed,
-        end,
-        &fs_err::read(child::SHELL).unwrap_or_default(),
-    )
-}
-
-/// Judges the control. `shell` is the program that ran the command.
-fn judge_control(printed: &[u8], end: Termination, shell: &[u8]) -> Result<()> {
     let why = match ending(end, LIMIT_SECS) {
         None if printed.trim_ascii() == WORD.as_bytes() => return Ok(()),
         None => format!("a command that prints {WORD} printed something else"),
         Some(ending) => ending,
     };
-    let error = Error::failed(format!("an ordinary command fails in the sandbox: {why}"));
-    let is_killed_by_filter = end == Termination::Signal(Signal::SYS.as_raw());
-    // The filter kills processes that use system calls of another architecture. Byte 4 is the class: 1 is 32-bit.
-    if !is_killed_by_filter || !shell.starts_with(b"\x7fELF\x01") || usize::BITS == 32 {
-        return Err(error);
-    }
-    Err(error.hint(if cfg!(target_arch = "aarch64") {
-        "this system is 32-bit: install the armv7 build"
-    } else {
-        "this system is 32-bit: install the build for it"
-    }))
+    Err(Error::failed(format!(
+        "an ordinary command fails in the sandbox: {why}"
+    )))
 }
 
 /// Runs a command like the model's. Returns its output and how it ended.

@@ -94,7 +94,8 @@ fn text(asker: &Asker, pending: &PendingCall) -> (String, bool) {
     let place = if *chat == asker.owner.to_string() {
         String::new()
     } else {
-        format!(" in the chat {chat}")
+        let chat = asker.chats.describe(chat, &asker.cancel);
+        format!(" in the chat `{}`", chat.replace('`', ""))
     };
     let call = [pending.arguments.as_slice(), &pending.change]
         .concat()

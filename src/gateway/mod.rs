@@ -2,17 +2,21 @@
 
 mod answer;
 mod ask;
-pub(crate) mod clock;
+mod bot;
+mod checks;
+mod clock;
 mod drain;
-pub(crate) mod endpoint;
-pub(crate) mod monitor;
-pub(crate) mod poster;
+mod endpoint;
+mod handler;
+mod monitor;
+mod poster;
 mod queue;
 pub(crate) mod run;
 mod semaphore;
-pub(crate) mod status;
+mod serving;
+mod start;
 mod tasks;
-pub(crate) mod turn_log;
+mod turn_log;
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -29,9 +33,12 @@ use crate::log::Logger;
 use crate::paths::Home;
 use crate::sync;
 use crate::telegram::{self, Chats};
+pub(crate) use checks::check_command;
 use poster::Poster;
 use queue::Queues;
 use semaphore::Semaphore;
+pub use serving::serve;
+pub(crate) use start::run;
 
 /// Delay before another try to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);

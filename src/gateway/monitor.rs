@@ -12,7 +12,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::Dispatcher;
-use super::status::StatusFile;
+use crate::app::status::StatusFile;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::log::{Level, Log};

@@ -366,6 +366,8 @@ fn names_of_settings_and_arguments_tell_secrets() {
         "access_token",
         "clientSecret",
         "PASSWORD2",
+        "PGPASSWORD",
+        "SMTP_PASS",
     ] {
         assert!(is_secret_name(name), "{name}");
     }
@@ -377,6 +379,9 @@ fn names_of_settings_and_arguments_tell_secrets() {
         "secret-name",
         "tokens",
         "id",
+        "BYPASS",
+        "COMPASS_HEADING",
+        "OLDPWD",
     ] {
         assert!(!is_secret_name(name), "{name}");
     }

@@ -3,6 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::CHANNEL;
 use super::Transcribe;
 use super::activity::Turns;
@@ -10,6 +12,7 @@ use super::admission::Admit;
 use super::incoming::{Downloader, UNHEARD};
 use super::send::MessageSender;
 use super::strangers::Strangers;
+use super::update::name;
 use crate::bus::{Inbound, MessageStore};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -18,6 +21,8 @@ use crate::text::LocalTime;
 use crate::usage::Budget;
 use crate::worker::Workers;
 
+/// Time limit for finding the name of a chat.
+const NAMING_TIME: Duration = Duration::from_secs(5);
 /// Time limit for downloading the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
@@ -92,6 +97,21 @@ impl Chats {
                 Err(Error::failed(format!("{what}: {why}")))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Names a chat for its owner: by the name that Telegram knows for it, if it answers, and by its number.
+    pub(crate) fn describe(&self, chat: &str, cancel: &Cancel) -> String {
+        let id = chat.split('_').next().unwrap_or_default();
+        let asked = json!({"chat_id": id});
+        let within = cancel.with_timeout(NAMING_TIME);
+        match self
+            .sender
+            .api
+            .call("getChat", &asked, Duration::ZERO, &within)
+        {
+            Ok(known) => format!("{} ({chat})", name(&known)),
+            Err(_) => chat.to_owned(),
         }
     }
 

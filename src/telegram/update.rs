@@ -180,7 +180,7 @@ fn is_addressed(message: &Value, said: &Marked, me: &Me) -> bool {
 }
 
 /// Returns the name of a user, of a chat, or of the source of a forwarded message.
-fn name(from: &Value) -> String {
+pub(super) fn name(from: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let full = [text(&from["first_name"]), text(&from["last_name"])].join(" ");
     let inner = ["sender_user", "sender_chat", "chat"]
@@ -237,18 +237,44 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     })
 }
 
-/// Describes a location, contact, poll, dice or sticker in one line, with Telegram's data.
+/// Describes a place, contact, poll, dice or sticker in one line; empty for other messages. A venue also has a `location`.
 fn description(message: &Value) -> String {
-    let kinds = ["venue", "location", "contact", "poll", "dice"];
-    if let Some((kind, value)) = kinds
-        .iter()
-        .find_map(|kind| Some((kind, message.get(kind)?)))
-    {
-        return format!("[{kind}: {}]", foreign_name(&value.to_string(), 1000));
-    }
-    match message["sticker"]["emoji"].as_str() {
-        Some(emoji) => format!("[sticker {}]", foreign_name(emoji, 20)),
-        None => String::new(),
+    let text = |value: &Value| match value.as_str() {
+        Some(text) => foreign_name(text, 200),
+        None => value.to_string(),
+    };
+    let point = |place: &Value| format!("{}, {}", place["latitude"], place["longitude"]);
+    let kinds = ["venue", "location", "contact", "poll", "dice", "sticker"];
+    let found = kinds.into_iter().find(|kind| message[kind].is_object());
+    let value = &message[found.unwrap_or_default()];
+    match found {
+        Some("venue") => {
+            let (title, address) = (text(&value["title"]), text(&value["address"]));
+            format!(
+                "[place: {title}, {address} ({})]",
+                point(&value["location"])
+            )
+        }
+        Some("location") => format!("[place: {}]", point(value)),
+        Some("contact") => format!(
+            "[contact: {}, {}]",
+            name(value),
+            text(&value["phone_number"])
+        ),
+        Some("poll") => {
+            let options = value["options"].as_array().into_iter().flatten();
+            let options: Vec<String> = options.map(|option| text(&option["text"])).collect();
+            format!(
+                "[poll: {} {}]",
+                text(&value["question"]),
+                options.join(" / ")
+            )
+        }
+        Some("dice") => format!("[{} {}]", text(&value["emoji"]), value["value"]),
+        Some("sticker") if value["emoji"].is_string() => {
+            format!("[sticker {}]", text(&value["emoji"]))
+        }
+        _ => String::new(),
     }
 }
 

@@ -338,7 +338,7 @@ fn waiting_question_does_not_block_other_chats() {
     // Another allowed user is not the owner, so the owner is asked.
     api.text(OTHER, "write b.txt");
     let second = asked(&api, 2);
-    assert!(second.text.contains("in the chat 43"), "{second:?}");
+    assert!(second.text.contains("User (43)"), "{second:?}");
     api.mention(GROUP, OWNER, "hello");
     wait_for(&api, GROUP, "Results:");
     assert!(api.texts(OTHER).is_empty());

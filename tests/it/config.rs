@@ -314,15 +314,15 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order() {
     assert_eq!(written(), made);
 
     for (path, value, says) in [
-        ("agents.defaults.timeout", "soon", "write an integer"),
+        ("agents.defaults.timeout", "soon", "use an integer"),
         (
             "agents.defaults.timeot",
             "5",
             "did you mean `agents.defaults.timeout`?",
         ),
         ("timeout", "5", "did you mean `agents.defaults.timeout`?"),
-        ("mcpServers.time", "uvx", "write an object"),
-        ("tools.exec.network", "some", "write one of `none`"),
+        ("mcpServers.time", "uvx", "use an object"),
+        ("tools.exec.network", "some", "use one of: none"),
         ("model_list.0.api_key", "", ""),
     ] {
         let run = set(path, value);
@@ -384,8 +384,7 @@ fn a_value_that_can_never_work_is_not_saved() {
             "no model named",
         ),
         ("tools.transcribe.model", "nosuch", "no model named"),
-        ("agents.defaults.timeout", "-5", "0 or more"),
-        ("agents.defaults.temperature", "-0.5", "at least 0"),
+        ("agents.defaults.timeout", "-5", "1 or more"),
         ("agents.defaults.workspace", "/etc/passwd", "is a file"),
         (
             "agents.defaults.workspace",
@@ -398,10 +397,10 @@ fn a_value_that_can_never_work_is_not_saved() {
             "agents.defaults.workspace",
         ),
         ("tools.read_paths", "/no/such/tree", "does not exist"),
-        ("tools.read_paths", "[\"/usr", "write a list"),
-        ("tools.write_paths", "{\"/usr\"", "write a list"),
-        ("tools.read_paths", "\"/usr", "write a list"),
-        ("tools.read_paths", "{\"a\":1}", "write a list"),
+        ("tools.read_paths", "[\"/usr", "use a list"),
+        ("tools.write_paths", "{\"/usr\"", "use a list"),
+        ("tools.read_paths", "\"/usr", "use a list"),
+        ("tools.read_paths", "{\"a\":1}", "use a list"),
         ("session.compact_at", "7", "0.1 to 1"),
         ("model_list.0.api_base", "127.0.0.1:1/v1", "has no scheme"),
         (
@@ -497,9 +496,7 @@ fn relative_path_setting_reports_its_target() {
             )
         );
     }
-    let whole = format!("\"{}\"", at("books"));
-    assert_eq!(set("tools.read_paths", &whole), "");
-    get("tools.read_paths").prints(&format!("[{whole}]\n"));
+    get("tools.read_paths").prints(&format!("[\"{}\"]\n", at("books")));
 }
 
 #[test]
@@ -669,7 +666,8 @@ fn unused_files_are_reported() {
     let home = Home::with(&model.config());
     home.write("workspace/SOUL.md", "Be a pirate.");
     home.write("workspace/IDENTITY.md", "You are a parrot.");
-    let told = "IDENTITY.md, SOUL.md in ";
+    home.write("workspace/memory/MEMORY.md", "Ann likes tea.");
+    let told = "IDENTITY.md, SOUL.md, memory/MEMORY.md in ";
     let doctor = home.bantam().arg("doctor").run();
     assert!(
         doctor.stdout.contains(told) && doctor.stdout.contains("not used: "),
@@ -681,5 +679,5 @@ fn unused_files_are_reported() {
     std::fs::remove_file(home.path("workspace/SOUL.md")).unwrap();
     home.agent(["-m", "hi"])
         .exits(0)
-        .says("the files that bantam obeys are in ");
+        .says("bantam's instructions are in ");
 }

@@ -120,7 +120,7 @@ fn a_job_is_added_listed_switched_and_removed() {
     cron(&home, ["history"])
         .exits(0)
         .prints("")
-        .says("nothing has run yet");
+        .says("no runs yet");
     cron(&home, ["history", "news"])
         .exits(2)
         .fails_with_a_hint();
@@ -577,7 +577,7 @@ fn default_job_answer_goes_to_owner() {
     cron(&home, ["add", "-m", "look", "-e", "5"])
         .exits(2)
         .says("-e 5 means every 5 seconds")
-        .says("-e 5m for every 5 minutes");
+        .says("`-e 5m`");
     assert_eq!(stored(&home), jobs);
 }
 
@@ -680,12 +680,18 @@ fn a_check_decides_whether_the_model_is_asked() {
         .exits(0)
         .says("exit code 3 no such host");
     home.write("workspace/plain.sh", "true\n");
+    let tried = |check| cron(&home, ["add", "--if", check, "-e", "1h", "x"]);
+    tried("cat new.txt").exits(0).says("prints 1 line now");
+    tried("cat /var/log/nosuch.log")
+        .exits(0)
+        .says("tools.read_paths");
     let unable = [
         ("nosuchcmd", "exit code 127"),
         ("./plain.sh", "exit code 126"),
         ("cat new.txt | nosuchcmd", "exit code 127"),
     ];
     for (check, why) in unable {
+        tried(check).exits(0).says(why);
         let id = added(&home, ["--if", check, "-e", "1h", "x"]);
         cron(&home, ["run", &id]).exits(1).says(why);
         let list = cron(&home, ["list"]).exits(0).stdout.clone();

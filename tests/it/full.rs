@@ -320,3 +320,23 @@ fn full_disk_delays_messages_to_a_bot() {
     assert!(api.wait_for_texts(42, 4)[3].contains("/new"));
     bot::ends(gateway);
 }
+
+#[test]
+fn doctor_names_a_full_disk() {
+    if !is_inside("full::doctor_names_a_full_disk") {
+        return;
+    }
+    let board = Board::asking(Model::scripted([Reply::text("Hello.")]));
+    board.home.agent(["-m", "hi"]).exits(0);
+    board.fill();
+    let run = board.home.bantam().arg("doctor").run();
+    run.exits(1);
+    let mut failed = run.stdout.lines().filter(|line| line.starts_with("FAIL"));
+    let disk = failed.next().unwrap_or_default();
+    assert!(
+        disk.contains("the disk is full") && failed.next().is_none(),
+        "{}",
+        run.stdout
+    );
+    assert!(!run.stdout.contains("tools.exec.enabled"), "{}", run.stdout);
+}

@@ -233,21 +233,21 @@ fn non_file_message_becomes_a_line() {
     for (n, (message, says)) in [
         (
             json!({ "location": { "latitude": 47.5, "longitude": 8.25 } }),
-            r#"[location: {"latitude":47.5,"longitude":8.25}]"#,
+            "[place: 47.5, 8.25]",
         ),
         (
             json!({ "contact": { "first_name": "Ann", "phone_number": "+1" } }),
-            r#"[contact: {"first_name":"Ann","phone_number":"+1"}]"#,
+            "[contact: Ann, +1]",
         ),
+        (poll, "[poll: Tea? yes / no]"),
         (
-            poll,
-            r#""options":({"text":"yes"},{"text":"no"}),"question":"Tea?"}]"#,
+            json!({ "venue": { "title": "Cafe", "address": "Main St 1",
+                "location": { "latitude": 47.5, "longitude": 8.25 } },
+                "location": { "latitude": 47.5, "longitude": 8.25 } }),
+            "[place: Cafe, Main St 1 (47.5, 8.25)]",
         ),
         (sticker, "[sticker 🐓]"),
-        (
-            json!({ "dice": { "emoji": "🎲", "value": 4 } }),
-            r#"[dice: {"emoji":"🎲","value":4}]"#,
-        ),
+        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), "[🎲 4]"),
     ]
     .into_iter()
     .enumerate()

@@ -208,6 +208,10 @@ fn status_shows_state_of_gateway() {
         (&object["running"], &object["pid"], &object["waiting"]),
         (&json!(true), &json!(gateway.pid()), &json!(1))
     );
+    let second = home.bantam().arg("gateway").run();
+    second
+        .fails_with_a_hint()
+        .says(&format!("(process {})", gateway.pid()));
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     api.text(666, "again");
@@ -217,7 +221,7 @@ fn status_shows_state_of_gateway() {
     });
     ends(gateway);
     let (page, object) = status(&home);
-    assert!(page.contains("not running: it ended at 20"), "{page}");
+    assert!(page.contains("not running; it ended at 20"), "{page}");
     assert!(object["ended"].is_string());
 
     api.fault("sendMessage", Fault::TooMany(300));
@@ -230,7 +234,8 @@ fn status_shows_state_of_gateway() {
     drop(gateway.finish());
     let (page, _) = status(&home);
     assert!(
-        page.contains("died") && page.contains("answers not delivered yet: 1, the oldest from 20"),
+        page.contains("crashed")
+            && page.contains("answers not delivered yet: 1, the oldest from 20"),
         "{page}"
     );
 }

@@ -9,7 +9,19 @@ const DEMO: &str = r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#;
 const TYPED: &str = r"
 agnet                                 | 2 |        | `bantam agent`
 what is up                            | 2 |        | `bantam 'what is up'`
+hello                                 | 2 |        | `bantam agent hello`
+memory                                | 2 |        | `bantam help memory`
+chat                                  | 2 |        | `bantam agent`
+logs                                  | 2 |        | `bantam sessions`
+version                               | 2 |        | `bantam --version`
+-                                     | 2 |        | leave out `-`
 help sanbox                           | 2 |        | `bantam help sandbox`
+sessions rename garden                | 2 |        | `bantam help sessions`
+cron edit logs                        | 2 |        | `bantam help cron`
+agent --no-attach x hi                | 2 |        | put `--`
+--hlep                                | 2 |        | `--help`
+models opnai                          | 2 |        | `openai`
+agent --model a --model b hi          | 2 |        | --model is given twice
 --modle x hi                          | 2 |        | `--model`
 agent -m                              | 2 |        | needs a value
 agent -m hi there                     | 2 |        | given twice
@@ -34,6 +46,9 @@ cron add --tz Mars -c @daily hi       | 2 |        | time zone
 cron run nope                         | 2 |        | no job named
 mcp test nope                         | 2 |        | no MCP server named
 mcp add x -- nosuchprogram            | 2 |        | no program named
+mcp add                               | 2 |        | missing NAME
+mcp add foo                           | 2 |        | missing URL or COMMAND
+mcp add --json nosuch.json            | 2 |        | no file named
 skills show nope                      | 2 |        | no skill named
 config get timeout                    | 2 |        | agents.defaults.timeout
 config set log.json maybe             | 2 |        | true or false

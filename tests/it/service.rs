@@ -106,15 +106,6 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         words(&environment[0]),
         [format!("BANTAM_HOME={}", odd.display())]
     );
-    let nowhere = home.path("nowhere");
-    home.bantam()
-        .env("BANTAM_HOME", &nowhere)
-        .arg("service")
-        .run()
-        .exits(0)
-        .says("bantam onboard creates it");
-    assert!(!nowhere.exists());
-
     home.config(
         &json!({ "agents": { "defaults": { "restrict_to_workspace": false } } }).to_string(),
     );
@@ -132,71 +123,75 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         "default.target"
     };
     assert_eq!(values(&own.exits(0).stdout, "WantedBy"), [target]);
-    // At a terminal, it shows the next commands.
-    let shown = home
-        .bantam()
-        .args(["service", "--system"])
-        .on_a_terminal()
-        .run();
-    assert!(
-        shown
-            .exits(0)
-            .stdout
-            .contains("bantam service --system --install"),
-        "{}",
-        shown.stdout
-    );
 }
 
 /// Uses a fake `systemctl` and `loginctl`, which record their arguments, and a directory of units.
 #[test]
-fn a_unit_is_installed_and_started() {
+fn unit_is_installed_and_uninstalled() {
     let home = Home::with(&json!({}));
-    let log = home.path("told.txt");
-    let fake = format!(
-        "#!/bin/sh\necho \"$(basename $0) $*\" >>'{}'\n",
-        log.display()
-    );
+    let log = home.path("log.txt");
     let bin = home.dir("bin");
-    for name in ["systemctl", "loginctl"] {
-        let program = home.write(&format!("bin/{name}"), &fake);
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    let fake = |text: &str| {
+        for name in ["systemctl", "loginctl"] {
+            let program = home.write(&format!("bin/{name}"), format!("#!/bin/sh\n{text}\n"));
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    };
+    fake(&format!("echo \"$(basename $0) $*\" >>'{}'", log.display()));
     let path = format!("{}:/usr/bin:/bin", bin.display());
-    let install = || {
+    let service = |flag: &str| {
         home.bantam()
-            .args(["service", "--system", "--install"])
+            .args(["service", "--system", flag])
             .env("PATH", &path)
             .env("DESTDIR", home.path("root"))
             .run()
     };
-    install().exits(0).says("bantam status");
+    let logged = || {
+        let text = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
     let unit = home.path("root/etc/systemd/system/bantam.service");
-    assert!(fs::read_to_string(&unit).unwrap().contains("ExecStart="));
-    let told = fs::read_to_string(&log).unwrap();
-    assert_eq!(
-        told.lines().collect::<Vec<_>>(),
-        [
-            "systemctl daemon-reload",
-            "systemctl enable --now bantam.service"
-        ]
-    );
-    // A newer unit replaces it; another program's unit remains.
-    install().exits(0);
+    let reload = "systemctl daemon-reload";
+    // A newer unit replaces an older one.
+    for _ in 0..2 {
+        let run = service("--install");
+        assert!(
+            run.exits(0).stdout.contains("bantam status"),
+            "{}",
+            run.stdout
+        );
+        assert!(fs::read_to_string(&unit).unwrap().contains("ExecStart="));
+        let enable = "systemctl enable --now bantam.service";
+        assert_eq!(logged(), [reload, reload, enable]);
+    }
+    service("--uninstall").exits(0);
+    assert!(!unit.exists());
+    assert_eq!(logged(), ["systemctl disable --now bantam.service", reload]);
+    service("--uninstall").exits(1).says("does not exist");
+
     fs::write(&unit, "[Unit]\nDescription=something else\n").unwrap();
-    install().exits(1).fails_with_a_hint();
+    for flag in ["--install", "--uninstall"] {
+        service(flag).exits(1).fails_with_a_hint();
+    }
     assert!(
         fs::read_to_string(&unit)
             .unwrap()
             .contains("something else")
     );
     fs::remove_file(&unit).unwrap();
-    home.write(
-        "bin/systemctl",
-        "#!/bin/sh\necho 'no such manager' >&2\nexit 1\n",
-    );
-    install()
+
+    // Nothing is written if the unit cannot run.
+    fake("echo 'Failed to connect to bus' >&2\nexit 1");
+    service("--install")
         .exits(1)
-        .says("no such manager")
-        .fails_with_a_hint();
+        .says("Failed to connect")
+        .says("@reboot");
+    assert!(!unit.exists());
+    fake("[ $1 = daemon-reload ]");
+    service("--install").exits(1).says("enable --now");
+    assert!(!unit.exists());
+    home.config("{ nope }");
+    service("--install").exits(3).says("config.json");
+    assert!(!unit.exists());
 }

@@ -40,7 +40,7 @@ fn status_shows_sources_without_secrets() {
     run.exits(0).is_quiet();
     for line in [
         "model      openai/test-model",
-        "key        in config.json (plain text)",
+        "key        config.json (plain text)",
         "agents.defaults.max_retries = 2 (config.json)",
         "agents.defaults.timeout = 77 (the variable BANTAM_AGENTS_DEFAULTS_TIMEOUT)",
         "model_list[0].api_key = (set) (config.json)",
@@ -129,7 +129,7 @@ fn a_missing_key_is_told_with_the_line_that_mends_it() {
     );
     let object = home.bantam().args(["status", "--json"]).run().json();
     assert_eq!(object["model"], Value::Null);
-    assert_eq!(object["trouble"]["kind"], "config");
+    assert_eq!(object["error"]["kind"], "config");
 }
 
 #[test]

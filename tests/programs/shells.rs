@@ -31,8 +31,11 @@ fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
 }
 
 #[test]
-fn the_shells_complete_commands_subcommands_and_flags() {
+fn the_shells_complete_commands_flags_and_names() {
     let home = Home::empty();
+    let demo = r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#;
+    home.write("config.json", demo);
+    home.agent(["-s", "garden", "hi"]).exits(0);
     let complete = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let list = words
@@ -42,7 +45,7 @@ fn the_shells_complete_commands_subcommands_and_flags() {
             .join(" ");
         let last = words.len() - 1;
         let bash = format!(
-            ". FILE; COMP_WORDS=({list}); COMP_CWORD={last}; _bantam; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+            ". FILE; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _bantam bantam; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         );
         let zsh = format!(
             "compdef() {{ }}; _describe() {{ print -lr -- \"${{(@P)2}}\"; }}; _files() {{ }}; source FILE; \
@@ -90,6 +93,11 @@ fn the_shells_complete_commands_subcommands_and_flags() {
         ("bantam sessions show --a", &["--after"]),
         ("bantam agent --no-se", &["--no-session"]),
         ("bantam cron add --to x --na", &["--name"]),
+        ("bantam agent -q -s ga", &["garden"]),
+        (
+            "bantam config get agents.defaults.ti",
+            &["agents.defaults.timeout"],
+        ),
     ] {
         for (found, name) in complete(line).iter().zip(["bash", "zsh", "fish"]) {
             assert_eq!(found, expected, "{name}: {line}");
@@ -108,7 +116,7 @@ fn the_manual_page_is_one() {
     );
     let page = page.replace('\u{8}', "");
     assert!(
-        page.contains("bantam sessions show KEY") || page.contains("sseessssiioonnss"),
+        page.contains("bantam sessions show [OPTIONS] KEY") || page.contains("sseessssiioonnss"),
         "{page}"
     );
     assert!(page.contains("provider unreachable"), "{page}");

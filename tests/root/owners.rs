@@ -124,3 +124,19 @@ fn bind_mount_does_not_expose_the_home() {
         assert!(said.contains(by) && said.contains("shown/u"), "{said}");
     }
 }
+
+#[test]
+fn doctor_names_files_of_another_user() {
+    let home = Home::with(&config_for("http://127.0.0.1:9/v1"));
+    let session = home.write("sessions/cli_x.jsonl", "");
+    chown(&session, Some(STRANGER), None).unwrap();
+    let run = home.bantam().arg("doctor").run();
+    run.exits(1);
+    let cause = format!("{} belongs to user {STRANGER}", session.display());
+    assert!(run.stdout.contains(&cause), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("fix: sudo chown -R 0 "),
+        "{}",
+        run.stdout
+    );
+}

@@ -6,11 +6,11 @@ mod telegram;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use super::args::{Args, Command};
-use super::ui::{Echo, Ui};
+use super::args::{Args, Command, commands};
+use super::ui::Ui;
 use super::{notice, print, say};
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
-use crate::config::keys;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -19,14 +19,13 @@ use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::to_single_line;
 
-pub(super) const COMMAND: Command = Command::row(
-    "onboard",
-    "",
-    run,
-    "set bantam up: a model, a key, a Telegram bot; existing files are never overwritten",
-)
-.with_flags(&[("-y, --yes", "ask nothing: write only the agent's files")])
-.with_examples(&["bantam onboard", "bantam onboard --yes"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "onboard
+        set up a model, an API key and a Telegram bot. Existing files are not overwritten
+        $ bantam onboard
+        $ bantam onboard --yes
+        -y, --yes                write the agent's files without asking anything"
+};
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if args.has("yes") {
@@ -40,50 +39,24 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         );
     }
     ui.watch_signals(false)?;
-    let setup = Setup { app, ui };
     let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
-    if is_new || setup.asks_for_another_model()? {
-        model::choose(&setup)?;
+    if is_new || asks_for_another_model(app, ui)? {
+        model::choose(app, ui)?;
     }
     write_files(&app.home)?;
-    telegram::connect(&setup)?;
+    telegram::connect(app, ui)?;
     print_next_steps(&app.reread())
 }
 
-/// Home to set up, and the user's terminal.
-struct Setup<'a> {
-    app: &'a App,
-    ui: &'a Ui,
-}
-
-impl Setup<'_> {
-    fn ask_until<T>(&self, question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
-        self.ui.ask_until(question, Echo::Shown, check)
-    }
-
-    /// Asks for a key or a token.
-    fn ask_secret(
-        &self,
-        question: &str,
-        check: impl Fn(&str) -> Result<String, String>,
-    ) -> Result<String> {
-        self.ui.ask_until(question, Echo::Hidden, check)
-    }
-
-    fn agrees(&self, question: &str, default: bool) -> Result<bool> {
-        self.ui.agrees(question, default)
-    }
-
-    fn asks_for_another_model(&self) -> Result<bool> {
-        let loaded = self.app.loaded()?;
-        let model = match loaded.config.choose_model(&loaded.env) {
-            Ok(Some(model)) => model.name,
-            Ok(None) => "no model is chosen".to_owned(),
-            Err(e) => e.message,
-        };
-        say(&format!("{}: {model}", self.app.home.config().display()));
-        self.agrees("Change the model?", false)
-    }
+fn asks_for_another_model(app: &App, ui: &Ui) -> Result<bool> {
+    let loaded = app.loaded()?;
+    let model = match loaded.config.choose_model(&loaded.env) {
+        Ok(Some(model)) => model.name,
+        Ok(None) => "no model is chosen".to_owned(),
+        Err(e) => e.message,
+    };
+    say(&format!("{}: {model}", app.home.config().display()));
+    ui.agrees("Change the model?", false)
 }
 
 /// Writes missing files of the agent, and shows the result for each file.
@@ -123,46 +96,51 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     }
 }
 
-/// Reads the configuration again, and prints the next steps.
+/// Prints the next steps.
 fn print_next_steps(app: &App) -> Result<u8> {
-    let (home, env, loaded) = (&app.home, &app.env, app.loaded()?);
-    let config = &loaded.config;
-    loaded.warnings.iter().for_each(|line| notice(line));
-    let workspace = app::workspace(loaded)?;
-    if workspace != home.workspace() {
+    const DEMO: &str = "\
+The built-in demo answers. It lists and reads files and runs commands;
+it is not a language model. For a real one: `bantam onboard`,
+or export OPENROUTER_API_KEY=... (or another vendor's).
+Next: bantam \"What is in my workspace?\"";
+    const QUESTION: &str = "bantam \"What can you do?\"";
+    let facts = Facts::find(app);
+    let loaded = facts.loaded.clone()?;
+    facts.warnings.iter().for_each(|line| notice(line));
+    let (workspace, usual) = (app::workspace(loaded)?, app.home.workspace());
+    if workspace != usual {
+        let (workspace, usual) = (workspace.display(), usual.display());
         print(&format!(
-            "\nThe agent works in {} (`agents.defaults.workspace`), not in {}.\n",
-            workspace.display(),
-            home.workspace().display()
+            "\nThe agent works in {workspace} (`agents.defaults.workspace`), not in {usual}.\n"
         ))?;
     }
-    let demo = "The built-in demo answers. It lists and reads files and runs commands;\n\
-         it is not a language model. For a real one: `bantam onboard`,\n\
-         or export OPENROUTER_API_KEY=... (or another vendor's).\n\
-         Next: bantam \"What is in my workspace?\"";
-    let question = "bantam \"What can you do?\"";
-    let next = match config.choose_model(env) {
-        Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
-        Ok(Some(model)) if model.protocol == Protocol::Demo => demo.to_owned(),
-        Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
-            Some(variable) => format!(
-                "{} needs its key.\nNext: export {variable}=...; {question}",
-                model.name
-            ),
-            None => format!(
-                "The model is {}; `bantam doctor --provider` tests it.\nNext: {question}",
-                model.name
-            ),
-        },
-        Ok(None) => match ollama::pick_model(env) {
-            Some(id) => format!("{id} of Ollama answers.\nNext: {question}"),
-            None => demo.to_owned(),
+    let next = match &facts.model {
+        Err(e) => {
+            let hint = e.hint.as_deref().unwrap_or_default();
+            format!("{}\nNext: {hint}", e.message)
+        }
+        Ok(Some(model)) if model.protocol == Protocol::Demo => DEMO.to_owned(),
+        Ok(Some(model)) => {
+            let name = &model.name;
+            match facts.unset_key() {
+                Some(variable) => {
+                    format!("{name} needs an API key.\nNext: export {variable}=...; {QUESTION}")
+                }
+                None => format!(
+                    "The model is {name}; `bantam doctor --provider` tests it.\nNext: {QUESTION}"
+                ),
+            }
+        }
+        Ok(None) => match ollama::pick_model(&app.env) {
+            Some(id) => format!("{id} of Ollama answers.\nNext: {QUESTION}"),
+            None => DEMO.to_owned(),
         },
     };
-    let bot = if config.channels.telegram.token.is_empty() {
-        ""
-    } else {
-        "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
+    let bot = match facts.bot() {
+        BotState::Enabled(_) => {
+            "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
+        }
+        BotState::Missing | BotState::Disabled => "",
     };
     print(&format!("\n{next}\n{bot}")).map(|()| 0)
 }

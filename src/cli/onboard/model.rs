@@ -1,82 +1,74 @@
-//! `bantam onboard`, the model: asks for a host, a key and a model, tests them with one question, and saves them.
+//! `bantam onboard`, the model: asks for a provider, a key and a model, tests them with one question, and saves them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
+use super::super::terminal;
+use super::super::ui::Echo;
+use super::super::ui::Ui;
 use super::super::{doctor, say, table};
-use super::Setup;
-use crate::config::proxy::host as host_of;
-use crate::config::vendors::{Protocol, VENDORS, Vendor};
-use crate::config::{self, Config, Env, Loaded, ModelEntry, edit, keys, vendors};
+use crate::app::App;
+use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
+use crate::config::{self, Config, Env, Loaded, edit, keys};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
-use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
 use crate::provider::ollama;
 use crate::secret::Secret;
 use crate::text::{nearest, to_single_line};
 
 /// Maximum number of listed models; some gateways have hundreds.
-const MOST_SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
+/// Columns of a provider's number and name.
+const CELL: usize = 18;
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
-pub(super) fn choose(setup: &Setup) -> Result<()> {
-    let (home, env) = (&setup.app.home, &setup.app.env);
+pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
+    let (home, env) = (&app.home, &app.env);
     loop {
-        let config = setup.app.loaded()?.config.clone();
+        let config = &app.loaded()?.config;
         let in_use = config.choose_model(env).ok().flatten();
         let in_use = in_use.map_or(String::new(), |model| model.name);
-        let mut host = ask_host(&config, &in_use, setup)?;
-        let Some(offers) = host.ask_for_list(setup)? else {
-            continue;
-        };
-        let model = host.ask_model(&offers, &in_use, setup)?;
-        if host.prove(&model, setup)? {
-            return edit::edit(home, env, &|_| Vec::new(), |file| host.set(&model, file)).map(drop);
+        let mut provider = ask_provider(app, &in_use, ui)?;
+        let offers = provider.ask_key_and_list(ui)?;
+        let model = provider.ask_model(&offers, &in_use, ui)?;
+        if provider.test_model(&model, ui)? {
+            let set = |file: &mut Value| provider.set(&model, file);
+            return edit::edit(home, env, &|_| Vec::new(), set).map(drop);
         }
     }
 }
 
-/// A host of models, as saved in config.json.
-#[derive(Clone)]
-struct ModelHost {
+/// A provider with the answers about it.
+struct Provider<'a> {
+    app: &'a App,
     /// Prefix of its models' names, before the `/`.
     name: String,
-    /// Vendor; `None` is a custom address with OpenAI's API.
+    /// `None` is a server with OpenAI's API.
     vendor: Option<&'static Vendor>,
-    /// Custom address; empty for the vendor's.
+    /// Custom address; empty for the vendor's, and for the address in config.json.
     api_base: String,
-    /// The key itself, or a reference to it.
+    /// The typed key, or a reference to it.
     key: Option<Secret>,
 }
 
-impl ModelHost {
-    fn of_vendor(vendor: &'static Vendor, env: &Env) -> Self {
-        let base = vendors::base(vendor, env);
+impl<'a> Provider<'a> {
+    fn new(app: &'a App, name: &str, api_base: &str) -> Self {
         Self {
-            name: vendor.name.to_owned(),
-            vendor: Some(vendor),
-            // An address from a variable of this shell is saved, because jobs and the bot do not have the variable.
-            api_base: if base == vendor.base {
-                String::new()
-            } else {
-                base
-            },
+            app,
+            name: name.to_owned(),
+            vendor: vendors::find(name),
+            api_base: api_base.to_owned(),
             key: None,
         }
     }
 
     fn is_demo(&self) -> bool {
-        self.vendor
-            .is_some_and(|vendor| vendor.protocol == Protocol::Demo)
+        self.vendor.is_some_and(|v| v.protocol == Protocol::Demo)
     }
 
-    fn preferences(&self) -> &'static [&'static str] {
-        self.vendor.map_or(&[], |vendor| vendor.prefer)
-    }
-
-    /// Selects one of its models in the JSON of a config.json. The entry works for all models of the host.
+    /// Selects one of its models in the JSON of a config.json. The entry works for all models of the provider.
     fn set(&self, model: &str, file: &mut Value) -> Result<()> {
         let name = match model {
             // The vendor's default is found at the first request.
@@ -85,7 +77,7 @@ impl ModelHost {
         };
         let path = ["agents", "defaults", "model_name"];
         edit::set_in(file, &path, name.as_str().into())?;
-        if self.is_demo() {
+        if self.api_base.is_empty() && self.key.is_none() {
             return Ok(());
         }
         if !file["model_list"].is_array() {
@@ -94,437 +86,293 @@ impl ModelHost {
         let Some(list) = file["model_list"].as_array_mut() else {
             return Ok(());
         };
-        let whole = format!("{}/*", self.name);
-        let serves_it = |entry: &Value| entry["model"] == whole || entry["model"] == name;
-        if !list.iter().any(serves_it) {
+        let prefix = format!("{}/", self.name);
+        let whole = format!("{prefix}*");
+        let place = |fits: &dyn Fn(&str) -> bool| {
+            let model = |entry: &Value| entry["model"].as_str().is_some_and(fits);
+            list.iter().position(model)
+        };
+        let place = place(&|model| model == name)
+            .or_else(|| place(&|model| model == whole))
+            .or_else(|| place(&|model| model.starts_with(&prefix)));
+        let place = place.unwrap_or(list.len());
+        if place == list.len() {
             list.push(json!({"model": whole}));
         }
-        for entry in list.iter_mut().filter(|entry| serves_it(entry)) {
-            if !self.api_base.is_empty() {
-                entry["api_base"] = self.api_base.as_str().into();
-            }
-            let key: Option<Value> = self.key.as_ref().map(|key| key.reveal().into());
-            let has_it = |key: &Value| {
-                let keys = entry["api_keys"].as_array();
-                keys.is_some_and(|keys| keys.contains(key))
-            };
-            if let Some(key) = key.filter(|key| !has_it(key)) {
-                entry["api_key"] = key;
-            }
+        if !self.api_base.is_empty() {
+            list[place]["api_base"] = self.api_base.as_str().into();
+        }
+        if let Some(key) = &self.key {
+            list[place]["api_key"] = key.reveal().into();
         }
         Ok(())
     }
 
     /// Returns the configuration with one of its models.
-    fn configuration(&self, model: &str, setup: &Setup) -> Result<Loaded> {
-        let (home, env) = (&setup.app.home, &setup.app.env);
-        let mut file = setup.app.loaded()?.file.clone();
+    fn configuration(&self, model: &str) -> Result<Loaded> {
+        let mut file = self.app.loaded()?.file.clone();
         if !file.is_object() {
             file = json!({});
         }
         self.set(model, &mut file)?;
+        let (home, env) = (&self.app.home, &self.app.env);
         config::load_for(home, Some(&file.to_string()), env, Vec::new())
     }
 
-    /// Whether its key is in an unset variable.
-    fn lacks_key(&self, env: &Env) -> bool {
-        let key = self.key.as_ref();
-        key.is_some_and(|key| keys::missing(key, env).is_some())
-    }
-
-    /// Asks for its key and its list of models, which is empty if the host has none. `None` to choose another host.
-    fn ask_for_list(&mut self, setup: &Setup) -> Result<Option<Vec<Offer>>> {
-        let env = &setup.app.env;
-        if self.is_demo() {
-            return Ok(Some(Vec::new()));
+    /// Asks for its key, and returns its list of models, which is empty if it has none.
+    fn ask_key_and_list(&mut self, ui: &Ui) -> Result<Vec<Offer>> {
+        if self.vendor.is_none_or(|vendor| !vendor.keys.is_empty()) {
+            self.ask_key(ui)?;
         }
-        let needs_none = self.vendor.is_some_and(|vendor| vendor.keys.is_empty());
-        if !needs_none || self.key.is_some() {
-            self.ask_key(setup)?;
-        }
-        while !self.lacks_key(env) {
-            let loaded = &self.configuration("", setup)?;
-            let any = loaded.config.named(&self.name, env)?;
-            let e = match catalog::offers(&any, loaded) {
+        loop {
+            let loaded = self.configuration("")?;
+            // The key may be set later.
+            let Ok(any) = loaded.config.named(&self.name, &loaded.env) else {
+                return Ok(Vec::new());
+            };
+            match catalog::offers(&any, &loaded) {
                 Ok(mut offers) => {
                     if self.name == "ollama" {
-                        ollama::find_tools(&catalog::host(any, loaded), &mut offers);
+                        ollama::find_tools(&catalog::host(any, &loaded), &mut offers);
                     }
-                    return Ok(Some(offers));
+                    return Ok(offers);
                 }
-                Err(e) => e,
-            };
-            say(&format!("The models could not be listed: {}", e.message));
-            match e.kind {
-                Kind::Auth if self.ask_key(setup)? => {}
-                Kind::Unavailable if !setup.agrees("Keep this host?", false)? => return Ok(None),
-                // Some keys work for answers but not for the list.
-                _ => break,
+                Err(e) => {
+                    say(&format!("The models could not be listed: {}", e.message));
+                    if e.kind != Kind::Auth || !self.ask_key(ui)? {
+                        // Some keys work for answers but not for the list.
+                        return Ok(Vec::new());
+                    }
+                }
             }
         }
-        Ok(Some(Vec::new()))
     }
 
     /// Asks for the key; false if it is unchanged.
-    fn ask_key(&mut self, setup: &Setup) -> Result<bool> {
-        let set = self
-            .vendor
-            .and_then(|vendor| vendor.set_key(&setup.app.env));
-        let usual = self.vendor.map_or("", Vendor::key_env);
-        let variable = set.unwrap_or(usual);
-        let enter = match variable {
-            _ if self.key.is_some() => "Enter: keep the current one".to_owned(),
-            "" => "Enter: no key".to_owned(),
-            name if set.is_some() => format!("Enter: leave it in {name}"),
-            name => format!("Enter: set {name} later"),
+    fn ask_key(&mut self, ui: &Ui) -> Result<bool> {
+        let loaded = self.configuration("")?;
+        let model = loaded.config.named(&self.name, &loaded.env).ok();
+        let current = model.as_ref().and_then(|model| model.keys.first());
+        let enter = match (current, self.vendor.map_or("", Vendor::key_env)) {
+            (Some(key), _) => format!("keep the key from {}", keys::source(key)),
+            (None, "") => "no key".to_owned(),
+            (None, variable) => format!("set {variable} later"),
         };
-        let typed = setup.ask_secret(&format!("Key, not shown ({enter}): "), |text| {
+        let question = format!("Key, not shown (Enter: {enter}): ");
+        let typed = ui.ask_until(&question, Echo::Hidden, |text| {
             // A command that prints the key may contain spaces.
             let is_command = text.starts_with("cmd:");
             if !is_command && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
-                Err("a key cannot contain spaces".to_owned())
-            } else {
-                Ok(text.to_owned())
+                return Err("a key cannot contain spaces".to_owned());
             }
+            Ok(text.to_owned())
         })?;
-        let key = match typed.as_str() {
-            "" if self.key.is_some() || variable.is_empty() => return Ok(false),
-            "" => Secret::new(format!("${{{variable}}}")),
-            typed => Secret::new(typed),
-        };
-        let is_new = self.key.as_ref() != Some(&key);
-        self.key = Some(key);
+        let is_new = !typed.is_empty() && current.is_none_or(|key| key.reveal() != typed);
+        if is_new {
+            self.key = Some(Secret::new(typed));
+        }
         Ok(is_new)
     }
 
-    /// Asks for a model by number or name; empty means the vendor's default. Enter selects the model `in_use`, if this host has
-    /// it.
-    fn ask_model(&self, offers: &[Offer], in_use: &str, setup: &Setup) -> Result<String> {
+    /// Asks for a model by number or name; empty means the vendor's default. Enter selects the model `in_use`, if this provider
+    /// has it.
+    fn ask_model(&self, offers: &[Offer], in_use: &str, ui: &Ui) -> Result<String> {
         if self.is_demo() {
             return Ok("demo".to_owned());
         }
-        let shown = &offers[..offers.len().min(MOST_SHOWN)];
+        let shown = &offers[..offers.len().min(MAX_SHOWN)];
         let row =
             |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
-        if !shown.is_empty() {
-            let rows: Vec<_> = (1..).zip(shown).map(row).collect();
+        let rows: Vec<_> = (1..).zip(shown).map(row).collect();
+        if !rows.is_empty() {
             say(table(&[], &rows).trim_end());
         }
         if offers.len() > shown.len() {
             let more = offers.len() - shown.len();
             say(&format!("and {more} more: type the name"));
         }
-        let default = self.find_default(offers, in_use);
-        let has_default = !default.is_empty() || !self.preferences().is_empty();
-        let enter = match default {
-            "" if has_default => " [the vendor's default]".to_owned(),
-            "" => String::new(),
-            default => format!(" [{}]", to_single_line(default, 80)),
-        };
-        loop {
-            let model = setup.ask_until(&format!("Model{enter}: "), |text| {
-                match (text, text.parse::<usize>()) {
-                    ("", _) if !has_default => {
-                        Err("type the model's name, as its host spells it".to_owned())
-                    }
-                    ("", _) => Ok(default.to_owned()),
-                    (_, Ok(n)) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
-                    _ => Ok(self.without_its_name(text).to_owned()),
-                }
-            })?;
-            let is_listed = offers.iter().any(|offer| offer.id == model);
-            if model.is_empty()
-                || offers.is_empty()
-                || is_listed
-                || self.keeps(&model, offers, setup)?
-            {
-                return Ok(model);
-            }
-        }
-    }
-
-    fn find_default<'a>(&self, offers: &'a [Offer], in_use: &'a str) -> &'a str {
-        let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
-        if let Some((name, id)) = in_use.split_once('/') {
-            if name == self.name && is_offered(id) {
-                return id;
-            }
-        }
-        let best = catalog::pick(offers, self.preferences());
-        best.or(offers.first()).map_or("", |offer| &offer.id)
-    }
-
-    /// Asks whether to use a model that is not listed.
-    fn keeps(&self, model: &str, offers: &[Offer], setup: &Setup) -> Result<bool> {
-        let names = || offers.iter().map(|offer| offer.id.as_str());
-        let near = nearest(model, names()).or_else(|| names().find(|id| id.contains(model)));
-        let near = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
-        let model = to_single_line(model, 80);
-        setup.agrees(
-            &format!("{} does not list {model}{near}. Keep it?", self.name),
-            false,
-        )
-    }
-
-    /// Converts `openai/gpt-5`, typed for OpenAI, to `gpt-5`, unless the vendor's own names begin with its name.
-    fn without_its_name<'a>(&self, typed: &'a str) -> &'a str {
         let prefix = format!("{}/", self.name);
-        let is_part = self.preferences().iter().any(|id| id.starts_with(&prefix));
-        match typed.strip_prefix(&prefix) {
-            Some(rest) if !is_part => rest,
-            _ => typed,
-        }
+        let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
+        let preferred = self.vendor.map_or(&[][..], |vendor| vendor.prefer);
+        let in_use = in_use.strip_prefix(&prefix);
+        let best = || catalog::pick(offers, preferred).map(|offer| offer.id.as_str());
+        let default = in_use.filter(|id| is_offered(id)).or_else(best);
+        let question = match default {
+            Some(default) => format!("Model [{}]: ", to_single_line(default, 80)),
+            None if preferred.is_empty() => "Model: ".to_owned(),
+            None => "Model [the vendor's default]: ".to_owned(),
+        };
+        ui.ask_until(&question, Echo::Shown, |text| match text.parse::<usize>() {
+            _ if text.is_empty() && default.is_none() && preferred.is_empty() => {
+                Err("type the model's name, as its provider spells it".to_owned())
+            }
+            _ if text.is_empty() => Ok(default.unwrap_or_default().to_owned()),
+            Ok(n) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
+            _ if offers.iter().any(|offer| offer.id == text) => Ok(text.to_owned()),
+            _ => Ok(text.strip_prefix(&prefix).unwrap_or(text).to_owned()),
+        })
     }
 
     /// Asks the model a question, and asks the user for another key if it is refused. False to choose again.
-    fn prove(&mut self, model: &str, setup: &Setup) -> Result<bool> {
-        let env = &setup.app.env;
-        if self.is_demo() || self.lacks_key(env) {
-            return Ok(true);
-        }
-        say("Asking it a question ...");
+    fn test_model(&mut self, model: &str, ui: &Ui) -> Result<bool> {
         loop {
-            let loaded = self.configuration(model, setup)?;
-            let checks = doctor::question(&loaded, None);
-            // The fixes are not shown, because the user is asked next how to continue.
-            for check in &checks {
-                say(&check.line());
-            }
-            let failed = checks.iter().find(|check| check.outcome == Outcome::Fail);
-            match failed.map(|check| check.cause) {
-                None => return Ok(true),
-                Some(Some(Kind::Auth)) if self.ask_key(setup)? => {}
-                Some(_) => return setup.agrees("Keep these settings?", false),
-            }
-            if self.lacks_key(env) {
+            let loaded = self.configuration(model)?;
+            // The key may be set later.
+            if self.is_demo() || loaded.config.choose_model(&loaded.env).is_err() {
                 return Ok(true);
             }
+            say("Asking it a question ...");
+            let check = doctor::question(&loaded, None);
+            // The fix is not shown, because the user is asked next how to continue.
+            say(&check.line());
+            if check.outcome != Outcome::Fail {
+                return Ok(true);
+            }
+            if check.cause != Some(Kind::Auth) || !self.ask_key(ui)? {
+                return ui.agrees("Keep these settings?", false);
+            }
         }
     }
 }
 
-/// Asks for a host.
-fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
-    let configured = configured_hosts(config, &setup.app.env);
-    let hosts = offered_hosts(&configured, &setup.app.env);
+/// Asks for a provider.
+fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>> {
+    let (config, env) = (&app.loaded()?.config, &app.env);
+    let provider = |name: &str, address: &str| Provider::new(app, name, address);
+    let (names, notes) = listed_providers(config, in_use, env);
     say("Which provider?");
-    let rows: Vec<_> = (1..)
-        .zip(&hosts)
-        .map(|(n, (host, note)): (usize, _)| [format!("{n:>4}"), host.name.clone(), note.clone()])
-        .collect();
-    say(table(&[], &rows).trim_end());
-    let used = in_use.split('/').next().unwrap_or_default();
-    let is_used = |(host, _): &(ModelHost, String)| host.name == used;
-    let default = hosts.iter().position(is_used).unwrap_or(0);
+    for (n, note) in (1..).zip(&notes) {
+        say(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
+    }
+    let cell = |(n, name): (usize, &String)| format!("{:<CELL$}", format!("{n:>2} {name}"));
+    let cells: Vec<_> = (1..).zip(&names).skip(notes.len()).map(cell).collect();
+    for line in cells.chunks((terminal::size().0 / CELL).max(1)) {
+        say(line.concat().trim_end());
+    }
     let question = format!(
-        "Number, name, or an address such as http://192.168.1.20:8080/v1 [{}, {}]: ",
-        default + 1,
-        hosts[default].0.name
+        "Number, name, or an address such as http://192.168.1.20:8080/v1 [1, {}]: ",
+        names[0]
     );
-    let names: Vec<&str> = hosts.iter().map(|(host, _)| host.name.as_str()).collect();
-    let mut host = setup.ask_until(&question, |text| {
-        match chosen_host(text, default, &names).and_then(|place| hosts.get(place)) {
-            Some((host, _)) => Ok(host.clone()),
-            None if text.contains(['.', ':', '/']) => {
-                let api_base = read_address(text)?;
-                Ok(host_at(&api_base, &configured, config))
+    let mut provider = ui.ask_until(&question, Echo::Shown, |text| {
+        let name = vendors::find(text).map_or(text, |vendor| vendor.name);
+        match text.parse::<usize>() {
+            _ if text.is_empty() => Ok(provider(&names[0], "")),
+            Ok(n) if (1..=names.len()).contains(&n) => Ok(provider(&names[n - 1], "")),
+            _ if names.iter().any(|known| known == name) => Ok(provider(name, "")),
+            _ if text.contains(['.', ':', '/']) => {
+                let address = read_address(text)?;
+                Ok(provider(&free_name(&address, config), &address))
             }
-            None => Err(match nearest(text, names.iter().copied()) {
-                Some(near) => format!(
-                    "no provider named \"{}\": did you mean {near}?",
+            _ => {
+                let near = nearest(text, names.iter().map(String::as_str));
+                let near = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
+                Err(format!(
+                    "no provider named \"{}\"{near}",
                     to_single_line(text, 40)
-                ),
-                None => format!(
-                    "type 1 to {}, a name from the list, or an address",
-                    names.len()
-                ),
-            }),
+                ))
+            }
         }
     })?;
-    let has_no_base = |vendor: &Vendor| vendor.base.is_empty() && vendor.protocol != Protocol::Demo;
-    if host.api_base.is_empty() && host.vendor.is_some_and(has_no_base) {
-        let question = format!("The address of your {}: ", host.name);
-        host.api_base = setup.ask_until(&question, read_address)?;
-    }
-    Ok(host)
-}
-
-/// Returns the place of the host that an answer chooses by number or name.
-fn chosen_host(text: &str, default: usize, names: &[&str]) -> Option<usize> {
-    if text.is_empty() {
-        return Some(default);
-    }
-    if let Ok(number) = text.parse::<usize>() {
-        return number.checked_sub(1);
-    }
-    let name = vendors::find(text).map_or(text, |vendor| vendor.name);
-    names.iter().position(|known| *known == name)
-}
-
-/// Returns the hosts to choose from, each with a note: configured hosts, then vendors whose key is set or a running Ollama, then
-/// the other vendors.
-fn offered_hosts(configured: &[ModelHost], env: &Env) -> Vec<(ModelHost, String)> {
-    let has_key = |vendor: &Vendor| vendor.set_key(env).is_some();
-    let has_ollama = !VENDORS.iter().any(has_key) && ollama::is_there(env);
-    let is_ready = |vendor: &Vendor| has_key(vendor) || has_ollama && vendor.name == "ollama";
-    let is_new = |vendor: &&Vendor| configured.iter().all(|host| host.name != vendor.name);
-    let (ready, others): (Vec<&Vendor>, Vec<_>) = VENDORS
-        .iter()
-        .filter(is_new)
-        .partition(|vendor| is_ready(vendor));
-    let noted = |vendor: &&'static Vendor| {
-        let note = match vendor.set_key(env) {
-            Some(variable) => format!("{variable} is set"),
-            None if vendor.protocol == Protocol::Demo => {
-                "built in; not a language model".to_owned()
-            }
-            None if !vendor.keys.is_empty() => format!("needs a key ({})", vendor.key_env()),
-            None if is_ready(vendor) => {
-                format!("answers at {}", authority(&vendors::base(vendor, env)))
-            }
-            None => format!("no key needed; {}", vendors::base(vendor, env)),
-        };
-        (ModelHost::of_vendor(vendor, env), note)
+    let Some(vendor) = provider.vendor else {
+        return Ok(provider);
     };
-    let mut hosts = Vec::new();
-    for host in configured {
-        let note = format!("configured: {}", shown_base(host, env));
-        hosts.push((host.clone(), note));
+    let known = config.named(vendor.name, env);
+    let base = vendors::base(vendor, env);
+    let is_in_file = known.is_ok_and(|known| known.base != base);
+    if base.is_empty() && !is_in_file && !provider.is_demo() {
+        let question = format!("The address of your {}: ", provider.name);
+        provider.api_base = ui.ask_until(&question, Echo::Shown, read_address)?;
+    } else if base != vendor.base && !is_in_file {
+        // An address from a variable of this shell is saved, because jobs and the bot do not have the variable.
+        provider.api_base = base;
     }
-    hosts.extend(ready.iter().chain(&others).map(noted));
-    hosts
+    Ok(provider)
 }
 
-/// Returns the distinct hosts with an address or a key in config.json.
-fn configured_hosts(config: &Config, env: &Env) -> Vec<ModelHost> {
-    let host_of_entry = |entry: &ModelEntry| {
-        let vendor = entry.vendor_of(&entry.model);
-        let own_name = entry.model.strip_suffix("/*").unwrap_or(&entry.model_name);
-        let mut keys = std::iter::once(&entry.api_key).chain(&entry.api_keys);
-        let host = ModelHost {
-            api_base: entry.api_base.clone(),
-            key: keys.find(|key| !key.is_empty()).cloned(),
-            ..match vendor {
-                Some(vendor) => ModelHost::of_vendor(vendor, env),
-                None => ModelHost {
-                    name: own_name.to_owned(),
-                    vendor: None,
-                    api_base: String::new(),
-                    key: None,
-                },
-            }
-        };
-        let is_known = !host.api_base.is_empty() || host.key.is_some();
-        (is_known && !host.name.is_empty()).then_some(host)
+/// Returns the names of the providers, and notes about the first of them: the one in use, vendors whose key is set, and an
+/// Ollama that answers if there is no key.
+fn listed_providers(config: &Config, in_use: &str, env: &Env) -> (Vec<String>, Vec<String>) {
+    let used = in_use.split('/').next().unwrap_or_default();
+    let (mut names, mut notes) = (Vec::new(), Vec::new());
+    let mut add = |name: &str, note: String| {
+        if !names.contains(&name.to_owned()) {
+            names.push(name.to_owned());
+            notes.push(note);
+        }
     };
-    let mut hosts: Vec<ModelHost> = Vec::new();
-    for host in config.model_list.iter().filter_map(host_of_entry) {
-        if hosts.iter().all(|other| other.name != host.name) {
-            hosts.push(host);
+    if !used.is_empty() && config.named(used, env).is_ok() {
+        add(used, "in use".to_owned());
+    }
+    for vendor in VENDORS {
+        if let Some(variable) = vendor.set_key(env) {
+            add(vendor.name, format!("{variable} is set"));
         }
     }
-    hosts
+    if names.is_empty() && ollama::is_there(env) {
+        names.push("ollama".to_owned());
+        notes.push("answers on this machine".to_owned());
+    }
+    let others = VENDORS.iter().map(|vendor| vendor.name.to_owned());
+    let others: Vec<_> = others.filter(|name| !names.contains(name)).collect();
+    names.extend(others);
+    (names, notes)
 }
 
-/// Returns a host's address without possible secrets.
-fn shown_base(host: &ModelHost, env: &Env) -> String {
-    match (host.api_base.as_str(), host.vendor) {
-        ("", Some(vendor)) => vendors::base(vendor, env),
-        (base, _) if base.contains(['@', '?']) => authority(base).to_owned(),
-        (base, _) => to_single_line(base, 200),
-    }
+/// Returns the name of the server at a typed address: the one in config.json, or the first free name.
+fn free_name(address: &str, config: &Config) -> String {
+    let names = (1..).map(|n| match n {
+        1 => "server".to_owned(),
+        n => format!("server-{n}"),
+    });
+    let mut names = names.filter(|name| {
+        let whole = format!("{name}/*");
+        let mut entries = config.model_list.iter();
+        let entry = entries.find(|entry| entry.model == whole || entry.model_name == *name);
+        entry.is_none_or(|entry| entry.api_base.trim_end_matches('/') == address)
+    });
+    names.next().unwrap_or_default()
 }
 
-/// Returns the host at a typed address: a configured one, or a new one named after its machine.
-fn host_at(api_base: &str, configured: &[ModelHost], config: &Config) -> ModelHost {
-    let address = api_base.trim_end_matches('/');
-    let is_it = |host: &&ModelHost| host.api_base.trim_end_matches('/') == address;
-    if let Some(host) = configured.iter().find(is_it) {
-        return host.clone();
-    }
-    let machine = host_of(api_base);
-    let mut parts = machine.split('.');
-    let first = match parts.find(|part| !matches!(*part, "api" | "www")) {
-        _ if machine.parse::<IpAddr>().is_ok() => "server",
-        Some("localhost") | None => "local",
-        Some(first) => first,
-    };
-    let is_taken = |name: &str| {
-        let prefix = format!("{name}/");
-        let has = |entry: &ModelEntry| entry.model_name == name || entry.model.starts_with(&prefix);
-        vendors::find(name).is_some() || config.model_list.iter().any(has)
-    };
-    let first = first.to_ascii_lowercase();
-    let mut name = first.clone();
-    for n in 2.. {
-        if !is_taken(&name) {
-            break;
-        }
-        name = format!("{first}-{n}");
-    }
-    ModelHost {
-        name,
-        vendor: None,
-        api_base: api_base.to_owned(),
-        key: None,
-    }
-}
-
+/// Reads an address, and adds a scheme, with encryption unless the machine is nearby.
 fn read_address(text: &str) -> Result<String, String> {
-    let address = with_scheme(text);
-    match config::check_base("the address", &address) {
-        Ok(()) if !address.is_empty() => Ok(address),
-        Ok(()) => Err("write http://HOST:PORT/v1".to_owned()),
-        Err(e) => Err(match e.hint {
-            Some(hint) => format!("{}: {hint}", e.message),
-            None => e.message,
-        }),
-    }
-}
-
-/// Adds a scheme to an address, with encryption unless the machine is nearby.
-fn with_scheme(text: &str) -> String {
-    if text.is_empty() || text.contains("://") {
-        return text.to_owned();
-    }
     let host = text.split(['/', ':']).next().unwrap_or_default();
     let is_near = !host.contains('.')
         || host.parse::<Ipv4Addr>().is_ok()
         || host.ends_with(".local")
         || text.starts_with('[');
-    let scheme = if is_near { "http" } else { "https" };
-    format!("{scheme}://{text}")
+    let address = match text {
+        _ if text.contains("://") => text.to_owned(),
+        _ if is_near => format!("http://{text}"),
+        _ => format!("https://{text}"),
+    };
+    match config::check_base("the address", &address) {
+        Ok(()) if !text.is_empty() => Ok(address.trim_end_matches('/').to_owned()),
+        Ok(()) => Err("write http://HOST:PORT/v1".to_owned()),
+        Err(e) => Err(format!("{}: {}", e.message, e.hint.unwrap_or_default())),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn host(vendor: &str) -> ModelHost {
-        ModelHost::of_vendor(vendors::find(vendor).unwrap(), &Env::new())
-    }
-
-    fn saved(host: &ModelHost, model: &str, mut file: Value) -> Value {
-        host.set(model, &mut file).unwrap();
-        file
-    }
+    use crate::paths::Home;
+    use std::sync::Arc;
 
     #[test]
-    fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
+    fn every_provider_makes_a_valid_configuration() {
+        let app = App::new(Home::new("/nowhere".into()), Arc::default());
         let is_real = |vendor: &&Vendor| vendor.protocol != Protocol::Demo;
         for vendor in VENDORS.iter().filter(is_real) {
-            let host = ModelHost {
-                api_base: if vendor.base.is_empty() {
-                    "http://h/v1"
-                } else {
-                    ""
-                }
-                .to_owned(),
-                key: Some(Secret::new("k")),
-                ..host(vendor.name)
+            let address = if vendor.base.is_empty() {
+                "http://h/v1"
+            } else {
+                ""
             };
-            let text = saved(&host, "m", json!({})).to_string();
-            let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
+            let provider = Provider {
+                key: Some(Secret::new("k")),
+                ..Provider::new(&app, vendor.name, address)
+            };
+            let loaded = provider.configuration("m").unwrap();
             assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
             let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
             assert_eq!(model.name, format!("{}/m", vendor.name));
@@ -532,30 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn address_of_ones_own_is_named_after_its_machine() {
-        let config = Config::default();
-        for (typed, base, name) in [
-            ("gpu-box:8080/v1", "http://gpu-box:8080/v1", "gpu-box"),
-            ("192.168.1.20:8080", "http://192.168.1.20:8080", "server"),
-            (
-                "https://api.example.com/v1",
-                "https://api.example.com/v1",
-                "example",
-            ),
-            ("example.com/v1", "https://example.com/v1", "example"),
-            (
-                "http://openai.local/v1",
-                "http://openai.local/v1",
-                "openai-2",
-            ),
+    fn address_gets_a_scheme() {
+        for (typed, base) in [
+            ("gpu-box:8080/v1", "http://gpu-box:8080/v1"),
+            ("192.168.1.20:8080", "http://192.168.1.20:8080"),
+            ("https://api.example.com/v1", "https://api.example.com/v1"),
+            ("example.com/v1/", "https://example.com/v1"),
         ] {
-            let address = read_address(typed).unwrap();
-            let host = host_at(&address, &[], &config);
-            assert_eq!((address.as_str(), host.name.as_str()), (base, name));
-            let text = saved(&host, "Qwen/Qwen3-8B", json!({})).to_string();
-            let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
-            let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
-            assert_eq!((model.id.as_str(), model.base), ("Qwen/Qwen3-8B", address));
+            assert_eq!(read_address(typed).unwrap(), base);
         }
         assert!(read_address("http://").is_err());
     }

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use super::{App, Flags, StoredConversation, local_time, skills};
+use super::{CommandReply, Handler};
 use crate::agent::Agent;
+use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
 use crate::error::{Error, Result};
-use crate::gateway::{CommandReply, Handler};
 use crate::mcp::{Background, Unknown};
 use crate::provider::catalog;
 use crate::session::Session;

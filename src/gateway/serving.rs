@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::poster::Poster;
+use super::{CommandReply, Dispatcher, Handler, Resources};
 use crate::agent::Agent;
+use crate::app::status;
 use crate::bus::{Channel, Command, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::gateway::poster::Poster;
-use crate::gateway::{CommandReply, Dispatcher, Handler, Resources};
 use crate::log::Logger;
 use crate::outbox::Outbox;
 use crate::paths::Home;
@@ -43,13 +44,17 @@ pub(super) fn take(home: &Home) -> Result<Taken> {
 fn lock(home: &Home) -> Result<Lock> {
     // A program that checks for a gateway locks it for a moment.
     let wait = Duration::from_millis(300);
-    Lock::acquire(&home.lock("gateway"), wait).map_err(|e| match e.kind {
-        ErrorKind::Busy => Error::new(
-            ErrorKind::Busy,
-            "a gateway is already running for this home",
-        )
-        .hint("stop that one first, or set BANTAM_HOME to another home"),
-        _ => e,
+    Lock::acquire(&home.lock("gateway"), wait).map_err(|e| {
+        if e.kind != ErrorKind::Busy {
+            return e;
+        }
+        let running = status::read(home).filter(|gateway| gateway["ended"].is_null());
+        let process = running.map_or(String::new(), |gateway| {
+            format!(" (process {})", gateway["pid"])
+        });
+        let what = format!("a gateway is already running for this home{process}");
+        let hint = "stop that one first, or set BANTAM_HOME to another home";
+        Error::new(ErrorKind::Busy, what).hint(hint)
     })
 }
 

@@ -8,24 +8,24 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::bot::Bot;
+use super::clock::Clock;
+use super::endpoint::{EndpointTurns, HttpChannel};
 use super::handler::GatewayHandler;
+use super::monitor::{self, Monitor, Shutdown};
+use super::poster::Poster;
+use super::run::RunStarter;
 use super::serving::{Taken, take};
-use super::{App, Flags, check_command, local_time, make_workspace, media};
+use super::turn_log::TurnLog;
+use super::{Dispatcher, Resources, check_command};
+use crate::app::bot::Bot;
+use crate::app::status::StatusFile;
+use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, Command, Inbound, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
-use crate::gateway::clock::Clock;
-use crate::gateway::endpoint::{EndpointTurns, HttpChannel};
-use crate::gateway::monitor::{self, Monitor, Shutdown};
-use crate::gateway::poster::Poster;
-use crate::gateway::run::RunStarter;
-use crate::gateway::status::StatusFile;
-use crate::gateway::turn_log::TurnLog;
-use crate::gateway::{Dispatcher, Resources};
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log};
 use crate::mcp::{Background, Unknown};
@@ -66,7 +66,7 @@ impl Startup {
     /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile. Also
     /// returns the error in config.json.
     fn load_or_inherited(app: &App, inherited: Option<String>) -> Result<(Self, Option<Error>)> {
-        match (Self::check(app.again()), inherited) {
+        match (Self::check(app.reread()), inherited) {
             (Ok(startup), _) => Ok((startup, None)),
             (Err(e), Some(text)) => Ok((Self::check(app.with_text(text))?, Some(e))),
             (Err(e), None) => Err(e),

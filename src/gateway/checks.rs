@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{make_workspace, workers};
+use super::run::CheckCommand;
+use crate::app::{make_workspace, must_confirm_exec, workers};
 use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::{Config, Loaded};
 use crate::cron::JobCheck;
 use crate::error::{Error, Result};
-use crate::gateway::run::CheckCommand;
 use crate::text::to_single_line;
-use crate::tool::exec::{EXEC, ending, passed};
+use crate::tool::exec::{ending, passed};
 use crate::worker::protocol::{ExecJob, Termination};
 
 /// Returns a function that runs checks like commands of `exec`. A check made by a model has no network.
@@ -64,10 +64,4 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
             _ => Err(Error::failed(format!("the check could not run: {why}"))),
         }
     }))
-}
-
-/// Whether each call of `exec` needs the user's approval.
-pub(super) fn must_confirm_exec(config: &Config) -> bool {
-    let names = config.tools.confirm.iter().map(String::as_str);
-    names.into_iter().any(|name| matches!(name, EXEC | "runs"))
 }

@@ -1,0 +1,209 @@
+//! Facts about a home, found once and shown by `status`, `doctor`, `onboard` and `config get`. Finding them only reads files:
+//! no key is fetched, no server contacted and no command run.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::status;
+use super::{App, bot};
+use crate::bus::MessageStore;
+use crate::config::{Loaded, Model, keys, path};
+use crate::cron::{Due, Jobs, schedule};
+use crate::error::Result;
+use crate::notify;
+use crate::outbox::Outbox;
+use crate::provider::catalog;
+use crate::provider::facts::{self, Row};
+use crate::redact::Redactor;
+use crate::secret::Secret;
+use crate::session::SessionInfo;
+use crate::session::archive;
+use crate::telegram::strangers;
+use crate::text::{rfc3339, to_single_line};
+
+pub(crate) struct Facts<'a> {
+    pub app: &'a App,
+    pub loaded: Result<&'a Arc<Loaded>>,
+    /// The model that answers; `None` leaves Ollama or the demo.
+    pub model: Result<Option<Model>>,
+    /// Conversations, the newest first.
+    pub sessions: Vec<SessionInfo>,
+    /// State of the last gateway, with its waiting messages and the next runs of jobs.
+    pub gateway: Value,
+    /// Detected features of hosts.
+    pub learned: Vec<Row>,
+    /// Unknown settings, and files that cannot be read.
+    pub warnings: Vec<String>,
+}
+
+/// Whether the gateway runs a bot.
+pub(crate) enum BotState {
+    Missing,
+    Disabled,
+    /// The number of allowed users.
+    Enabled(usize),
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn find(app: &'a App) -> Self {
+        let (home, loaded) = (&app.home, app.loaded());
+        let choose = |loaded: &Arc<Loaded>| {
+            let model = loaded.config.choose_model(&loaded.env)?;
+            Ok(model.map(|model| catalog::with_known_default(model, home)))
+        };
+        let mut facts = Self {
+            app,
+            model: loaded.clone().and_then(choose),
+            sessions: Vec::new(),
+            gateway: status::read(home).unwrap_or_else(|| json!({})),
+            learned: facts::rows(home),
+            warnings: loaded
+                .clone()
+                .map_or(Vec::new(), |loaded| loaded.warnings.clone()),
+            loaded,
+        };
+        facts.sessions = facts.or_warn(archive::list(home));
+        facts.find_waiting();
+        facts.gateway["jobs"] = facts.find_next_runs().into();
+        facts
+    }
+
+    fn or_warn<T: Default>(&mut self, result: Result<T>) -> T {
+        result.unwrap_or_else(|e| {
+            self.warnings.push(e.message);
+            T::default()
+        })
+    }
+
+    /// Returns where the key of the model comes from.
+    pub(crate) fn key(&self) -> String {
+        let model = self.model.as_ref().ok().and_then(Option::as_ref);
+        match (model.and_then(|model| model.keys.first()), self.unset_key()) {
+            (_, Some(name)) => format!("the variable {name}, which is not set: export {name}=..."),
+            (Some(key), _) => keys::source(key),
+            (None, _) if model.is_none() => "none; for a real model: bantam onboard".to_owned(),
+            (None, _) => "not needed".to_owned(),
+        }
+    }
+
+    /// Returns the unset variable that the model's key should come from.
+    pub(crate) fn unset_key(&self) -> Option<&str> {
+        let model = self.model.as_ref().ok()?.as_ref()?;
+        keys::missing(model.keys.first()?, &self.app.env)
+    }
+
+    pub(crate) fn bot(&self) -> BotState {
+        match &self.loaded {
+            Ok(loaded) if loaded.config.channels.telegram.token.is_empty() => BotState::Missing,
+            Ok(loaded) if bot::is_enabled(loaded) => BotState::Enabled(self.allowed().len()),
+            Ok(_) => BotState::Disabled,
+            Err(_) => BotState::Missing,
+        }
+    }
+
+    fn allowed(&self) -> Vec<i64> {
+        let loaded = self.loaded.as_ref();
+        loaded.map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids())
+    }
+
+    /// Adds the messages that wait for an answer or for their delivery, and the users who got no answer.
+    fn find_waiting(&mut self) {
+        let outbox = Outbox::new(self.app.home.clone());
+        let waiting = MessageStore::new(outbox.queue().clone()).all();
+        let mut unknown_users = self.or_warn(strangers::all(outbox.queue()));
+        let allowed = self.allowed();
+        unknown_users.retain(|user| !allowed.contains(user));
+        let pending = self.or_warn(outbox.pending());
+        // An id begins with the time of posting, in hexadecimal milliseconds.
+        let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
+        let oldest = pending.first().and_then(|pending| posted(&pending.id));
+        self.gateway["running"] = notify::is_running(&self.app.home).into();
+        self.gateway["waiting"] = self.or_warn(waiting).len().into();
+        let oldest = oldest.map(time);
+        self.gateway["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
+        self.gateway["strangers"] = unknown_users.into();
+    }
+
+    /// Returns the jobs that will run, the next one first.
+    fn find_next_runs(&mut self) -> Vec<Value> {
+        let all = Jobs::new(self.app.home.clone(), &self.app.env);
+        let now = schedule::millis(SystemTime::now());
+        let mut jobs = Vec::new();
+        for job in self.or_warn(all.list()) {
+            let due = all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone));
+            match due {
+                Ok(Due::Later(Some(next)) | Due::Missed(next)) => jobs.push((next, job)),
+                Ok(Due::Now) => jobs.push((now, job)),
+                // The job will not run; `cron list` shows why.
+                Ok(Due::Later(None)) | Err(_) => {}
+            }
+        }
+        jobs.sort_by_key(|(at, _)| *at);
+        let row = |(next, job): &(_, crate::cron::Job)| {
+            let (name, last) = (to_single_line(job.name(), 60), job.last_run().map(time));
+            let status = to_single_line(job.last_status(), 20);
+            json!({"id": job.id(), "name": name, "next": time(*next), "last": last, "status": status})
+        };
+        jobs.iter().map(row).collect()
+    }
+}
+
+fn time(millis: i64) -> String {
+    rfc3339(UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or(0)))
+}
+
+/// A setting with its value, for people.
+pub(crate) struct SetValue {
+    pub path: String,
+    pub value: Value,
+    /// Source of the value: file, variable or flag.
+    pub from: String,
+}
+
+/// Returns the configured settings without secrets, and all others if `with_defaults`.
+pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> {
+    let mut paths = path::list_values(&loaded.file);
+    for set in &loaded.overrides {
+        paths.retain(|path| !path.starts_with(&set.path));
+        paths.push(set.path.clone());
+    }
+    if with_defaults {
+        let mut others = path::all_settings();
+        others.retain(|path| !paths.contains(path));
+        paths.extend(others);
+    }
+    let redactor = loaded.redactor();
+    let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
+    let value_at = |path: &Vec<String>| {
+        let (value, written) = (path::get(&config, path)?, path::get(&loaded.file, path));
+        let secret = Secret::new(written.and_then(Value::as_str).unwrap_or_default());
+        let value = match (value.as_str(), keys::missing(&secret, &loaded.env)) {
+            (Some("(set)"), Some(variable)) => format!("({variable} is not set)").into(),
+            _ => redacted(&redactor, value),
+        };
+        let from = match loaded.override_of(path) {
+            Some(set) if set.is_flag() => set.name.clone(),
+            Some(set) => format!("the variable {}", set.name),
+            None if written.is_some() => "config.json".to_owned(),
+            None => "default".to_owned(),
+        };
+        let path = path::join(path);
+        Some(SetValue { path, value, from })
+    };
+    paths.iter().filter_map(value_at).collect()
+}
+
+/// Removes possible secrets from the strings of a value.
+pub(crate) fn redacted(redactor: &Redactor, value: &Value) -> Value {
+    match value {
+        Value::String(text) => redactor.redact(text.clone()).into(),
+        Value::Array(items) => items.iter().map(|item| redacted(redactor, item)).collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| (name.clone(), redacted(redactor, value)))
+            .collect(),
+        value => value.clone(),
+    }
+}

@@ -1,0 +1,75 @@
+//! The Telegram bot that the gateway runs.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::app::bot::Bot;
+use crate::cancel::Cancel;
+use crate::config::{self, GroupTrigger, Loaded};
+use crate::error::{Error, Kind, Result};
+use crate::telegram::api::Failure;
+use crate::telegram::{REFUSED_TOKEN, Settings};
+use crate::text::to_single_line;
+
+impl Bot {
+    /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
+    pub(super) fn if_wanted(loaded: &Loaded) -> Result<Option<Self>> {
+        let settings = &loaded.config.channels.telegram;
+        let is_wanted = settings.enabled.unwrap_or(!settings.token.is_empty());
+        if is_wanted {
+            Self::configured(loaded).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// # Errors
+    /// Returns an error if Telegram refuses the token. Other failures are ignored.
+    pub(super) fn check_token(&self, cancel: &Cancel) -> Result<()> {
+        match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
+            Err(Failure::Unauthorized(why)) => Err(Error::new(
+                Kind::Auth,
+                format!("Telegram refused the token ({why})"),
+            )
+            .hint(REFUSED_TOKEN)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn channel_settings(&self) -> Settings {
+        let config::Telegram {
+            streaming,
+            group_trigger,
+            ..
+        } = &self.settings;
+        Settings {
+            allow_from: self.settings.ids(),
+            answers_all: *group_trigger == GroupTrigger::All,
+            drafts: *streaming,
+        }
+    }
+
+    /// Returns warnings about `allow_from`.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let (valid, invalid): (Vec<&String>, Vec<&String>) = self
+            .settings
+            .allow_from
+            .iter()
+            .partition(|written| config::user_id(written).is_some());
+        let ignored = |written: &String| {
+            let written = to_single_line(written, 40);
+            format!(
+                "channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored"
+            )
+        };
+        let mut warnings: Vec<String> = invalid.into_iter().map(ignored).collect();
+        if valid.is_empty() {
+            warnings.push(
+                "channels.telegram.allow_from is empty: nobody gets an answer; the log shows the ids of users who write"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+}
