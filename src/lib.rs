@@ -40,7 +40,7 @@
 //
 // | rank | module | job |
 // |---|---|---|
-// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`ui`, `term`); a question with its files and its answer (`question`, `input`, `attach`, `schema`, `turn`, `printer`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
+// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams and the terminal (`ui`); a question with its files and its answer (`question`, `input`, `attach`, `schema`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
 // | 5 | `gateway` | the dispatcher (`mod`), the waiting messages of each conversation (`queue`, `semaphore`), how they are answered (`answer`), questions of a turn to its owner (`ask`), waiting for channels to finish (`drain`), background `tasks`, the `clock` that adds runs of jobs, a job's `run`, posts to chats (`poster`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), reasons to end and restart it (`monitor`), the gateway (`start`, its `bot`, its `handler`, `checks` of jobs), a home served by another program (`serving`) |
 // | 5 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`break_out`) |
 // | 4 | `app` | names concrete types and wires them together: a home and its agents (`mod`), the chains of `models`, the `tools`, the `workspace`, the grants of its configuration (`grants`), changes of a `conversation`, what a user asks about a home (`facts`), the status file of its gateway (`status`), the bot (`bot`), attached files (`media`), MCP servers (`mcp`) |
@@ -48,7 +48,7 @@
 // | 2 | `provider` | model requests: retries and fallbacks (`chain`), one `host`, the `body` of a request in OpenAI's APIs (`openai`, `responses`) and Anthropic's (`anthropic`), a `refusal` and the `facts` that it teaches; the way back (`response`, `reply`, `values`, `thoughts`, `text_calls`), lists of models and their defaults (`catalog`, `ollama`), endpoints other than chat (`endpoint`), models with the `options` of a program, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`) and formatted text (`marked`), downloads (`incoming`), unknown users (`strangers`), actions of the gateway in chats (`chats`, `activity`), delivery (`send`, `upload`) and the delivery of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 // | 2 | `http_api` | the agent behind OpenAI's chat API: the listener (`mod`), authorization (`access`), the connection limit (`connections`), one connection (`connection`), the output of a turn for its client (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
-// | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), the registry that finds tools and checks calls (`registry`, `names`, `fit`, `schema`, `repair`), a checked `call`, its views and its result, long results (`pages`), the shared context of the built-in tools (`workshop`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
+// | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), the registry that finds tools and checks calls (`registry`, `names`, `fit`, `schema`, `repair`), a checked `call`, its views and its result, long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
 // | 1 | `config` | the declaration of all settings (`settings`), which are read in layers (`load`); the `path` of a setting, changes of the file (`edit`), ranges (`check`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 // | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `resolver`), and explains failures (`errors`) |
 // | 1 | `mcp` | the tools of external MCP servers: one server (`mod`), the protocol (`client`), its transports (`stdio`, `http`), the server's list of tools (`list`), programs that it may not run (`launch`) |
@@ -87,7 +87,7 @@
 //
 // - **A tool**: a file tool that gets all its arguments from the model is a variant of `FileJob` in `worker/protocol.rs`, its
 //   arm and file in `files/`, and a spec in `tool/files.rs` under the variant's name in `snake_case`. Any other tool is a file
-//   in `tool/` with a function that makes it from the `Workshop`, and a line in `tools` of `app/tools.rs`; its work in the
+//   in `tool/` with a function that makes it from the settings and workers, and a line in `tools` of `app/tools.rs`; its work in the
 //   workspace is also a job in `worker/protocol.rs`. Tests that list all tools: `tests/it/discipline.rs`,
 //   `tests/jail/refusal.rs` (those with a path).
 // - **A provider**: a file in `provider/` with a body and a reader, a protocol and its vendors in `config/vendors.rs`, and its

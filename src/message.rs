@@ -65,20 +65,8 @@ pub struct User {
 impl User {
     /// Returns the time for the model, which is identical in every later turn, so that prompt caches hit.
     pub(crate) fn shown_time(&self) -> &str {
-        if self.local_time.is_empty() {
-            &self.time
-        } else {
-            &self.local_time
-        }
-    }
-
-    /// Returns the text for people: the typed one, without a template or a skill.
-    pub(crate) fn asked(&self) -> &str {
-        if self.title.is_empty() {
-            &self.content
-        } else {
-            &self.title
-        }
+        let local = Some(&self.local_time).filter(|time| !time.is_empty());
+        local.unwrap_or(&self.time)
     }
 }
 
@@ -408,9 +396,8 @@ impl Message {
             Self::ToolResult(result) => ("tool", serde_json::to_value(result)),
         };
         // Strings, numbers and maps with string keys always convert.
-        let mut line = match fields {
-            Ok(Value::Object(line)) => line,
-            _ => Map::new(),
+        let Ok(Value::Object(mut line)) = fields else {
+            return Map::new();
         };
         line.insert("role".to_owned(), role.into());
         line

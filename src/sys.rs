@@ -153,21 +153,6 @@ pub(crate) fn reexec(args: &[&CStr], text: &str) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Like [`wait_for_signal`], for up to `limit`; `None` if no signal came.
-pub(crate) fn wait_for_signal_within(signals: &[libc::c_int], limit: Duration) -> Option<i32> {
-    let set = set_of(signals);
-    // Always fits, being less than a second; on 32-bit ARM the field has 32 bits.
-    let nanos = i32::try_from(limit.subsec_nanos()).unwrap_or_default();
-    let limit = libc::timespec {
-        tv_sec: limit.as_secs().try_into().unwrap_or(3600),
-        tv_nsec: nanos.into(),
-    };
-    // SAFETY: the set and the limit are live and initialised; a null pointer for the signal's details is allowed.
-    let signal =
-        unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
-    (signal > 0).then_some(signal)
-}
-
 /// Stops this process until it is continued. Raised in this thread, which does not return before that.
 pub(crate) fn stop() {
     // SAFETY: raise takes an integer.

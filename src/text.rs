@@ -249,8 +249,7 @@ pub(crate) fn is_invisible(c: char) -> bool {
         || matches!(c, '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
-/// Returns the candidate nearest to `word`, if the word may be a misspelling of it. An opposite, such as `uninstall` of
-/// `install`, is none.
+/// Returns the candidate nearest to `word`, if the word may be a misspelling of it.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -259,21 +258,15 @@ pub(crate) fn nearest<'a>(
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(d, candidate)| *d <= allowed && !is_opposite(word, candidate, *d))
+        .filter(|(d, candidate)| *d <= allowed && !is_opposite(word, candidate))
         .min_by_key(|(d, _)| *d)
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether two words of this distance differ by a negation.
-fn is_opposite(one: &str, other: &str, apart: usize) -> bool {
-    let [one, other] = [one, other].map(|word| word.trim_start_matches('-'));
-    let negates = |a: &str, b| {
-        ["un", "no-", "no_", "dis"].iter().any(|negation| {
-            let rest = a.strip_prefix(negation);
-            rest.is_some_and(|rest| distance(rest, b) + negation.len() == apart)
-        })
-    };
-    negates(one, other) || negates(other, one)
+/// Whether letters before one word make the other, as in `install` and `uninstall`. A slip of the fingers adds one at most.
+fn is_opposite(a: &str, b: &str) -> bool {
+    let [a, b] = [a, b].map(|word| word.trim_start_matches('-').as_bytes());
+    a.first() != b.first() && a.len().abs_diff(b.len()) > 1
 }
 
 /// Creates the error for an unknown name, with the nearest known name or the command that lists them as its hint. Kind `Usage`;
@@ -298,11 +291,7 @@ pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &
 
 /// Edit distance (optimal string alignment, where swapped neighbours count once), ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
-    let [a, b] = [a, b].map(|word| {
-        word.chars()
-            .map(|c| c.to_ascii_lowercase())
-            .collect::<Vec<_>>()
-    });
+    let [a, b] = [a, b].map(|word| word.to_ascii_lowercase().chars().collect::<Vec<_>>());
     // rows[i][j] is the distance from the first i letters of a to the first j of b.
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for i in 1..=a.len() {

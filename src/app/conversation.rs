@@ -146,18 +146,20 @@ pub(crate) struct Undone {
 impl Undone {
     /// Describes the undo, one line for the question and for each file.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let question = to_single_line(&self.question.content, 60);
-        let mut lines = vec![format!("took back: {question}")];
+        // The title is the typed text, without a skill or a template.
+        let typed = Some(&self.question.title).filter(|title| !title.is_empty());
+        let question = to_single_line(typed.unwrap_or(&self.question.content), 60);
+        let mut lines = vec![format!("undone: {question}")];
         for (path, done) in &self.files {
             let path = to_single_line(path, 200);
             lines.push(match done {
                 Ok(PutBack::Restored) => format!("restored {path}"),
                 Ok(PutBack::Removed) => format!("removed {path}, which was new"),
-                Err(why) => format!("{path} stays as it is: {}", to_single_line(why, 200)),
+                Err(why) => format!("{path} is unchanged: {}", to_single_line(why, 200)),
             });
         }
         if self.ran {
-            lines.push("what commands changed stays as it is".to_owned());
+            lines.push("changes by shell commands remain".to_owned());
         }
         lines
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::status;
 use super::{App, bot};
 use crate::bus::MessageStore;
-use crate::config::{Loaded, Model, Origin, keys, path};
+use crate::config::{Loaded, Model, keys, path};
 use crate::cron::{Due, Jobs, schedule};
 use crate::error::Result;
 use crate::notify;
@@ -185,9 +185,9 @@ pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> 
             (Some("(set)"), Some(variable)) => format!("({variable} is not set)").into(),
             _ => redacted(&redactor, value),
         };
-        let from = match loaded.override_of(path).map(|set| &set.origin) {
-            Some(Origin::Variable(name)) => format!("the variable {name}"),
-            Some(Origin::Flag(name)) => (*name).to_owned(),
+        let from = match loaded.override_of(path) {
+            Some(set) if set.is_flag() => set.name.clone(),
+            Some(set) => format!("the variable {}", set.name),
             None if written.is_some() => "config.json".to_owned(),
             None => "default".to_owned(),
         };

@@ -11,7 +11,7 @@ use super::{http_settings, make_workspace};
 use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
 use crate::config::{Env, Loaded, McpServer, keys};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::http::Client;
 use crate::mcp::{
     Connect, Definition, Http, Launch, RemoteTool, Server, Servers, Stdio, Transport, missing,
@@ -156,9 +156,19 @@ pub(crate) fn server(
     entry: &McpServer,
 ) -> Result<Arc<Server>> {
     check_name(name)?;
+    let expand = |text: &String| {
+        let expanded = keys::expand(&Secret::new(text), &loaded.env);
+        expanded.doing(format_args!("mcpServers.{name}"))
+    };
+    let expanded = McpServer {
+        command: expand(&entry.command)?,
+        args: entry.args.iter().map(expand).collect::<Result<_>>()?,
+        url: expand(&entry.url)?,
+        ..entry.clone()
+    };
     let connect = match (entry.command.is_empty(), entry.url.is_empty()) {
-        (false, true) => start_program(loaded, name, entry)?,
-        (true, false) => connect_to_url(&loaded.env, entry)?,
+        (false, true) => start_program(loaded, name, &expanded)?,
+        (true, false) => connect_to_url(&loaded.env, &expanded)?,
         (is_without, _) => {
             let has = if is_without {
                 "neither a command nor a url"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{App, local_time, mcp, media};
+use super::{App, local_time, mcp, media, skills};
 use crate::child;
 use crate::config::{self, Config, Loaded};
 use crate::error::{Error, Result};
@@ -12,16 +12,16 @@ use crate::mcp::missing_prefix;
 use crate::text::{nearest, to_single_line};
 use crate::tool::cron::cron_tool;
 use crate::tool::exec::{EXEC, exec_tool};
-use crate::tool::files::file_tools;
+use crate::tool::files::{Files, file_tools};
 use crate::tool::meaning::Meaning;
-use crate::tool::memory::memory_tool;
+use crate::tool::memory::{Memory, memory_tool};
 use crate::tool::message::message_tool;
 use crate::tool::names;
 use crate::tool::skill::skill_tool;
 use crate::tool::subagent::subagent_tool;
 use crate::tool::think::think_tool;
 use crate::tool::web::{web_fetch_tool, web_search_tool};
-use crate::tool::{Function, Registry, Workshop};
+use crate::tool::{Function, Registry};
 use crate::worker::begun;
 
 /// Valid names in `tools.confirm`, besides MCP servers and their tools.
@@ -60,15 +60,18 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let servers = config.mcp_servers.keys().map(String::as_str);
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let near = names::known_elsewhere(bare)
-            .or_else(|| nearest(bare, CONFIRMED.iter().copied().chain(servers.clone())));
-        let hint = near.map_or(
-            "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
-                .to_owned(),
-            |near| format!("did you mean {near}?"),
-        );
+        let elsewhere = names::known_elsewhere(bare);
+        let near = || nearest(bare, CONFIRMED.iter().copied().chain(servers.clone()));
+        let hint = match elsewhere.map_or_else(near, |_| None) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!(
+                "use \"writes\" (every tool that writes), \"runs\", or a name such as {}",
+                elsewhere.unwrap_or("write_file")
+            ),
+        };
         let shown = to_single_line(name, 40);
-        Error::config(format!("tools.confirm: nothing is called \"{shown}\"")).hint(hint)
+        let what = format!("tools.confirm: no tool, MCP server or group named \"{shown}\"");
+        Error::config(what).hint(hint)
     };
     let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
     unknown.map(error).collect()
@@ -88,9 +91,11 @@ impl App {
     /// Returns an error if `main` does not begin with [`init`](crate::init), or the model for transcription
     /// (`tools.transcribe.model`) cannot be used.
     pub fn files(&self) -> Result<Registry> {
-        let mut workshop = self.workshop()?;
-        workshop.transcribe = media::transcriber(self.loaded()?)?;
-        register(file_tools(&Arc::new(workshop)))
+        begun()?;
+        register(file_tools(&Arc::new(Files {
+            workers: self.workers()?,
+            transcribe: media::transcriber(self.loaded()?)?,
+        })))
     }
 
     /// Returns `exec`, which runs commands in the sandbox, as set by `tools.exec`, even if `tools.exec.enabled` is false.
@@ -98,7 +103,8 @@ impl App {
     /// # Errors
     /// Returns an error if `main` does not begin with [`init`](crate::init).
     pub fn exec(&self) -> Result<Registry> {
-        register(vec![exec_tool(&Arc::new(self.workshop()?))])
+        begun()?;
+        register(vec![exec_tool(self.loaded()?, &self.workers()?)])
     }
 
     /// Returns `web_fetch` and `web_search`, as set by `tools.web`. They connect from this process; pages are read in the
@@ -107,8 +113,12 @@ impl App {
     /// # Errors
     /// Returns the errors of [`Home::exec`](App::exec).
     pub fn web(&self) -> Result<Registry> {
-        let workshop = Arc::new(self.workshop()?);
-        register(vec![web_fetch_tool(&workshop), web_search_tool(&workshop)])
+        begun()?;
+        let (loaded, workers) = (self.loaded()?, self.workers()?);
+        register(vec![
+            web_fetch_tool(loaded, &workers),
+            web_search_tool(loaded, &workers),
+        ])
     }
 
     /// Returns `memory`, for notes of this home. Agents of [`Home::agent`](App::agent) show the notes to the model.
@@ -116,9 +126,9 @@ impl App {
     /// # Errors
     /// Returns the errors of [`Home::exec`](App::exec), and an error if `memory.embedding_model` cannot be used.
     pub fn memory(&self) -> Result<Registry> {
-        let mut workshop = self.workshop()?;
-        workshop.meaning = meaning(self.loaded()?)?;
-        register(vec![memory_tool(&Arc::new(workshop))])
+        begun()?;
+        let meaning = meaning(self.loaded()?)?;
+        register(vec![memory_tool(self.notes(meaning)?)])
     }
 
     /// Returns `skill`, for the skills in `agent/skills/` of the home. Agents of [`Home::agent`](App::agent) list them for the model.
@@ -126,7 +136,8 @@ impl App {
     /// # Errors
     /// Returns the errors of [`Home::exec`](App::exec).
     pub fn skills(&self) -> Result<Registry> {
-        register(vec![skill_tool(&Arc::new(self.workshop()?))])
+        begun()?;
+        register(vec![skill_tool(skills(self.loaded()?))])
     }
 
     /// Returns the tools of an MCP server, named `NAME__TOOL`, whose texts are fenced as data, and notices for the user about
@@ -206,39 +217,39 @@ impl App {
         let loaded = self.loaded()?;
         let config = &loaded.config;
         let mut notices = Vec::new();
-        let mut workshop = self.resources()?;
-        if !config.memory.embedding_model.is_empty() {
-            match meaning(loaded) {
-                Ok(meaning) => workshop.meaning = meaning,
-                Err(e) => notices.push(e.message),
-            }
-        }
-        if !config.tools.transcribe.model.is_empty() {
-            match media::transcriber(loaded) {
-                Ok(transcribe) => workshop.transcribe = transcribe,
-                Err(e) => notices.push(e.message),
-            }
-        }
-        let workshop = Arc::new(workshop);
-        let mut built_in = file_tools(&workshop);
+        let mut or_notice = |e: Error| notices.push(e.message);
+        let meaning = meaning(loaded).unwrap_or_else(|e| {
+            or_notice(e);
+            None
+        });
+        let transcribe = media::transcriber(loaded).unwrap_or_else(|e| {
+            or_notice(e);
+            None
+        });
+        let workers = self.workers()?;
+        let files = Files {
+            workers: workers.clone(),
+            transcribe,
+        };
+        let mut built_in = file_tools(&Arc::new(files));
         built_in.extend([
-            skill_tool(&workshop),
-            subagent_tool(&workshop),
+            skill_tool(skills(loaded)),
+            subagent_tool(skills(loaded)),
             think_tool(),
-            web_fetch_tool(&workshop),
-            web_search_tool(&workshop),
-            memory_tool(&workshop),
+            web_fetch_tool(loaded, &workers),
+            web_search_tool(loaded, &workers),
+            memory_tool(self.notes(meaning)?),
         ]);
         let has_exec = config.tools.exec.enabled && child::has_shell();
         if has_exec {
-            built_in.push(exec_tool(&workshop));
+            built_in.push(exec_tool(loaded, &workers));
         }
         if !config.channels.telegram.token.is_empty() {
-            built_in.push(message_tool(&workshop));
+            built_in.push(message_tool(loaded, &workers));
         }
         if config.cron.enabled {
             let may_check = has_exec && !must_confirm_exec(config);
-            built_in.push(cron_tool(&workshop, may_check));
+            built_in.push(cron_tool(loaded, may_check));
         }
         let mut tools = register(built_in)?;
         if !config.mcp_servers.is_empty() {
@@ -247,22 +258,13 @@ impl App {
         Ok((tools, notices))
     }
 
-    /// Returns resources for tools. Sandboxed tools need [`init`](crate::init) at the start of `main`.
-    fn workshop(&self) -> Result<Workshop> {
-        begun()?;
-        self.resources()
-    }
-
-    fn resources(&self) -> Result<Workshop> {
-        let loaded = self.loaded()?;
-        Ok(Workshop {
-            home: loaded.home.clone(),
-            config: loaded.config.clone(),
-            env: loaded.env.clone(),
+    /// Returns what the tool for notes uses.
+    fn notes(&self, meaning: Option<Meaning>) -> Result<Memory> {
+        Ok(Memory {
+            home: self.home.clone(),
             workers: self.workers()?,
-            local_time: local_time(&loaded.env),
-            transcribe: None,
-            meaning: None,
+            local_time: local_time(&self.env),
+            meaning,
         })
     }
 }

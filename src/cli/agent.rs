@@ -1,22 +1,18 @@
 //! `bantam agent`: answers a question, or opens a conversation.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::args::{self, Args, Command};
+use super::args::{self, Args, Command, commands};
 use super::attach::{self, STDIN};
 use super::input::Deadline;
-use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
-use super::repl::{self, Repl};
+use super::repl::Conversation;
 use super::schema::AnswerSchema;
-use super::term::screen::Screen;
-use super::term::signals::Signals;
-use super::ui::Ui;
-use super::{help, notice, print, print_json, report, sessions, turn};
+use super::ui::{Format, Ui, Verbosity, print, print_json, report, response_json};
+use super::{help, notice, sessions};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::media::{self, Attachment};
@@ -34,52 +30,46 @@ use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
-pub(super) const COMMAND: Command = Command::row(
-    "agent",
-    "[TEXT...]",
-    run,
-    "ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s",
-)
-.with_flags(&[
-    ("Conversation", ""),
-    ("-c, --continue", "continue the newest conversation"),
-    ("-s, --session KEY", "continue conversation KEY (the chat is \"default\")"),
-    ("--new", "start a new chat at the terminal"),
-    ("--no-session", "do not store the conversation"),
-    ("--model MODEL", "use this model, such as openai/gpt-5-mini"),
-    ("--system TEXT", "add TEXT to the system prompt"),
-    ("--temperature X", "randomness of the answer (0: least)"),
-    ("--workspace DIR", "work in DIR, such as . for the current directory"),
-    ("Input", ""),
-    ("-m, --message TEXT", "the question"),
-    ("-a, --attach FILE", "attach a text, image, PDF or recording (repeatable)"),
-    ("-t, --template NAME", "use agent/prompts/NAME.md; {{input}} is the question"),
-    ("-p, --param KEY=VALUE", "fill {{KEY}} in the template (repeatable)"),
-    ("-n, --no-stdin", "do not read standard input"),
-    ("Output", ""),
-    ("-q, --quiet", "print only the answer and errors"),
-    ("-v, --verbose", "print tool calls, retries and timings to stderr"),
-    ("--show-thinking", "print the model's reasoning to stderr"),
-    ("--no-stream", "do not stream the answer"),
-    ("--json", "print one JSON object, on success and on failure"),
-    ("--events", "print events as JSON Lines, then that object"),
-    ("--schema FILE", "answer with JSON that fits a JSON Schema: FILE, or '{...}'"),
-    ("--to telegram:CHAT", "also deliver the answer to a Telegram chat"),
-    ("--dry-run", "print the request; send and store nothing"),
-    ("Limits", ""),
-    ("--max-steps N", "stop after N model requests (the last one is made without tools)"),
-    ("--timeout SECS", "time limit for the whole turn"),
-    ("--max-tokens N", "maximum length of one reply"),
-    ("--budget-tokens N", "token budget for the whole turn"),
-    ("--tools a,b", "offer the model only these tools"),
-    ("--no-tools", "offer the model no tools"),
-])
-.with_examples(&[
-    "bantam agent \"What is in my workspace?\"",
-    "dmesg | bantam agent --no-session \"Anything wrong here?\"",
-    "bantam agent --workspace . \"Which functions have no test?\"",
-    "bantam agent -a photo.jpg \"What is this plant?\"",
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) r#"agent  [TEXT...]
+        ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s
+        $ bantam agent "What is in my workspace?"
+        $ dmesg | bantam agent --no-session "Anything wrong here?"
+        $ bantam agent --workspace . "Which functions have no test?"
+        $ bantam agent -a photo.jpg "What is this plant?"
+        Conversation:
+        -c, --continue           continue the newest conversation
+        -s, --session KEY        continue conversation KEY (the chat is "default")
+            --new                start a new chat at the terminal
+            --no-session         do not store the conversation
+            --model MODEL        use this model, such as openai/gpt-5-mini
+            --system TEXT        add TEXT to the system prompt
+            --temperature X      randomness of the answer (0: least)
+            --workspace DIR      work in DIR, such as . for the current directory
+        Input:
+        -m, --message TEXT       the question
+        -a, --attach FILE        attach a text, image, PDF or recording (repeatable)
+        -t, --template NAME      use agent/prompts/NAME.md; {{input}} is the question
+        -p, --param KEY=VALUE    fill {{KEY}} in the template (repeatable)
+        -n, --no-stdin           do not read standard input
+        Output:
+        -q, --quiet              print only the answer and errors
+        -v, --verbose            print tool calls, retries and timings to stderr
+            --show-thinking      print the model's reasoning to stderr
+            --no-stream          do not stream the answer
+            --json               print one JSON object, on success and on failure
+            --events             print events as JSON Lines, then that object
+            --schema FILE        answer with JSON that fits a JSON Schema: FILE, or '{...}'
+            --to telegram:CHAT   also deliver the answer to a Telegram chat
+            --dry-run            print the request; send and store nothing
+        Limits:
+            --max-steps N        stop after N model requests (the last one is made without tools)
+            --timeout SECS       time limit for the whole turn
+            --max-tokens N       maximum length of one reply
+            --budget-tokens N    token budget for the whole turn
+            --tools a,b          offer the model only these tools
+            --no-tools           offer the model no tools"#
+};
 
 /// Flags that exclude each other.
 const EXCLUSIVE: [(&str, &str); 10] = [
@@ -97,8 +87,8 @@ const EXCLUSIVE: [(&str, &str); 10] = [
 
 /// Runs the command with these arguments, which follow no command name.
 pub(super) fn ask(app: &App, ui: &Ui, words: impl Iterator<Item = OsString>) -> Result<u8> {
-    match args::parse(&COMMAND, words)? {
-        None => help::show(&[&COMMAND]),
+    match args::parse(&COMMANDS[0], words)? {
+        None => help::show(&[&COMMANDS[0]]),
         Some(args) => run(app, ui, &args),
     }
 }
@@ -109,13 +99,13 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     EXCLUSIVE
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
-    let output = Output::from_args(args);
+    let ui = &ui.with_flags(args);
     let schema = AnswerSchema::read_from(args, deadline.as_ref())?;
-    let flags = flags(args, schema.as_ref())?;
+    let flags = flags(args, ui, schema.as_ref())?;
     let app = Arc::new(with_flags(app, args)?);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &app.home, output, deadline.as_ref())?;
+    let question = question::read(args, &app.home, ui, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
@@ -126,7 +116,6 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let run = Run {
         args,
         deadline,
-        output,
         schema,
         ui,
         app,
@@ -148,7 +137,6 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 struct Run<'a> {
     args: &'a Args,
     deadline: Option<Deadline>,
-    output: Output,
     schema: Option<AnswerSchema>,
     ui: &'a Ui,
     app: Arc<App>,
@@ -164,8 +152,7 @@ impl Run<'_> {
     /// Asks the question, and prints the answer.
     fn ask(self, mut question: Question) -> Result<u8> {
         let loaded = self.app.loaded()?;
-        let screen = self.ui.screen.clone();
-        let signals = Signals::watch(screen.clone(), false)?;
+        self.ui.watch_signals(false)?;
         self.attach(&mut question, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
@@ -182,10 +169,9 @@ impl Run<'_> {
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
-        self.describe_session(&screen);
-        let printer = Arc::new(Printer::new(self.printer_output(), screen));
+        self.describe_session();
         *sync::lock(&self.app.servers.unknown) = Unknown::Wait(request.cancel.clone());
-        signals.turn_begins(&request.cancel);
+        self.ui.begin_turn(&request.cancel);
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(loaded, &notices)?;
         let agent = Arc::new(agent);
@@ -195,16 +181,24 @@ impl Run<'_> {
             budget: Some(budget),
             ..request
         };
-        let asked = turn::turn(&agent, request.clone(), &printer, &signals);
-        let mut response = self.enforce_schema(asked, |text| {
-            let again = Request {
-                title: String::new(),
-                media: Vec::new(),
-                input: text,
-                ..request
-            };
-            turn::turn(&agent, again, &printer, &signals)
-        });
+        let mut response = match &self.schema {
+            None => self.ui.turn(&agent, request),
+            Some(schema) => {
+                // An answer is printed only after it was checked.
+                let mut ui = self.ui.clone();
+                ui.format = Format::Json;
+                let asked = ui.turn(&agent, request.clone());
+                schema.enforce(asked, |input| {
+                    let again = Request {
+                        title: String::new(),
+                        media: Vec::new(),
+                        input,
+                        ..request
+                    };
+                    ui.turn(&agent, again)
+                })
+            }
+        };
         if let Some(delivery) = delivery {
             let chat = &self.origin.chat;
             let title =
@@ -216,20 +210,19 @@ impl Run<'_> {
         if is_answered {
             // Done after the answer, which must not wait for it.
             if let Some(model) = loaded.config.choose_model(&loaded.env).ok().flatten() {
-                self.output.warn(&learn_window(loaded, &model));
+                self.ui.warn(&learn_window(loaded, &model));
             }
         }
         Ok(code)
     }
 
     /// Shows which conversation continues, if a flag names one. A turn reports an unreadable conversation.
-    fn describe_session(&self, screen: &Screen) {
+    fn describe_session(&self) {
         let names_it = self.args.has("session") || self.args.has("continue");
-        if !names_it || !screen.stderr_is_terminal || self.output.verbosity == Verbosity::Quiet {
-            return;
-        }
-        if let Ok(session) = Session::peek(&self.app.store(), &self.session) {
-            notice(&session.describe());
+        if names_it && self.ui.stderr_is_terminal {
+            let session = Session::peek(&self.app.store(), &self.session);
+            self.ui
+                .warn(&session.ok().map(|session| session.describe()));
         }
     }
 
@@ -241,35 +234,12 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the printer's output; an answer with a schema is printed only after it was checked.
-    fn printer_output(&self) -> Output {
-        Output {
-            format: match self.schema {
-                Some(_) => Format::Json,
-                None => self.output.format,
-            },
-            ..self.output
-        }
-    }
-
-    /// Returns the response with an answer that fits the schema, if there is a schema.
-    fn enforce_schema(
-        &self,
-        response: Response,
-        ask_again: impl FnOnce(String) -> Response,
-    ) -> Response {
-        match &self.schema {
-            Some(schema) => schema.enforce(response, ask_again),
-            None => response,
-        }
-    }
-
     /// Prints the object of `--json` and the error, and returns the exit code.
     fn finish(&self, mut response: Response) -> Result<u8> {
         if self.flags.memory.is_some() {
             response.session.clear();
         }
-        if self.output.format != Format::Text {
+        if self.ui.format != Format::Text {
             print_json(&response_json(&response))?;
         } else if self.schema.is_some() && response.error.is_none() {
             print(&format!("{}\n", response.output))?;
@@ -281,30 +251,27 @@ impl Run<'_> {
     fn preview(&self, request: &Request) -> Result<u8> {
         let (agent, notices) = self.app.build(&self.flags)?;
         let warnings = &self.app.loaded()?.warnings;
-        self.output.warn(warnings.iter().chain(&notices));
+        self.ui.warn(warnings.iter().chain(&notices));
         print_json(&agent.preview(request)?).map(|()| 0)
     }
 
     /// Runs a conversation at the terminal.
     fn talk(self) -> Result<u8> {
-        let screen = self.ui.screen.clone();
-        let signals = Signals::watch(screen.clone(), true)?;
+        self.ui.watch_signals(true)?;
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(self.app.loaded()?, &notices)?;
-        let conversation = (self.origin.chat, self.session);
-        let repl = Repl::new(self.app, self.flags, conversation, self.output)?;
-        let code = repl::run(repl, agent, screen, signals)?;
+        let conversation = (agent, self.session);
+        let code = Conversation::new(self.ui, self.app, self.flags, conversation)?.run()?;
         delivery.iter().for_each(Delivery::send_posted);
         Ok(code)
     }
 
     /// Creates the workspace, and shows notices before the turn. Returns the delivery to the chat of `--to`.
     fn prepare(&self, loaded: &Loaded, notices: &[String]) -> Result<Option<Delivery>> {
-        let output = self.output;
         app::make_workspace(loaded)?;
-        super::warn_once(output, &self.app, notices)?;
-        if self.flags.memory.is_none() && output.verbosity == Verbosity::Verbose {
-            notice(&format!("session {}", self.origin.chat));
+        super::warn_once(self.ui, &self.app, notices)?;
+        if self.flags.memory.is_none() && self.ui.verbosity == Verbosity::Verbose {
+            self.ui.note(&format!("session {}", self.origin.chat));
         }
         if self.to.is_none() && loaded.config.channels.telegram.token.is_empty() {
             return Ok(None);
@@ -317,13 +284,13 @@ impl Run<'_> {
         let redactor = loaded.redactor();
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));
-        let (deadline, output) = (self.deadline.as_ref(), self.output);
-        let read = |path| (path, attach::read(path, loaded, deadline, output));
+        let deadline = self.deadline.as_ref();
+        let read = |path| (path, attach::read(path, loaded, deadline, self.ui));
         for (path, file) in piped.chain(self.args.values("attach").map(read)) {
             let mut file = file?;
             if !self.args.has("dry-run") {
                 file = media::convert(loaded, path, file)?;
-                output.warn(&attach::pdf_warning(path, &file));
+                self.ui.warn(&attach::pdf_warning(path, &file));
             }
             question.attach(file, &redactor);
         }
@@ -351,12 +318,14 @@ fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
 }
 
 /// Returns how this command uses an agent.
-fn flags(args: &Args, schema: Option<&AnswerSchema>) -> Result<Flags> {
+fn flags(args: &Args, ui: &Ui, schema: Option<&AnswerSchema>) -> Result<Flags> {
     let (tools, budget_tokens) = (tools(args)?, args.number("budget-tokens", 50_000)?);
     let memory = args.has("no-session").then(MemoryStore::default);
     let whole_replies = args.has("no-stream") || schema.is_some();
-    let format = Output::from_args(args).format;
-    let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();
+    let unseen = match ui.format {
+        Format::Text => !ui.stdout_is_terminal,
+        format => format == Format::Json,
+    };
     let typed = args.value("system").map(str::to_owned);
     let system: Vec<String> = typed
         .into_iter()
@@ -383,7 +352,7 @@ fn with_flags(app: &App, args: &Args) -> Result<App> {
     };
     let others = app.with_overrides(overrides.clone());
     let name = catalog::whole_name(others.loaded()?, typed)?;
-    overrides.push(Override::flag("--model", MODEL_NAME, name));
+    overrides.push(Override::new("--model", MODEL_NAME, name));
     Ok(app.with_overrides(overrides))
 }
 
@@ -420,7 +389,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = dir
             .to_str()
             .ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
-        overrides.push(Override::flag(
+        overrides.push(Override::new(
             "--workspace",
             "agents.defaults.workspace",
             dir,
@@ -432,7 +401,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         ("--max-tokens", "agents.defaults.max_tokens", 4096),
     ] {
         if let Some(n) = args.number(&flag[2..], example)? {
-            overrides.push(Override::flag(flag, path, n));
+            overrides.push(Override::new(flag, path, n));
         }
     }
     if let Some(text) = args.value("temperature") {
@@ -444,7 +413,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
                 Error::usage(format!("--temperature {text}: must be a number from 0"))
                     .hint("write a number, such as `--temperature 0.2`")
             })?;
-        overrides.push(Override::flag(
+        overrides.push(Override::new(
             "--temperature",
             "agents.defaults.temperature",
             number,

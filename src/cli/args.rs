@@ -10,87 +10,83 @@ use crate::app::App;
 use crate::error::{Error, Result};
 use crate::text::{nearest, not_found_near, to_single_line};
 
-/// What a command does.
-pub(super) enum Run {
+/// What a command needs, and what it does.
+pub(super) enum Needs {
     InHome(fn(&App, &Ui, &Args) -> Result<u8>),
     Anywhere(fn(&Ui, &Args) -> Result<u8>),
 }
 
 pub(super) struct Command {
-    /// Command name, such as `agent`, or a group and its subcommand, such as `sessions list`.
-    pub name: &'static str,
-    /// Words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
-    pub words: &'static str,
-    pub run: Run,
-    pub about: &'static str,
-    /// Flags as typed, such as `-m, --message TEXT` or `--json`, each with its description. A row without a description is the
-    /// heading of the flags after it.
-    pub rows: &'static [(&'static str, &'static str)],
-    pub examples: &'static [&'static str],
+    pub run: Needs,
+    /// The help in lines: the name and the words after it (`KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable), a
+    /// sentence, examples, and flags with their help, under headings if there are many. Two spaces separate columns.
+    pub text: &'static str,
 }
 
+/// Makes commands of what they do and their help.
+macro_rules! commands {
+    ($($kind:ident($run:path) $text:literal)+) => {
+        &[$(Command { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
+    };
+}
+pub(super) use commands;
+
 impl Command {
-    pub(super) const fn row(
-        name: &'static str,
-        words: &'static str,
-        run: fn(&App, &Ui, &Args) -> Result<u8>,
-        about: &'static str,
-    ) -> Self {
-        let plain = Self::plain(name, words, |_, _| Ok(0), about);
-        Self {
-            run: Run::InHome(run),
-            ..plain
-        }
+    /// Returns the name and the words after it.
+    fn usage(&self) -> (&'static str, &'static str) {
+        let usage = self.text.split('\n').next().unwrap_or_default();
+        usage.split_once("  ").unwrap_or((usage, ""))
     }
 
-    /// Makes a command that needs no home.
-    pub(super) const fn plain(
-        name: &'static str,
-        words: &'static str,
-        run: fn(&Ui, &Args) -> Result<u8>,
-        about: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            words,
-            run: Run::Anywhere(run),
-            about,
-            rows: &[],
-            examples: &[],
-        }
+    /// Returns the name, such as `agent`, or a group and its subcommand, such as `sessions list`.
+    pub(super) fn name(&self) -> &'static str {
+        self.usage().0
     }
 
-    pub(super) const fn with_flags(self, rows: &'static [(&'static str, &'static str)]) -> Self {
-        Self { rows, ..self }
-    }
-
-    pub(super) const fn with_examples(self, examples: &'static [&'static str]) -> Self {
-        Self { examples, ..self }
+    pub(super) fn words(&self) -> &'static str {
+        self.usage().1
     }
 
     pub(super) fn group(&self) -> Option<&'static str> {
-        self.name.split_once(' ').map(|(group, _)| group)
+        self.name().split_once(' ').map(|(group, _)| group)
     }
 
     /// Returns the last word of the name.
     pub(super) fn verb(&self) -> &'static str {
-        self.name
-            .split_once(' ')
-            .map_or(self.name, |(_, verb)| verb)
+        self.name().split(' ').next_back().unwrap_or_default()
     }
 
-    pub(super) fn flags(&self) -> impl Iterator<Item = Flag> + '_ {
-        let flags = self.rows.iter().filter(|(_, help)| !help.is_empty());
-        flags.map(|(typed, help)| {
-            let (short, long) = typed.split_once("--").unwrap_or(("", typed));
+    fn lines(&self) -> impl Iterator<Item = &'static str> {
+        self.text.lines().skip(1).map(str::trim_start)
+    }
+
+    pub(super) fn about(&self) -> &'static str {
+        self.lines().next().unwrap_or_default()
+    }
+
+    pub(super) fn examples(&self) -> impl Iterator<Item = &'static str> {
+        self.lines().filter_map(|line| line.strip_prefix("$ "))
+    }
+
+    /// Returns the flags as typed, such as `-m, --message TEXT`, with their help. Headings have none.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let rows = self.lines().skip(1).filter(|line| !line.starts_with("$ "));
+        rows.map(|row| row.split_once("  ").unwrap_or((row, "")))
+            .map(|(typed, help)| (typed, help.trim_start()))
+    }
+
+    pub(super) fn flags(&self) -> impl Iterator<Item = Flag> {
+        self.rows().filter_map(|(typed, help)| {
+            let (short, long) = typed.split_once("--")?;
             let (long, value) = long.split_once(' ').unwrap_or((long, ""));
-            Flag {
+            let short = short.chars().nth(1);
+            Some(Flag {
                 typed,
-                short: short.chars().nth(1),
+                short,
                 long,
                 value,
                 help,
-            }
+            })
         })
     }
 }
@@ -140,10 +136,8 @@ impl Args {
         let number = text.parse().ok().filter(|n| *n > 0);
         number.map(Some).ok_or_else(|| {
             let shown = to_single_line(text, 40);
-            Error::usage(format!(
-                "--{flag} {shown}: must be a whole number of at least 1"
-            ))
-            .hint(format!("write a number, such as `--{flag} {example}`"))
+            Error::usage(format!("--{flag} {shown} is not an integer, 1 or more"))
+                .hint(format!("use a number, such as `--{flag} {example}`"))
         })
     }
 
@@ -152,7 +146,7 @@ impl Args {
         if self.has(one) && self.has(other) {
             return Err(
                 Error::usage(format!("--{one} and --{other} cannot be used together"))
-                    .hint("leave out one of them"),
+                    .hint("remove one of them"),
             );
         }
         Ok(())
@@ -166,16 +160,16 @@ pub(super) fn parse(
 ) -> Result<Option<Args>> {
     let utf8 = |word: OsString| {
         word.into_string().map_err(|_| {
-            Error::usage("an argument is not UTF-8").hint("pass such text through standard input")
+            Error::usage("an argument is not UTF-8").hint("pass it through standard input")
         })
     };
     let mut parsed = Args::default();
     let mut parser = lexopt::Parser::from_args(args);
     let misplaced = |e: lexopt::Error| match e {
         lexopt::Error::UnexpectedValue { option, .. } => {
-            Error::usage(format!("{option} takes no value")).hint(format!("write `{option}` alone"))
+            Error::usage(format!("{option} takes no value")).hint(format!("use `{option}` alone"))
         }
-        e => Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name)),
+        e => Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name())),
     };
     while let Some(arg) = parser.next().map_err(misplaced)? {
         let (flag, shown) = match arg {
@@ -216,7 +210,7 @@ pub(super) fn parse(
         let is_repeatable = flag.value.is_empty() || flag.help.ends_with("(repeatable)");
         if values.len() > 1 && !is_repeatable {
             let error = Error::usage(format!("--{} is given twice", flag.long));
-            return Err(error.hint("leave out one of them"));
+            return Err(error.hint("remove one of them"));
         }
     }
     check_words(command, &parsed.words)?;
@@ -227,18 +221,18 @@ fn unknown_flag(command: &Command, shown: &str) -> Error {
     let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
     let known = flags.iter().map(String::as_str);
     let known = known.chain(["--help", "--version"]);
-    let list = format!("bantam help {}", command.name);
+    let list = format!("bantam help {}", command.name());
     match nearest(shown, known) {
         // A flag of bantam itself, not of a command.
         Some("--version") => not_found_near("flag", shown, Some("bantam --version"), &list),
-        None if command.words.contains("...") => not_found_near("flag", shown, None, &list)
+        None if command.words().contains("...") => not_found_near("flag", shown, None, &list)
             .hint("put `--` before text that starts with -"),
         near => not_found_near("flag", shown, near, &list),
     }
 }
 
 fn check_words(command: &Command, given: &[String]) -> Result<()> {
-    let Command { name, words, .. } = command;
+    let (name, words) = command.usage();
     let declared: Vec<&str> = words.split_whitespace().collect();
     match (declared.get(given.len()), given.get(declared.len())) {
         (Some(missing), _) if !missing.starts_with('[') => {
@@ -249,7 +243,7 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
         (_, Some(extra)) if !words.contains("...") => {
             let extra = to_single_line(extra, 40);
             Err(
-                Error::usage(format!("bantam {name} does not take \"{extra}\""))
+                Error::usage(format!("unexpected argument \"{extra}\" of bantam {name}"))
                     .hint(format!("run `bantam help {name}`")),
             )
         }
@@ -261,35 +255,47 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMAND: Command = Command::plain("test", "A [B...]", |_, _| Ok(0), "")
-        .with_flags(&[("-m, --message TEXT", "text"), ("--json", "object")]);
+    const COMMANDS: &[Command] = commands! {
+        Anywhere(run) "test  A [B...]
+            about
+            $ bantam test a
+            -m, --message TEXT  text
+                --json          object"
+        Anywhere(run) "test  [KEY]"
+        Anywhere(run) "test  KEY"
+    };
 
-    fn parsed(args: &[&str]) -> Result<Args> {
-        parse(&COMMAND, args.iter().map(OsString::from)).map(Option::unwrap)
+    fn run(_: &Ui, args: &Args) -> Result<u8> {
+        args.exclude("one", "other").map(|()| 0)
+    }
+
+    fn parsed(command: &Command, args: &str) -> Result<Args> {
+        let args = args.split_whitespace().map(OsString::from);
+        parse(command, args).map(Option::unwrap)
     }
 
     #[test]
     fn flags_and_words_are_told_apart() {
-        let given = parsed(&["a", "-m", "x y", "--json", "--", "-b"]).unwrap();
+        let [command, optional, required] = COMMANDS else {
+            unreachable!()
+        };
+        let given = parsed(command, "a -m x --json -- -b").unwrap();
         assert_eq!(given.words, ["a", "-b"]);
-        assert_eq!(given.value("message"), Some("x y"));
+        assert_eq!(given.value("message"), Some("x"));
         assert!(given.has("json") && !given.has("message-not"));
-        assert_eq!(parsed(&["-50", "-0.5"]).unwrap().words, ["-50", "-0.5"]);
+        assert_eq!(parsed(command, "-50 -0.5").unwrap().words, ["-50", "-0.5"]);
         assert_eq!(
-            parsed(&["a", "--message=x"]).unwrap().value("message"),
+            parsed(command, "a --message=x").unwrap().value("message"),
             Some("x")
         );
-    }
-
-    #[test]
-    fn words_are_counted() {
-        let taken = |words: &'static str, given: &[&str]| {
-            let given: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
-            check_words(&Command { words, ..COMMAND }, &given).is_ok()
-        };
-        assert!(taken("", &[]) && !taken("", &["a"]));
-        assert!(taken("KEY", &["a"]) && !taken("KEY", &[]) && !taken("KEY", &["a", "b"]));
-        assert!(taken("[KEY]", &[]) && taken("[KEY]", &["a"]) && !taken("[KEY]", &["a", "b"]));
-        assert!(taken("[TEXT...]", &["a", "b", "c"]));
+        for (command, args) in [
+            (command, ""),
+            (optional, "a b"),
+            (required, ""),
+            (required, "a b"),
+        ] {
+            assert!(parsed(command, args).is_err(), "{args}");
+        }
+        assert!(parsed(optional, "").is_ok() && parsed(required, "a").is_ok());
     }
 }

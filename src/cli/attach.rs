@@ -3,7 +3,7 @@
 use encoding_rs::UTF_8;
 
 use super::input::{self, Deadline};
-use super::printer::Output;
+use super::ui::Ui;
 use crate::access::Links;
 use crate::app;
 use crate::app::media::Attachment;
@@ -72,7 +72,7 @@ pub(super) fn read(
     path: &str,
     loaded: &Loaded,
     deadline: Option<&Deadline>,
-    output: Output,
+    ui: &Ui,
 ) -> Result<Attachment> {
     let shown = match path {
         "-" => STDIN.to_owned(),
@@ -82,9 +82,9 @@ pub(super) fn read(
         "-" => input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?,
         path => read_file(path, &shown, loaded, deadline)?,
     };
-    let text = match of_bytes(bytes, &shown, output)? {
+    let text = match of_bytes(&bytes, &shown, ui)? {
         Attachment::Text(text) => text,
-        media => return Ok(media),
+        media @ Attachment::Media(_) => return Ok(media),
     };
     if text.len() > MAX_TEXT {
         return Err(
@@ -136,9 +136,9 @@ pub(super) fn no_file(path: &str) -> Error {
 }
 
 /// Returns a file's media, or its text. Warns of bytes that are no text.
-pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str, output: Output) -> Result<Attachment> {
+pub(super) fn of_bytes(bytes: &[u8], shown: &str, ui: &Ui) -> Result<Attachment> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    if let Some(media) = Media::detect(&bytes) {
+    if let Some(media) = Media::detect(bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),
             MediaKind::Pdf => ("a PDF", MAX_FILE),
@@ -152,14 +152,15 @@ pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str, output: Output) -> Result<At
         return Ok(Attachment::Media(media.named(name)));
     }
     // A mark of the byte order decides, as in `read_file`.
-    let (text, encoding, is_damaged) = UTF_8.decode(&bytes);
-    if let Some(kind) = binary_kind(&bytes).filter(|_| encoding == UTF_8) {
+    let (text, encoding, is_damaged) = UTF_8.decode(bytes);
+    let kind = (encoding == UTF_8).then(|| binary_kind(bytes)).flatten();
+    if let Some(kind) = kind {
         return Err(wrong(format!("it is {}, not text", kind.name))
             .hint("convert it, e.g. to PDF, or put it into the workspace and name it"));
     }
     if is_damaged {
         let name = encoding.name();
-        output.warn([&format!(
+        ui.warn([&format!(
             "{shown} is not {name}; each wrong byte is replaced by \u{fffd}"
         )]);
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command, Flag, commands};
 use super::ui::Ui;
-use super::{agent, commands, help, print, topics};
+use super::{agent, command_of, commands, find, help, print, topics};
 use crate::app::App;
 use crate::config::path;
 use crate::config::vendors::VENDORS;
@@ -15,17 +15,14 @@ use crate::session::{FileStore, Store};
 use crate::skills::Skills;
 use crate::text::{is_unsafe_to_show, not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::plain(
-        "completions",
-        "bash|zsh|fish",
-        completions,
-        "print a script for completion with Tab in a shell",
-    )
-    .with_examples(&["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    Command::plain("man", "", man, "print a manual page")
-        .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    Anywhere(completions) "completions  bash|zsh|fish
+        print a script for completion with Tab in a shell
+        $ bantam completions bash >~/.local/share/bash-completion/completions/bantam"
+    Anywhere(man) "man
+        print a manual page
+        $ bantam man >~/.local/share/man/man1/bantam.1"
+};
 
 const BASH: &str = r#"# bash completion for bantam: source it, or put it into
 # ~/.local/share/bash-completion/completions/bantam
@@ -86,148 +83,124 @@ fn completions(_: &Ui, given: &Args) -> Result<u8> {
     print(script).map(|()| 0)
 }
 
-/// Names with a description each, which may be empty.
-type Names = Vec<(String, String)>;
-
-fn with_help(name: impl Into<String>, help: &str) -> (String, String) {
-    (name.into(), help::first_clause(help).to_owned())
-}
-
-/// Prints for the scripts the names that may take the place of the last word, one a line. The exit code 1 asks for files.
+/// Prints for the scripts the names that may take the place of the last word, one a line, some with a tab and a description.
+/// The exit code 1 asks for files.
 pub(super) fn complete(app: &App, words: &[String]) -> Result<u8> {
-    let (last, before) = words
-        .split_last()
-        .map_or(("", words), |(last, rest)| (last, rest));
+    let Some((last, before)) = words.split_last() else {
+        return Ok(1);
+    };
     // After `--model=`, the shell still wants the whole word.
-    let at = last.find('=').filter(|_| last.starts_with("--"));
-    let (flag, typed) = at.map_or(("", last), |at| last.split_at(at + 1));
+    let (flag, typed) = match last.find('=') {
+        Some(at) if last.starts_with("--") => last.split_at(at + 1),
+        _ => ("", last.as_str()),
+    };
     let mut before = before.to_vec();
-    before.extend(at.map(|at| last[..at].to_owned()));
+    before.extend(flag.strip_suffix('=').map(str::to_owned));
     let Some(names) = names_after(&before, typed, app) else {
         return Ok(1);
     };
-    let is_shown = |name: &str| {
+    let is_shown = |name: &&String| {
         // Each question leaves an unnamed conversation.
         let is_wanted = typed.starts_with('+') || !name.starts_with('+');
-        name.starts_with(typed) && is_wanted && !name.chars().any(is_unsafe_to_show)
+        let is_bad = |c| c != '\t' && is_unsafe_to_show(c);
+        name.starts_with(typed) && is_wanted && !name.chars().any(is_bad)
     };
-    let lines = names.iter().filter(|(name, _)| is_shown(name));
-    let line = |(name, help): &(String, String)| match help.as_str() {
-        "" => format!("{flag}{name}\n"),
-        help => format!("{flag}{name}\t{}\n", to_single_line(help, 60)),
-    };
-    let lines = lines.map(line);
+    let lines = names
+        .iter()
+        .filter(is_shown)
+        .map(|name| format!("{flag}{name}\n"));
     print(&lines.collect::<String>()).map(|()| 0)
 }
 
+fn with_help(name: &str, help: &str) -> String {
+    format!("{name}\t{}", help::first_clause(help))
+}
+
 /// Returns the names that may follow the words `before`; `None` for files.
-fn names_after(before: &[String], typed: &str, app: &App) -> Option<Names> {
+fn names_after(before: &[String], typed: &str, app: &App) -> Option<Vec<String>> {
     let is_flag = typed.starts_with('-');
     let (command, taken) = match before {
         [] if !is_flag => return Some(first_words()),
-        [group] if !is_flag && super::find(group).len() > 1 => {
-            let members = super::find(group).into_iter();
-            return Some(members.map(|c| with_help(c.verb(), c.about)).collect());
+        [group] if !is_flag && find(group).len() > 1 => {
+            let members = find(group).into_iter();
+            return Some(members.map(|c| with_help(c.verb(), c.about())).collect());
         }
         // A question needs no command before its flags.
-        _ => super::command_of(before).unwrap_or((&agent::COMMAND, 0)),
+        _ => command_of(before).unwrap_or((&agent::COMMANDS[0], 0)),
     };
     let rest = &before[taken..];
     let flag_with_value = |word: &String| {
-        let is_same = |flag: &Flag| {
-            let short = flag.short.map(|c| format!("-{c}"));
-            *word == format!("--{}", flag.long) || short.as_ref() == Some(word)
-        };
+        let name = |flag: &Flag| flag.typed.split([',', ' ']).any(|part| part == word);
         command
             .flags()
-            .find(|flag| is_same(flag) && !flag.value.is_empty())
+            .find(|flag| !flag.value.is_empty() && name(flag))
     };
     if let Some(flag) = rest.last().and_then(flag_with_value) {
         return names(command, flag.value, app);
     }
     if is_flag {
-        return Some(flags(command));
+        let flags = command
+            .flags()
+            .map(|flag| with_help(&format!("--{}", flag.long), flag.help));
+        return Some(
+            flags
+                .chain([with_help("--help", "show this command's help")])
+                .collect(),
+        );
     }
-    if let ("help", [group]) = (command.name, rest) {
-        return names_after(std::slice::from_ref(group), typed, app);
+    if let ("help", [_]) = (command.name(), rest) {
+        return names_after(rest, typed, app);
     }
     let (mut given, mut is_value) = (0, false);
     for word in rest {
         given += usize::from(!is_value && !word.starts_with('-'));
         is_value = flag_with_value(word).is_some();
     }
-    let declared: Vec<&str> = command.words.split_whitespace().collect();
+    let declared: Vec<&str> = command.words().split_whitespace().collect();
     let repeated = declared.last().filter(|last| last.contains("..."));
     names(command, declared.get(given).or(repeated)?, app)
 }
 
-fn flags(command: &Command) -> Names {
-    let flags = command
-        .flags()
-        .map(|flag| with_help(format!("--{}", flag.long), flag.help));
-    flags
-        .chain([with_help("--help", "show help for this command")])
-        .collect()
-}
-
 /// Returns the commands and groups.
-fn first_words() -> Names {
-    let mut names = Names::new();
-    for command in commands() {
-        let name = match command.group() {
-            Some(group) => with_help(group, help::subject(group)),
-            None => with_help(command.name, command.about),
-        };
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+fn first_words() -> Vec<String> {
+    let name = |command: &Command| match command.group() {
+        Some(group) => with_help(group, help::subject(group)),
+        None => with_help(command.name(), command.about()),
+    };
+    let mut names: Vec<String> = commands().map(name).collect();
+    names.dedup();
     names
 }
 
 /// Returns the names that a placeholder of a command stands for; `None` for files, no names if they cannot be read.
-fn names(command: &Command, placeholder: &str, app: &App) -> Option<Names> {
+fn names(command: &Command, placeholder: &str, app: &App) -> Option<Vec<String>> {
     let placeholder = placeholder.trim_matches(['[', ']', '.']);
-    if ["TEXT", "FILE", "DIR", "COMMAND"]
-        .iter()
-        .any(|word| placeholder.contains(word))
-    {
+    let is_file = |word: &&str| placeholder.contains(word);
+    if ["TEXT", "FILE", "DIR", "COMMAND"].iter().any(is_file) {
         return None;
     }
-    Some(match placeholder {
-        "TOPIC" => first_words()
-            .into_iter()
-            .chain(topics::names().map(|name| with_help(name, "topic")))
-            .collect(),
-        "bash|zsh|fish" => placeholder
-            .split('|')
-            .map(|name| with_help(name, ""))
-            .collect(),
-        _ => stored_names(command.group(), placeholder, app).unwrap_or_default(),
-    })
+    if placeholder == "TOPIC" {
+        let topics = topics::names().map(str::to_owned);
+        return Some(first_words().into_iter().chain(topics).collect());
+    }
+    Some(stored_names(command.group(), placeholder, app).unwrap_or_default())
 }
 
-fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Names> {
+fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec<String>> {
     let home = app.home.clone();
-    let names: Vec<String> = match (group, placeholder) {
-        (group, "KEY") => {
+    Ok(match (group, placeholder) {
+        (_, "KEY") => {
             let mut keys = FileStore::new(home).list()?;
             // A question continues only conversations of the command line.
             keys.retain(|key| group == Some("sessions") || key.starts_with("cli_"));
             keys.iter().map(|key| shown_key(key)).collect()
         }
         (Some("cron"), "ID") => {
-            let called = |job: &Job| match job.name() {
-                name if name.contains(char::is_whitespace) => {
-                    (job.id().to_owned(), name.to_owned())
-                }
-                name => with_help(name, &job.question()),
+            let name = |job: &Job| match job.name() {
+                name if name.contains(' ') => format!("{}\t{}", job.id(), to_single_line(name, 60)),
+                name => name.to_owned(),
             };
-            return Ok(Jobs::new(home, &app.env)
-                .list()?
-                .iter()
-                .map(called)
-                .collect());
+            Jobs::new(home, &app.env).list()?.iter().map(name).collect()
         }
         (Some("mcp"), "NAME") => app.loaded()?.config.mcp_servers.keys().cloned().collect(),
         (Some("skills"), "NAME") => {
@@ -237,25 +210,16 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Nam
         (Some("config"), "PATH") => {
             let mut paths = path::all_settings();
             paths.extend(path::list_values(&app.loaded()?.file));
-            paths
-                .iter()
-                .map(|names| names.join("."))
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect()
+            let paths: BTreeSet<String> = paths.iter().map(|names| names.join(".")).collect();
+            paths.into_iter().collect()
         }
         (_, "MODEL" | "PROVIDER|NAME") => {
-            let names = app.loaded()?.config.names().into_iter().map(str::to_owned);
-            names
-                .chain(VENDORS.iter().map(|vendor| vendor.name.to_owned()))
-                .collect()
+            let vendors = VENDORS.iter().map(|vendor| vendor.name);
+            let names = app.loaded()?.config.names().into_iter().chain(vendors);
+            names.map(str::to_owned).collect()
         }
         _ => Vec::new(),
-    };
-    Ok(names
-        .into_iter()
-        .map(|name| (name, String::new()))
-        .collect())
+    })
 }
 
 /// Prints the pages of all commands as a manual page.
@@ -274,7 +238,7 @@ fn man(_: &Ui, _: &Args) -> Result<u8> {
         // Printed without indentation, because its 80 columns would not fit a terminal otherwise.
         page.push_str(&format!(
             ".SS {}\n.EX\n.in 0\n{text}.in\n.EE\n",
-            command.name
+            command.name()
         ));
     }
     page.push_str(".SH EXIT STATUS\n");

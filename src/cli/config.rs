@@ -5,12 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::args::{Args, Command};
-use super::term::ask::agrees;
-use super::term::signals::Signals;
-use super::term::tell;
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, report, table};
+use super::{notice, print, report, say, table};
 use crate::app::facts::{redacted, set_values};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
@@ -21,45 +18,23 @@ use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "config get",
-        "[PATH]",
-        get,
-        "print the effective value of a setting, or all values that are set and their sources",
-    )
-    .with_examples(&[
-        "bantam config get agents.defaults.timeout",
-        "bantam config get",
-    ]),
-    Command::row(
-        "config set",
-        "PATH VALUE",
-        set,
-        "change a setting in config.json. If VALUE is -, it is read from standard input",
-    )
-    .with_examples(&[
-        "bantam config set agents.defaults.timeout 900",
-        "bantam config set channels.telegram.token - <token.txt",
-    ]),
-    Command::row(
-        "config unset",
-        "PATH",
-        unset,
-        "remove a setting, entry or section from config.json, so that its default applies",
-    )
-    .with_examples(&[
-        "bantam config unset agents.defaults.timeout",
-        "bantam config unset mcpServers.time",
-    ]),
-    Command::row(
-        "config edit",
-        "",
-        edit,
-        "edit config.json in $EDITOR, and check it before saving",
-    )
-    .with_examples(&["EDITOR=nano bantam config edit"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(get) "config get  [PATH]
+        print the effective value of a setting, or all values that are set and their sources
+        $ bantam config get agents.defaults.timeout
+        $ bantam config get"
+    InHome(set) "config set  PATH VALUE
+        change a setting in config.json. If VALUE is -, it is read from standard input
+        $ bantam config set agents.defaults.timeout 900
+        $ bantam config set channels.telegram.token - <token.txt"
+    InHome(unset) "config unset  PATH
+        remove a setting, entry or section from config.json, so that its default applies
+        $ bantam config unset agents.defaults.timeout
+        $ bantam config unset mcpServers.time"
+    InHome(edit) "config edit
+        edit config.json in $EDITOR, and check it before saving
+        $ EDITOR=nano bantam config edit"
+};
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
@@ -113,7 +88,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = change(app, |file| edit::set_in(file, &names, value))?;
     tell_of_directory(&path::join(&names), &loaded);
     if let Some(set) = loaded.override_of(&names) {
-        notice(&format!("{} is set, and overrides config.json", set.name()));
+        notice(&format!("{} is set, and overrides config.json", set.name));
     }
     Ok(0)
 }
@@ -231,22 +206,22 @@ fn warn(loaded: &Loaded) {
     if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
         notice(&format!(
-            "warning: saved, but a model cannot be used yet: {what}"
+            "warning: saved, but no model can answer yet: {what}"
         ));
         if let Some(hint) = e.hint {
-            tell(&format!("hint: {}", to_single_line(&hint, 2000)));
+            say(&format!("hint: {}", to_single_line(&hint, 2000)));
         }
     }
 }
 
 fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
     let home = &app.home;
-    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    if !io::stdin().is_terminal() || !ui.stdout_is_terminal {
         return Err(Error::usage("bantam config edit needs a terminal")
             .hint("run `bantam config set PATH VALUE`"));
     }
-    let (screen, env) = (&ui.screen, &app.env);
-    Signals::watch(screen.clone(), false)?;
+    let env = &app.env;
+    ui.watch_signals(false)?;
     let draft = home.root().join("config.json.draft");
     let before = app.text()?.unwrap_or("{\n}\n").to_owned();
     if is_older(&draft, &home.config()) {
@@ -254,7 +229,7 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
             "config.json has changed since {} was written. Continue with that draft?",
             draft.display()
         );
-        if !agrees(screen, &question, false)? {
+        if !ui.agrees(&question, false)? {
             storage::remove(&draft)?;
         }
     }
@@ -282,7 +257,7 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
             }
             Err(e) => {
                 report(&e);
-                if !agrees(screen, "Edit it again?", true)? {
+                if !ui.agrees("Edit it again?", true)? {
                     if remove_unedited(&draft, &before)? {
                         return Ok(e.kind.exit_code());
                     }

@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
-use super::printer::Output;
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, print_json, report, table, turn, zone};
+use super::{notice, print, print_json, report, table, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::{self, App, Flags};
@@ -34,98 +33,44 @@ use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
 use crate::text::{counted, not_found, printable, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "cron add",
-        "[TEXT...]",
-        add,
-        "schedule a question. `bantam gateway` asks it on time",
-    )
-    .with_flags(&[
-        ("-m, --message TEXT", "the question"),
-        (
-            "-e, --every INTERVAL",
-            "repeat, such as 300 (seconds), 5m, 2h or 1d",
-        ),
-        (
-            "-c, --cron EXPR",
-            "minute hour day month weekday, such as \"30 7 * * mon-fri\", or @daily",
-        ),
-        (
-            "--at TIME",
-            "once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d",
-        ),
-        (
-            "--tz ZONE",
-            "time zone of EXPR or TIME (default: this machine's)",
-        ),
-        (
-            "--if COMMAND",
-            "ask only if this shell command, run in the sandbox, exits with 0 and prints something",
-        ),
-        (
-            "--model MODEL",
-            "use this model (default: the configured one)",
-        ),
-        ("-n, --name NAME", "name of the job"),
-        (
-            "-s, --session KEY",
-            "continue the conversation KEY (default: a new one for each run)",
-        ),
-        (
-            "--to telegram:CHAT",
-            "chat for the answer (default: the bot's owner; `none`: the history only)",
-        ),
-    ])
-    .with_examples(&[
-        "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
-        "bantam cron add -e 30m \"Is the disk filling up?\"",
-        "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
-    ]),
-    Command::row(
-        "cron list",
-        "",
-        list,
-        "list jobs: next run, last result, schedule and name",
-    )
-    .with_flags(&[(
-        "--json",
-        "print one JSON object with the jobs of cron/jobs.json",
-    )]),
-    Command::row(
-        "cron remove",
-        "ID",
-        remove,
-        "remove a job. Its history is kept",
-    )
-    .with_examples(&["bantam cron remove logs"]),
-    Command::row("cron enable", "ID", enable, "resume a paused job")
-        .with_examples(&["bantam cron enable logs"]),
-    Command::row("cron disable", "ID", disable, "pause a job")
-        .with_examples(&["bantam cron disable logs"]),
-    Command::row(
-        "cron run",
-        "ID",
-        run_now,
-        "run a job now and print its answer (same exit codes as `bantam agent`)",
-    )
-    .with_flags(&[
-        ("-q, --quiet", "print only the answer and errors"),
-        (
-            "-v, --verbose",
-            "print tool calls, retries and timings to stderr",
-        ),
-    ])
-    .with_examples(&["bantam cron run logs"]),
-    Command::row(
-        "cron history",
-        "[ID]",
-        history,
-        "list runs, newest last. With ID, also show the job's last answer",
-    )
-    .with_flags(&[("--json", "print one JSON object")])
-    .with_examples(&["bantam cron history logs"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(add) r#"cron add  [TEXT...]
+        schedule a question. `bantam gateway` asks it on time
+        $ bantam cron add -c "30 7 * * mon-fri" -n logs "What is odd in the logs?"
+        $ bantam cron add -e 30m "Is the disk filling up?"
+        $ bantam cron add --at 18:00 --to telegram:123456789 "Water the tomatoes"
+        -m, --message TEXT       the question
+        -e, --every INTERVAL     repeat, such as 300 (seconds), 5m, 2h or 1d
+        -c, --cron EXPR          minute hour day month weekday, such as "30 7 * * mon-fri", or @daily
+            --at TIME            once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d
+            --tz ZONE            time zone of EXPR or TIME (default: this machine's)
+            --if COMMAND         ask only if this shell command, run in the sandbox, exits with 0 and prints something
+            --model MODEL        use this model (default: the configured one)
+        -n, --name NAME          name of the job
+        -s, --session KEY        continue the conversation KEY (default: a new one for each run)
+            --to telegram:CHAT   chat for the answer (default: the bot's owner; `none`: the history only)"#
+    InHome(list) "cron list
+        list jobs: next run, last result, schedule and name
+            --json               print one JSON object with the jobs of cron/jobs.json"
+    InHome(remove) "cron remove  ID
+        remove a job. Its history is kept
+        $ bantam cron remove logs"
+    InHome(enable) "cron enable  ID
+        resume a paused job
+        $ bantam cron enable logs"
+    InHome(disable) "cron disable  ID
+        pause a job
+        $ bantam cron disable logs"
+    InHome(run_now) "cron run  ID
+        run a job now and print its answer (same exit codes as `bantam agent`)
+        $ bantam cron run logs
+        -q, --quiet              print only the answer and errors
+        -v, --verbose            print tool calls, retries and timings to stderr"
+    InHome(history) "cron history  [ID]
+        list runs, newest last. With ID, also show the job's last answer
+        $ bantam cron history logs
+            --json               print one JSON object"
+};
 
 fn now() -> i64 {
     schedule::millis(SystemTime::now())
@@ -175,7 +120,7 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 
 /// Runs a new check once, and tells its result, because a job whose check never prints anything would be silent forever.
 fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
-    const ELSEWHERE: &str = "commands see your files only in the workspace and in tools.read_paths";
+    const ELSEWHERE: &str = "shell commands see only the workspace and tools.read_paths";
     match run(check, &Cancel::new(None)) {
         Ok(Ok(output)) => {
             let lines = counted(output.trim().lines().count(), "line");
@@ -193,8 +138,8 @@ fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let when = when(given)?;
     if given.has("message") && !given.words.is_empty() {
-        return Err(Error::usage("the message is given twice")
-            .hint("leave out -m, or quote the text behind it"));
+        return Err(Error::usage("question given twice: -m and words")
+            .hint("leave out `-m`, or quote its text"));
     }
     let message = if given.words.is_empty() {
         text("message")
@@ -228,12 +173,12 @@ fn when(given: &Args) -> Result<When> {
     let every = given.value("every").map(interval).transpose()?;
     match (every, given.value("cron"), given.value("at")) {
         (Some(_), None, None) if given.has("tz") => Err(Error::usage("--tz without a time of day")
-            .hint("an interval is the same in every zone")),
+            .hint("remove `--tz`; intervals do not depend on the time zone")),
         (Some(seconds), None, None) => Ok(When::Every(seconds)),
         (None, Some(expr), None) => Ok(When::Cron(expr.to_owned())),
         (None, None, Some(at)) => Ok(When::At(at.to_owned())),
-        _ => Err(Error::usage("a job needs exactly one time")
-            .hint("use one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`")),
+        _ => Err(Error::usage("a job needs one time: `-e`, `-c` or `--at`")
+            .hint("add one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`")),
     }
 }
 
@@ -266,7 +211,7 @@ fn interval(text: &str) -> Result<u64> {
     if seconds < 60 && text.parse::<u64>().is_ok() {
         return Err(
             Error::usage(format!("-e {text} means every {text} seconds")).hint(format!(
-                "-e {text}m for every {text} minutes; -e {text}s if you do mean seconds"
+                "use `-e {text}m` for minutes, or `-e {text}s` for seconds"
             )),
         );
     }
@@ -280,16 +225,8 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
-/// Returns the time of the last heartbeat, when its conversation was last written.
-fn last_beat(home: &Home) -> Result<Option<i64>> {
-    let session = home.session(&session_name("cron", heartbeat::ID)?);
-    let meta = fs_err::metadata(session).ok();
-    let written = meta.and_then(|meta| meta.modified().ok());
-    Ok(written.map(schedule::millis))
-}
-
 fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let (home, jobs) = (&app.home, jobs(app));
+    let jobs = jobs(app);
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
@@ -337,8 +274,7 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             format!("every {minutes} min"),
             "built in: agent/HEARTBEAT.md".to_owned(),
         );
-        let last = last_beat(home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
-        rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
+        rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
         notice("no jobs yet; `bantam cron add` adds one");
     }
@@ -372,7 +308,8 @@ fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 /// Runs a job like the gateway, and prints its answer.
-fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
+    let ui = &ui.with_flags(given);
     let (home, jobs) = (&app.home, jobs(app));
     let due = DueRun {
         job: jobs.find(&given.words[0])?,
@@ -386,7 +323,7 @@ fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             "the job {} is already running",
             to_single_line(job.id(), 40)
         );
-        let hint = "wait until it ends; `bantam cron history` shows when it began";
+        let hint = "wait until it ends; `bantam cron history` shows when it started";
         return Err(Error::new(Kind::Busy, text).hint(hint));
     }
     message.text = match question(app, job) {
@@ -397,7 +334,7 @@ fn run_now(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         }
         Err(e) => return jobs.skip(job.id(), Err(e)).map(|()| 1),
     };
-    let (mut response, delivery) = match turn(app, job, &message, given) {
+    let (mut response, delivery) = match turn(app, ui, job, &message) {
         Ok(turn) => turn,
         Err(e) => {
             let end = RunEnd::Failed(e.message.clone());
@@ -456,17 +393,12 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 }
 
 /// Asks the job's message like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
-fn turn(
-    app: &App,
-    job: &Job,
-    message: &Inbound,
-    given: &Args,
-) -> Result<(Response, Option<Delivery>)> {
+fn turn(app: &App, ui: &Ui, job: &Job, message: &Inbound) -> Result<(Response, Option<Delivery>)> {
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
-            .hint("write it into payload.message in cron/jobs.json"));
+            .hint("add it as payload.message in cron/jobs.json"));
     }
-    let output = Output::from_args(given);
+    ui.watch_signals(false)?;
     let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
     let to = job.to();
@@ -474,14 +406,15 @@ fn turn(
     let delivery = Bot::delivery(loaded, chat, notice)?;
     let (agent, notices) = app.build(&Flags::default())?;
     app::make_workspace(loaded)?;
-    super::warn_once(output, &app, &notices)?;
+    super::warn_once(ui, &app, &notices)?;
     begin_run(&app.home, message)?;
     let request = Request {
         origin: message.origin.clone(),
         model: message.model.clone(),
         ..Request::new(&message.text, &message.session)
     };
-    let response = turn::ask(agent, request, output, &app.env)?;
+    let cancel = Cancel::new(Some(agent.limits().timeout));
+    let response = ui.turn(&Arc::new(agent), Request { cancel, ..request });
     Ok((response, delivery))
 }
 
@@ -520,7 +453,7 @@ fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         return print_json(&json!({"runs": rows})).map(|()| 0);
     }
     if runs.is_empty() {
-        notice("nothing has run yet");
+        notice("no runs yet");
     }
     let zone = zone(&app.env);
     let rows = runs.iter().map(|run| {

@@ -1,8 +1,8 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{hung, print};
+use super::{hanging_indent, print};
 use crate::app::bot::Bot;
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
@@ -12,17 +12,13 @@ use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
-pub(super) const COMMAND: Command = Command::row(
-    "doctor",
-    "[MODEL]",
-    run,
-    "check this installation and suggest fixes. Exits with 1 if a check fails",
-)
-.with_flags(&[(
-    "--provider",
-    "also ask the configured model, or MODEL, for a tool call",
-)])
-.with_examples(&["bantam doctor", "bantam doctor --provider"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "doctor  [MODEL]
+        check this installation and suggest fixes. Exits with 1 if a check fails
+        $ bantam doctor
+        $ bantam doctor --provider
+            --provider           also ask the configured model, or MODEL, for a tool call"
+};
 
 /// Prints checks as they finish.
 #[derive(Default)]
@@ -36,7 +32,7 @@ impl Report {
         for check in checks {
             self.failed |= check.outcome == Outcome::Fail;
             let fix = check.fix_line().map(|line| line + "\n");
-            print(&(hung(&check.line(), 6) + &fix.unwrap_or_default()))?;
+            print(&(hanging_indent(&check.line(), 6) + &fix.unwrap_or_default()))?;
         }
         Ok(())
     }

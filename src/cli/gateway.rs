@@ -1,16 +1,14 @@
 //! `bantam gateway`: runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends it.
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use crate::app::App;
 use crate::error::Result;
 
-pub(super) const COMMAND: Command = Command::row(
-    "gateway",
-    "",
-    run,
-    "run the Telegram bot, the HTTP endpoint, scheduled jobs and the heartbeat",
-);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "gateway
+        run the Telegram bot, the HTTP endpoint, scheduled jobs and the heartbeat"
+};
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     crate::gateway::run(app).map(|()| 0)

@@ -1,26 +1,21 @@
 //! `bantam help`: prints the command tables.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
 
-use super::args::{Args, Command};
-use super::topics::{self, Place};
+use super::args::{Args, Command, commands};
+use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{commands, find, print, tty};
+use super::{commands, find, print, terminal};
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
-pub(super) const COMMAND: Command = Command::plain(
-    "help",
-    "[TOPIC...]",
-    run,
-    "show help for a command or topic, or find words in all of them",
-)
-.with_examples(&[
-    "bantam help cron add",
-    "bantam help sandbox",
-    "bantam help api key",
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    Anywhere(run) "help  [TOPIC...]
+        show help for a command or topic, or find words in all of them
+        $ bantam help cron add
+        $ bantam help sandbox
+        $ bantam help api key"
+};
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (0, "answered"),
@@ -55,8 +50,8 @@ const MAX_FOUND: usize = 10;
 
 /// Returns the width of a page on the current output.
 fn width() -> usize {
-    if io::stdout().is_terminal() {
-        WIDTH.min(tty::size().0)
+    if terminal::is_output() {
+        WIDTH.min(terminal::size().0)
     } else {
         WIDTH
     }
@@ -79,22 +74,24 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
 
 /// Prints the commands that show the places with all these words, the best first.
 fn search(words: &str, width: usize) -> Result<u8> {
-    let mut places: Vec<Place> = topics::places().collect();
+    let mut places: Vec<HelpEntry> = topics::places().collect();
     let mut known = BTreeSet::new();
     for command in commands() {
-        let place = |title: &str, text: &str| Place {
-            page: format!("bantam {} --help", command.name),
+        let place = |title: &str, text: &str| HelpEntry {
+            page: format!("bantam {} --help", command.name()),
             title: title.to_owned(),
             text: text.to_owned(),
         };
-        places.push(place(command.name, command.about));
+        places.push(place(command.name(), command.about()));
         // A flag that several commands have is found once.
         let new = command.flags().filter(|flag| known.insert(flag.long));
         places.extend(new.map(|flag| place(flag.typed, flag.help)));
     }
     let found = topics::search(&places, words);
     if found.is_empty() {
-        let names = commands().flat_map(|c| [Some(c.name), c.group()]).flatten();
+        let names = commands()
+            .flat_map(|c| [Some(c.name()), c.group()])
+            .flatten();
         let near = nearest(words, names.chain(topics::names()));
         let near = near.map(|near| format!("bantam help {near}"));
         return Err(not_found_near(
@@ -104,7 +101,7 @@ fn search(words: &str, width: usize) -> Result<u8> {
             "bantam help",
         ));
     }
-    let row = |place: &&Place| {
+    let row = |place: &&HelpEntry| {
         let line = format!("  {:<30} {}", place.page, place.title);
         line.chars().take(width).chain(['\n']).collect::<String>()
     };
@@ -132,12 +129,12 @@ fn page(found: &[&Command], width: usize) -> String {
 
 /// Formats a command for a list.
 fn list_row(command: &Command, width: usize) -> String {
-    let usage = format!("bantam {} {}", command.name, command.words);
+    let usage = format!("bantam {} {}", command.name(), command.words());
     let left = match usage.trim_end() {
-        long if long.len() > LEFT => &long[..7 + command.name.len()],
+        long if long.len() > LEFT => &long[..7 + command.name().len()],
         usage => usage,
     };
-    row(left, first_clause(command.about), width)
+    row(left, first_clause(command.about()), width)
 }
 
 pub(super) fn overview() -> Result<u8> {
@@ -200,29 +197,34 @@ pub(super) fn first_clause(about: &str) -> &str {
 
 /// Formats the help of one command: its usage, a sentence, examples, and flags under their headings.
 pub(super) fn section(command: &Command, width: usize) -> String {
-    let Command {
-        name,
-        words,
-        about,
-        rows,
-        examples,
-        ..
-    } = command;
-    let options = if rows.is_empty() { "" } else { " [OPTIONS]" };
-    let usage = format!("Usage: bantam {name}{options} {words}");
-    let (first, rest) = about.split_at(1);
+    let options = if command.rows().next().is_none() {
+        ""
+    } else {
+        " [OPTIONS]"
+    };
+    let usage = format!(
+        "Usage: bantam {}{options} {}",
+        command.name(),
+        command.words()
+    );
+    let (first, rest) = command.about().split_at(1);
     let about = format!("{}{rest}.", first.to_uppercase());
     let mut page = wrapped(0, usage.trim_end(), width) + "\n" + &wrapped(0, &about, width);
-    if !examples.is_empty() {
-        page.push_str(&format!("\nExamples:\n  {}\n", examples.join("\n  ")));
+    for (n, example) in command.examples().enumerate() {
+        page.push_str(if n == 0 { "\nExamples:\n" } else { "" });
+        page.push_str(&format!("  {example}\n"));
     }
-    if rows.first().is_some_and(|(_, help)| !help.is_empty()) {
+    if command
+        .rows()
+        .next()
+        .is_some_and(|(_, help)| !help.is_empty())
+    {
         page.push_str("\nOptions:\n");
     }
-    for (typed, help) in *rows {
+    for (typed, help) in command.rows() {
         let indent = if typed.starts_with("--") { "    " } else { "" };
-        page.push_str(&match *help {
-            "" => format!("\n{typed}:\n"),
+        page.push_str(&match help {
+            "" => format!("\n{typed}\n"),
             help => row(&format!("{indent}{typed}"), help, width),
         });
     }
@@ -270,13 +272,13 @@ mod tests {
     fn every_command_has_examples_that_are_understood() {
         for command in commands() {
             assert!(
-                command.words.is_empty() || !command.examples.is_empty(),
+                command.words().is_empty() || command.examples().next().is_some(),
                 "{}",
-                command.name
+                command.name()
             );
-            for line in command.examples {
+            for line in command.examples() {
                 let (_, words) = line.split_once("bantam ").unwrap();
-                let words = words.strip_prefix(command.name).unwrap();
+                let words = words.strip_prefix(command.name()).unwrap();
                 let words = shell_words::split(words.split(['<', '>']).next().unwrap()).unwrap();
                 let parsed = args::parse(command, words.into_iter().map(Into::into));
                 assert!(matches!(parsed, Ok(Some(_))), "{line}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{confirm, notice, print, report, table};
 use crate::app::{self, App};
@@ -13,63 +13,34 @@ use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{self, Config, Env, Loaded, McpServer, path, proxy};
 use crate::doctor::Check;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::json::{explain, parse_json};
 use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "mcp list",
-        "",
-        list,
-        "start each MCP server and show how many tools it has",
-    ),
-    Command::row(
-        "mcp test",
-        "NAME",
-        test,
-        "start an MCP server and list its tools",
-    )
-    .with_examples(&["bantam mcp test time"]),
-    Command::row(
-        "mcp add",
-        "[NAME URL|COMMAND...]",
-        add,
-        "add an MCP server to config.json and test it. Put -- before a COMMAND",
-    )
-    .with_flags(&[
-        (
-            "--header NAME:VALUE",
-            "send this header, such as \"Authorization: Bearer ${KEY}\" (repeatable)",
-        ),
-        (
-            "--env NAME=VALUE",
-            "set this variable for COMMAND (repeatable)",
-        ),
-        ("--read DIR", "let COMMAND read DIR (repeatable)"),
-        ("--write DIR", "let COMMAND change DIR (repeatable)"),
-        ("--no-network", "block network access of COMMAND"),
-        ("--keep", "add it even if it does not start"),
-        (
-            "--json FILE",
-            "add the servers in another client's mcpServers JSON (- is standard input)",
-        ),
-    ])
-    .with_examples(&[
-        "bantam mcp add time -- uvx mcp-server-time",
-        "bantam mcp add docs https://mcp.example.org/mcp",
-    ]),
-    Command::row(
-        "mcp remove",
-        "NAME",
-        remove,
-        "remove an MCP server from config.json and delete its directory",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&["bantam mcp remove time"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(list) "mcp list
+        start each MCP server and show how many tools it has"
+    InHome(test) "mcp test  NAME
+        start an MCP server and list its tools
+        $ bantam mcp test time"
+    InHome(add) r#"mcp add  [NAME URL|COMMAND...]
+        add an MCP server to config.json and test it. Put -- before a COMMAND
+        $ bantam mcp add time -- uvx mcp-server-time
+        $ bantam mcp add docs https://mcp.example.org/mcp
+            --header NAME:VALUE  send this header, such as "Authorization: Bearer ${KEY}" (repeatable)
+            --env NAME=VALUE     set this variable for COMMAND (repeatable)
+            --read DIR           let COMMAND read DIR (repeatable)
+            --write DIR          let COMMAND change DIR (repeatable)
+            --no-network         block network access of COMMAND
+            --keep               add it even if it does not start
+            --json FILE          add the servers in another client's mcpServers JSON (- is standard input)"#
+    InHome(remove) "mcp remove  NAME
+        remove an MCP server from config.json and delete its directory
+        $ bantam mcp remove time
+        -y, --yes                do not ask for confirmation"
+};
 
 /// Lists servers in parallel, and shows changes.
 fn list_servers(
@@ -227,11 +198,18 @@ fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     if let Some(file) = args.value("json") {
         return add_all(app, file, args.has("keep"));
     }
-    let (name, words) = args
-        .words
-        .split_first()
-        .ok_or_else(|| Error::usage("bantam mcp add needs NAME"))?;
-    let words = &typed_here(words);
+    let (name, words) = match args.words.as_slice() {
+        [name, words @ ..] if !words.is_empty() => (name, words),
+        given => {
+            let missing = if given.is_empty() {
+                "NAME"
+            } else {
+                "URL or COMMAND"
+            };
+            return Err(Error::usage(format!("missing {missing}"))
+                .hint("run `bantam mcp add time -- uvx mcp-server-time`, or give a URL"));
+        }
+    };
     let value = entry(args, words)?;
     add_server(app, name, &value, args.has("keep")).map(|()| 0)
 }
@@ -240,6 +218,9 @@ fn add(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
 fn add_all(app: &App, file: &str, keep: bool) -> Result<u8> {
     let text = match file {
         "-" => io::read_to_string(io::stdin()).doing("reading standard input")?,
+        file if !Path::new(file).exists() => {
+            return Err(not_found_near("file", file, None, "ls -l"));
+        }
         file => config::read_json(Path::new(file)).doing(format_args!("reading {file}"))?,
     };
     let json = parse_json(&text).map_err(|e| {
@@ -353,7 +334,15 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) ->
                 "correct mcpServers.{name} in config.json, then run `bantam mcp test {name}`"
             ));
     }
+    let is_of_program = entry.url.is_empty() && e.kind == Kind::Failed;
     let e = e.doing(format_args!("{name} did not {done}, and is not added"));
+    if is_of_program {
+        let words = std::iter::once(&entry.command).chain(&entry.args);
+        let command = shell_words::join(words);
+        return e.hint(format!(
+            "if it needs more files, run `bantam mcp add {name} --read DIR -- {command}`"
+        ));
+    }
     if e.hint.is_some() {
         return e;
     }
@@ -379,24 +368,27 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
     checks
 }
 
-/// Makes the paths of existing files in a command absolute, because a server starts in another directory.
-fn typed_here(words: &[String]) -> Vec<String> {
-    let whole = |(n, word): (usize, &String)| {
+/// Makes the paths of existing files in a command absolute, because a server starts in another directory. Returns also the
+/// files among the arguments.
+fn typed_here(words: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut whole, mut files) = (Vec::new(), Vec::new());
+    for (n, word) in words.iter().enumerate() {
         let path = Path::new(word);
-        let is_meant = path.is_relative() && path.is_file() && (n > 0 || word.contains('/'));
-        let whole = is_meant.then(|| std::path::absolute(path).ok()).flatten();
-        whole.map_or_else(
-            || word.clone(),
-            |path| {
-                let path = path.to_string_lossy().into_owned();
-                if n > 0 {
-                    notice(&format!("{word} is taken as {path}"));
-                }
-                path
-            },
-        )
-    };
-    words.iter().enumerate().map(whole).collect()
+        let is_file = path.is_file() && (n > 0 || word.contains('/'));
+        let file = is_file.then(|| std::path::absolute(path).ok()).flatten();
+        let Some(file) = file.map(|file| file.to_string_lossy().into_owned()) else {
+            whole.push(word.clone());
+            continue;
+        };
+        if n > 0 {
+            if file != *word {
+                notice(&format!("{word} is taken as {file}"));
+            }
+            files.push(file.clone());
+        }
+        whole.push(file);
+    }
+    (whole, files)
 }
 
 /// Creates the entry described by the arguments.
@@ -415,6 +407,7 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
             Error::usage(format!("--{flag} is not for {what}")).hint("run `bantam help mcp add`")
         );
     }
+    let (words, files) = typed_here(words);
     let mut entry = if is_url {
         json!({"url": words[0]})
     } else {
@@ -440,11 +433,16 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
             Some(pairs) => entry[field] = pairs.into(),
         }
     }
-    for flag in ["read", "write"].into_iter().filter(|flag| args.has(flag)) {
+    for (flag, files) in [("read", files), ("write", Vec::new())] {
         let trees = args
             .values(flag)
             .map(|path| Ok(std::path::absolute(path)?.display().to_string()));
-        entry[flag] = trees.collect::<Result<Vec<_>>>()?.into();
+        let mut trees = trees.collect::<Result<Vec<_>>>()?;
+        // A script on the command line is meant to be read.
+        trees.extend(files);
+        if !trees.is_empty() {
+            entry[flag] = trees.into();
+        }
     }
     if args.has("no-network") {
         entry["network"] = false.into();

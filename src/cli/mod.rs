@@ -14,7 +14,6 @@ mod input;
 mod mcp;
 mod models;
 mod onboard;
-mod printer;
 mod question;
 mod repl;
 mod schema;
@@ -24,10 +23,8 @@ mod sessions;
 mod skills;
 mod slash;
 mod status;
-mod term;
 mod tools;
 mod topics;
-mod turn;
 mod ui;
 mod usage;
 
@@ -47,36 +44,31 @@ use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Command, Run};
-use printer::{Output, Verbosity};
-use term::ask::agrees;
-use term::signals::Signals;
-use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};
-use ui::Ui;
+use args::{Args, Command, Needs};
+use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
-const COMMANDS: &[&[Command]] = &[
-    &[
-        agent::COMMAND,
-        gateway::COMMAND,
-        onboard::COMMAND,
-        doctor::COMMAND,
-        status::COMMAND,
-        service::COMMAND,
-        send::COMMAND,
-    ],
-    &[tools::COMMAND, models::COMMAND],
+const COMMANDS: [&[Command]; 17] = [
+    agent::COMMANDS,
+    gateway::COMMANDS,
+    onboard::COMMANDS,
+    doctor::COMMANDS,
+    status::COMMANDS,
+    service::COMMANDS,
+    send::COMMANDS,
+    tools::COMMANDS,
+    models::COMMANDS,
     config::COMMANDS,
     sessions::COMMANDS,
     skills::COMMANDS,
     mcp::COMMANDS,
-    &[usage::COMMAND],
+    usage::COMMANDS,
     cron::COMMANDS,
     completions::COMMANDS,
-    &[help::COMMAND],
+    help::COMMANDS,
 ];
 
 fn commands() -> impl Iterator<Item = &'static Command> {
-    COMMANDS.iter().copied().flatten()
+    COMMANDS.into_iter().flatten()
 }
 
 /// Runs the program as a worker process or a command, depending on the first argument.
@@ -124,8 +116,8 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     match args::parse(command, args.into_iter().skip(taken))? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
-            Run::Anywhere(run) => run(ui, &args),
-            Run::InHome(run) => run(&App::open(env)?, ui, &args),
+            Needs::Anywhere(run) => run(ui, &args),
+            Needs::InHome(run) => run(&App::open(env)?, ui, &args),
         },
     }
 }
@@ -134,7 +126,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
 fn command_of(words: &[String]) -> Option<(&'static Command, usize)> {
     let first = words.first()?;
     let found = find(first);
-    if found.first()?.name == first {
+    if found.first()?.name() == first {
         return Some((found[0], 1));
     }
     match words.get(1).filter(|verb| !verb.starts_with('-')) {
@@ -164,16 +156,19 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
     let command = match words.first() {
-        Some(first) if is_question(first, words.len() == 1) => Some(&agent::COMMAND),
+        Some(first) if is_question(first, words.len() == 1) => Some(&agent::COMMANDS[0]),
         _ => command_of(&words).map(|(command, _)| command),
     };
     let wants_json = words
         .iter()
         .any(|word| matches!(word.as_str(), "--json" | "--events"));
-    let has_json = |command: &&Command| command.flags().any(|flag| flag.long == "json");
-    if let Some(command) = command.filter(has_json).filter(|_| wants_json) {
-        let object = match command.name {
-            "agent" => printer::failure_json(e),
+    let has_json = |command: &&Command| {
+        let mut flags = command.flags();
+        flags.any(|flag| flag.long == "json" && flag.value.is_empty())
+    };
+    if let (true, Some(command)) = (wants_json, command.filter(has_json)) {
+        let object = match command.name() {
+            "agent" => ui::failure_json(e),
             _ => json!({"ok": false, "error": error_json(e)}),
         };
         // If standard output also fails, the error cannot be reported there.
@@ -195,11 +190,11 @@ const SYNONYMS: [(&str, &[&str]); 2] = [
 fn find(name: &str) -> Vec<&'static Command> {
     let named = |name: &str| -> Vec<&Command> {
         commands()
-            .filter(|command| command.name == name || command.group() == Some(name))
+            .filter(|command| command.name() == name || command.group() == Some(name))
             .collect()
     };
     let found = named(name);
-    let Some((group, verb)) = name.split_once(' ').filter(|_| found.is_empty()) else {
+    let (true, Some((group, verb))) = (found.is_empty(), name.split_once(' ')) else {
         return found;
     };
     let synonyms = SYNONYMS
@@ -216,12 +211,12 @@ fn find(name: &str) -> Vec<&'static Command> {
 /// Returns the command or group that is probably meant by a word, or by a group and a word.
 fn nearest_command(name: &str) -> Option<&'static str> {
     let Some((group, verb)) = name.split_once(' ') else {
-        return nearest(name, commands().map(|c| c.group().unwrap_or(c.name)));
+        return nearest(name, commands().map(|c| c.group().unwrap_or(c.name())));
     };
     let members = find(group);
     let near = nearest(verb, members.iter().map(|command| command.verb()))?;
     let command = members.iter().find(|command| command.verb() == near)?;
-    Some(command.name)
+    Some(command.name())
 }
 
 /// Words that other programs have for a command.
@@ -270,14 +265,12 @@ fn confirm(args: &Args, ui: &Ui, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(Error::usage(
-            "this needs a confirmation, and standard input is not a terminal",
-        )
-        .hint("add `--yes`"));
+        return Err(
+            Error::usage("confirmation needed, but standard input is not a terminal")
+                .hint("add `--yes`"),
+        );
     }
-    // Restores the terminal if a signal arrives during the question.
-    Signals::watch(ui.screen.clone(), false)?;
-    agrees(&ui.screen, question, false)
+    ui.agrees(question, false)
 }
 
 /// Formats the error for `--json`.
@@ -287,11 +280,11 @@ fn error_json(e: &Error) -> Value {
 
 /// Shows warnings before a turn. Warnings about config.json are shown once per change of it, because a job in a crontab would
 /// repeat them forever.
-fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
+fn warn_once(ui: &Ui, app: &App, notices: &[String]) -> Result<()> {
     let loaded = app.loaded()?;
     let misplaced = app::misplaced(loaded);
     let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
-    if is_wrong && output.verbosity != Verbosity::Quiet {
+    if is_wrong && !ui.is_quiet() {
         let told = app.home.state().join("warned");
         let file = app.text()?.unwrap_or_default();
         let files = misplaced.as_deref().unwrap_or_default();
@@ -300,7 +293,7 @@ fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
             crc32fast::hash(format!("{file}{files}").as_bytes())
         );
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
-            output.warn(loaded.warnings.iter().chain(&misplaced));
+            ui.warn(loaded.warnings.iter().chain(&misplaced));
             // If the mark cannot be written, each run warns.
             drop(storage::replace(
                 &told,
@@ -309,7 +302,7 @@ fn warn_once(output: Output, app: &App, notices: &[String]) -> Result<()> {
             ));
         }
     }
-    output.warn(notices);
+    ui.warn(notices);
     Ok(())
 }
 

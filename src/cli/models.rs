@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{error_json, print, report, table};
 use crate::app::App;
@@ -11,20 +11,19 @@ use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
-pub(super) const COMMAND: Command = Command::row(
-    "models",
-    "[PROVIDER|NAME]",
-    run,
-    "list available models, or the models of one provider",
-)
-.with_flags(&[("--json", "print one JSON object per provider")])
-.with_examples(&["bantam models", "bantam models ollama"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "models  [PROVIDER|NAME]
+        list available models, or the models of one provider
+        $ bantam models
+        $ bantam models ollama
+            --json               print one JSON object per provider"
+};
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let hosts = catalog::hosts(loaded, given.words.first().map(String::as_str))?;
     if hosts.is_empty() {
-        return Err(Error::config("no model is configured and no key was found")
+        return Err(Error::config("no model configured and no API key found")
             .hint("name a provider, such as `bantam models ollama`"));
     }
     let mut code = 0;
@@ -62,7 +61,7 @@ fn page(host: &str, offers: &[Offer]) -> String {
         "{host}: {}\n{}",
         counted(offers.len(), "model"),
         table(
-            &["model", "window in tokens", "tools", "images"],
+            &["model", "context window", "tools", "images"],
             &offers.iter().map(row).collect::<Vec<_>>()
         )
     )

@@ -6,133 +6,32 @@ use std::time::SystemTime;
 
 use super::attach;
 use super::editor::{Completer, Editor, Line, PROMPT};
-use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
-use super::slash::{self, Input, Slash};
-use super::term::ask::yes_or_no;
-use super::term::screen::Screen;
-use super::term::signals::Signals;
-use super::tty;
-use super::turn;
+use super::slash::{self, Input};
+use super::ui::{Ui, report, terminal};
 use crate::agent::{Agent, Request, TurnModels};
 use crate::app::{self, App, Flags, StoredConversation, media};
 use crate::bus::Origin;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
+use crate::paths::{CLI, shown_key};
 use crate::session::Session;
 use crate::text::{rfc3339, to_single_line, without_controls};
 use crate::usage::Totals;
 
-pub(super) struct Repl {
+pub(super) struct Conversation {
+    pub ui: Ui,
     pub app: Arc<App>,
     pub flags: Flags,
-    /// Key of the conversation, and its part after `cli_`.
+    /// Key of the conversation.
     pub session: String,
-    pub chat: String,
-    pub output: Output,
-    /// Names of the models in the settings.
-    pub models: Vec<String>,
-    /// Names of the skills.
-    pub skills: Vec<String>,
-}
-
-/// Runs a conversation until the user quits. Returns the exit code.
-pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) -> Result<u8> {
-    if repl.output.verbosity != Verbosity::Quiet {
-        let version = env!("CARGO_PKG_VERSION");
-        let models = agent.models_for(&repl.session)?;
-        let model = models.first();
-        for warning in &models.warnings {
-            screen.note(&format!("bantam: {warning}"));
-        }
-        screen.note(&format!(
-            "bantam {version}, {model}. Type /help for commands, Ctrl-D to quit."
-        ));
-        if let Some(session) = repl.stored_session() {
-            screen.note(&format!("bantam: {}", session.describe()));
-        }
-    }
-    let editor = if screen.can_move_the_cursor(&repl.app.env) {
-        tty::restore_on_panic();
-        let is_kept = repl.flags.memory.is_none();
-        let history = is_kept.then(|| repl.app.home.history());
-        let env = repl.app.env.clone();
-        Some(Editor::new(&screen, Completer { env }, history)?)
-    } else {
-        None
-    };
-    let mut conversation = Conversation {
-        repl,
-        agent: Arc::new(agent),
-        model: String::new(),
-        generation: 0,
-        screen,
-        signals,
-        editor,
-        total: Totals::default(),
-        follows_answer: false,
-        was_interrupted: false,
-        unanswered: None,
-    };
-    let code = conversation.run();
-    tty::restore();
-    Ok(code)
-}
-
-impl Repl {
-    pub(super) fn new(
-        app: Arc<App>,
-        flags: Flags,
-        (chat, session): (String, String),
-        output: Output,
-    ) -> Result<Self> {
-        let loaded = app.loaded()?;
-        let models = loaded.config.names().into_iter();
-        let models = models.map(str::to_owned).collect();
-        let skills = app::skills(loaded)
-            .all()
-            .skills
-            .into_iter()
-            .map(|skill| skill.name)
-            .collect();
-        Ok(Self {
-            app,
-            flags,
-            session,
-            chat,
-            output,
-            models,
-            skills,
-        })
-    }
-
-    /// Returns the conversation, unless it is only in memory. An unreadable one is reported when its turn begins.
-    pub(super) fn stored_session(&self) -> Option<Session> {
-        if self.flags.memory.is_some() {
-            return None;
-        }
-        Session::peek(&self.app.store(), &self.session).ok()
-    }
-
-    /// Returns the conversation for commands that change it.
-    pub(super) fn stored(&self) -> StoredConversation<'_> {
-        StoredConversation {
-            app: &self.app,
-            key: &self.session,
-            memory: self.flags.memory.as_ref(),
-        }
-    }
-}
-
-pub(super) struct Conversation {
-    pub repl: Repl,
     pub agent: Arc<Agent>,
+    /// Names of the skills.
+    skills: Vec<String>,
     /// Model chosen by `/model`, which overrides a flag; or empty.
     pub model: String,
     /// Generation of the agent's MCP tools.
     generation: u64,
-    pub screen: Screen,
-    signals: Signals,
     /// Line editor; `None` on a terminal that cannot move its cursor.
     editor: Option<Editor>,
     /// Usage and cost of its turns.
@@ -146,7 +45,74 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    fn run(&mut self) -> u8 {
+    pub(super) fn new(
+        ui: &Ui,
+        app: Arc<App>,
+        flags: Flags,
+        (agent, session): (Agent, String),
+    ) -> Result<Self> {
+        let skills = app::skills(app.loaded()?).all().skills.into_iter();
+        let skills = skills.map(|skill| skill.name).collect();
+        let editor = if ui.edits_lines() {
+            terminal::restore_on_panic();
+            let history = flags.memory.is_none().then(|| app.home.history());
+            let env = app.env.clone();
+            Some(Editor::new(ui, Completer { env }, history)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            ui: ui.clone(),
+            app,
+            flags,
+            session,
+            agent: Arc::new(agent),
+            skills,
+            model: String::new(),
+            generation: 0,
+            editor,
+            total: Totals::default(),
+            follows_answer: false,
+            was_interrupted: false,
+            unanswered: None,
+        })
+    }
+
+    /// Runs the conversation until the user quits. Returns the exit code.
+    pub(super) fn run(&mut self) -> Result<u8> {
+        if !self.ui.is_quiet() {
+            let models = self.agent.models_for(&self.session)?;
+            self.ui.warn(&models.warnings);
+            let (version, model) = (env!("CARGO_PKG_VERSION"), models.first());
+            self.ui.line(&format!(
+                "bantam {version}, {model}. Type /help for commands, Ctrl-D to quit."
+            ));
+            self.describe();
+        }
+        let code = self.read_and_answer();
+        terminal::restore();
+        Ok(code)
+    }
+
+    /// Shows what was asked last, unless the conversation is only in memory. A turn reports an unreadable one.
+    pub(super) fn describe(&self) {
+        if self.flags.memory.is_none() {
+            if let Ok(session) = Session::peek(&self.app.store(), &self.session) {
+                self.ui.note(&session.describe());
+            }
+        }
+    }
+
+    /// Returns the conversation for commands that change it.
+    pub(super) fn stored(&self) -> StoredConversation<'_> {
+        StoredConversation {
+            app: &self.app,
+            key: &self.session,
+            memory: self.flags.memory.as_ref(),
+        }
+    }
+
+    fn read_and_answer(&mut self) -> u8 {
         loop {
             let line = match self.read() {
                 Ok(Line::Text(line)) => line,
@@ -154,57 +120,36 @@ impl Conversation {
                     if std::mem::replace(&mut self.was_interrupted, true) {
                         return ErrorKind::Interrupted.exit_code();
                     }
-                    self.screen.note("(press Ctrl-C again or Ctrl-D to quit)");
+                    self.ui.line("(press Ctrl-C again or Ctrl-D to quit)");
                     continue;
                 }
                 Ok(Line::End) => {
-                    self.screen.end_line();
+                    self.ui.end_line();
                     return 0;
                 }
-                Err(e) => return super::report(&e),
+                Err(e) => return report(&e),
             };
             self.was_interrupted = false;
-            let done = match slash::parse(&line, &self.repl.skills) {
+            let done = match slash::parse(&line, &self.skills) {
                 Input::Empty => continue,
-                Input::Command(command, argument) => {
-                    match self.command(command, &argument).transpose() {
-                        Some(done) => done,
-                        None => return 0,
-                    }
-                }
+                Input::Command("/quit", _) => return 0,
+                Input::Command(command, argument) => self.command(command, &argument),
                 Input::Unknown(e) => Err(e),
-                Input::Lines(name) => Ok(format!(
-                    "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
-                    to_single_line(&name, 40)
-                )),
                 Input::Message(text) => self.message(&text),
             };
-            match done {
-                Ok(note) if note.is_empty() => {}
-                Ok(note) => self.screen.note(&note),
-                Err(e) => {
-                    self.screen.end_line();
-                    super::report(&e);
-                }
+            if let Err(e) = done {
+                self.ui.end_line();
+                report(&e);
             }
-            if self.signals.is_terminating() {
+            if self.ui.is_terminating() {
                 return ErrorKind::Interrupted.exit_code();
             }
         }
     }
 
-    fn command(&mut self, command: &Slash, argument: &str) -> Result<Option<String>> {
-        let name = command.name;
-        if command.args.is_empty() && !argument.is_empty() {
-            return Err(Error::usage(format!("{name} takes no argument"))
-                .hint(format!("type `{name}` alone")));
-        }
-        (command.run)(self, argument)
-    }
-
     /// Asks the typed text, with the files that it names.
-    fn message(&mut self, text: &str) -> Result<String> {
-        if let Some(path) = attach::missing_in(text, &self.repl.app.env) {
+    fn message(&mut self, text: &str) -> Result<()> {
+        if let Some(path) = attach::missing_in(text, &self.app.env) {
             let shown = to_single_line(path, 200);
             return Err(
                 Error::usage(format!("nothing was sent: there is no file {shown}"))
@@ -215,36 +160,36 @@ impl Conversation {
             text: text.to_owned(),
             ..Question::default()
         };
-        let named = attach::named_in(text, &self.repl.app.env);
+        let named = attach::named_in(text, &self.app.env);
         // Pasted text may have another author, who must not choose files.
         if !named.is_empty() {
-            let may_attach = yes_or_no(&self.screen, &attach::question(&named), false)?;
+            let may_attach = self.ui.yes_or_no(&attach::question(&named), false)?;
             if may_attach == Some(true) {
                 for (path, _) in named {
                     self.attach(path, &mut question)?;
                 }
             } else {
-                self.screen.note("bantam: sent without the files");
+                self.ui.note("sent without the files");
             }
         }
         self.turn(question)
     }
 
     fn attach(&self, path: &str, question: &mut Question) -> Result<()> {
-        let loaded = self.repl.app.loaded()?;
-        let file = attach::read(path, loaded, None, self.repl.output)?;
+        let loaded = self.app.loaded()?;
+        let file = attach::read(path, loaded, None, &self.ui)?;
         let file = media::convert(loaded, path, file)?;
-        self.repl.output.warn(&attach::pdf_warning(path, &file));
+        self.ui.warn(&attach::pdf_warning(path, &file));
         question.attach(file, self.agent.redactor());
         let shown = to_single_line(path, 200);
-        self.screen.note(&format!("bantam: attached {shown}"));
+        self.ui.note(&format!("attached {shown}"));
         Ok(())
     }
 
     /// Returns the models for the next message.
     pub(super) fn models(&self) -> Result<TurnModels> {
         if self.model.is_empty() {
-            self.agent.models_for(&self.repl.session)
+            self.agent.models_for(&self.session)
         } else {
             self.agent.models().choose(&self.model, None)
         }
@@ -252,26 +197,24 @@ impl Conversation {
 
     /// Creates the agent again if an MCP server has reported new tools.
     fn take_changed_tools(&mut self) -> Result<()> {
-        let app = &self.repl.app;
+        let app = &self.app;
         let generation = app.servers.generation();
         if generation == self.generation {
             return Ok(());
         }
-        let (agent, notices) = app.build(&self.repl.flags)?;
-        for notice in &notices {
-            self.screen.note(&format!("bantam: {notice}"));
-        }
+        let (agent, notices) = app.build(&self.flags)?;
+        self.ui.warn(&notices);
         self.agent = Arc::new(agent);
         self.generation = generation;
         Ok(())
     }
 
-    pub(super) fn turn(&mut self, question: Question) -> Result<String> {
+    pub(super) fn turn(&mut self, question: Question) -> Result<()> {
         self.take_changed_tools()?;
         let started = rfc3339(SystemTime::now());
         let origin = Origin {
-            channel: "cli".to_owned(),
-            chat: self.repl.chat.clone(),
+            channel: CLI.to_owned(),
+            chat: shown_key(&self.session),
         };
         let Question { text, title, media } = question.clone();
         let request = Request {
@@ -279,44 +222,43 @@ impl Conversation {
             media,
             origin,
             model: self.model.clone(),
-            ..Request::new(text, &self.repl.session)
+            ..Request::new(text, &self.session)
         };
-        let printer = Arc::new(Printer::new(self.repl.output, self.screen.clone()));
-        let response = turn::turn(&self.agent, request, &printer, &self.signals);
+        let response = self.ui.turn(&self.agent, request);
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);
         self.follows_answer = true;
         self.unanswered = None;
         let Some(e) = response.error else {
-            return Ok(String::new());
+            return Ok(());
         };
-        let asked = self.repl.stored().last_question()?;
+        let asked = self.stored().last_question()?;
         if asked.is_none_or(|asked| asked.time < started) {
             self.unanswered = Some(question);
         }
         if e.kind == ErrorKind::Interrupted {
-            Ok("bantam: stopped".to_owned())
-        } else {
-            Err(e)
+            self.ui.note("stopped");
+            return Ok(());
         }
+        Err(e)
     }
 
     /// Reads the next message or command.
     fn read(&mut self) -> Result<Line> {
-        self.screen.end_line();
+        self.ui.end_line();
         if std::mem::take(&mut self.follows_answer) {
-            self.screen.note("");
+            self.ui.line("");
         }
         let Some(editor) = &mut self.editor else {
-            return read_plain(&self.screen);
+            return read_plain(&self.ui);
         };
         let outcome = editor.read()?;
         if let Line::Text(line) = &outcome {
             if !line.trim().is_empty() {
                 if let Err(e) = editor.remember(line) {
-                    self.screen
-                        .note(&format!("bantam: {}", e.doing("adding to state/history")));
+                    let e = e.doing("adding to state/history");
+                    self.ui.note(&e.to_string());
                 }
             }
         }
@@ -325,11 +267,11 @@ impl Conversation {
 }
 
 /// Reads lines that the terminal edits. A backslash at the end continues a message.
-fn read_plain(screen: &Screen) -> Result<Line> {
+fn read_plain(ui: &Ui) -> Result<Line> {
     let (mut message, mut prompt) = (String::new(), PROMPT);
     loop {
-        if screen.stderr_is_terminal {
-            screen.draw(prompt);
+        if ui.stderr_is_terminal {
+            ui.prompt(prompt);
         }
         // Bytes that are not UTF-8 end the reading like Ctrl-D.
         let read = io::stdin()
@@ -339,7 +281,7 @@ fn read_plain(screen: &Screen) -> Result<Line> {
             return Ok(Line::End);
         }
         if message.ends_with('\n') {
-            screen.entered();
+            ui.entered();
             message.pop();
         }
         if read == 0 || !message.ends_with('\\') {

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::notice;
 use super::ui::Ui;
 use crate::app::App;
@@ -13,20 +13,13 @@ use crate::paths::telegram_chat;
 /// Maximum size of a text, in bytes. Telegram's limit is 4,096 characters per message, so this is about twenty messages.
 const MAX_TEXT: u64 = 64 << 10;
 
-pub(super) const COMMAND: Command = Command::row(
-    "send",
-    "[TEXT...]",
-    send,
-    "send a message to a chat without asking a model. It is TEXT or standard input",
-)
-.with_flags(&[(
-    "--to telegram:CHAT",
-    "chat to send to (default: the bot's owner)",
-)])
-.with_examples(&[
-    "bantam send \"The backup is done\"",
-    "df -h | bantam send --to telegram:123456789",
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(send) r#"send  [TEXT...]
+        send a message to a chat without asking a model. It is TEXT or standard input
+        $ bantam send "The backup is done"
+        $ df -h | bantam send --to telegram:123456789
+            --to telegram:CHAT   chat to send to (default: the bot's owner)"#
+};
 
 fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
@@ -37,7 +30,7 @@ fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let chat = telegram_chat(to)?;
     let text = text(args)?;
     let Some(delivery) = Bot::delivery(loaded, Some(chat), notice)? else {
-        return Err(Error::config("there is no bot").hint("run `bantam onboard`"));
+        return Err(Error::config("no Telegram bot is configured").hint("run `bantam onboard`"));
     };
     delivery.send(chat, &text).map(|()| 0)
 }
@@ -55,13 +48,13 @@ fn text(args: &Args) -> Result<String> {
     }
     if text.trim().is_empty() {
         return Err(
-            Error::usage("no text to send").hint("write `bantam send \"The backup is done\"`")
+            Error::usage("no message to send").hint("write `bantam send \"The backup is done\"`")
         );
     }
     if text.len() as u64 > MAX_TEXT {
         return Err(
-            Error::usage(format!("the text is longer than {} KB", MAX_TEXT >> 10))
-                .hint("send a part of it, for example through tail -n 50"),
+            Error::usage(format!("the message is longer than {} KB", MAX_TEXT >> 10))
+                .hint("send a part of it, such as the output of `tail -n 50`"),
         );
     }
     Ok(text)

@@ -8,7 +8,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::print;
 use super::ui::Ui;
 use crate::app::{self, App};
@@ -18,21 +18,15 @@ use crate::error::{Context, Error, Result};
 use crate::storage;
 use crate::text::to_single_line;
 
-pub(super) const COMMAND: Command = Command::row(
-    "service",
-    "",
-    run,
-    "print a systemd unit for the gateway, or install or remove it",
-)
-.with_flags(&[
-    (
-        "--system",
-        "use a system service instead of a user service (default for root)",
-    ),
-    ("--install", "write the unit, enable it and start it"),
-    ("--uninstall", "stop the service and remove its unit"),
-])
-.with_examples(&["bantam service --install", "bantam service --uninstall"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "service
+        print a systemd unit that keeps the gateway running, or install or remove it
+        $ bantam service --install
+        $ bantam service --uninstall
+            --system             use a system service instead of a user service (default for root)
+            --install            write the unit, enable it and start it
+            --uninstall          stop the service and remove its unit"
+};
 
 /// File name of the unit, and a line that identifies it as bantam's.
 const NAME: &str = "bantam.service";

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{confirm, local_time, notice, print, print_json, table, zone};
 use crate::app::App;
@@ -25,61 +25,29 @@ const MAX_UNNAMED: usize = 20;
 /// Maximum length of a found line, in characters.
 const MAX_LINE: usize = 100;
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "sessions list",
-        "",
-        list,
-        "list conversations, newest last: all named and the 20 newest unnamed ones",
-    )
-    .with_flags(&[
-        ("--all", "also list all unnamed conversations"),
-        ("--json", "print all conversations as one JSON object"),
-    ]),
-    Command::row(
-        "sessions show",
-        "KEY",
-        show,
-        "print a conversation. KEY is its name in `bantam sessions`, or the one given to --session",
-    )
-    .with_flags(&[
-        (
-            "--json",
-            "print JSON Lines, with one object per message and end of turn",
-        ),
-        (
-            "--after SEQ",
-            "print only lines after SEQ, archived ones included",
-        ),
-    ])
-    .with_examples(&[
-        "bantam sessions show default",
-        "bantam sessions show default --json --after 12",
-    ]),
-    Command::row(
-        "sessions search",
-        "WORDS...",
-        search,
-        "find conversations that contain all words, newest first (archived parts included)",
-    )
-    .with_flags(&[("--json", "print one JSON object")])
-    .with_examples(&["bantam sessions search tomatoes water"]),
-    Command::row(
-        "sessions reset",
-        "KEY",
-        reset,
-        "start a conversation over. The old one is archived as KEY.N.jsonl",
-    )
-    .with_examples(&["bantam sessions reset default"]),
-    Command::row(
-        "sessions erase",
-        "KEY",
-        erase,
-        "permanently delete a conversation and its archived parts",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&["bantam sessions erase garden"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(list) "sessions list
+        list conversations, newest last: all named and the 20 newest unnamed ones
+            --all                also list all unnamed conversations
+            --json               print all conversations as one JSON object"
+    InHome(show) "sessions show  KEY
+        print a conversation. KEY is its name in `bantam sessions`, or the one given to --session
+        $ bantam sessions show default
+        $ bantam sessions show default --json --after 12
+            --json               print JSON Lines, with one object per message and end of turn
+            --after SEQ          print only lines after SEQ, archived ones included"
+    InHome(search) "sessions search  WORDS...
+        find conversations that contain all words, newest first (archived parts included)
+        $ bantam sessions search tomatoes water
+            --json               print one JSON object"
+    InHome(reset) "sessions reset  KEY
+        start a conversation over. The old one is archived as KEY.N.jsonl
+        $ bantam sessions reset default"
+    InHome(erase) "sessions erase  KEY
+        permanently delete a conversation and its archived parts
+        $ bantam sessions erase garden
+        -y, --yes                do not ask for confirmation"
+};
 
 fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     let (home, loaded) = (&app.home, app.loaded()?);
@@ -117,7 +85,7 @@ fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     print(&page(&list, &app.env))?;
     if left_out > 0 {
         notice(&format!(
-            "{left_out} older unnamed ones: `bantam sessions list --all`"
+            "{left_out} older unnamed conversations: run `bantam sessions list --all`"
         ));
     }
     Ok(0)
@@ -159,7 +127,7 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         return print_json(&json!({"sessions": rows.collect::<Value>()})).map(|()| 0);
     }
     if found.is_empty() {
-        notice("no conversation contains all of that");
+        notice("no conversation contains all of these words");
         return Ok(0);
     }
     let zone = zone(&app.env);
@@ -311,7 +279,7 @@ fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     print(
         &match archive::reset(home, &key, &Cancel::new(None), now)? {
             Some(old) => format!(
-                "{typed} starts over; the old conversation is in {}\n",
+                "{typed} starts over; the old conversation is archived in {}\n",
                 old.display()
             ),
             None => format!("{typed} is already empty\n"),
@@ -331,7 +299,7 @@ fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if !confirm(
         args,
         ui,
-        &format!("Erase {typed} and its archived parts for good?"),
+        &format!("Permanently erase {typed} and its archived parts?"),
     )? {
         return print("Nothing erased\n").map(|()| 0);
     }

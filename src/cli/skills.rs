@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{confirm, notice, print, table};
 use crate::app::App;
@@ -18,35 +18,22 @@ use crate::{app, template};
 /// Time to wait for the lock, which is taken only for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::row(
-        "skills list",
-        "",
-        list,
-        "list skills with their purpose and missing requirements",
-    ),
-    Command::row("skills show", "NAME", show, "print the text of a skill")
-        .with_examples(&["bantam skills show journal"]),
-    Command::row(
-        "skills install",
-        "DIR|URL[#NAME]",
-        install,
-        "add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&[
-        "bantam skills install ~/Downloads/weather",
-        "bantam skills install https://github.com/anthropics/skills#pdf",
-    ]),
-    Command::row(
-        "skills remove",
-        "NAME",
-        remove,
-        "delete a skill and all its files",
-    )
-    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-    .with_examples(&["bantam skills remove weather"]),
-];
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(list) "skills list
+        list skills with their purpose and missing requirements"
+    InHome(show) "skills show  NAME
+        print the text of a skill
+        $ bantam skills show journal"
+    InHome(install) "skills install  DIR|URL[#NAME]
+        add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills
+        $ bantam skills install ~/Downloads/weather
+        $ bantam skills install https://github.com/anthropics/skills#pdf
+        -y, --yes                do not ask for confirmation"
+    InHome(remove) "skills remove  NAME
+        delete a skill and all its files
+        $ bantam skills remove weather
+        -y, --yes                do not ask for confirmation"
+};
 
 fn load_skills(app: &App) -> Result<Skills> {
     Ok(app::skills(app.loaded()?))
@@ -76,13 +63,13 @@ fn notes(skill: &Skill) -> Vec<String> {
         notes.push(format!("not used: requires {}", skill.missing.join(", ")));
     }
     if skill.hidden {
-        notes.push(format!("only when you type /{}", skill.name));
+        notes.push(format!("runs only as /{}", skill.name));
     }
     if skill.always {
         notes.push("in every prompt, in full".to_owned());
     }
     if skill.dir.is_none() {
-        notes.push("compiled in".to_owned());
+        notes.push("built in".to_owned());
     }
     notes
 }
@@ -119,10 +106,14 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.describe()))?;
     if !skill.has_description {
-        let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
+        let what = "SKILL.md has no description, so the agent sees its first line of text instead";
         notice(&format!("{}: {what}", to_single_line(&skill.name, 64)));
     }
-    if !confirm(args, ui, "Install it? The agent will obey it.")? {
+    if !confirm(
+        args,
+        ui,
+        "Install it? The agent will follow its instructions.",
+    )? {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;
@@ -144,7 +135,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
     let names = to_single_line(&names.join(", "), 500);
     match (found, wanted) {
         ([], _) => Err(Error::failed(format!("{shown} has no SKILL.md"))
-            .hint("name the folder of a skill, or one with skills below it")),
+            .hint("use the folder of a skill, or a folder of skills")),
         (_, Some(wanted)) => found
             .iter()
             .find(|skill| skill.name == wanted)

@@ -5,9 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{error_json, hung, local_time, print, print_json, report, zone};
+use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
 use crate::app::facts::{BotState, Facts, set_values};
 use crate::app::{self, App};
 use crate::config::Loaded;
@@ -17,16 +17,12 @@ use crate::provider::facts;
 use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
-pub(super) const COMMAND: Command = Command::row(
-    "status",
-    "",
-    run,
-    "show the model, API key, conversations, gateway and jobs",
-)
-.with_flags(&[
-    ("-v, --verbose", "also show all settings and their sources"),
-    ("--json", "print one JSON object"),
-]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "status
+        show the model, API key, conversations, gateway and jobs
+        -v, --verbose            also show all settings and their sources
+            --json               print one JSON object"
+};
 
 /// Maximum number of jobs on the page.
 const MAX_JOBS: usize = 5;
@@ -89,20 +85,20 @@ fn learned(facts: &Facts) -> Vec<Value> {
 
 /// Lines for people.
 #[derive(Default)]
-struct Page(String);
+struct StatusPage(String);
 
-impl Page {
+impl StatusPage {
     /// Adds a line, which continues the previous one if it has no name.
     fn add(&mut self, name: &str, text: impl Display) {
         let text = to_single_line(&text.to_string(), 500);
-        self.0 += &hung(&format!("{name:<10} {text}"), 11);
+        self.0 += &hanging_indent(&format!("{name:<10} {text}"), 11);
     }
 }
 
 fn page(facts: &Facts, is_verbose: bool) -> String {
     let home = &facts.app.home;
     let zone = zone(&facts.app.env);
-    let mut page = Page(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
+    let mut page = StatusPage(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
     page.add("home", home.root().display());
     let absent = if home.config().exists() {
         ""
@@ -150,11 +146,12 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     }
     let warnings = facts.warnings.iter();
     lines.extend(warnings.map(|warning| format!("warning: {}", to_single_line(warning, 500))));
-    page.0.extend(lines.iter().map(|line| hung(line, 2)));
+    page.0
+        .extend(lines.iter().map(|line| hanging_indent(line, 2)));
     page.0
 }
 
-fn add_settings(page: &mut Page, facts: &Facts, loaded: &Loaded) {
+fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
     match &facts.model {
         Ok(_) => {
             page.add("model", model(facts));
@@ -194,7 +191,7 @@ fn add_settings(page: &mut Page, facts: &Facts, loaded: &Loaded) {
     }
 }
 
-fn add_gateway(page: &mut Page, gateway: &Value, zone: &Zone) {
+fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
     let time = |value: &Value| local_time(value.as_str().unwrap_or_default(), zone);
     let (started, ended) = (time(&gateway["started"]), time(&gateway["ended"]));
     let bot = gateway["bot"].as_str().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `bantam tools`: lists the tools of the model.
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{notice, print, table};
 use crate::app::App;
@@ -8,12 +8,10 @@ use crate::error::Result;
 use crate::redact::Redactor;
 use crate::tool::ToolSpec;
 
-pub(super) const COMMAND: Command = Command::row(
-    "tools",
-    "",
-    run,
-    "list all tools with their risk and source (safe tools only read)",
-);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "tools
+        list all tools with their risk and source (safe tools only read)"
+};
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
@@ -29,7 +27,7 @@ fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     };
     let rows: Vec<_> = tools.specs().map(row).collect();
     if !loaded.config.tools.exec.enabled {
-        notice("exec is disabled (tools.exec.enabled in config.json)");
+        notice("exec is disabled (tools.exec.enabled is false)");
     }
     print(&table(&["tool", "risk", "source", "purpose"], &rows)).map(|()| 0)
 }

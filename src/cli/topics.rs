@@ -1,11 +1,11 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
 use std::cmp::Reverse;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::process::Stdio;
 
 use super::ui::Ui;
-use super::{print, tty};
+use super::{print, terminal};
 use crate::child;
 use crate::config::Env;
 use crate::error::Result;
@@ -34,7 +34,7 @@ pub(super) fn page(name: &str) -> Option<String> {
 }
 
 /// A passage that a search can find.
-pub(super) struct Place {
+pub(super) struct HelpEntry {
     /// The command that shows it.
     pub page: String,
     pub title: String,
@@ -42,12 +42,12 @@ pub(super) struct Place {
 }
 
 /// Returns the sections of all pages.
-pub(super) fn places() -> impl Iterator<Item = Place> {
+pub(super) fn places() -> impl Iterator<Item = HelpEntry> {
     names().flat_map(|name| {
         let text = format!("\n{}", page(name).unwrap_or_default());
         let section = |section: &str| {
             let (title, text) = section.split_once('\n').unwrap_or((section, ""));
-            Place {
+            HelpEntry {
                 page: format!("bantam help {name}"),
                 title: title.trim_start_matches(['#', ' ']).to_owned(),
                 text: text.to_owned(),
@@ -78,7 +78,7 @@ const SYNONYMS: [(&str, &str); 12] = [
 ];
 
 /// Returns the places with all the words or their synonyms, the best first. A title counts more than its text.
-pub(super) fn search<'p>(places: &'p [Place], words: &str) -> Vec<&'p Place> {
+pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEntry> {
     let words = words.to_lowercase();
     let stem = |word: &'_ str| word.trim_end_matches('s').trim_end_matches('e').to_owned();
     let stems = words.split_whitespace().map(|word| {
@@ -99,7 +99,7 @@ pub(super) fn search<'p>(places: &'p [Place], words: &str) -> Vec<&'p Place> {
             .filter(|token| stems.iter().any(|stem| is_form(token, stem)))
             .count()
     };
-    let score = |place: &Place| {
+    let score = |place: &HelpEntry| {
         let scores = stems
             .iter()
             .map(|stems| 8 * count(&place.title, stems) + count(&place.text, stems).min(7));
@@ -108,7 +108,7 @@ pub(super) fn search<'p>(places: &'p [Place], words: &str) -> Vec<&'p Place> {
             .all(|score| score > 0)
             .then(|| scores.sum::<usize>())
     };
-    let mut found: Vec<(usize, &Place)> = places
+    let mut found: Vec<(usize, &HelpEntry)> = places
         .iter()
         .filter_map(|place| Some((score(place)?, place)))
         .collect();
@@ -119,10 +119,10 @@ pub(super) fn search<'p>(places: &'p [Place], words: &str) -> Vec<&'p Place> {
 /// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
 /// longer than the screen.
 pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
-    if !io::stdout().is_terminal() || !ui.screen.style.ansi {
+    if !ui.stdout_is_terminal || !ui.has_colors() {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
-    let (columns, rows) = tty::size();
+    let (columns, rows) = terminal::size();
     let mut markdown = Terminal::new(Look { columns });
     let page = list.to_owned() + &markdown::refilled(page);
     let shown = markdown.push(&page) + &markdown.finish();

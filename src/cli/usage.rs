@@ -1,14 +1,12 @@
 //! `bantam usage`: tokens and cost, by day and model.
 
-use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command};
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, print_json, table, tty};
+use super::{notice, print, print_json, table};
 use crate::app::{self, App};
 use crate::error::Result;
 use crate::text::{clip, to_single_line};
@@ -16,18 +14,15 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMAND: Command =
-    Command::row("usage", "", run, "show tokens and cost by day and model")
-        .with_flags(&[
-            (
-                "--days N",
-                "show the last N days, including today (default: 30)",
-            ),
-            ("--json", "print one JSON object"),
-        ])
-        .with_examples(&["bantam usage --days 7"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "usage
+        show tokens and cost by day and model
+        $ bantam usage --days 7
+            --days N             show the last N days, including today (default: 30)
+            --json               print one JSON object"
+};
 
-fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
+fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now()
@@ -52,39 +47,10 @@ fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
         return print_json(&all).map(|()| 0);
     }
     if report.rows.is_empty() {
-        notice(&format!(
-            "no model has been asked since {}",
-            clip(&since, 10)
-        ));
+        notice(&format!("no requests to models since {}", clip(&since, 10)));
         return Ok(0);
     }
-    let bars = if io::stdout().is_terminal() {
-        bars(&report, ui.screen.style.utf8)
-    } else {
-        String::new()
-    };
-    print(&(page(&report) + &bars)).map(|()| 0)
-}
-
-/// Formats a bar for each day, relative to the busiest day.
-fn bars(report: &UsageReport, utf8: bool) -> String {
-    let mut days: BTreeMap<&str, u64> = BTreeMap::new();
-    for ((date, _), totals) in &report.rows {
-        *days.entry(date).or_default() += totals.usage.total();
-    }
-    let most = days.values().copied().max().unwrap_or_default().max(1);
-    // Columns for the bar, next to the date and the number.
-    let room = tty::size().0.saturating_sub(14 + most.to_string().len());
-    let width = room.clamp(1, 50) as u64;
-    let block = if utf8 { "\u{2588}" } else { "#" };
-    let line = |(day, tokens): (&str, u64)| {
-        let length = (tokens.saturating_mul(width).div_ceil(most)).min(width);
-        format!(
-            "{day}  {} {tokens}\n",
-            block.repeat(usize::try_from(length).unwrap_or_default())
-        )
-    };
-    format!("\n{}", days.into_iter().map(line).collect::<String>())
+    print(&page(&report)).map(|()| 0)
 }
 
 fn object(totals: &Totals) -> Value {

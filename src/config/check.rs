@@ -1,7 +1,6 @@
 //! Finds errors that no further setting can fix. Incomplete settings, such as a model without its key, are accepted, because a
 //! configuration grows a setting at a time.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::Value;
@@ -10,7 +9,6 @@ use super::models::{check_base, in_config, is_address};
 use super::{Config, keys, user_id};
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
-use crate::secret::Secret;
 use crate::text::to_single_line;
 
 /// A value that cannot be used.
@@ -31,29 +29,20 @@ pub(super) fn one_of(known: &[&str]) -> String {
     format!("use one of: {}", known.trim_start_matches(", "))
 }
 
-/// Minimum values of settings, and of an entry in `model_list`.
-const LEAST: [(&str, f64); 21] = [
+/// Minimum values of settings.
+pub(super) const LEAST: [(&str, f64); 12] = [
     ("agents.defaults.max_tokens", 1.0),
     ("agents.defaults.context_window", 1024.0),
     ("agents.defaults.max_tool_iterations", 1.0),
     ("agents.defaults.max_calls", 1.0),
     ("agents.defaults.timeout", 1.0),
     ("agents.defaults.retry_initial_delay", 0.0),
-    ("agents.defaults.temperature", 0.0),
-    ("tools.mcp_kb", 1.0),
     ("tools.exec.timeout", 1.0),
-    ("tools.web.search.max_results", 1.0),
-    ("tools.web.fetch.max_chars", 1.0),
-    ("tools.web.fetch.timeout", 1.0),
     ("session.compact_at", 0.1),
     ("session.ttl_hours", 0.0),
     ("heartbeat.interval_minutes", 1.0),
     ("gateway.workers", 1.0),
     ("budget.daily_cost", 0.0),
-    ("temperature", 0.0),
-    ("price.input", 0.0),
-    ("price.output", 0.0),
-    ("price.cached", 0.0),
 ];
 
 /// Values of settings, and of an entry in `model_list`. An empty one stands for the default.
@@ -115,14 +104,9 @@ impl Config {
             let at = |field: &str| format!("model_list[{n}].{field}");
             checks.push(check_base("api_base", entry.api_base.trim()));
             checks.push(check_proxy(&at("proxy"), &entry.proxy));
-            checks.push(check_headers(&at("headers"), &entry.headers));
             for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
                 checks.push(keys::check_written(key, &at("api_key")));
             }
-        }
-        for (name, server) in &self.mcp_servers {
-            let setting = format!("mcpServers.{name}.headers");
-            checks.push(check_headers(&setting, &server.headers));
         }
         let defaults = &self.agents.defaults;
         let (other, memory) = (&self.tools.transcribe.model, &self.memory.embedding_model);
@@ -147,23 +131,6 @@ fn check_scheme(setting: &str, address: &str) -> Result<()> {
     // The address may contain a password.
     let what = format!("{setting} must begin with http:// or https://");
     Err(Error::config(what).hint("write it as http://HOST:PORT"))
-}
-
-/// Returns an error for headers that are invalid in HTTP. A value may be a secret, so it is not repeated.
-pub(super) fn check_headers(setting: &str, headers: &BTreeMap<String, Secret>) -> Result<()> {
-    let is_token_char = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    for (name, value) in headers {
-        let shown = to_single_line(name, 60);
-        if name.is_empty() || !name.bytes().all(is_token_char) {
-            let what = format!("{setting}: \"{shown}\" is not the name of a header");
-            return Err(Error::config(what).hint("use letters, digits and dashes"));
-        }
-        if value.reveal().chars().any(char::is_control) {
-            let what = format!("{setting}: the value of {shown} has a line end");
-            return Err(Error::config(what).hint("write it on one line"));
-        }
-    }
-    Ok(())
 }
 
 /// The address may contain a password, so it is not repeated.

@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(crate) use load::{Loaded, Origin, Override};
+pub(crate) use load::{Loaded, Override};
 pub(crate) use models::{Model, check_base, find_bare};
 pub(crate) use settings::{
     Config, DailyBudget, Exec, GroupTrigger, McpServer, ModelEntry, Telegram,
@@ -38,7 +38,13 @@ impl McpServer {
     /// Returns the possible secrets in its headers, environment, address and arguments. Paths are excluded.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
         let args = self.args_and_secrets().map(|(_, secret)| secret);
-        let hidden = self.secrets_of_url().chain(args).map(Secret::new);
+        // A variable in an argument is a secret if its name is one's.
+        let words = self.args.iter().flat_map(|word| word.split("${").skip(1));
+        let names = words.filter_map(|word| word.split(['}', ':']).next());
+        let variables = names.filter(|name| is_secret_name(name));
+        let variables = variables.filter_map(|name| env.get(name).map(String::as_str));
+        let hidden = self.secrets_of_url().chain(args).chain(variables);
+        let hidden = hidden.map(Secret::new);
         let written = self.headers.values().chain(self.env.values()).cloned();
         let values = written.chain(hidden);
         let values = values.filter_map(|value| keys::expand(&value, env).ok());

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::check::check_headers;
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
@@ -99,30 +98,27 @@ pub(crate) fn find_bare<'a>(typed: &str, known: &[&'a str]) -> Result<&'a str> {
 }
 
 fn unknown(typed: &str, known: &[&str]) -> Error {
-    let is_same = |name: &str| without_provider(name) == typed;
-    let begins_so = |name: &str| without_provider(name).starts_with(typed);
-    let is_near = |name: &str| nearest(typed, [name, without_provider(name)]).is_some();
-    let fits: [&dyn Fn(&str) -> bool; 3] = [&is_same, &begins_so, &is_near];
-    let fitting = fits.iter().map(|fits| {
+    let find = |fits: &dyn Fn(&str) -> bool| {
         let found: BTreeSet<&str> = known.iter().copied().filter(|name| fits(name)).collect();
-        found.into_iter().take(3).map(str::to_owned).collect()
-    });
-    let mut fitting = fitting.skip_while(Vec::is_empty);
-    let mut near: Vec<String> = fitting.next().unwrap_or_default();
-    if near.is_empty() {
-        near.extend(match typed.split_once('/') {
-            Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
-                .map(|vendor| format!("{vendor}/{model}")),
-            // Ollama separates tags by a colon.
-            None if typed.contains(':') => Some(format!("ollama/{typed}")),
-            None => nearest(typed, VENDORS.iter().map(|vendor| vendor.name)).map(str::to_owned),
-        });
-    }
-    let near = near.join("` or `");
-    let near = Some(near).filter(|near| !near.is_empty());
-    let error = not_found_near("model", typed, near.as_deref(), "bantam models");
+        found.into_iter().take(3).collect::<Vec<_>>().join("` or `")
+    };
+    let other = match typed.split_once('/') {
+        Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
+            .map(|vendor| format!("{vendor}/{model}")),
+        // Ollama separates tags by a colon.
+        None if typed.contains(':') => Some(format!("ollama/{typed}")),
+        None => nearest(typed, VENDORS.iter().map(|vendor| vendor.name)).map(str::to_owned),
+    };
+    let near = [
+        find(&|name| without_provider(name) == typed),
+        find(&|name| without_provider(name).starts_with(typed)),
+        find(&|name| nearest(typed, [name, without_provider(name)]).is_some()),
+        other.unwrap_or_default(),
+    ];
+    let near = near.iter().find(|near| !near.is_empty());
+    let error = not_found_near("model", typed, near.map(String::as_str), "bantam models");
     if near.is_none() && known.is_empty() {
-        return error.hint("write provider/model, such as `openai/gpt-5-mini`");
+        return error.hint("use provider/model, such as `openai/gpt-5-mini`");
     }
     error
 }
@@ -225,10 +221,8 @@ impl Config {
         let defaults = &self.agents.defaults;
         let mut names: Vec<&str> = self.model_list.iter().map(name).collect();
         let used = std::iter::once(&defaults.model_name).chain(&defaults.model_fallbacks);
-        names.extend(
-            used.map(|name| name.trim())
-                .filter(|name| name.contains('/')),
-        );
+        let used = used.map(|name| name.trim());
+        names.extend(used.filter(|name| name.contains('/')));
         let mut known = BTreeSet::new();
         names.retain(|name| !name.is_empty() && !name.ends_with("/*") && known.insert(*name));
         names
@@ -258,7 +252,6 @@ impl Config {
             _ => ("api_base", own_base.to_owned()),
         };
         check_base(from, &base)?;
-        check_headers("model_list[].headers", &entry.headers)?;
         if base.is_empty() && protocol != Protocol::Demo {
             let needed = if model.contains('/') {
                 "an api_base".to_owned()
@@ -502,7 +495,7 @@ mod tests {
             (
                 "{}",
                 "zzzz",
-                "write provider/model, such as `openai/gpt-5-mini`",
+                "use provider/model, such as `openai/gpt-5-mini`",
             ),
         ] {
             let error = config(list).named(typed, &env(&[])).err().unwrap();

@@ -24,7 +24,10 @@ pub(crate) fn shape() -> Value {
 }
 
 /// Returns the part of the shape under a name, with the correct spelling of the name.
-fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
+fn step<'a, 'b>(shape: &'a Value, name: &'b str) -> Option<(&'b str, &'a Value)>
+where
+    'a: 'b,
+{
     match shape {
         Value::Array(items) => {
             name.parse::<usize>().ok()?;
@@ -44,12 +47,21 @@ fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
 
 /// Whether two names differ only in spelling, such as `allowFrom`, `allow_from` and `ALLOW_FROM`.
 pub(super) fn is_same_name(a: &str, b: &str) -> bool {
-    fn folded(name: &str) -> impl Iterator<Item = u8> {
-        name.bytes()
-            .filter(|b| *b != b'_')
-            .map(|b| b.to_ascii_lowercase())
+    let folded = |name: &str| name.replace('_', "").to_ascii_lowercase();
+    folded(a) == folded(b)
+}
+
+/// Follows the names as far as they are known. Returns them with the correct spelling, and the part of the shape there.
+fn walk<'a>(shape: &'a Value, names: &[String]) -> (Vec<String>, &'a Value) {
+    let (mut known, mut at) = (Vec::new(), shape);
+    for name in names {
+        let Some((name, next)) = step(at, name) else {
+            break;
+        };
+        known.push(name.to_owned());
+        at = next;
     }
-    folded(a).eq(folded(b))
+    (known, at)
 }
 
 /// Splits a path into its names, with their spelling.
@@ -79,18 +91,17 @@ pub(crate) fn join(path: &[impl AsRef<str>]) -> String {
 /// Usage.
 pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
     let (shape, names) = (shape(), split(path));
-    let mut at = &shape;
-    let mut resolved = Vec::new();
-    for name in &names {
-        let Some((name, next)) = step(at, name) else {
-            let near = suggest(&shape, &names);
-            let list = "bantam help settings";
-            return Err(not_found_near("setting", path, near.as_deref(), list));
-        };
-        resolved.push(name.to_owned());
-        at = next;
+    let (known, _) = walk(&shape, &names);
+    if known.len() == names.len() {
+        return Ok(known);
     }
-    Ok(resolved)
+    let near = suggest(&shape, &names);
+    Err(not_found_near(
+        "setting",
+        path,
+        near.as_deref(),
+        "bantam help settings",
+    ))
 }
 
 /// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
@@ -117,11 +128,8 @@ const ALIASES: [(&str, &str); 17] = [
 /// Returns the probable correction of an unknown path: the setting's name here for that of another program, or else the nearest
 /// name in the same section, or else in any.
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
-    let (mut section, mut known) = (shape, 0);
-    while let Some((_, next)) = step(section, names.get(known)?) {
-        (section, known) = (next, known + 1);
-    }
-    let unknown = &names[known];
+    let (mut known, section) = walk(shape, names);
+    let unknown = names.get(known.len())?;
     let alias = ALIASES
         .iter()
         .find(|(name, _)| is_same_name(name, unknown))
@@ -133,7 +141,8 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
         None => nearest(unknown, siblings),
     };
     if let Some(sibling) = sibling {
-        return Some(join(&[&names[..known], &[sibling.to_owned()]].concat()));
+        known.push(sibling.to_owned());
+        return Some(join(&known));
     }
     if let Some(path) = alias {
         return Some(path.to_owned());
@@ -190,13 +199,10 @@ pub(super) fn variables(shape: &Value) -> BTreeMap<String, Vec<String>> {
 
 /// Parses text as the value at a path of the settings. Strings need no quotes, and a list may be written with commas.
 pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
-    let setting = path
-        .iter()
-        .try_fold(shape, |at, name| step(at, name).map(|(_, next)| next));
     let is_json = text.trim_start().starts_with(['[', '{', '"']);
-    match setting {
-        Some(Value::String(_)) => text.into(),
-        Some(Value::Array(entries)) if entries.is_empty() && !is_json => text
+    match walk(shape, path).1 {
+        Value::String(_) => text.into(),
+        Value::Array(entries) if entries.is_empty() && !is_json => text
             .split(',')
             .map(str::trim)
             .filter(|item| !item.is_empty())
@@ -273,10 +279,9 @@ pub(super) fn correct_names(shape: &Value, value: &mut Value) {
             }
         }
         Value::Array(items) => {
-            let Some((_, shape)) = step(shape, "0") else {
-                return;
-            };
-            items.iter_mut().for_each(|item| correct_names(shape, item));
+            if let Some((_, shape)) = step(shape, "0") {
+                items.iter_mut().for_each(|item| correct_names(shape, item));
+            }
         }
         _ => {}
     }

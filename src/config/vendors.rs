@@ -89,24 +89,18 @@ pub(crate) const VENDORS: &[Vendor] = vendors! {
 };
 
 /// Other names of vendors, in other programs' files and in names of models.
-const ALIASES: [(&str, &str); 17] = [
+const ALIASES: [(&str, &str); 11] = [
     ("gpt", "openai"),
     ("claude", "anthropic"),
     ("anthropic-messages", "anthropic"),
     ("glm", "zhipu"),
-    ("z-ai", "zai"),
     ("hf", "huggingface"),
-    ("together-ai", "together"),
     ("kimi", "moonshot"),
     ("dashscope", "qwen"),
-    ("aliyun", "qwen"),
     ("google", "gemini"),
     ("grok", "xai"),
-    ("azure-openai", "azure"),
     ("lm-studio", "lmstudio"),
     ("llama.cpp", "llamacpp"),
-    ("llama-cpp", "llamacpp"),
-    ("ollama-local", "ollama"),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Vendor> {
@@ -166,7 +160,7 @@ mod tests {
             assert!(VENDORS.iter().any(|v| v.name == vendor), "{vendor}");
             assert!(VENDORS.iter().all(|v| v.name != alias), "{alias}");
         }
-        assert_eq!(find("Azure_OpenAI").map(|v| v.name), Some("azure"));
+        assert_eq!(find("LM_Studio").map(|v| v.name), Some("lmstudio"));
         assert_eq!(canonical("Acme_X"), "acme_x");
     }
 

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, TurnStop};
+use crate::message::{Message, Reply, TurnStop, User};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
@@ -125,6 +125,12 @@ pub(crate) fn is_unnamed(key: &str) -> bool {
     }
 }
 
+/// Returns the text of a message for people: the typed one, without a template or a skill.
+fn asked(user: &User) -> &str {
+    let typed = Some(&user.title).filter(|title| !title.is_empty());
+    typed.unwrap_or(&user.content)
+}
+
 impl Session {
     /// Describes the conversation for a user: its name, the number of messages and the last question, or that it is new.
     pub(crate) fn describe(&self) -> String {
@@ -134,7 +140,7 @@ impl Session {
             .iter()
             .rev()
             .find_map(|message| match message {
-                Message::User(user) if message.is_question() => Some(user.asked()),
+                Message::User(user) if message.is_question() => Some(asked(user)),
                 _ => None,
             });
         match last {
@@ -194,7 +200,7 @@ impl Session {
     fn entitle(&mut self, message: &Message) {
         if let Message::User(user) = message {
             if self.title.is_empty() && message.is_question() {
-                self.title = to_single_line(user.asked(), MAX_TITLE);
+                self.title = to_single_line(asked(user), MAX_TITLE);
             }
         }
     }

@@ -237,51 +237,44 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     })
 }
 
-/// Describes a place, contact, poll, dice or sticker in one line; empty for other messages. A place also has `location`, so it
-/// comes first.
+/// Describes a place, contact, poll, dice or sticker in one line; empty for other messages. A venue also has a `location`.
 fn description(message: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::Null => String::new(),
-        Value::String(text) => foreign_name(text, 200),
-        value => foreign_name(&value.to_string(), 200),
+    let text = |value: &Value| match value.as_str() {
+        Some(text) => foreign_name(text, 200),
+        None => value.to_string(),
     };
     let point = |place: &Value| format!("{}, {}", place["latitude"], place["longitude"]);
-    let has = |kind: &str| message[kind].is_object();
-    if has("venue") {
-        let venue = &message["venue"];
-        let (title, address) = (text(&venue["title"]), text(&venue["address"]));
-        format!(
-            "[place: {title}, {address} ({})]",
-            point(&venue["location"])
-        )
-    } else if has("location") {
-        format!("[place: {}]", point(&message["location"]))
-    } else if has("contact") {
-        let contact = &message["contact"];
-        format!(
+    let kinds = ["venue", "location", "contact", "poll", "dice", "sticker"];
+    let found = kinds.into_iter().find(|kind| message[kind].is_object());
+    let value = &message[found.unwrap_or_default()];
+    match found {
+        Some("venue") => {
+            let (title, address) = (text(&value["title"]), text(&value["address"]));
+            format!(
+                "[place: {title}, {address} ({})]",
+                point(&value["location"])
+            )
+        }
+        Some("location") => format!("[place: {}]", point(value)),
+        Some("contact") => format!(
             "[contact: {}, {}]",
-            name(contact),
-            text(&contact["phone_number"])
-        )
-    } else if has("poll") {
-        let poll = &message["poll"];
-        let options = poll["options"].as_array().into_iter().flatten();
-        let options: Vec<String> = options.map(|option| text(&option["text"])).collect();
-        format!(
-            "[poll: {} {}]",
-            text(&poll["question"]),
-            options.join(" / ")
-        )
-    } else if has("dice") {
-        let dice = &message["dice"];
-        format!("[{} {}]", text(&dice["emoji"]), text(&dice["value"]))
-    } else if message["sticker"]["emoji"].is_string() {
-        format!(
-            "[sticker {}]",
-            foreign_name(&text(&message["sticker"]["emoji"]), 20)
-        )
-    } else {
-        String::new()
+            name(value),
+            text(&value["phone_number"])
+        ),
+        Some("poll") => {
+            let options = value["options"].as_array().into_iter().flatten();
+            let options: Vec<String> = options.map(|option| text(&option["text"])).collect();
+            format!(
+                "[poll: {} {}]",
+                text(&value["question"]),
+                options.join(" / ")
+            )
+        }
+        Some("dice") => format!("[{} {}]", text(&value["emoji"]), value["value"]),
+        Some("sticker") if value["emoji"].is_string() => {
+            format!("[sticker {}]", text(&value["emoji"]))
+        }
+        _ => String::new(),
     }
 }
 

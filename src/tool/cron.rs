@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, Workshop, text};
+use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, text};
+use crate::config::Loaded;
 use crate::cron::{JobCheck, Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
@@ -15,7 +16,7 @@ use crate::text::foreign_line;
 const MAX_JOBS: usize = 100;
 
 /// Makes `cron`. With `may_check`, it has the parameter `if`, a command that decides whether the message is sent.
-pub(crate) fn cron_tool(workshop: &Arc<Workshop>, may_check: bool) -> Function {
+pub(crate) fn cron_tool(loaded: &Arc<Loaded>, may_check: bool) -> Function {
     let check = if may_check {
         r#""if":{"type":"string","description":"Command; no output, no message"},"#
     } else {
@@ -39,14 +40,15 @@ pub(crate) fn cron_tool(workshop: &Arc<Workshop>, may_check: bool) -> Function {
         "Schedule a message to yourself, without this conversation: say all it needs.",
         "",
     );
-    workshop.tool(
+    let loaded = loaded.clone();
+    Function::built_in(
         ToolSpec {
             schema: schema.into(),
             ..spec
         },
         &["action", "job_id", "message"],
-        |workshop, args, turn| {
-            let jobs = Jobs::new(workshop.home.clone(), &workshop.env);
+        move |args, turn| {
+            let jobs = Jobs::new(loaded.home.clone(), &loaded.env);
             change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
         },
     )

@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::pages::MAX_RESULT;
-use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, arguments};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, arguments};
 use crate::bus::Event;
 use crate::child::{Network, Sandbox};
-use crate::config::{Config, Env};
+use crate::config::{Config, Env, Loaded};
 use crate::error::Result;
 use crate::text::{clip, size, to_single_line};
+use crate::worker::Workers;
 use crate::worker::protocol::{ExecJob, Termination};
 use crate::worker::{CommandOutput, Dropped, MAX_LINE};
 
@@ -32,7 +33,7 @@ struct Args {
 }
 
 /// Makes `exec`, with a description that depends on the settings.
-pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
+pub(crate) fn exec_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
     let mut spec = ToolSpec::built_in(
         EXEC,
         Risk::Runs,
@@ -43,7 +44,7 @@ pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
             r#""timeout":{"type":"integer","minimum":1,"maximum":600,"description":"Seconds; default TIMEOUT"}},"required":["command"]}"#
         ),
     );
-    let settings = &workshop.config.tools.exec;
+    let settings = &loaded.config.tools.exec;
     let network = if settings.sandbox == Sandbox::Off {
         Network::Full
     } else {
@@ -60,7 +61,10 @@ pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
     };
     let timeout = settings.timeout.to_string();
     spec.schema = spec.schema.replace("TIMEOUT", &timeout).into();
-    workshop.tool(spec, &["command", "working_dir"], run)
+    let (loaded, workers) = (loaded.clone(), workers.clone());
+    Function::built_in(spec, &["command", "working_dir"], move |args, turn| {
+        run(&loaded, &workers, args, turn)
+    })
 }
 
 /// Returns the environment variables of all commands: the local time zone and `tools.exec.pass_env`.
@@ -73,23 +77,23 @@ pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
         .collect()
 }
 
-fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
+fn run(loaded: &Loaded, workers: &Workers, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let args: Args = arguments(args)?;
-    let timeout = workshop.config.tools.exec.timeout;
+    let timeout = loaded.config.tools.exec.timeout;
     let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
     let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
     let job = ExecJob {
         command: args.command,
         working_dir,
         timeout_secs,
-        env: passed(&workshop.config, &workshop.env),
+        env: passed(&loaded.config, &loaded.env),
         input: Vec::new(),
     };
     let mut printed = |line: &[u8]| {
         let line = to_single_line(&String::from_utf8_lossy(line), MAX_LINE);
         (turn.events)(Event::ToolOutput(line));
     };
-    let output = workshop.workers.run(job, turn.cancel, &mut printed)?;
+    let output = workers.run(job, turn.cancel, &mut printed)?;
     Ok(describe(&output, timeout_secs))
 }
 

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{
-    CallContext, Function, Owner, Replaced, Risk, ToolOutput, ToolSpec, Workshop, arguments, text,
-};
+use super::{CallContext, Function, Replaced, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::access::Grant;
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -90,20 +88,27 @@ static SPECS: [ToolSpec; 6] = [
     ),
 ];
 
-/// Makes the file tools, each of which runs the job of its name.
-pub(crate) fn file_tools(workshop: &Arc<Workshop>) -> Vec<Function> {
-    SPECS.iter().map(|spec| file_tool(workshop, spec)).collect()
+/// What the file tools use.
+pub(crate) struct Files {
+    pub workers: Arc<Workers>,
+    /// Transcribes recordings, if a model is configured for it.
+    pub transcribe: Option<Arc<Transcribe>>,
 }
 
-fn file_tool(workshop: &Arc<Workshop>, spec: &ToolSpec) -> Function {
-    let (own, name) = (workshop.clone(), spec.name.clone());
-    let tool = Function::owned(Owner::BuiltIn, spec.clone(), SHOWN, move |args, turn| {
+/// Makes the file tools, each of which runs the job of its name.
+pub(crate) fn file_tools(files: &Arc<Files>) -> Vec<Function> {
+    SPECS.iter().map(|spec| file_tool(files, spec)).collect()
+}
+
+fn file_tool(files: &Arc<Files>, spec: &ToolSpec) -> Function {
+    let (own, name) = (files.clone(), spec.name.clone());
+    let tool = Function::built_in(spec.clone(), SHOWN, move |args, turn| {
         run(&name, &own, args, turn)
     });
     if spec.name != "write_file" {
         return tool;
     }
-    let workers = workshop.workers.clone();
+    let workers = files.workers.clone();
     tool.replacing(Box::new(move |args, cancel| {
         replaced(&workers, text(args, "path"), cancel)
     }))
@@ -112,8 +117,8 @@ fn file_tool(workshop: &Arc<Workshop>, spec: &ToolSpec) -> Function {
 /// Function that transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
 
-fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let workers = &workshop.workers;
+fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
+    let workers = &files.workers;
     let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
     let job = arguments::<FileJob>(&job)?;
     let reply = if job.changes_files() {
@@ -123,7 +128,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
     };
     match reply.header {
         Header::Image => show_image(text(args, "path"), &reply.body),
-        Header::Recording => heard(workshop, text(args, "path"), turn),
+        Header::Recording => heard(files, text(args, "path"), turn),
         Header::Pdf => {
             let path = text(args, "path");
             let pages = text(args, "pages");
@@ -221,15 +226,15 @@ fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
 }
 
 /// Returns the transcript of a recording, fenced as data.
-fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutput> {
+fn heard(files: &Files, path: &str, turn: &CallContext) -> Result<ToolOutput> {
     let name = foreign_line(path, 300);
-    let Some(transcribe) = &workshop.transcribe else {
+    let Some(transcribe) = &files.transcribe else {
         return Err(Error::failed(format!(
             "{name} is a recording, and tools.transcribe.model, which would transcribe it, is not set in config.json"
         )));
     };
     let mut bytes = Vec::new();
-    let workers = &workshop.workers;
+    let workers = &files.workers;
     workers.send_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
         bytes.extend_from_slice(part);
         Ok(())

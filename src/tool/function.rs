@@ -70,6 +70,14 @@ impl Function {
         self
     }
 
+    pub(super) fn built_in(
+        spec: ToolSpec,
+        shown: &'static [&'static str],
+        run: impl Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync + 'static,
+    ) -> Self {
+        Self::owned(Owner::BuiltIn, spec, shown, run)
+    }
+
     pub(super) fn owned(
         owner: Owner,
         spec: ToolSpec,

@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::files::change_file;
-use super::{
-    CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, Workshop, arguments, text,
-};
+use super::meaning::Meaning;
+use super::{CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, arguments, text};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::json::from_json;
+use crate::paths::Home;
 use crate::session::search::{Found, search_past};
-use crate::text::{clip, fenced, first_lines, foreign_line};
+use crate::text::{LocalTime, clip, fenced, first_lines, foreign_line};
 use crate::worker::Workers;
 use crate::worker::protocol::FileJob;
 
@@ -60,19 +60,29 @@ enum Action {
     Delete,
 }
 
-pub(crate) fn memory_tool(workshop: &Arc<Workshop>) -> Function {
-    workshop
-        .tool(SPEC, &["action", "key", "query"], run)
-        .safe_if(only_looks)
+/// What the tool uses.
+pub(crate) struct Memory {
+    pub home: Home,
+    pub workers: Arc<Workers>,
+    pub local_time: LocalTime,
+    /// Finds notes by meaning, if a model is configured for it.
+    pub meaning: Option<Meaning>,
 }
 
-fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
+pub(crate) fn memory_tool(memory: Memory) -> Function {
+    Function::built_in(SPEC, &["action", "key", "query"], move |args, turn| {
+        run(&memory, args, turn)
+    })
+    .safe_if(only_looks)
+}
+
+fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let request = arguments::<Request>(args)?;
-    let workers = &workshop.workers;
+    let workers = &memory.workers;
     let Some(notes) = workers.notes() else {
         return Err(Error::failed("there are no notes here"));
     };
-    let now = (workshop.local_time)(SystemTime::now());
+    let now = (memory.local_time)(SystemTime::now());
     let asked = request.key.as_deref().unwrap_or_default().trim();
     let key = match asked {
         "" => None,
@@ -96,7 +106,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutp
         },
         (Action::Search, _) => {
             let query = request.query.or(request.content).unwrap_or_default();
-            return search(workshop, &query, turn);
+            return search(memory, &query, turn);
         }
         (Action::Append, key) => {
             let content = content(request.content)?;
@@ -193,15 +203,15 @@ pub(super) fn show_passage((key, line, text): &Passage) -> String {
 }
 
 /// Searches notes by words and, with an embedding model, by meaning, and earlier conversations by words.
-fn search(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<ToolOutput> {
+fn search(memory: &Memory, query: &str, turn: &CallContext) -> Result<ToolOutput> {
     let words = words_of(query);
     if words.is_empty() {
         return Err(Error::failed("\"query\" contains no word to search for"));
     }
-    let passages = read_passages(&workshop.workers, turn.cancel)?;
+    let passages = read_passages(&memory.workers, turn.cancel)?;
     let mut found = find_words(&passages, &words);
-    found.push_str(&past_conversations(workshop, query, turn)?);
-    let Some(meaning) = &workshop.meaning else {
+    found.push_str(&past_conversations(&memory.home, query, turn)?);
+    let Some(meaning) = &memory.meaning else {
         return Ok(ToolOutput::text(found));
     };
     let by_meaning = match meaning.search(&passages, query, turn) {
@@ -259,12 +269,12 @@ fn find_words(passages: &[Passage], words: &[String]) -> String {
 }
 
 /// Returns matches in earlier conversations, fenced because others may have written them. Empty without matches.
-fn past_conversations(workshop: &Workshop, query: &str, turn: &CallContext) -> Result<String> {
+fn past_conversations(home: &Home, query: &str, turn: &CallContext) -> Result<String> {
     let words: Vec<String> = query.split_whitespace().map(str::to_owned).collect();
     if turn.origin.channel == SUBAGENT {
         return Ok(String::new());
     }
-    let found = search_past(&workshop.home, &words, turn.origin)?;
+    let found = search_past(home, &words, turn.origin)?;
     if found.is_empty() {
         return Ok(String::new());
     }

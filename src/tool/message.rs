@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, text};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
 use crate::bus::Origin;
+use crate::config::Loaded;
 use crate::cron::{Jobs, heartbeat};
 use crate::error::{Error, Result};
 use crate::outbox::{Item, Note, Outbox};
@@ -32,7 +33,7 @@ struct Sender<'a> {
     heartbeat: &'a str,
 }
 
-pub(crate) fn message_tool(workshop: &Arc<Workshop>) -> Function {
+pub(crate) fn message_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
     let spec = ToolSpec::built_in(
         "message",
         Risk::Writes,
@@ -45,13 +46,14 @@ pub(crate) fn message_tool(workshop: &Arc<Workshop>) -> Function {
             r#""file":{"type":"string","description":"Of the workspace, up to 50 MB; images are photos"}},"required":[]}"#
         ),
     );
-    workshop.tool(spec, &["file", "content"], |workshop, args, turn| {
+    let (loaded, workers) = (loaded.clone(), workers.clone());
+    Function::built_in(spec, &["file", "content"], move |args, turn| {
         let sender = Sender {
-            workers: &workshop.workers,
-            home: &workshop.home,
-            jobs: Jobs::new(workshop.home.clone(), &workshop.env),
-            allowed: workshop.config.channels.telegram.ids(),
-            heartbeat: &workshop.config.heartbeat.to,
+            workers: &workers,
+            home: &loaded.home,
+            jobs: Jobs::new(loaded.home.clone(), &loaded.env),
+            allowed: loaded.config.channels.telegram.ids(),
+            heartbeat: &loaded.config.heartbeat.to,
         };
         sender.send(args, turn)
     })

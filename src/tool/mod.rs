@@ -3,7 +3,7 @@
 //! [`crate::tools`].
 
 // The registry finds the tool of a call and checks its arguments (`registry`, `names`, `fit`, `schema`). The call formats
-// itself and runs (`call`). Long results are paged (`pages`). Built-in tools share a `Workshop`. Each other file is a family
+// itself and runs (`call`). Long results are paged (`pages`). Each other file is a family
 // of tools.
 
 mod call;
@@ -27,7 +27,6 @@ pub(crate) mod skill;
 pub(crate) mod subagent;
 pub(crate) mod think;
 pub(crate) mod web;
-mod workshop;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -47,7 +46,6 @@ pub(crate) use call::{Audience, Call, was_not_run};
 pub use function::Function;
 use pages::Pages;
 pub use registry::Registry;
-pub(crate) use workshop::Workshop;
 
 /// Possible effects of a tool. They decide whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run
 /// in parallel or may be repeated.

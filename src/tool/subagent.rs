@@ -1,13 +1,11 @@
 //! The tool that gives a task to another agent.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::skill::find_skill;
-use super::{CallContext, Function, Owner, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
+use super::{CallContext, Function, Risk, Task, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
-use crate::skills::Skill;
+use crate::skills::{Skill, Skills};
 use crate::text::to_single_line;
 
 /// Maximum length of a task's label, in characters.
@@ -26,17 +24,17 @@ const SPEC: ToolSpec = ToolSpec::built_in(
 );
 const SHOWN: &[&str] = &["task", "skill"];
 
-pub(crate) fn subagent_tool(workshop: &Arc<Workshop>) -> Function {
-    let give = |workshop: &Workshop, args: &Value, turn: &CallContext| {
-        give_task(args, turn, &|name| find_skill(workshop, name))
-    };
-    workshop.tool(SPEC, SHOWN, give).parallel()
+pub(crate) fn subagent_tool(skills: Skills) -> Function {
+    Function::built_in(SPEC, SHOWN, move |args, turn| {
+        give_task(args, turn, &|name| find_skill(&skills, name))
+    })
+    .parallel()
 }
 
 /// Makes `subagent` for programs without a home, and thus without skills.
 pub(crate) fn subagent_tool_without_skills() -> Function {
     let no_skills = |_: &str| Err(Error::failed("there are no skills here"));
-    Function::owned(Owner::BuiltIn, SPEC, SHOWN, move |args, turn| {
+    Function::built_in(SPEC, SHOWN, move |args, turn| {
         give_task(args, turn, &no_skills)
     })
     .parallel()

@@ -1,6 +1,6 @@
 //! A tool without effect that lets a model think between its calls.
 
-use super::{Function, Owner, Risk, ToolOutput, ToolSpec};
+use super::{Function, Risk, ToolOutput, ToolSpec};
 
 pub(crate) fn think_tool() -> Function {
     let spec = ToolSpec::built_in(
@@ -9,7 +9,5 @@ pub(crate) fn think_tool() -> Function {
         "Write down a thought.",
         r#"{"type":"object","properties":{"thought":{"type":"string"}},"required":["thought"]}"#,
     );
-    Function::owned(Owner::BuiltIn, spec, &["thought"], |_, _| {
-        Ok(ToolOutput::text("Noted."))
-    })
+    Function::built_in(spec, &["thought"], |_, _| Ok(ToolOutput::text("Noted.")))
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, text};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
+use crate::config::Loaded;
 use crate::config::keys;
 use crate::config::proxy::http_settings;
 use crate::error::Result;
@@ -14,11 +15,12 @@ use crate::message::MAX_IMAGE;
 use crate::ssrf::AddressGuard;
 use crate::text::{fenced, foreign, foreign_line, size, whole_words};
 use crate::web::{self, Content, Page, Search, keys_in};
+use crate::worker::Workers;
 
 /// Maximum number of search results per call.
 const MAX_RESULTS: u64 = 20;
 
-pub(crate) fn web_fetch_tool(workshop: &Arc<Workshop>) -> Function {
+pub(crate) fn web_fetch_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
     let spec = ToolSpec::built_in(
         "web_fetch",
         Risk::Safe,
@@ -29,17 +31,25 @@ pub(crate) fn web_fetch_tool(workshop: &Arc<Workshop>) -> Function {
             r#""pages":{"type":"string"}},"required":["url"]}"#
         ),
     );
-    workshop.tool(spec, &["url"], fetch)
+    let (loaded, workers) = (loaded.clone(), workers.clone());
+    Function::built_in(spec, &["url"], move |args, turn| {
+        fetch(&loaded, &workers, args, turn)
+    })
 }
 
 /// Fetches a page, cut after `tools.web.fetch.max_chars` characters.
-fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let settings = &workshop.config.tools.web.fetch;
+fn fetch(
+    loaded: &Loaded,
+    workers: &Workers,
+    args: &Value,
+    turn: &CallContext,
+) -> Result<ToolOutput> {
+    let settings = &loaded.config.tools.web.fetch;
     let guard = AddressGuard::new(settings.allow_private);
     let connect = |url: &str| {
         Client::new(http::Settings {
             guard: Some(guard.clone()),
-            ..http_settings(url, "", &workshop.env)
+            ..http_settings(url, "", &loaded.env)
         })
     };
     let max = args
@@ -49,7 +59,7 @@ fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOu
     let max_chars = max.unwrap_or(settings.max_chars).min(settings.max_chars);
     let mut page = web::fetch(
         &connect,
-        &|job, pieces, cancel| workshop.workers.read(job, pieces, cancel),
+        &|job, pieces, cancel| workers.read(job, pieces, cancel),
         text(args, "url"),
         max_chars,
         Duration::from_secs(settings.timeout),
@@ -59,9 +69,7 @@ fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOu
     if let Content::Pdf(bytes) = &mut page.content {
         let bytes = std::mem::take(bytes);
         let pages = text(args, "pages");
-        let read = workshop
-            .workers
-            .read_pdf(bytes, pages, max_chars, turn.cancel)?;
+        let read = workers.read_pdf(bytes, pages, max_chars, turn.cancel)?;
         page.content = Content::Text(read.text);
         more = read.more;
     }
@@ -122,7 +130,7 @@ fn describe(page: Page, more: &str) -> ToolOutput {
     output
 }
 
-pub(crate) fn web_search_tool(workshop: &Arc<Workshop>) -> Function {
+pub(crate) fn web_search_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
     let mut spec = ToolSpec::built_in(
         "web_search",
         Risk::Safe,
@@ -132,26 +140,34 @@ pub(crate) fn web_search_tool(workshop: &Arc<Workshop>) -> Function {
             r#""count":{"type":"integer","minimum":1,"description":"Default COUNT"}},"required":["query"]}"#
         ),
     );
-    let count = workshop.config.tools.web.search.max_results.to_string();
+    let count = loaded.config.tools.web.search.max_results.to_string();
     spec.schema = spec.schema.replace("COUNT", &count).into();
-    workshop.tool(spec, &["query"], search)
+    let (loaded, workers) = (loaded.clone(), workers.clone());
+    Function::built_in(spec, &["query"], move |args, turn| {
+        search(&loaded, &workers, args, turn)
+    })
 }
 
-fn search(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let settings = &workshop.config.tools.web.search;
+fn search(
+    loaded: &Loaded,
+    workers: &Workers,
+    args: &Value,
+    turn: &CallContext,
+) -> Result<ToolOutput> {
+    let settings = &loaded.config.tools.web.search;
     let count = args
         .get("count")
         .and_then(Value::as_u64)
         .unwrap_or(settings.max_results)
         .min(MAX_RESULTS);
     let engines = Search {
-        connect: &|url| Client::new(http_settings(url, "", &workshop.env)),
-        read: &|job, pieces, cancel| workshop.workers.read(job, pieces, cancel),
+        connect: &|url| Client::new(http_settings(url, "", &loaded.env)),
+        read: &|job, pieces, cancel| workers.read(job, pieces, cancel),
         provider: &settings.provider,
-        key: keys::known(&settings.api_key, &workshop.env).unwrap_or_default(),
-        keys: keys_in(&workshop.env),
+        key: keys::known(&settings.api_key, &loaded.env).unwrap_or_default(),
+        keys: keys_in(&loaded.env),
         base_url: &settings.base_url,
-        timeout: Duration::from_secs(workshop.config.tools.web.fetch.timeout),
+        timeout: Duration::from_secs(loaded.config.tools.web.fetch.timeout),
     };
     let hits = engines.search(
         text(args, "query"),

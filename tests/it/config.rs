@@ -384,8 +384,7 @@ fn a_value_that_can_never_work_is_not_saved() {
             "no model named",
         ),
         ("tools.transcribe.model", "nosuch", "no model named"),
-        ("agents.defaults.timeout", "-5", "0 or more"),
-        ("agents.defaults.temperature", "-0.5", "0 or more"),
+        ("agents.defaults.timeout", "-5", "1 or more"),
         ("agents.defaults.workspace", "/etc/passwd", "is a file"),
         (
             "agents.defaults.workspace",

@@ -120,7 +120,7 @@ fn a_job_is_added_listed_switched_and_removed() {
     cron(&home, ["history"])
         .exits(0)
         .prints("")
-        .says("nothing has run yet");
+        .says("no runs yet");
     cron(&home, ["history", "news"])
         .exits(2)
         .fails_with_a_hint();
@@ -577,7 +577,7 @@ fn default_job_answer_goes_to_owner() {
     cron(&home, ["add", "-m", "look", "-e", "5"])
         .exits(2)
         .says("-e 5 means every 5 seconds")
-        .says("-e 5m for every 5 minutes");
+        .says("`-e 5m`");
     assert_eq!(stored(&home), jobs);
 }
 

@@ -41,7 +41,7 @@ fn model_list_shows_and_stores_windows() {
     );
     assert_eq!(
         lines[1].split_whitespace().collect::<Vec<_>>().join(" "),
-        "model window in tokens tools images"
+        "model context window tools images"
     );
     assert_eq!(
         lines[3].split_whitespace().collect::<Vec<_>>(),

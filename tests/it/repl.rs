@@ -281,7 +281,7 @@ fn an_answer_is_asked_for_again_and_taken_back() {
         talk.types("/retry\r");
         talk.wait_for_stdout("Three.\r\n\r\n\u{1b}[?2004h");
         talk.types("/undo\r");
-        talk.wait_for_stdout("bantam: took back: third");
+        talk.wait_for_stdout("bantam: undone: third");
         talk.types("/undo\r");
         talk.wait_for_stdout("bantam: nothing to undo");
         talk.types("fourth\r");
@@ -420,6 +420,8 @@ fn skills_are_run_by_name() {
     talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("/status\r");
     talk.wait_for_stdout("you asked last: /write-news of today");
+    talk.types("/undo\r");
+    talk.wait_for_stdout("undone: /write-news of today");
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");

@@ -74,14 +74,14 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     home.write("workspace/mine.txt", "by the user, since");
     talk.types("/undo\r");
     for line in [
-        "bantam: took back: change them",
+        "bantam: undone: change them",
         "garden.md",
         "bantam: restored log.txt",
         "bantam: restored edited.txt",
-        "bantam: mine.txt stays as it is: it has changed since",
+        "bantam: mine.txt is unchanged: it has changed since",
         "bantam: removed new.txt, which was new",
         "bantam: restored kept.txt",
-        "bantam: what commands changed stays as it is",
+        "bantam: changes by shell commands remain",
     ] {
         talk.wait_for_next_stdout(line);
     }
@@ -100,7 +100,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     talk.types("and now\r");
     talk.wait_for_next_stdout("Nothing.\r\n");
     talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: took back: and now\r\n");
+    talk.wait_for_next_stdout("bantam: undone: and now\r\n");
     talk.types("/quit\r");
     talk.finish().exits(0);
     // An erased conversation leaves no versions.
@@ -153,7 +153,7 @@ fn second_undo_takes_back_nothing() {
     talk.types("/undo\r");
     talk.wait_for_next_stdout("bantam: restored notes.txt");
     talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: there is nothing to take back");
+    talk.wait_for_next_stdout("bantam: nothing to undo");
     assert_eq!(notes(), "one");
     // A new turn can be undone again, back to the user's version of the file.
     home.write("workspace/notes.txt", "mine again");
@@ -191,7 +191,7 @@ fn bot_undo_restores_files_once_also_across_a_restart() {
     api.text(OWNER, "/undo");
     assert_eq!(
         api.wait_for_texts(OWNER, 4)[3],
-        "Took back: write new=made\nremoved new.txt, which was new"
+        "Undone: write new=made\nremoved new.txt, which was new"
     );
     assert!(file("new").is_err());
     ends(gateway);

@@ -106,7 +106,7 @@ fn usage_is_added_up_by_day_and_model() {
         .run()
         .exits(0)
         .prints("")
-        .says("no model has been asked since ");
+        .says("no requests to models since ");
     for args in [
         &["-m", "one"][..],
         &["-m", "two"],

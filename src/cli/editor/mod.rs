@@ -18,8 +18,8 @@ use rustyline::{
     EventContext, EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
-use super::term::screen::Screen;
-use super::term::tty::{self, Mode};
+use super::ui::Ui;
+use super::ui::terminal::{self, Mode};
 use crate::error::{Error, Result};
 use crate::storage;
 use crate::sys;
@@ -50,12 +50,8 @@ pub(super) struct Editor {
 }
 
 impl Editor {
-    pub(super) fn new(
-        screen: &Screen,
-        completer: Completer,
-        history: Option<PathBuf>,
-    ) -> Result<Self> {
-        let behavior = if screen.stdout_is_terminal {
+    pub(super) fn new(ui: &Ui, completer: Completer, history: Option<PathBuf>) -> Result<Self> {
+        let behavior = if ui.stdout_is_terminal {
             Behavior::Stdio
         } else {
             Behavior::PreferTerm
@@ -91,9 +87,9 @@ impl Editor {
     pub(super) fn read(&mut self) -> Result<Line> {
         // rustyline detects a new size when the signal interrupts the thread that reads the keys.
         sys::unblock_signals(sys::RESIZED);
-        tty::set(Mode::Editing)?;
+        terminal::set(Mode::Editing)?;
         let read = self.reader.readline(PROMPT);
-        tty::set(Mode::Waiting)?;
+        terminal::set(Mode::Waiting)?;
         match read {
             Ok(text) => Ok(Line::Text(without_controls(&text))),
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
@@ -147,7 +143,7 @@ impl ConditionalEventHandler for Key {
                 .ends_with('\\')
                 .then_some(Cmd::Newline),
             Self::Suspend => {
-                tty::suspend();
+                terminal::suspend();
                 Some(Cmd::Repaint)
             }
         }

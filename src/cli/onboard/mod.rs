@@ -6,11 +6,9 @@ mod telegram;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use super::args::{Args, Command};
-use super::term::ask::agrees;
-use super::term::signals::Signals;
+use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, tell};
+use super::{notice, print, say};
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
@@ -21,30 +19,26 @@ use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::to_single_line;
 
-pub(super) const COMMAND: Command = Command::row(
-    "onboard",
-    "",
-    run,
-    "set up a model, an API key and a Telegram bot. Existing files are not overwritten",
-)
-.with_flags(&[(
-    "-y, --yes",
-    "write the agent's files without asking anything",
-)])
-.with_examples(&["bantam onboard", "bantam onboard --yes"]);
+pub(super) const COMMANDS: &[Command] = commands! {
+    InHome(run) "onboard
+        set up a model, an API key and a Telegram bot. Existing files are not overwritten
+        $ bantam onboard
+        $ bantam onboard --yes
+        -y, --yes                write the agent's files without asking anything"
+};
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     if args.has("yes") {
         write_files(&app.home)?;
         return print_next_steps(app);
     }
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !io::stdin().is_terminal() || !ui.stderr_is_terminal {
         return Err(
             Error::usage("bantam onboard needs a terminal to ask its questions")
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    Signals::watch(ui.screen.clone(), false)?;
+    ui.watch_signals(false)?;
     let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
     if is_new || asks_for_another_model(app, ui)? {
         model::choose(app, ui)?;
@@ -61,8 +55,8 @@ fn asks_for_another_model(app: &App, ui: &Ui) -> Result<bool> {
         Ok(None) => "no model is chosen".to_owned(),
         Err(e) => e.message,
     };
-    tell(&format!("{}: {model}", app.home.config().display()));
-    agrees(&ui.screen, "Change the model?", false)
+    say(&format!("{}: {model}", app.home.config().display()));
+    ui.agrees("Change the model?", false)
 }
 
 /// Writes missing files of the agent, and shows the result for each file.

@@ -4,11 +4,10 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use super::super::term::ask::{Echo, agrees, ask_until};
-use super::super::term::tty;
-
+use super::super::terminal;
+use super::super::ui::Echo;
 use super::super::ui::Ui;
-use super::super::{doctor, table, tell};
+use super::super::{doctor, say, table};
 use crate::app::App;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
 use crate::config::{self, Config, Env, Loaded, edit, keys};
@@ -42,7 +41,7 @@ pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
 }
 
 /// A provider with the answers about it.
-struct Provider<'a> {
+struct ProviderChoice<'a> {
     app: &'a App,
     /// Prefix of its models' names, before the `/`.
     name: String,
@@ -54,7 +53,7 @@ struct Provider<'a> {
     key: Option<Secret>,
 }
 
-impl<'a> Provider<'a> {
+impl<'a> ProviderChoice<'a> {
     fn new(app: &'a App, name: &str, api_base: &str) -> Self {
         Self {
             app,
@@ -132,7 +131,7 @@ impl<'a> Provider<'a> {
                     return Ok(offers);
                 }
                 Err(e) => {
-                    tell(&format!("The models could not be listed: {}", e.message));
+                    say(&format!("The models could not be listed: {}", e.message));
                     if e.kind != Kind::Auth || !self.ask_key(ui)? {
                         // Some keys work for answers but not for the list.
                         return Ok(Vec::new());
@@ -153,7 +152,7 @@ impl<'a> Provider<'a> {
             (None, variable) => format!("set {variable} later"),
         };
         let question = format!("Key, not shown (Enter: {enter}): ");
-        let typed = ask_until(&ui.screen, &question, Echo::Hidden, |text| {
+        let typed = ui.ask_until(&question, Echo::Hidden, |text| {
             // A command that prints the key may contain spaces.
             let is_command = text.starts_with("cmd:");
             if !is_command && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -179,11 +178,11 @@ impl<'a> Provider<'a> {
             |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
         let rows: Vec<_> = (1..).zip(shown).map(row).collect();
         if !rows.is_empty() {
-            tell(table(&[], &rows).trim_end());
+            say(table(&[], &rows).trim_end());
         }
         if offers.len() > shown.len() {
             let more = offers.len() - shown.len();
-            tell(&format!("and {more} more: type the name"));
+            say(&format!("and {more} more: type the name"));
         }
         let prefix = format!("{}/", self.name);
         let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
@@ -196,16 +195,14 @@ impl<'a> Provider<'a> {
             None if preferred.is_empty() => "Model: ".to_owned(),
             None => "Model [the vendor's default]: ".to_owned(),
         };
-        ask_until(&ui.screen, &question, Echo::Shown, |text| {
-            match text.parse::<usize>() {
-                _ if text.is_empty() && default.is_none() && preferred.is_empty() => {
-                    Err("type the model's name, as its provider spells it".to_owned())
-                }
-                _ if text.is_empty() => Ok(default.unwrap_or_default().to_owned()),
-                Ok(n) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
-                _ if offers.iter().any(|offer| offer.id == text) => Ok(text.to_owned()),
-                _ => Ok(text.strip_prefix(&prefix).unwrap_or(text).to_owned()),
+        ui.ask_until(&question, Echo::Shown, |text| match text.parse::<usize>() {
+            _ if text.is_empty() && default.is_none() && preferred.is_empty() => {
+                Err("type the model's name, as its provider spells it".to_owned())
             }
+            _ if text.is_empty() => Ok(default.unwrap_or_default().to_owned()),
+            Ok(n) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
+            _ if offers.iter().any(|offer| offer.id == text) => Ok(text.to_owned()),
+            _ => Ok(text.strip_prefix(&prefix).unwrap_or(text).to_owned()),
         })
     }
 
@@ -217,39 +214,39 @@ impl<'a> Provider<'a> {
             if self.is_demo() || loaded.config.choose_model(&loaded.env).is_err() {
                 return Ok(true);
             }
-            tell("Asking it a question ...");
+            say("Asking it a question ...");
             let check = doctor::question(&loaded, None);
             // The fix is not shown, because the user is asked next how to continue.
-            tell(&check.line());
+            say(&check.line());
             if check.outcome != Outcome::Fail {
                 return Ok(true);
             }
             if check.cause != Some(Kind::Auth) || !self.ask_key(ui)? {
-                return agrees(&ui.screen, "Keep these settings?", false);
+                return ui.agrees("Keep these settings?", false);
             }
         }
     }
 }
 
 /// Asks for a provider.
-fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>> {
+fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<ProviderChoice<'a>> {
     let (config, env) = (&app.loaded()?.config, &app.env);
-    let provider = |name: &str, address: &str| Provider::new(app, name, address);
+    let provider = |name: &str, address: &str| ProviderChoice::new(app, name, address);
     let (names, notes) = listed_providers(config, in_use, env);
-    tell("Which provider?");
+    say("Which provider?");
     for (n, note) in (1..).zip(&notes) {
-        tell(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
+        say(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
     }
     let cell = |(n, name): (usize, &String)| format!("{:<CELL$}", format!("{n:>2} {name}"));
     let cells: Vec<_> = (1..).zip(&names).skip(notes.len()).map(cell).collect();
-    for line in cells.chunks((tty::size().0 / CELL).max(1)) {
-        tell(line.concat().trim_end());
+    for line in cells.chunks((terminal::size().0 / CELL).max(1)) {
+        say(line.concat().trim_end());
     }
     let question = format!(
         "Number, name, or an address such as http://192.168.1.20:8080/v1 [1, {}]: ",
         names[0]
     );
-    let mut provider = ask_until(&ui.screen, &question, Echo::Shown, |text| {
+    let mut provider = ui.ask_until(&question, Echo::Shown, |text| {
         let name = vendors::find(text).map_or(text, |vendor| vendor.name);
         match text.parse::<usize>() {
             _ if text.is_empty() => Ok(provider(&names[0], "")),
@@ -277,7 +274,7 @@ fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>>
     let is_in_file = known.is_ok_and(|known| known.base != base);
     if base.is_empty() && !is_in_file && !provider.is_demo() {
         let question = format!("The address of your {}: ", provider.name);
-        provider.api_base = ask_until(&ui.screen, &question, Echo::Shown, read_address)?;
+        provider.api_base = ui.ask_until(&question, Echo::Shown, read_address)?;
     } else if base != vendor.base && !is_in_file {
         // An address from a variable of this shell is saved, because jobs and the bot do not have the variable.
         provider.api_base = base;

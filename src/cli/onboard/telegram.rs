@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::tell;
-use super::super::term::ask::{Echo, agrees, ask_until};
+use super::super::say;
+use super::super::ui::Echo;
 use super::super::ui::Ui;
 use crate::app::App;
 use crate::app::bot::Bot;
@@ -32,8 +32,8 @@ pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
     } else {
         "Connect another Telegram bot?"
     };
-    if agrees(&ui.screen, question, false)? {
-        tell(
+    if ui.agrees(question, false)? {
+        say(
             "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot to get a token.",
         );
         if !ask_for_working_token(&mut settings, app, ui)? {
@@ -48,7 +48,7 @@ pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
     if let Some(id) = find_owner(&settings, app, ui)? {
         return save("allow_from", json!([id]));
     }
-    tell("The bot has no owner yet, so it will not answer. Run `bantam onboard` again to set one.");
+    say("The bot has no owner yet, so it will not answer. Run `bantam onboard` again to set one.");
     Ok(())
 }
 
@@ -56,7 +56,7 @@ pub(super) fn connect(app: &App, ui: &Ui) -> Result<()> {
 fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<bool> {
     const QUESTION: &str = "Token, not shown (Enter: skip): ";
     loop {
-        let token = ask_until(&ui.screen, QUESTION, Echo::Hidden, |text| {
+        let token = ui.ask_until(QUESTION, Echo::Hidden, |text| {
             let id = text.split_once(':').map(|(id, _)| id.parse::<u64>());
             match id {
                 Some(Ok(_)) => Ok(text.to_owned()),
@@ -69,7 +69,7 @@ fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<
         }
         settings.token = Secret::new(token);
         if let Some(name) = find_username(&Bot::new(settings, &app.home, &app.env)?) {
-            tell(&format!("The token works: it belongs to @{name}."));
+            say(&format!("The token works: it belongs to @{name}."));
             return Ok(true);
         }
     }
@@ -80,7 +80,7 @@ fn find_username(bot: &Bot) -> Option<String> {
     match account(&bot.api) {
         Ok(account) => Some(username(&account)),
         Err(e) => {
-            tell(&to_single_line(&e.text(), 300));
+            say(&to_single_line(&e.text(), 300));
             None
         }
     }
@@ -92,7 +92,7 @@ fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
     let Some(name) = find_username(&bot) else {
         return Ok(None);
     };
-    tell(&format!(
+    say(&format!(
         "Now write to it: https://t.me/{name} (waiting 5 minutes; Ctrl-C stops)"
     ));
     let until = Instant::now() + WRITE_TIMEOUT;
@@ -103,7 +103,7 @@ fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
         let updates = match bot.api.call("getUpdates", &params, POLL, &cancel) {
             Ok(updates) => updates,
             Err(e) => {
-                tell(&to_single_line(&e.text(), 300));
+                say(&to_single_line(&e.text(), 300));
                 return Ok(None);
             }
         };
@@ -111,7 +111,7 @@ fn find_owner(settings: &Telegram, app: &App, ui: &Ui) -> Result<Option<i64>> {
             let from = &update["message"]["from"];
             if let Some(id) = from["id"].as_i64() {
                 let question = format!("A message from {} (id {id}). Is that you?", shown(from));
-                if agrees(&ui.screen, &question, true)? {
+                if ui.agrees(&question, true)? {
                     return Ok(Some(id));
                 }
             }

@@ -1,6 +1,6 @@
 //! Modes of the terminal on standard input. Every end of the program restores the original mode.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::termios::{
@@ -117,6 +117,11 @@ pub(in crate::cli) fn restore_on_panic() {
         restore();
         hook(info);
     }));
+}
+
+/// Whether standard output is a terminal.
+pub(in crate::cli) fn is_output() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// Returns the columns and rows of the terminal.

@@ -1,0 +1,273 @@
+//! The standard streams and the terminal: only this module writes to the streams and reads answers.
+//!
+//! Both streams may be the same terminal, so one lock guards them and the cursor. A notice never splits a line of an answer,
+//! and the progress indicator is erased before other output.
+
+mod ask;
+mod events;
+mod lines;
+mod signals;
+pub(super) mod terminal;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::args::Args;
+use crate::config::Env;
+use crate::error::Result;
+use crate::markdown::Terminal;
+use crate::sync;
+use crate::text::{counted, printable};
+pub(super) use ask::Echo;
+pub(super) use events::{failure_json, response_json};
+pub(super) use lines::{hanging_indent, notice, print, print_json, report, say, table};
+use lines::{line_width, within};
+use signals::Signals;
+
+/// Format of standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Text,
+    /// One object for the whole turn.
+    Json,
+    /// A line for each event, followed by that object.
+    Events,
+}
+
+/// Amount of output on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verbosity {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+/// The user at the terminal, or the program that reads the output. Clones share the streams.
+#[derive(Clone)]
+pub(super) struct Ui {
+    pub env: Arc<Env>,
+    pub format: Format,
+    pub verbosity: Verbosity,
+    /// Whether to show the model's reasoning.
+    pub thinking: bool,
+    pub stdout_is_terminal: bool,
+    pub stderr_is_terminal: bool,
+    signals: Signals,
+    shown: Arc<Mutex<Shown>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Out,
+    Err,
+}
+
+/// State of the streams.
+#[derive(Default)]
+struct Shown {
+    /// The stream whose last line is incomplete.
+    open_line: Option<Stream>,
+    /// The current activity, which is drawn again after each notice until the answer begins.
+    progress: Option<&'static str>,
+    is_drawn: bool,
+    /// Last line printed by a running command.
+    last_line: String,
+    /// Renders the current text on a terminal.
+    markdown: Option<Terminal>,
+    /// Number of the last line of `--events`.
+    events: u64,
+    /// Complete answers so far, if they are not streamed.
+    answers: String,
+}
+
+impl Ui {
+    pub(super) fn new(env: &Arc<Env>) -> Self {
+        Self {
+            env: env.clone(),
+            format: Format::Text,
+            verbosity: Verbosity::Normal,
+            thinking: false,
+            stdout_is_terminal: io::stdout().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal() && is_in_foreground(),
+            signals: Signals::default(),
+            shown: Arc::default(),
+        }
+    }
+
+    /// Whether to use escape sequences: not with `NO_COLOR` and on a dumb terminal.
+    pub(super) fn has_colors(&self) -> bool {
+        self.has_cursor() && self.env.get("NO_COLOR").is_none_or(String::is_empty)
+    }
+
+    /// Whether the terminal can move its cursor.
+    fn has_cursor(&self) -> bool {
+        let term = self.env.get("TERM").map_or("", String::as_str);
+        !matches!(term, "" | "dumb")
+    }
+
+    /// Whether the terminal supports line editing.
+    pub(super) fn edits_lines(&self) -> bool {
+        self.stderr_is_terminal && self.has_cursor()
+    }
+
+    /// Returns the output that these flags ask for.
+    pub(super) fn with_flags(&self, args: &Args) -> Self {
+        let format = match (args.has("json"), args.has("events")) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Events,
+            _ => Format::Text,
+        };
+        let verbosity = match (args.has("quiet"), args.has("verbose")) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        Self {
+            format,
+            verbosity,
+            thinking: args.has("show-thinking"),
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.verbosity == Verbosity::Quiet
+    }
+
+    /// Watches Ctrl-C and SIGTERM from now on; see [`Signals::watch`].
+    pub(super) fn watch_signals(&self, is_conversation: bool) -> Result<()> {
+        self.signals.watch(is_conversation)
+    }
+
+    /// Whether a signal other than Ctrl-C ends the program.
+    pub(super) fn is_terminating(&self) -> bool {
+        self.signals.is_terminating()
+    }
+
+    /// Shows warnings and notices, unless quiet.
+    pub(super) fn warn<'a>(&self, lines: impl IntoIterator<Item = &'a String>) {
+        if !self.is_quiet() {
+            lines.into_iter().for_each(|line| self.note(line));
+        }
+    }
+
+    /// Shows a notice of the program.
+    pub(super) fn note(&self, text: &str) {
+        self.line(&format!("bantam: {}", printable(text)));
+    }
+
+    /// Shows a dimmed line about a running turn.
+    pub(super) fn detail(&self, line: &str) {
+        self.line(&self.dimmed(&format!("· {}", printable(line))));
+    }
+
+    /// Shows a line of a dialog.
+    pub(super) fn line(&self, line: &str) {
+        let mut shown = self.lock();
+        shown.erase();
+        if self.stderr_is_terminal || shown.open_line == Some(Stream::Err) {
+            shown.end_line();
+        }
+        say(line);
+        shown.draw();
+    }
+
+    /// Shows the lines that a call removes and adds, up to `most` of them.
+    fn change(&self, lines: &[String], most: usize) {
+        let has_colors = self.has_colors() && self.stderr_is_terminal;
+        for line in lines.iter().take(most) {
+            let line = printable(line);
+            self.line(&match line.chars().next() {
+                Some('-') if has_colors => format!("  \x1b[31m{line}\x1b[0m"),
+                Some('+') if has_colors => format!("  \x1b[32m{line}\x1b[0m"),
+                _ => format!("  {line}"),
+            });
+        }
+        let left = lines.len().saturating_sub(most);
+        if left > 0 {
+            self.detail(&counted(left, "more line"));
+        }
+    }
+
+    fn dimmed(&self, text: &str) -> String {
+        if self.has_colors() && self.stderr_is_terminal {
+            format!("\x1b[2m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Writes a part of a line to standard error.
+    pub(super) fn prompt(&self, text: &str) {
+        let mut shown = self.lock();
+        shown.erase();
+        if self.stderr_is_terminal && shown.open_line == Some(Stream::Out) {
+            shown.end_line();
+        }
+        shown.open_line = (!text.ends_with('\n')).then_some(Stream::Err);
+        drop(io::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// Shows an activity, on a terminal that can erase it again.
+    fn progress(&self, text: &'static str) {
+        let is_seen = self.stderr_is_terminal && self.has_colors() && !self.is_quiet();
+        if is_seen && self.format == Format::Text {
+            let mut shown = self.lock();
+            shown.erase();
+            shown.progress = Some(text);
+            shown.last_line.clear();
+            shown.draw();
+        }
+    }
+
+    /// Records that the user's Enter has ended the line.
+    pub(super) fn entered(&self) {
+        self.lock().open_line = None;
+    }
+
+    /// Ends an open line and the progress indicator.
+    pub(super) fn end_line(&self) {
+        let mut shown = self.lock();
+        shown.erase();
+        shown.progress = None;
+        shown.end_line();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        sync::lock(&self.shown)
+    }
+}
+
+impl Shown {
+    fn end_line(&mut self) {
+        match self.open_line.take() {
+            Some(Stream::Out) => drop(print("\n")),
+            Some(Stream::Err) => say(""),
+            None => {}
+        }
+    }
+
+    fn draw(&mut self) {
+        if let (Some(text), None) = (self.progress, self.open_line) {
+            let line = format!("{text} {}", self.last_line);
+            // A line that wraps could not be erased.
+            let line = within(line.trim_end(), line_width());
+            drop(io::stderr().lock().write_all(line.as_bytes()));
+            self.is_drawn = true;
+        }
+    }
+
+    /// Erases the indicator, and text that the user typed after it.
+    fn erase(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            drop(io::stderr().lock().write_all(b"\r\x1b[K"));
+        }
+    }
+}
+
+/// Whether this process may draw on its terminal. A background job would overwrite the user's input.
+fn is_in_foreground() -> bool {
+    // Without a controlling terminal, drawing disturbs no user.
+    let group = rustix::termios::tcgetpgrp(io::stderr());
+    group.map_or(true, |group| group == rustix::process::getpgrp())
+}
