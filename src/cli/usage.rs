@@ -1,13 +1,12 @@
 //! `bantam usage`: tokens and cost, by day and model.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, print_json, table, terminal};
+use super::{notice, print, print_json, table};
 use crate::app::{self, App};
 use crate::error::Result;
 use crate::text::{clip, to_single_line};
@@ -23,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = commands! {
             --json               print one JSON object"
 };
 
-fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
+fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now()
@@ -51,34 +50,7 @@ fn run(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
         notice(&format!("no requests to models since {}", clip(&since, 10)));
         return Ok(0);
     }
-    let bars = if ui.stdout_is_terminal {
-        bars(&report)
-    } else {
-        String::new()
-    };
-    print(&(page(&report) + &bars)).map(|()| 0)
-}
-
-/// Formats a bar for each day, relative to the busiest day.
-fn bars(report: &UsageReport) -> String {
-    let mut days: BTreeMap<&str, u64> = BTreeMap::new();
-    for ((date, _), totals) in &report.rows {
-        *days.entry(date).or_default() += totals.usage.total();
-    }
-    let most = days.values().copied().max().unwrap_or_default().max(1);
-    // Columns for the bar, next to the date and the number.
-    let room = terminal::size()
-        .0
-        .saturating_sub(14 + most.to_string().len());
-    let width = room.clamp(1, 50) as u64;
-    let line = |(day, tokens): (&str, u64)| {
-        let length = (tokens.saturating_mul(width).div_ceil(most)).min(width);
-        format!(
-            "{day}  {} {tokens}\n",
-            "\u{2588}".repeat(usize::try_from(length).unwrap_or_default())
-        )
-    };
-    format!("\n{}", days.into_iter().map(line).collect::<String>())
+    print(&page(&report)).map(|()| 0)
 }
 
 fn object(totals: &Totals) -> Value {
@@ -89,26 +61,20 @@ fn object(totals: &Totals) -> Value {
 
 fn page(report: &UsageReport) -> String {
     let line = |day: &str, model: &str, totals: &Totals| {
-        let numbers = [
-            totals.calls,
-            totals.usage.prompt_tokens,
-            totals.usage.cached_tokens,
-            totals.usage.completion_tokens,
+        let usage = totals.usage;
+        let tokens = [
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
         ];
-        let [calls, read, cached, written] = numbers.map(|n| n.to_string());
-        [
-            day.to_owned(),
-            model.to_owned(),
-            calls,
-            read,
-            cached,
-            written,
-            cost(totals.cost),
-        ]
+        let mut line = vec![day.to_owned(), model.to_owned()];
+        line.push(totals.calls.to_string());
+        line.extend(tokens.map(|n| n.to_string()));
+        line.push(cost(totals.cost));
+        line
     };
-    let mut lines: Vec<_> = report
-        .rows
-        .iter()
+    let rows = report.rows.iter();
+    let mut lines: Vec<_> = rows
         .map(|((date, model), totals)| line(date, model, totals))
         .collect();
     lines.push(line("total", "", &report.total));
