@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::WORKSPACE;
 use crate::access::{Access, Asked, Grants};
 use crate::config::path::split;
-use crate::config::{Env, Loaded, Override};
+use crate::config::{Env, Loaded};
 use crate::error::{Context, Result};
 use crate::paths::of_user;
 
@@ -17,7 +17,7 @@ pub(crate) fn grants(loaded: &Loaded) -> Result<Grants> {
     } = loaded;
     let typed = loaded.override_of(&split(WORKSPACE));
     let mut writable = vec![Asked {
-        setting: typed.map_or(WORKSPACE, Override::name).to_owned(),
+        setting: typed.map_or(WORKSPACE, |set| &set.name).to_owned(),
         path: workspace(loaded)?,
         access: Access::Write,
     }];

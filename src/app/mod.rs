@@ -2,6 +2,7 @@
 
 pub(crate) mod bot;
 mod conversation;
+pub(crate) mod facts;
 mod grants;
 pub(crate) mod mcp;
 pub(crate) mod media;

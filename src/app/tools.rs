@@ -60,15 +60,18 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let servers = config.mcp_servers.keys().map(String::as_str);
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let near = names::known_elsewhere(bare)
-            .or_else(|| nearest(bare, CONFIRMED.iter().copied().chain(servers.clone())));
-        let hint = near.map_or(
-            "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
-                .to_owned(),
-            |near| format!("did you mean {near}?"),
-        );
+        let elsewhere = names::known_elsewhere(bare);
+        let near = || nearest(bare, CONFIRMED.iter().copied().chain(servers.clone()));
+        let hint = match elsewhere.map_or_else(near, |_| None) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!(
+                "use \"writes\" (every tool that writes), \"runs\", or a name such as {}",
+                elsewhere.unwrap_or("write_file")
+            ),
+        };
         let shown = to_single_line(name, 40);
-        Error::config(format!("tools.confirm: nothing is called \"{shown}\"")).hint(hint)
+        let what = format!("tools.confirm: no tool, MCP server or group named \"{shown}\"");
+        Error::config(what).hint(hint)
     };
     let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
     unknown.map(error).collect()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{WORKSPACE, grants, workspace};
 use crate::access::Access;
 use crate::child::Network;
-use crate::config::{self, Loaded, Origin};
+use crate::config::{self, Loaded};
 use crate::error::{Context, Error, Result};
 use crate::paths::of_user;
 use crate::ssrf::AddressGuard;
@@ -111,7 +111,7 @@ fn make_searchable(dir: &Path) {
 /// Removes configured directories that overlap the workspace of `--workspace`, which takes precedence in this run.
 pub(super) fn let_typed_win(loaded: &mut Loaded) {
     let typed = loaded.override_of(&config::path::split(WORKSPACE));
-    let typed = typed.filter(|set| matches!(set.origin, Origin::Flag(_)));
+    let typed = typed.filter(|set| set.is_flag());
     let Some(typed) = typed.and_then(|set| set.value.as_str()).map(PathBuf::from) else {
         return;
     };

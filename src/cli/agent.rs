@@ -352,7 +352,7 @@ fn with_flags(app: &App, args: &Args) -> Result<App> {
     };
     let others = app.with_overrides(overrides.clone());
     let name = catalog::whole_name(others.loaded()?, typed)?;
-    overrides.push(Override::flag("--model", MODEL_NAME, name));
+    overrides.push(Override::new("--model", MODEL_NAME, name));
     Ok(app.with_overrides(overrides))
 }
 
@@ -389,7 +389,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = dir
             .to_str()
             .ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
-        overrides.push(Override::flag(
+        overrides.push(Override::new(
             "--workspace",
             "agents.defaults.workspace",
             dir,
@@ -401,7 +401,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         ("--max-tokens", "agents.defaults.max_tokens", 4096),
     ] {
         if let Some(n) = args.number(&flag[2..], example)? {
-            overrides.push(Override::flag(flag, path, n));
+            overrides.push(Override::new(flag, path, n));
         }
     }
     if let Some(text) = args.value("temperature") {
@@ -413,7 +413,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
                 Error::usage(format!("--temperature {text}: must be a number from 0"))
                     .hint("write a number, such as `--temperature 0.2`")
             })?;
-        overrides.push(Override::flag(
+        overrides.push(Override::new(
             "--temperature",
             "agents.defaults.temperature",
             number,

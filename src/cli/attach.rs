@@ -82,9 +82,9 @@ pub(super) fn read(
         "-" => input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?,
         path => read_file(path, &shown, loaded, deadline)?,
     };
-    let text = match of_bytes(bytes, &shown, ui)? {
+    let text = match of_bytes(&bytes, &shown, ui)? {
         Attachment::Text(text) => text,
-        media => return Ok(media),
+        media @ Attachment::Media(_) => return Ok(media),
     };
     if text.len() > MAX_TEXT {
         return Err(
@@ -136,9 +136,9 @@ pub(super) fn no_file(path: &str) -> Error {
 }
 
 /// Returns a file's media, or its text. Warns of bytes that are no text.
-pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str, ui: &Ui) -> Result<Attachment> {
+pub(super) fn of_bytes(bytes: &[u8], shown: &str, ui: &Ui) -> Result<Attachment> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    if let Some(media) = Media::detect(&bytes) {
+    if let Some(media) = Media::detect(bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),
             MediaKind::Pdf => ("a PDF", MAX_FILE),
@@ -152,8 +152,8 @@ pub(super) fn of_bytes(bytes: Vec<u8>, shown: &str, ui: &Ui) -> Result<Attachmen
         return Ok(Attachment::Media(media.named(name)));
     }
     // A mark of the byte order decides, as in `read_file`.
-    let (text, encoding, is_damaged) = UTF_8.decode(&bytes);
-    let kind = (encoding == UTF_8).then(|| binary_kind(&bytes)).flatten();
+    let (text, encoding, is_damaged) = UTF_8.decode(bytes);
+    let kind = (encoding == UTF_8).then(|| binary_kind(bytes)).flatten();
     if let Some(kind) = kind {
         return Err(wrong(format!("it is {}, not text", kind.name))
             .hint("convert it, e.g. to PDF, or put it into the workspace and name it"));

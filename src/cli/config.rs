@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::args::{Args, Command, commands};
-use super::facts::{redacted, set_values};
 use super::ui::Ui;
 use super::{notice, print, report, say, table};
+use crate::app::facts::{redacted, set_values};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
@@ -88,7 +88,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = change(app, |file| edit::set_in(file, &names, value))?;
     tell_of_directory(&path::join(&names), &loaded);
     if let Some(set) = loaded.override_of(&names) {
-        notice(&format!("{} is set, and overrides config.json", set.name()));
+        notice(&format!("{} is set, and overrides config.json", set.name));
     }
     Ok(0)
 }
@@ -206,7 +206,7 @@ fn warn(loaded: &Loaded) {
     if let Some(e) = loaded.config.incomplete(&loaded.env) {
         let what = to_single_line(&e.message, 2000);
         notice(&format!(
-            "warning: saved, but a model cannot be used yet: {what}"
+            "warning: saved, but no model can answer yet: {what}"
         ));
         if let Some(hint) = e.hint {
             say(&format!("hint: {}", to_single_line(&hint, 2000)));

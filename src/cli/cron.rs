@@ -225,16 +225,8 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
-/// Returns the time of the last heartbeat, when its conversation was last written.
-fn last_beat(home: &Home) -> Result<Option<i64>> {
-    let session = home.session(&session_name("cron", heartbeat::ID)?);
-    let meta = fs_err::metadata(session).ok();
-    let written = meta.and_then(|meta| meta.modified().ok());
-    Ok(written.map(schedule::millis))
-}
-
 fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let (home, jobs) = (&app.home, jobs(app));
+    let jobs = jobs(app);
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
@@ -282,8 +274,7 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             format!("every {minutes} min"),
             "built in: agent/HEARTBEAT.md".to_owned(),
         );
-        let last = last_beat(home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
-        rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
+        rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
         notice("no jobs yet; `bantam cron add` adds one");
     }

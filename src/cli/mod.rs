@@ -8,7 +8,6 @@ mod config;
 mod cron;
 mod doctor;
 mod editor;
-mod facts;
 mod gateway;
 mod help;
 mod input;

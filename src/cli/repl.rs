@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::attach;
 use super::editor::{Completer, Editor, Line, PROMPT};
 use super::question::Question;
-use super::slash::{self, Input, Slash};
+use super::slash::{self, Input};
 use super::ui::{Ui, report, terminal};
 use crate::agent::{Agent, Request, TurnModels};
 use crate::app::{self, App, Flags, StoredConversation, media};
@@ -16,7 +16,7 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
 use crate::paths::{CLI, shown_key};
 use crate::session::Session;
-use crate::text::{printable, rfc3339, to_single_line, without_controls};
+use crate::text::{rfc3339, to_single_line, without_controls};
 use crate::usage::Totals;
 
 pub(super) struct Conversation {
@@ -53,7 +53,7 @@ impl Conversation {
     ) -> Result<Self> {
         let skills = app::skills(app.loaded()?).all().skills.into_iter();
         let skills = skills.map(|skill| skill.name).collect();
-        let editor = if ui.edits_lines {
+        let editor = if ui.edits_lines() {
             terminal::restore_on_panic();
             let history = flags.memory.is_none().then(|| app.home.history());
             let env = app.env.clone();
@@ -87,21 +87,20 @@ impl Conversation {
             self.ui.line(&format!(
                 "bantam {version}, {model}. Type /help for commands, Ctrl-D to quit."
             ));
-            if let Some(session) = self.stored_session() {
-                self.ui.note(&session.describe());
-            }
+            self.describe();
         }
         let code = self.read_and_answer();
         terminal::restore();
         Ok(code)
     }
 
-    /// Returns the conversation, unless it is only in memory. An unreadable one is reported when its turn begins.
-    pub(super) fn stored_session(&self) -> Option<Session> {
-        if self.flags.memory.is_some() {
-            return None;
+    /// Shows what was asked last, unless the conversation is only in memory. A turn reports an unreadable one.
+    pub(super) fn describe(&self) {
+        if self.flags.memory.is_none() {
+            if let Ok(session) = Session::peek(&self.app.store(), &self.session) {
+                self.ui.note(&session.describe());
+            }
         }
-        Session::peek(&self.app.store(), &self.session).ok()
     }
 
     /// Returns the conversation for commands that change it.
@@ -133,26 +132,14 @@ impl Conversation {
             self.was_interrupted = false;
             let done = match slash::parse(&line, &self.skills) {
                 Input::Empty => continue,
-                Input::Command(command, argument) => {
-                    match self.command(command, &argument).transpose() {
-                        Some(done) => done,
-                        None => return 0,
-                    }
-                }
+                Input::Command("/quit", _) => return 0,
+                Input::Command(command, argument) => self.command(command, &argument),
                 Input::Unknown(e) => Err(e),
-                Input::Lines(name) => Ok(format!(
-                    "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
-                    to_single_line(&name, 40)
-                )),
                 Input::Message(text) => self.message(&text),
             };
-            match done {
-                Ok(note) if note.is_empty() => {}
-                Ok(note) => self.ui.line(&printable(&note)),
-                Err(e) => {
-                    self.ui.end_line();
-                    report(&e);
-                }
+            if let Err(e) = done {
+                self.ui.end_line();
+                report(&e);
             }
             if self.ui.is_terminating() {
                 return ErrorKind::Interrupted.exit_code();
@@ -160,17 +147,8 @@ impl Conversation {
         }
     }
 
-    fn command(&mut self, command: &Slash, argument: &str) -> Result<Option<String>> {
-        let name = command.name;
-        if command.args.is_empty() && !argument.is_empty() {
-            return Err(Error::usage(format!("{name} takes no argument"))
-                .hint(format!("type `{name}` alone")));
-        }
-        (command.run)(self, argument)
-    }
-
     /// Asks the typed text, with the files that it names.
-    fn message(&mut self, text: &str) -> Result<String> {
+    fn message(&mut self, text: &str) -> Result<()> {
         if let Some(path) = attach::missing_in(text, &self.app.env) {
             let shown = to_single_line(path, 200);
             return Err(
@@ -231,7 +209,7 @@ impl Conversation {
         Ok(())
     }
 
-    pub(super) fn turn(&mut self, question: Question) -> Result<String> {
+    pub(super) fn turn(&mut self, question: Question) -> Result<()> {
         self.take_changed_tools()?;
         let started = rfc3339(SystemTime::now());
         let origin = Origin {
@@ -253,17 +231,17 @@ impl Conversation {
         self.follows_answer = true;
         self.unanswered = None;
         let Some(e) = response.error else {
-            return Ok(String::new());
+            return Ok(());
         };
         let asked = self.stored().last_question()?;
         if asked.is_none_or(|asked| asked.time < started) {
             self.unanswered = Some(question);
         }
         if e.kind == ErrorKind::Interrupted {
-            Ok("bantam: stopped".to_owned())
-        } else {
-            Err(e)
+            self.ui.note("stopped");
+            return Ok(());
         }
+        Err(e)
     }
 
     /// Reads the next message or command.

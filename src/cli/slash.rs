@@ -12,80 +12,30 @@ use crate::provider::catalog::{self, Offer};
 use crate::session::archive::{self, Item};
 use crate::session::{SessionInfo, fresh_key};
 use crate::storage::segments;
-use crate::text::{counted, not_found, to_single_line};
+use crate::text::{counted, not_found, printable, to_single_line};
 use crate::usage::Totals;
 
-/// A command of a conversation.
-pub(super) struct Slash {
-    pub name: &'static str,
-    /// Placeholder of the argument, such as `[NAME]`, or empty.
-    pub args: &'static str,
-    help: &'static str,
-    /// Returns the text to show; `None` ends the conversation.
-    pub run: fn(&mut Conversation, &str) -> Result<Option<String>>,
-}
-
-const COMMANDS: [Slash; 10] = [
-    Slash {
-        name: "/help",
-        args: "",
-        help: "list the commands and keys",
-        run: |_, _| Ok(Some(help())),
-    },
-    Slash {
-        name: "/new",
-        args: "",
-        help: "start a new conversation",
-        run: |talk, _| talk.start_over().map(Some),
-    },
-    Slash {
-        name: "/resume",
-        args: "[KEY]",
-        help: "list earlier conversations, or continue one",
-        run: |talk, name| talk.resume(name).map(Some),
-    },
-    Slash {
-        name: "/model",
-        args: "[NAME]",
-        help: "list the models, or change to one",
-        run: |talk, name| talk.model(name).map(Some),
-    },
-    Slash {
-        name: "/retry",
-        args: "",
-        help: "ask the last question again",
-        run: |talk, _| talk.retry().map(Some),
-    },
-    Slash {
-        name: "/undo",
-        args: "",
-        help: "undo the last question, its answer and its file changes",
-        run: |talk, _| talk.undo().map(Some),
-    },
-    Slash {
-        name: "/status",
-        args: "",
-        help: "show the conversation, its model and its context",
-        run: |talk, _| talk.status().map(Some),
-    },
-    Slash {
-        name: "/thinking",
-        args: "",
-        help: "show or hide the model's reasoning",
-        run: |talk, _| Ok(Some(talk.toggle_thinking())),
-    },
-    Slash {
-        name: "/usage",
-        args: "",
-        help: "show tokens and cost so far",
-        run: |talk, _| Ok(Some(talk.usage())),
-    },
-    Slash {
-        name: "/quit",
-        args: "",
-        help: "quit (also /exit and Ctrl-D)",
-        run: |_, _| Ok(None),
-    },
+/// Commands of a conversation, with the placeholder of their argument, and their effects.
+const COMMANDS: [(&str, &str); 10] = [
+    ("/help", "list the commands and keys"),
+    ("/new", "start a new conversation"),
+    (
+        "/resume [KEY]",
+        "list earlier conversations, or continue one",
+    ),
+    ("/model [NAME]", "list the models, or change to one"),
+    ("/retry", "ask the last question again"),
+    (
+        "/undo",
+        "undo the last question, its answer and its file changes",
+    ),
+    (
+        "/status",
+        "show the conversation, its model and its context",
+    ),
+    ("/thinking", "show or hide the model's reasoning"),
+    ("/usage", "show tokens and cost so far"),
+    ("/quit", "quit (also /exit and Ctrl-D)"),
 ];
 
 const KEYS: &str = "\
@@ -101,81 +51,90 @@ const MAX_EARLIER: usize = 10;
 pub(super) enum Input {
     Message(String),
     /// A command, and the text after it.
-    Command(&'static Slash, String),
+    Command(&'static str, String),
     /// An unknown command.
     Unknown(Error),
-    /// Several lines, probably pasted, whose first would be a command: its name.
-    Lines(String),
     Empty,
 }
 
+/// Several lines are a message, because the first may be pasted.
 pub(super) fn parse(line: &str, skills: &[String]) -> Input {
-    let trimmed = line.trim();
-    if trimmed.is_empty() {
-        return Input::Empty;
+    let message = Input::Message(line.trim_end().to_owned());
+    let first = match line.split_whitespace().next() {
+        None => return Input::Empty,
+        Some(first) => first,
+    };
+    if line.trim().contains('\n') || !line.starts_with(first) {
+        return message;
     }
-    let has_more = trimmed.contains('\n');
-    if let Some(command) = find(line) {
-        if has_more {
-            return Input::Lines(command.name.to_owned());
-        }
-        let rest = trimmed
-            .split_once(char::is_whitespace)
-            .map_or("", |(_, rest)| rest.trim());
+    let rest = line[first.len()..].trim();
+    let name = match first {
+        // "exit the loop" is a message.
+        "exit" | "quit" if rest.is_empty() => "/quit",
+        "/exit" | "/q" => "/quit",
+        "/clear" | "/reset" => "/new",
+        name => name,
+    };
+    if let Some(command) = names().find(|command| *command == name) {
         return Input::Command(command, rest.to_owned());
     }
-    let (message, first) = (
-        Input::Message(line.trim_end().to_owned()),
-        line.split_whitespace().next().unwrap_or_default(),
-    );
     // Paths such as /etc/hosts are text.
-    let is_command =
-        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '-');
-    let Some(name) = first
-        .strip_prefix('/')
-        .filter(|word| line.starts_with('/') && is_command(word))
-    else {
-        return message;
-    };
-    if skills.iter().any(|skill| skill == name) {
-        return message;
+    let is_command = |word: &str| word.chars().all(|c| c.is_alphabetic() || c == '-');
+    match first.strip_prefix('/') {
+        Some(name) if !name.is_empty() && is_command(name) => {
+            if skills.iter().any(|skill| skill == name) {
+                return message;
+            }
+            let skills = skills.iter().map(|name| format!("/{name}"));
+            let known: Vec<String> = names().map(str::to_owned).chain(skills).collect();
+            let known = known.iter().map(String::as_str);
+            Input::Unknown(not_found("command", first, known, "/help"))
+        }
+        _ => message,
     }
-    if has_more {
-        return Input::Lines(first.to_owned());
-    }
-    let skills = skills.iter().map(|name| format!("/{name}"));
-    let known: Vec<String> = names().map(str::to_owned).chain(skills).collect();
-    let known = known.iter().map(String::as_str);
-    Input::Unknown(not_found("command", first, known, "/help"))
-}
-
-/// Returns the command in a line.
-fn find(line: &str) -> Option<&'static Slash> {
-    let name = match line.split_whitespace().next()? {
-        // "exit the loop" is a message.
-        "exit" | "quit" if line.split_whitespace().count() == 1 => "/quit",
-        "/exit" | "/q" if line.starts_with('/') => "/quit",
-        "/clear" | "/reset" if line.starts_with('/') => "/new",
-        name if line.starts_with(name) => name,
-        _ => return None,
-    };
-    COMMANDS.iter().find(|command| command.name == name)
 }
 
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    COMMANDS.iter().map(|command| command.name)
+    let name = |(usage, _): &(&'static str, _)| usage.split(' ').next();
+    COMMANDS.iter().filter_map(name)
 }
 
 fn help() -> String {
-    let line = |command: &Slash| {
-        let usage = format!("{} {}", command.name, command.args);
-        format!("{usage:<15} {}\n", command.help)
-    };
+    let line = |(usage, help): &(&str, &str)| format!("{usage:<15} {help}\n");
     COMMANDS.iter().map(line).chain([KEYS.to_owned()]).collect()
 }
 
 impl Conversation {
-    fn start_over(&mut self) -> Result<String> {
+    pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<()> {
+        if !matches!(name, "/model" | "/resume") && !argument.is_empty() {
+            return Err(Error::usage(format!("{name} takes no argument"))
+                .hint(format!("type `{name}` alone")));
+        }
+        match name {
+            "/new" => self.start_over(),
+            "/resume" => self.resume(argument),
+            "/model" => self.model(argument),
+            "/retry" => self.retry(),
+            "/undo" => self.undo(),
+            "/status" => self.status(),
+            "/thinking" => {
+                self.ui.thinking = !self.ui.thinking;
+                let is = if self.ui.thinking { "shown" } else { "hidden" };
+                self.ui.note(&format!("the model's reasoning is {is}"));
+                Ok(())
+            }
+            "/usage" => {
+                self.ui.note(&used(&self.total));
+                Ok(())
+            }
+            _ => {
+                self.ui.line(&help());
+                Ok(())
+            }
+        }
+    }
+
+    fn start_over(&mut self) -> Result<()> {
         let mut kept = String::new();
         if self.flags.memory.is_some() {
             self.session = session_name(CLI, &fresh_key(SystemTime::now()))?;
@@ -186,11 +145,12 @@ impl Conversation {
         }
         self.unanswered = None;
         self.model.clear();
-        Ok(format!("bantam: started a new conversation{kept}"))
+        self.ui.note(&format!("started a new conversation{kept}"));
+        Ok(())
     }
 
     /// Lists earlier conversations, or continues one.
-    fn resume(&mut self, name: &str) -> Result<String> {
+    fn resume(&mut self, name: &str) -> Result<()> {
         let home = &self.app.home;
         if self.flags.memory.is_some() {
             return Err(Error::usage("this conversation is not stored")
@@ -199,7 +159,7 @@ impl Conversation {
         if name.is_empty() {
             return self.list_earlier();
         }
-        let key = match sessions::archived(home, name) {
+        self.session = match sessions::archived(home, name) {
             Some((key, part)) => {
                 let key = archive::key_for(home, &key)?;
                 sessions::reopen(home, &key, &part)?;
@@ -207,30 +167,25 @@ impl Conversation {
             }
             None => archive::key_for(home, &archive::find(home, name)?)?,
         };
-        self.session = key;
         self.unanswered = None;
         self.model.clear();
-        let session = self.stored_session();
-        let shown = session.map(|session| session.describe());
-        Ok(format!("bantam: {}", shown.unwrap_or_default()))
+        self.describe();
+        Ok(())
     }
 
     /// Lists earlier parts of this conversation and the newest others of the command line.
-    fn list_earlier(&self) -> Result<String> {
+    fn list_earlier(&self) -> Result<()> {
         let (home, current) = (&self.app.home, &self.session);
         let mut rows: Vec<[String; 2]> = Vec::new();
         for path in segments::earlier(&home.session(current))?.take(MAX_EARLIER) {
             let part = path.file_stem().unwrap_or_default().to_string_lossy();
-            let mut first = archive::read(home, &part, None)?.entries.into_iter();
-            let first = first.find_map(|entry| match entry.item {
+            let mut entries = archive::read(home, &part, None)?.entries.into_iter();
+            let asked = entries.find_map(|entry| match entry.item {
                 Item::Message(Message::User(user)) if user.title.is_empty() => Some(user.content),
                 Item::Message(Message::User(user)) => Some(user.title),
                 _ => None,
             });
-            let first = first.unwrap_or_default();
-            rows.extend(
-                (!first.is_empty()).then(|| [shown_key(&part), to_single_line(&first, 60)]),
-            );
+            rows.extend(asked.map(|asked| [shown_key(&part), asked]));
         }
         let others = archive::list(home)?.into_iter();
         let is_other = |info: &SessionInfo| {
@@ -239,14 +194,16 @@ impl Conversation {
         let others = others.filter(is_other).take(MAX_EARLIER);
         rows.extend(others.map(|info| [shown_key(&info.key), info.title]));
         if rows.is_empty() {
-            return Ok("bantam: no earlier conversation".to_owned());
+            self.ui.note("no earlier conversation");
+        } else {
+            self.ui.line(&printable(&table(&[], &rows)));
+            self.ui.note("/resume KEY continues one");
         }
-        let page = table(&[], &rows);
-        Ok(format!("{page}bantam: /resume KEY continues one"))
+        Ok(())
     }
 
     /// Lists the models, or changes the model.
-    fn model(&mut self, name: &str) -> Result<String> {
+    fn model(&mut self, name: &str) -> Result<()> {
         if name.is_empty() {
             return self.list_models();
         }
@@ -261,13 +218,16 @@ impl Conversation {
         let models = self.agent.models().choose(&name, None)?;
         self.stored().choose_model(&name)?;
         self.model = name;
-        Ok(format!("bantam: the model is now {}", models.first()))
+        self.ui
+            .note(&format!("the model is now {}", models.first()));
+        Ok(())
     }
 
     /// Lists the models to choose from.
-    fn list_models(&self) -> Result<String> {
+    fn list_models(&self) -> Result<()> {
         let models = self.models()?;
         let model = models.first();
+        self.ui.note(&format!("the model is {model}"));
         let loaded = self.app.loaded()?;
         let mut names = loaded.config.names();
         let found = loaded.config.named(model, &loaded.env);
@@ -278,82 +238,71 @@ impl Conversation {
         let rows: Vec<_> = offers.iter().filter(has_name).map(row).collect();
         if !rows.is_empty() {
             names.push("one of these");
+            self.ui.line(&printable(&table(&[], &rows)));
         }
-        names.push("or provider/model");
-        Ok(format!(
-            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}; /model default goes back",
-            table(&[], &rows),
-            names.join(", ")
-        ))
+        names.push("or provider/model; /model default goes back");
+        self.ui
+            .note(&format!("/model NAME changes it: {}", names.join(", ")));
+        Ok(())
     }
 
     /// Undoes the last question and asks it again.
-    fn retry(&mut self) -> Result<String> {
+    fn retry(&mut self) -> Result<()> {
         let question = match self.unanswered.take() {
-            Some(question) => question,
-            None => match self.stored().undo()? {
-                Some(user) => Question {
-                    text: user.content,
-                    title: user.title,
-                    media: user.media,
-                },
-                None => return Ok("bantam: no question to retry".to_owned()),
-            },
+            Some(question) => Some(question),
+            None => self.stored().undo()?.map(|user| Question {
+                text: user.content,
+                title: user.title,
+                media: user.media,
+            }),
+        };
+        let Some(question) = question else {
+            self.ui.note("no question to retry");
+            return Ok(());
         };
         let asked = match question.title.as_str() {
             "" => &question.text,
             title => title,
         };
-        self.ui
-            .detail(&format!("asking again: {}", to_single_line(asked, 60)));
+        let asked = to_single_line(asked, 60);
+        self.ui.detail(&format!("asking again: {asked}"));
         self.turn(question)
     }
 
-    fn undo(&mut self) -> Result<String> {
+    fn undo(&mut self) -> Result<()> {
         self.unanswered = None;
-        let Some(undone) = self.stored().undo_with_files()? else {
-            return Ok("bantam: nothing to undo".to_owned());
-        };
-        let lines = undone.lines();
-        let lines = lines.iter().map(|line| format!("bantam: {line}"));
-        Ok(lines.collect::<Vec<_>>().join("\n"))
-    }
-
-    fn status(&self) -> Result<String> {
-        let models = self.models()?;
-        let model = models.first();
-        let context = self.agent.window_use(&self.session)?;
-        let mut lines = vec![format!("bantam: the model is {model}; context: {context}")];
-        if let Some(session) = self.stored_session() {
-            lines.insert(0, format!("bantam: {}", session.describe()));
+        match self.stored().undo_with_files()? {
+            Some(undone) => undone.lines().iter().for_each(|line| self.ui.note(line)),
+            None => self.ui.note("nothing to undo"),
         }
-        Ok(lines.join("\n"))
+        Ok(())
     }
 
-    fn toggle_thinking(&mut self) -> String {
-        let thinking = &mut self.ui.thinking;
-        *thinking = !*thinking;
-        format!(
-            "bantam: the model's reasoning is {}",
-            if *thinking { "shown" } else { "hidden" }
-        )
+    fn status(&self) -> Result<()> {
+        let models = self.models()?;
+        let context = self.agent.window_use(&self.session)?;
+        self.describe();
+        let model = models.first();
+        self.ui
+            .note(&format!("the model is {model}; context: {context}"));
+        Ok(())
     }
+}
 
-    fn usage(&self) -> String {
-        let Totals { calls, usage, cost } = &self.total;
-        let Usage {
-            prompt_tokens,
-            completion_tokens,
-            cached_tokens,
-        } = usage;
-        let turns = counted(usize::try_from(*calls).unwrap_or(usize::MAX), "turn");
-        let cost = cost.map_or(String::new(), |_| {
-            format!("; cost {}", super::usage::cost(*cost))
-        });
-        format!(
-            "bantam: {turns}, {prompt_tokens} input tokens ({cached_tokens} cached), {completion_tokens} output tokens{cost}"
-        )
-    }
+/// Describes the usage of a conversation's turns.
+fn used(total: &Totals) -> String {
+    let Usage {
+        prompt_tokens,
+        completion_tokens,
+        cached_tokens,
+    } = total.usage;
+    let turns = counted(usize::try_from(total.calls).unwrap_or(usize::MAX), "turn");
+    let cost = total.cost.map_or(String::new(), |_| {
+        format!("; cost {}", super::usage::cost(total.cost))
+    });
+    format!(
+        "{turns}, {prompt_tokens} input tokens ({cached_tokens} cached), {completion_tokens} output tokens{cost}"
+    )
 }
 
 #[cfg(test)]
@@ -364,9 +313,8 @@ mod tests {
     fn kind(line: &str, skills: &[String]) -> String {
         match parse(line, skills) {
             Input::Message(text) => format!("message {text}"),
-            Input::Command(command, rest) => format!("{} {rest}", command.name),
+            Input::Command(command, rest) => format!("{command} {rest}"),
             Input::Unknown(e) => format!("{}: {}", e.message, e.hint.unwrap()),
-            Input::Lines(word) => format!("lines after {word}"),
             Input::Empty => String::new(),
         }
     }
@@ -383,6 +331,8 @@ mod tests {
         is("quit", "/quit", "");
         is("/undo 3", "/undo", "3");
         is("exit", "/quit", "");
+        is("/q", "/quit", "");
+        is("/clear", "/new", "");
         for line in [
             "exit the loop",
             "/etc/hosts: what is it?",
@@ -410,8 +360,7 @@ mod tests {
             assert_eq!(kind(line, &skills), expected);
         }
         for (lines, expected) in [
-            ("/new\nwhat now?", "lines after /new"),
-            ("/zzzzz x\ny", "lines after /zzzzz"),
+            ("/new\nwhat now?", "message /new\nwhat now?"),
             ("/weather in\nBerlin", "message /weather in\nBerlin"),
             (" /new\nx", "message  /new\nx"),
         ] {

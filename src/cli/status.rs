@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, commands};
-use super::facts::{BotState, Facts, SetValue, set_values};
 use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
+use crate::app::facts::{BotState, Facts, SetValue, set_values};
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::error::Result;

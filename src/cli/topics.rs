@@ -119,7 +119,7 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
 /// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
 /// longer than the screen.
 pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
-    if !ui.stdout_is_terminal || !ui.ansi {
+    if !ui.stdout_is_terminal || !ui.has_colors() {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
     let (columns, rows) = terminal::size();

@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = commands! {
             --json               print one JSON object"
 };
 
-fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
+fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {
     let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now()

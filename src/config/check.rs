@@ -30,7 +30,7 @@ pub(super) fn one_of(known: &[&str]) -> String {
 }
 
 /// Minimum values of settings.
-const LEAST: [(&str, f64); 12] = [
+pub(super) const LEAST: [(&str, f64); 12] = [
     ("agents.defaults.max_tokens", 1.0),
     ("agents.defaults.context_window", 1024.0),
     ("agents.defaults.max_tool_iterations", 1.0),

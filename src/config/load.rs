@@ -12,35 +12,24 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::text::{nearest, to_single_line};
 
-/// Source of a value that is not from config.json.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Variable(String),
-    Flag(&'static str),
-}
-
-/// A value that overrides the file.
+/// A value of a variable or a flag, which overrides the file.
 #[derive(Clone)]
 pub(crate) struct Override {
     pub path: Vec<String>,
     pub value: Value,
-    pub origin: Origin,
+    /// Name of the variable or the flag.
+    pub name: String,
 }
 
 impl Override {
-    pub(crate) fn flag(flag: &'static str, path: &str, value: impl Into<Value>) -> Self {
-        Self {
-            path: path::split(path),
-            value: value.into(),
-            origin: Origin::Flag(flag),
-        }
+    pub(crate) fn new(name: &str, path: &str, value: impl Into<Value>) -> Self {
+        let (path, value) = (path::split(path), value.into());
+        let name = name.to_owned();
+        Self { path, value, name }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        match &self.origin {
-            Origin::Variable(name) => name,
-            Origin::Flag(name) => name,
-        }
+    pub(crate) fn is_flag(&self) -> bool {
+        self.name.starts_with('-')
     }
 }
 
@@ -86,19 +75,22 @@ impl Loaded {
         }
         config.has_file = file.is_some();
         // A flag also overrides a model's own entry.
-        let is_flag = |path: &str| {
-            let is_flag = |set: &&Override| matches!(set.origin, Origin::Flag(_));
-            let mut flags = overrides.iter().filter(is_flag);
-            flags.any(|set| set.path.join(".") == path)
-        };
-        let max_tokens = is_flag("agents.defaults.max_tokens");
-        let temperature = is_flag("agents.defaults.temperature");
-        for entry in &mut config.model_list {
-            if max_tokens {
-                entry.max_tokens = 0;
+        for set in overrides.iter().filter(|set| set.is_flag()) {
+            let name = set.path.last().map(String::as_str);
+            for entry in &mut config.model_list {
+                match name {
+                    Some("max_tokens") => entry.max_tokens = 0,
+                    Some("temperature") => entry.temperature = None,
+                    _ => {}
+                }
             }
-            if temperature {
-                entry.temperature = None;
+        }
+        for (n, entry) in config.model_list.iter().enumerate() {
+            if entry.price.input.is_some() && entry.price.output.is_none() {
+                let path = format!("model_list[{n}].price.output");
+                warnings.push(format!(
+                    "{name}: {path} is not set, so output counts as free"
+                ));
             }
         }
         Ok(Self {
@@ -167,34 +159,26 @@ fn read_layers(
     read.map_err(|bad| {
         let set = find_override(overrides, &path::split(&bad.path));
         let message = match set {
-            Some(set) => format!("{} {}", set.name(), bad.what),
+            Some(set) => format!("{} {}", set.name, bad.what),
             None => format!("{name}: {} {}", bad.path, bad.what),
         };
-        let error = match set.map(|set| &set.origin) {
-            Some(Origin::Flag(_)) => Error::usage(message),
-            _ => Error::config(message),
-        };
-        error.hint(bad.hint)
+        if set.is_some_and(Override::is_flag) {
+            return Error::usage(message).hint(bad.hint);
+        }
+        Error::config(message).hint(bad.hint)
     })
 }
 
 /// Returns the overrides of variables, in ascending precedence, and a warning for each misspelt variable.
 fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
-    let mut add = |name: &str, path: Vec<String>, value: Value| {
-        let origin = Origin::Variable(name.to_owned());
-        found.push(Override {
-            path,
-            value,
-            origin,
-        });
-    };
-    if let Some(token) = env
-        .get("TELEGRAM_BOT_TOKEN")
-        .filter(|text| !text.is_empty())
-    {
-        let path = path::split("channels.telegram.token");
-        add("TELEGRAM_BOT_TOKEN", path, token.as_str().into());
+    let token = "TELEGRAM_BOT_TOKEN";
+    if let Some(set) = env.get(token).filter(|text| !text.is_empty()) {
+        found.push(Override::new(
+            token,
+            "channels.telegram.token",
+            set.as_str(),
+        ));
     }
     let ours = env.range("BANTAM_".to_owned()..);
     let mut ours = ours
@@ -208,7 +192,8 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
     let known = path::variables(&shape);
     for (name, text) in ours {
         if let Some(path) = known.get(&name.to_ascii_uppercase()) {
-            add(name, path.clone(), parse_at(&shape, path, text));
+            let value = parse_at(&shape, path, text);
+            found.push(Override::new(name, &path.join("."), value));
         } else if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
             let name = to_single_line(name, 80);
             let warning = format!("the variable {name} sets nothing; did you mean {near}?");
@@ -264,8 +249,8 @@ mod tests {
         let text =
             r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"model_list":[{},{}]}"#;
         let flags = vec![
-            Override::flag("--model", "agents.defaults.model_name", "openai/fast"),
-            Override::flag("--max-tokens", "agents.defaults.max_tokens", 8),
+            Override::new("--model", "agents.defaults.model_name", "openai/fast"),
+            Override::new("--max-tokens", "agents.defaults.max_tokens", 8),
         ];
         let loaded = Config::load(Some(("c", text)), &env, flags).unwrap();
         let config = &loaded.config;
@@ -279,7 +264,11 @@ mod tests {
         assert_eq!(config.model_list.len(), 1);
         assert_eq!(config.model_list[0].max_tokens, 0, "the flag wins");
         assert_eq!(config.session.keep_days, 30);
-        let origin = |path: &str| loaded.override_of(&path::split(path)).map(Override::name);
+        let origin = |path: &str| {
+            loaded
+                .override_of(&path::split(path))
+                .map(|set| set.name.as_str())
+        };
         assert_eq!(origin("agents.defaults.max_tokens"), Some("--max-tokens"));
         assert_eq!(origin("model_list[0].model"), Some("BANTAM_MODEL_LIST"));
         assert_eq!(origin("agents.defaults.max_retries"), None);

@@ -19,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(crate) use load::{Loaded, Origin, Override};
+pub(crate) use load::{Loaded, Override};
 pub(crate) use models::{Model, check_base, find_bare};
 pub(crate) use settings::{
     Config, DailyBudget, Exec, GroupTrigger, McpServer, ModelEntry, Telegram,

@@ -72,11 +72,11 @@ sections! {
         model_name: String,
         /// fallback models, tried in order when the first one fails
         model_fallbacks: Vec<String>,
-        /// longest reply, in tokens
+        /// maximum reply length, in tokens
         max_tokens: u64 = 8192,
         /// context window, in tokens
         context_window: u64 = 131_072,
-        /// sent only if set
+        /// sampling temperature; sent only if set
         temperature: Option<f64>,
         /// model requests per turn; the last one gets no tools
         max_tool_iterations: u32 = 25,
@@ -93,14 +93,14 @@ sections! {
     ModelEntry {
         /// your name for the model
         model_name: String,
-        /// vendor/model, or with an api_base any name the host knows; vendor/* means every model of the vendor
+        /// provider/model, or with an api_base any name that the server knows; provider/* means every model of the provider
         model: String,
-        /// address to use instead of the vendor's; unlisted models use their vendor's first entry
+        /// address to use instead of the provider's; unlisted models use their provider's first entry
         #[serde(serialize_with = "hide_user")]
         api_base: String,
-        /// "responses" asks OpenAI's Responses API; empty: asks chat completions, and the Responses API once the host demands it
+        /// "responses" uses OpenAI's Responses API; empty: chat completions, or the Responses API once the provider requires it
         api: String,
-        /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
+        /// key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the provider's variable
         api_key: Secret,
         /// more keys; each replaces a key that is refused, rate-limited or used up
         api_keys: Vec<Secret>,
@@ -120,9 +120,9 @@ sections! {
         max_tokens: u64,
         /// null: as in agents.defaults
         temperature: Option<f64>,
-        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: the host's default
+        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: the provider's default
         reasoning_effort: String,
-        /// dollars per million tokens: input, output and cached (read from a cache; null: same as input)
+        /// dollars per million tokens: input, output and cached (read from a cache; default: same as input)
         price: Price,
     }
 
@@ -182,13 +182,13 @@ sections! {
         enabled: bool = true,
         /// time limit in seconds, unless the call sets another one
         timeout: u64 = 60,
-        /// network access of commands: none, guarded or full
+        /// network access of shell commands: none, guarded or full
         network: Network = Network::None,
-        /// auto, require or off (commands run with all your rights)
+        /// auto, require or off (shell commands run with all your rights)
         sandbox: Sandbox = Sandbox::Auto,
         /// maximum data memory of each process, in MB; 0: no limit
         memory_mb: u64 = 512,
-        /// names of your variables to pass to commands
+        /// names of your variables to pass to shell commands
         pass_env: Vec<String>,
     }
 
@@ -219,7 +219,7 @@ sections! {
     }
 
     Transcribe {
-        /// vendor/model that transcribes recordings, such as groq/whisper-large-v3-turbo; empty: recordings are not transcribed
+        /// provider/model that transcribes recordings, such as groq/whisper-large-v3-turbo; empty: recordings are not transcribed
         model: String,
     }
 
@@ -227,20 +227,20 @@ sections! {
     McpServer {
         /// program of a local server
         command: String,
-        /// arguments of the program
+        /// arguments of the program; command, args, url, env and headers may contain variables: ${NAME}
         args: Vec<String>,
-        /// environment of the program; values may contain variables: ${NAME}
+        /// environment of the program
         env: BTreeMap<String, Secret>,
         /// working directory; empty: a private directory
         cwd: String,
         /// address of a remote server
         #[serde(serialize_with = "hide_path")]
         url: String,
-        /// headers sent to the server; values may contain variables: ${NAME}
+        /// headers sent to the server
         headers: BTreeMap<String, Secret>,
-        /// directories the server may read
+        /// directories and files the server may read
         read: Vec<String>,
-        /// directories the server may change
+        /// directories and files the server may change
         write: Vec<String>,
         /// allow access to the internet, this machine's ports and your local network
         network: bool = true,
@@ -250,14 +250,14 @@ sections! {
         enabled: bool = true,
         /// opposite of enabled, as in other clients' files
         disabled: bool,
-        /// accepted from other clients' files; not used
+        /// accepted from other clients' files, but not used
         r#type: String,
         /// names of the tools to offer; empty: all
         tools: Vec<String>,
     }
 
     Memory {
-        /// vendor/model for memory search by meaning; empty: search by words only
+        /// provider/model for memory search by meaning; empty: search by words only
         embedding_model: String,
     }
 
@@ -298,7 +298,7 @@ sections! {
     DailyBudget {
         /// maximum tokens per day, for everything in this home; 0: no limit
         daily_tokens: u64,
-        /// maximum dollars per day, by the host's prices or model_list[].price; 0: no limit
+        /// maximum dollars per day, by the provider's prices or model_list[].price; 0: no limit
         daily_cost: f64,
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::check::LEAST;
 use super::path::{all_settings, get, shape};
 use super::vendors::{Protocol, VENDORS};
 use super::{Config, Env};
@@ -58,18 +59,23 @@ fn fields(section: &str) -> Vec<[String; 3]> {
     fields
 }
 
-fn kind_for_people(kind: &str) -> &str {
-    match kind {
-        "String" => "text",
+/// Returns the type of a setting, with its minimum.
+fn kind_for_people(path: &str, kind: &str) -> String {
+    let least = LEAST.iter().find(|(setting, _)| *setting == path);
+    let least = least.map_or(0.0, |(_, least)| *least);
+    let kind = match kind {
+        "String" => "string",
         "bool" | "Option<bool>" => "true or false",
-        "u64" | "u32" | "usize" => "integer",
+        "u64" | "u32" | "usize" => return format!("integer, {least} or more"),
         "f64" | "Option<f64>" => "number",
-        "Vec<String>" => "list",
+        "Vec<String>" => "array of strings",
         "Secret" => "secret",
-        "Vec<Secret>" => "list of secrets",
+        "Vec<Secret>" => "array of secrets",
+        kind if kind.contains("Secret>") => "object of strings",
         kind if kind.contains("Map<") || kind == "Price" => "object",
         _ => "word",
-    }
+    };
+    kind.to_owned()
 }
 
 /// Adds the settings of a section with its heading, and of the sections in it.
@@ -81,7 +87,7 @@ fn describe(section: &str, path: &str, values: &Value, lines: &mut Vec<String>) 
             continue;
         }
         if !help.is_empty() {
-            let kind = kind_for_people(&kind);
+            let kind = kind_for_people(&format!("{path}.{name}"), &kind);
             let is_said = value.is_boolean()
                 || value.is_number()
                 || value.as_str().is_some_and(|text| !text.is_empty());
@@ -181,7 +187,7 @@ fn every_setting_has_a_variable_that_works() {
         let env = Env::from([(name.clone(), text)]);
         let loaded = Config::load(Some(("c", "{}")), &env, Vec::new()).unwrap();
         let set = loaded.override_of(&path).expect(&name);
-        assert_eq!((&set.value, set.name()), (&value, name.as_str()));
+        assert_eq!((&set.value, set.name.as_str()), (&value, name.as_str()));
         let config = serde_json::to_value(&*loaded.config).unwrap();
         let is_hidden = get(&config, &path) == Some(&json!("(set)"));
         assert!(

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::Check;
+use crate::app::facts::Facts;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Loaded, Model, keys};
-use crate::error::Result;
+use crate::config::{Loaded, keys};
 use crate::http::authority;
 use crate::message::Message;
 use crate::provider::ollama;
@@ -22,29 +22,31 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const MAX_TOKENS: u64 = 1024;
 
 /// Reports the model that would answer, and the source of its key. Runs no command to get the key.
-pub(crate) fn configured_model(model: &Result<Option<Model>>, loaded: &Loaded) -> Check {
-    let env = &loaded.env;
-    let demo = || Check::info(NAME, "the built-in demo, which is not a language model");
-    let model = match model {
+pub(crate) fn configured_model(facts: &Facts, loaded: &Loaded) -> Check {
+    let model = match &facts.model {
         Err(e) => return Check::of_error(NAME, e.clone()),
-        Ok(Some(model)) if model.protocol == Protocol::Demo => return demo().fix("bantam onboard"),
-        Ok(Some(model)) => model,
-        Ok(None) => match ollama::pick_model(env) {
-            Some(id) => return Check::ok(NAME, format!("no key is set: {id} of Ollama answers")),
-            None => return demo().fix("bantam onboard"),
-        },
+        Ok(Some(model)) if model.protocol != Protocol::Demo => model,
+        Ok(model) => {
+            let ollama = if model.is_none() {
+                ollama::pick_model(&loaded.env)
+            } else {
+                None
+            };
+            let demo = "the built-in demo, which is not a language model";
+            return match ollama {
+                Some(id) => Check::ok(NAME, format!("no key is set: {id} of Ollama answers")),
+                None => Check::info(NAME, demo).fix("bantam onboard"),
+            };
+        }
     };
     let at = format!("{} at {}", model.name, authority(&model.base));
-    let Some(key) = model.keys.first() else {
-        return Check::ok(NAME, format!("{at}, without a key"));
-    };
-    let source = keys::source(key);
-    if keys::is_command(key) {
-        return Check::ok(NAME, format!("{at}, key from {source}, which was not run"));
-    }
-    match keys::resolve(key, env, &loaded.home.config()) {
-        Ok(_) => Check::ok(NAME, format!("{at}, key from {source}")),
-        Err(e) => Check::of_error(NAME, e.doing(at)),
+    let found = format!("{at}, key: {}", facts.key());
+    match model.keys.first().filter(|key| !keys::is_command(key)) {
+        None => Check::ok(NAME, found),
+        Some(key) => match keys::resolve(key, &loaded.env, &loaded.home.config()) {
+            Ok(_) => Check::ok(NAME, found),
+            Err(e) => Check::of_error(NAME, e.doing(at)),
+        },
     }
 }
 

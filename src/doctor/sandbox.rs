@@ -18,49 +18,38 @@ const WORD: &str = "works";
 /// Command that disables commands.
 pub(super) const NO_COMMANDS: &str = "bantam config set tools.exec.enabled false";
 
-/// Runs a command like the model's. Returns whether commands can run in the sandbox.
-pub(crate) fn sandbox(
-    workers: &Workers,
-    exec: &Exec,
-    report: &mut dyn FnMut(Check),
-) -> Result<bool> {
-    if let Some(why) = why_off(exec) {
-        report(why);
-        return Ok(false);
+/// Runs a command like the model's. The first check is good if commands can run in the sandbox.
+pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
+    let off = if !child::has_shell() {
+        "there is no /bin/sh, so no commands run"
+    } else if exec.sandbox == Sandbox::Off {
+        "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can"
+    } else if !exec.enabled {
+        "tools.exec.enabled is false: no commands run"
+    } else {
+        ""
+    };
+    if !off.is_empty() {
+        return Ok(vec![Check::info(NAME, off)]);
     }
     if let Err(e) = control(workers) {
         let fix = format!("bantam help sandbox    # or do without commands: {NO_COMMANDS}");
-        report(Check::of_error(NAME, e).fix(fix));
-        return Ok(false);
+        return Ok(vec![Check::of_error(NAME, e).fix(fix)]);
     }
     let confined = format!("commands are confined by {}", layers(workers));
-    report(Check::ok(NAME, confined));
-    if workers.confinement() != Some(Confinement::Landlock) {
-        return Ok(true);
+    let mut checks = vec![Check::ok(NAME, confined)];
+    if workers.confinement() == Some(Confinement::Landlock) {
+        let namespaces = workers.probe(Confinement::Namespaces, &Cancel::new(None))?;
+        let why = namespaces.err().unwrap_or_default();
+        let mut found = format!(
+            "namespaces are refused ({why}): git clone, tar x, rsync -a, programs linked by gcc, and whatever uses sockets will fail"
+        );
+        if exec.network == Network::Guarded {
+            found.push_str("; tools.exec.network \"guarded\" gives no network at all");
+        }
+        checks.push(Check::info(NAME, found).fix("bantam help sandbox"));
     }
-    let namespaces = workers.probe(Confinement::Namespaces, &Cancel::new(None))?;
-    let why = namespaces.err().unwrap_or_default();
-    let mut found = format!(
-        "namespaces are refused ({why}): git clone, tar x, rsync -a, programs linked by gcc, and whatever uses sockets will fail"
-    );
-    if exec.network == Network::Guarded {
-        found.push_str("; tools.exec.network \"guarded\" gives no network at all");
-    }
-    report(Check::info(NAME, found).fix("bantam help sandbox"));
-    Ok(true)
-}
-
-/// Returns why commands run without a sandbox or not at all, if the settings or the system decide so.
-fn why_off(exec: &Exec) -> Option<Check> {
-    if !child::has_shell() {
-        return Some(Check::info(NAME, "there is no /bin/sh, so no commands run"));
-    }
-    if exec.sandbox == Sandbox::Off {
-        let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
-        return Some(Check::info(NAME, found).fix("bantam config unset tools.exec.sandbox"));
-    }
-    let found = "tools.exec.enabled is false: no commands run";
-    (!exec.enabled).then(|| Check::info(NAME, found))
+    Ok(checks)
 }
 
 /// Lists the layers that confine commands.

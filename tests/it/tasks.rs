@@ -274,7 +274,7 @@ fn stop_new_and_undo_end_tasks() {
             "/new",
             "This is a new conversation.\n2 background tasks were stopped.",
         ),
-        ("/undo", "Took back: go\n2 background tasks were stopped."),
+        ("/undo", "Undone: go\n2 background tasks were stopped."),
     ]
     .iter()
     .enumerate()

@@ -60,34 +60,3 @@ fn files(start: &str, env: &Env) -> Vec<String> {
         .filter_map(shown)
         .collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn completed(before: &str) -> (usize, Vec<String>) {
-        let env = Env::from([("HOME".to_owned(), "src".to_owned())]);
-        Completer { env: Arc::new(env) }.words(before)
-    }
-
-    #[test]
-    fn the_word_before_the_cursor_is_completed() {
-        let is = |before: &str, start, found: &[&str]| {
-            assert_eq!(
-                completed(before),
-                (start, found.iter().map(|word| (*word).to_owned()).collect()),
-                "{before}"
-            );
-        };
-        is("/un", 0, &["/undo"]);
-        is(
-            "look at @src/cli/editor/comp",
-            8,
-            &["@src/cli/editor/complete.rs"],
-        );
-        is("@src/cl", 0, &["@src/cli/"]);
-        is("@~/cli/editor/comp", 0, &["@~/cli/editor/complete.rs"]);
-        is("say /un", 4, &[]);
-        is("plain", 0, &[]);
-    }
-}

@@ -7,9 +7,9 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command, commands};
-use super::facts::{BotState, Facts};
 use super::ui::Ui;
 use super::{notice, print, say};
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};

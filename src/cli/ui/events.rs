@@ -178,7 +178,7 @@ impl Ui {
 
     fn delta(&self, text: &str) {
         let mut shown = self.lock();
-        let rendered = self.ansi.then(|| {
+        let rendered = self.has_colors().then(|| {
             let columns = terminal::size().0;
             let markdown = &mut shown.markdown;
             let markdown = markdown.get_or_insert_with(|| Terminal::new(Look { columns }));

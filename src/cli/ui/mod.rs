@@ -50,12 +50,8 @@ pub(super) struct Ui {
     pub verbosity: Verbosity,
     /// Whether to show the model's reasoning.
     pub thinking: bool,
-    /// Whether to use escape sequences: not with `NO_COLOR` and on a dumb terminal.
-    pub ansi: bool,
     pub stdout_is_terminal: bool,
     pub stderr_is_terminal: bool,
-    /// Whether the terminal supports line editing.
-    pub edits_lines: bool,
     signals: Signals,
     shown: Arc<Mutex<Shown>>,
 }
@@ -86,21 +82,32 @@ struct Shown {
 
 impl Ui {
     pub(super) fn new(env: &Arc<Env>) -> Self {
-        let set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
-        let is_dumb = !set("TERM") || env.get("TERM").is_some_and(|term| term == "dumb");
-        let stderr_is_terminal = io::stderr().is_terminal() && is_in_foreground();
         Self {
             env: env.clone(),
             format: Format::Text,
             verbosity: Verbosity::Normal,
             thinking: false,
-            ansi: !is_dumb && !set("NO_COLOR"),
             stdout_is_terminal: io::stdout().is_terminal(),
-            stderr_is_terminal,
-            edits_lines: stderr_is_terminal && !is_dumb,
+            stderr_is_terminal: io::stderr().is_terminal() && is_in_foreground(),
             signals: Signals::default(),
             shown: Arc::default(),
         }
+    }
+
+    /// Whether to use escape sequences: not with `NO_COLOR` and on a dumb terminal.
+    pub(super) fn has_colors(&self) -> bool {
+        self.has_cursor() && self.env.get("NO_COLOR").is_none_or(String::is_empty)
+    }
+
+    /// Whether the terminal can move its cursor.
+    fn has_cursor(&self) -> bool {
+        let term = self.env.get("TERM").map_or("", String::as_str);
+        !matches!(term, "" | "dumb")
+    }
+
+    /// Whether the terminal supports line editing.
+    pub(super) fn edits_lines(&self) -> bool {
+        self.stderr_is_terminal && self.has_cursor()
     }
 
     /// Returns the output that these flags ask for.
@@ -167,7 +174,7 @@ impl Ui {
 
     /// Shows the lines that a call removes and adds, up to `most` of them.
     fn change(&self, lines: &[String], most: usize) {
-        let has_colors = self.ansi && self.stderr_is_terminal;
+        let has_colors = self.has_colors() && self.stderr_is_terminal;
         for line in lines.iter().take(most) {
             let line = printable(line);
             self.line(&match line.chars().next() {
@@ -183,7 +190,7 @@ impl Ui {
     }
 
     fn dimmed(&self, text: &str) -> String {
-        if self.ansi && self.stderr_is_terminal {
+        if self.has_colors() && self.stderr_is_terminal {
             format!("\x1b[2m{text}\x1b[0m")
         } else {
             text.to_owned()
@@ -203,7 +210,7 @@ impl Ui {
 
     /// Shows an activity, on a terminal that can erase it again.
     fn progress(&self, text: &'static str) {
-        let is_seen = self.stderr_is_terminal && self.ansi && !self.is_quiet();
+        let is_seen = self.stderr_is_terminal && self.has_colors() && !self.is_quiet();
         if is_seen && self.format == Format::Text {
             let mut shown = self.lock();
             shown.erase();

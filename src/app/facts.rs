@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::app::App;
-use crate::app::{bot, status};
+use super::status;
+use super::{App, bot};
 use crate::bus::MessageStore;
-use crate::config::{Loaded, Model, Origin, keys, path};
+use crate::config::{Loaded, Model, keys, path};
 use crate::cron::{Due, Jobs, schedule};
 use crate::error::Result;
 use crate::notify;
@@ -23,7 +23,7 @@ use crate::session::archive;
 use crate::telegram::strangers;
 use crate::text::{rfc3339, to_single_line};
 
-pub(super) struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     pub app: &'a App,
     pub loaded: Result<&'a Arc<Loaded>>,
     /// The model that answers; `None` leaves Ollama or the demo.
@@ -39,7 +39,7 @@ pub(super) struct Facts<'a> {
 }
 
 /// Whether the gateway runs a bot.
-pub(super) enum BotState {
+pub(crate) enum BotState {
     Missing,
     Disabled,
     /// The number of allowed users.
@@ -47,7 +47,7 @@ pub(super) enum BotState {
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn find(app: &'a App) -> Self {
+    pub(crate) fn find(app: &'a App) -> Self {
         let (home, loaded) = (&app.home, app.loaded());
         let choose = |loaded: &Arc<Loaded>| {
             let model = loaded.config.choose_model(&loaded.env)?;
@@ -78,7 +78,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns where the key of the model comes from.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let model = self.model.as_ref().ok().and_then(Option::as_ref);
         match (model.and_then(|model| model.keys.first()), self.unset_key()) {
             (_, Some(name)) => format!("the variable {name}, which is not set: export {name}=..."),
@@ -89,12 +89,12 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the unset variable that the model's key should come from.
-    pub(super) fn unset_key(&self) -> Option<&str> {
+    pub(crate) fn unset_key(&self) -> Option<&str> {
         let model = self.model.as_ref().ok()?.as_ref()?;
         keys::missing(model.keys.first()?, &self.app.env)
     }
 
-    pub(super) fn bot(&self) -> BotState {
+    pub(crate) fn bot(&self) -> BotState {
         match &self.loaded {
             Ok(loaded) if loaded.config.channels.telegram.token.is_empty() => BotState::Missing,
             Ok(loaded) if bot::is_enabled(loaded) => BotState::Enabled(self.allowed().len()),
@@ -155,7 +155,7 @@ fn time(millis: i64) -> String {
 }
 
 /// A setting with its value, for people.
-pub(super) struct SetValue {
+pub(crate) struct SetValue {
     pub path: String,
     pub value: Value,
     /// Source of the value: file, variable or flag.
@@ -163,7 +163,7 @@ pub(super) struct SetValue {
 }
 
 /// Returns the configured settings without secrets, and all others if `with_defaults`.
-pub(super) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> {
+pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> {
     let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
@@ -183,9 +183,9 @@ pub(super) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> 
             (Some("(set)"), Some(variable)) => format!("({variable} is not set)").into(),
             _ => redacted(&redactor, value),
         };
-        let from = match loaded.override_of(path).map(|set| &set.origin) {
-            Some(Origin::Variable(name)) => format!("the variable {name}"),
-            Some(Origin::Flag(name)) => (*name).to_owned(),
+        let from = match loaded.override_of(path) {
+            Some(set) if set.is_flag() => set.name.clone(),
+            Some(set) => format!("the variable {}", set.name),
             None if written.is_some() => "config.json".to_owned(),
             None => "default".to_owned(),
         };
@@ -196,7 +196,7 @@ pub(super) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> 
 }
 
 /// Removes possible secrets from the strings of a value.
-pub(super) fn redacted(redactor: &Redactor, value: &Value) -> Value {
+pub(crate) fn redacted(redactor: &Redactor, value: &Value) -> Value {
     match value {
         Value::String(text) => redactor.redact(text.clone()).into(),
         Value::Array(items) => items.iter().map(|item| redacted(redactor, item)).collect(),
