@@ -109,7 +109,11 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
         (_, key) => key.to_owned(),
     };
     let source = source(written);
-    let place = format!("the API key from {}", source.trim_start_matches("in "));
+    let place = if source.starts_with("in ") {
+        format!("the API key {source}")
+    } else {
+        source
+    };
     check(key.trim(), &place).map(Secret::new)
 }
 

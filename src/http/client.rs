@@ -194,14 +194,12 @@ fn over_tcp<C: Connector>(to_proxy: C) -> impl Connector {
 
 /// Parses a proxy address. Errors do not quote it, because it may contain a password.
 fn proxy(address: &str) -> Result<Option<Proxy>> {
+    const HINT: &str = "correct HTTPS_PROXY, HTTP_PROXY, ALL_PROXY or `proxy` in config.json: http://HOST:PORT or socks5h://HOST:PORT";
     if address.is_empty() {
         return Ok(None);
     }
-    let proxy = Proxy::new(address);
-    proxy.map(Some).map_err(|_| {
-        Error::config("invalid proxy address")
-            .hint("write it as http://HOST:PORT or socks5h://HOST:PORT")
-    })
+    let proxy = Proxy::new(address).map(Some);
+    proxy.map_err(|_| Error::config("invalid proxy address").hint(HINT))
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {

@@ -124,6 +124,19 @@ fn home_is_found_by_variable_or_default() {
 }
 
 #[test]
+fn a_config_that_links_to_nothing_is_an_error() {
+    let home = Home::empty();
+    home.config("{}");
+    std::fs::remove_file(home.path("config.json")).unwrap();
+    std::os::unix::fs::symlink("/no/such/file", home.path("config.json")).unwrap();
+    let run = home.agent(["-m", "hi"]);
+    run.exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("config.json");
+}
+
+#[test]
 fn a_home_is_made_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let model = Model::scripted([Reply::text("One.")]);

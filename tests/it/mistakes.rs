@@ -37,6 +37,7 @@ agent --json -s +nosuch hi            | 2 | usage  | no session named
 agent --json -t sumarize hi           | 2 | usage  | summarize
 agent --json -a nosuch.txt hi         | 2 | usage  | starts in
 agent --json --schema nosuch.json hi  | 2 | usage  | no file named
+agent --json --workspace / hi         | 3 | config | --workspace: /
 agent --json --to pigeon:1 hi         | 2 | usage  | telegram:
 agent --json --tools read_fil hi      | 2 | usage  | `read_file`
 agent --json --model opnai/gpt-5 hi   | 2 | usage  | `openai/gpt-5`

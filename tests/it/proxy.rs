@@ -169,7 +169,10 @@ fn unusable_proxy_exits_3_without_showing_it() {
             .env("HTTP_PROXY", &wrong)
             .args(["agent", "-m", "hi"])
             .run();
-        run.exits(3).prints("").fails_with_a_hint().says("prox");
+        run.exits(3)
+            .prints("")
+            .fails_with_a_hint()
+            .says("HTTP_PROXY");
     }
 }
 
