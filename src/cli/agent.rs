@@ -163,7 +163,10 @@ impl Run<'_> {
                 Some(deadline) => deadline.cancel.clone(),
                 None => Cancel::new(Some(timeout)),
             },
-            sampling: self.sampling(),
+            sampling: Sampling {
+                extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
+                ..Sampling::default()
+            },
             ..Request::new(question.text, &self.session)
         };
         if self.args.has("dry-run") {
@@ -223,14 +226,6 @@ impl Run<'_> {
             let session = Session::peek(&self.app.store(), &self.session);
             self.ui
                 .warn(&session.ok().map(|session| session.describe()));
-        }
-    }
-
-    /// Returns the overrides of the question's requests.
-    fn sampling(&self) -> Sampling {
-        Sampling {
-            extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
-            ..Sampling::default()
         }
     }
 
