@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::status;
@@ -155,6 +156,7 @@ fn time(millis: i64) -> String {
 }
 
 /// A setting with its value, for people.
+#[derive(Serialize)]
 pub(crate) struct SetValue {
     pub path: String,
     pub value: Value,

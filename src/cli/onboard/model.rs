@@ -41,7 +41,7 @@ pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
 }
 
 /// A provider with the answers about it.
-struct Provider<'a> {
+struct ProviderChoice<'a> {
     app: &'a App,
     /// Prefix of its models' names, before the `/`.
     name: String,
@@ -53,7 +53,7 @@ struct Provider<'a> {
     key: Option<Secret>,
 }
 
-impl<'a> Provider<'a> {
+impl<'a> ProviderChoice<'a> {
     fn new(app: &'a App, name: &str, api_base: &str) -> Self {
         Self {
             app,
@@ -76,28 +76,23 @@ impl<'a> Provider<'a> {
             model => format!("{}/{model}", self.name),
         };
         let path = ["agents", "defaults", "model_name"];
-        edit::set_in(file, &path, name.as_str().into())?;
+        config::path::set(file, &path, name.as_str().into())?;
         if self.api_base.is_empty() && self.key.is_none() {
             return Ok(());
         }
-        if !file["model_list"].is_array() {
-            file["model_list"] = json!([]);
-        }
-        let Some(list) = file["model_list"].as_array_mut() else {
-            return Ok(());
-        };
+        let list = file["model_list"].as_array();
+        let mut list = list.cloned().unwrap_or_default();
         let prefix = format!("{}/", self.name);
-        let whole = format!("{prefix}*");
         let place = |fits: &dyn Fn(&str) -> bool| {
             let model = |entry: &Value| entry["model"].as_str().is_some_and(fits);
             list.iter().position(model)
         };
-        let place = place(&|model| model == name)
-            .or_else(|| place(&|model| model == whole))
-            .or_else(|| place(&|model| model.starts_with(&prefix)));
+        // The first entry of a provider decides for its other models.
+        let place =
+            place(&|model| model == name).or_else(|| place(&|model| model.starts_with(&prefix)));
         let place = place.unwrap_or(list.len());
         if place == list.len() {
-            list.push(json!({"model": whole}));
+            list.push(json!({"model": format!("{prefix}*")}));
         }
         if !self.api_base.is_empty() {
             list[place]["api_base"] = self.api_base.as_str().into();
@@ -105,15 +100,13 @@ impl<'a> Provider<'a> {
         if let Some(key) = &self.key {
             list[place]["api_key"] = key.reveal().into();
         }
+        file["model_list"] = list.into();
         Ok(())
     }
 
     /// Returns the configuration with one of its models.
     fn configuration(&self, model: &str) -> Result<Loaded> {
         let mut file = self.app.loaded()?.file.clone();
-        if !file.is_object() {
-            file = json!({});
-        }
         self.set(model, &mut file)?;
         let (home, env) = (&self.app.home, &self.app.env);
         config::load_for(home, Some(&file.to_string()), env, Vec::new())
@@ -236,9 +229,9 @@ impl<'a> Provider<'a> {
 }
 
 /// Asks for a provider.
-fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>> {
+fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<ProviderChoice<'a>> {
     let (config, env) = (&app.loaded()?.config, &app.env);
-    let provider = |name: &str, address: &str| Provider::new(app, name, address);
+    let provider = |name: &str, address: &str| ProviderChoice::new(app, name, address);
     let (names, notes) = listed_providers(config, in_use, env);
     say("Which provider?");
     for (n, note) in (1..).zip(&notes) {
@@ -261,7 +254,7 @@ fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>>
             _ if names.iter().any(|known| known == name) => Ok(provider(name, "")),
             _ if text.contains(['.', ':', '/']) => {
                 let address = read_address(text)?;
-                Ok(provider(&free_name(&address, config), &address))
+                Ok(provider(&free_name(&address, config, env), &address))
             }
             _ => {
                 let near = nearest(text, names.iter().map(String::as_str));
@@ -319,18 +312,14 @@ fn listed_providers(config: &Config, in_use: &str, env: &Env) -> (Vec<String>, V
 }
 
 /// Returns the name of the server at a typed address: the one in config.json, or the first free name.
-fn free_name(address: &str, config: &Config) -> String {
-    let names = (1..).map(|n| match n {
-        1 => "server".to_owned(),
-        n => format!("server-{n}"),
-    });
-    let mut names = names.filter(|name| {
-        let whole = format!("{name}/*");
-        let mut entries = config.model_list.iter();
-        let entry = entries.find(|entry| entry.model == whole || entry.model_name == *name);
-        entry.is_none_or(|entry| entry.api_base.trim_end_matches('/') == address)
-    });
-    names.next().unwrap_or_default()
+fn free_name(address: &str, config: &Config, env: &Env) -> String {
+    let names = (2..).map(|n| format!("server-{n}"));
+    let mut names = std::iter::once("server".to_owned()).chain(names);
+    let is_free = |name: &String| {
+        let known = config.named(name, env);
+        known.map_or(true, |known| known.base.trim_end_matches('/') == address)
+    };
+    names.find(is_free).unwrap_or_default()
 }
 
 /// Reads an address, and adds a scheme, with encryption unless the machine is nearby.
@@ -355,29 +344,6 @@ fn read_address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::Home;
-    use std::sync::Arc;
-
-    #[test]
-    fn every_provider_makes_a_valid_configuration() {
-        let app = App::new(Home::new("/nowhere".into()), Arc::default());
-        let is_real = |vendor: &&Vendor| vendor.protocol != Protocol::Demo;
-        for vendor in VENDORS.iter().filter(is_real) {
-            let address = if vendor.base.is_empty() {
-                "http://h/v1"
-            } else {
-                ""
-            };
-            let provider = Provider {
-                key: Some(Secret::new("k")),
-                ..Provider::new(&app, vendor.name, address)
-            };
-            let loaded = provider.configuration("m").unwrap();
-            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-            let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
-            assert_eq!(model.name, format!("{}/m", vendor.name));
-        }
-    }
 
     #[test]
     fn address_gets_a_scheme() {
