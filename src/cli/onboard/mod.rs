@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, say};
+use super::{hanging_indent, notice, print, say};
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
@@ -142,5 +142,5 @@ Next: bantam \"What is in my workspace?\"";
         }
         BotState::Missing | BotState::Disabled => "",
     };
-    print(&format!("\n{next}\n{bot}")).map(|()| 0)
+    print(&hanging_indent(&format!("\n{next}\n{bot}"), 0)).map(|()| 0)
 }

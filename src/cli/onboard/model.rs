@@ -147,6 +147,7 @@ impl<'a> ProviderChoice<'a> {
         let model = loaded.config.named(&self.name, &loaded.env).ok();
         let current = model.as_ref().and_then(|model| model.keys.first());
         let enter = match (current, self.vendor.map_or("", Vendor::key_env)) {
+            (Some(_), _) if self.key.is_some() => "keep the typed one".to_owned(),
             (Some(key), _) => format!("keep the key from {}", keys::source(key)),
             (None, "") => "no key".to_owned(),
             (None, variable) => format!("set {variable} later"),
@@ -233,7 +234,9 @@ fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<ProviderChoic
     let (config, env) = (&app.loaded()?.config, &app.env);
     let provider = |name: &str, address: &str| ProviderChoice::new(app, name, address);
     let (names, notes) = listed_providers(config, in_use, env);
-    say("Which provider?");
+    say(
+        "Which provider? Type a number, a name, or an address such as http://192.168.1.20:8080/v1.",
+    );
     for (n, note) in (1..).zip(&notes) {
         say(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
     }
@@ -242,15 +245,13 @@ fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<ProviderChoic
     for line in cells.chunks((terminal::size().0 / CELL).max(1)) {
         say(line.concat().trim_end());
     }
-    let question = format!(
-        "Number, name, or an address such as http://192.168.1.20:8080/v1 [1, {}]: ",
-        names[0]
-    );
+    let question = format!("Provider [{}]: ", names[0]);
     let mut provider = ui.ask_until(&question, Echo::Shown, |text| {
         let name = vendors::find(text).map_or(text, |vendor| vendor.name);
         match text.parse::<usize>() {
             _ if text.is_empty() => Ok(provider(&names[0], "")),
             Ok(n) if (1..=names.len()).contains(&n) => Ok(provider(&names[n - 1], "")),
+            Ok(_) => Err(format!("type 1 to {}, a name, or an address", names.len())),
             _ if names.iter().any(|known| known == name) => Ok(provider(name, "")),
             _ if text.contains(['.', ':', '/']) => {
                 let address = read_address(text)?;
