@@ -101,8 +101,9 @@ fn search(words: &str, width: usize) -> Result<u8> {
             "bantam help",
         ));
     }
+    let column = if width < NARROW { 0 } else { 30 };
     let row = |place: &&HelpEntry| {
-        let line = format!("  {:<30} {}", place.page, place.title);
+        let line = format!("  {:<column$} {}", place.page, place.title);
         line.chars().take(width).chain(['\n']).collect::<String>()
     };
     print(&found.iter().take(MAX_FOUND).map(row).collect::<String>()).map(|()| 0)
@@ -119,10 +120,9 @@ fn page(found: &[&Command], width: usize) -> String {
         group => {
             let name = group[0].group().unwrap_or_default();
             let members = group.iter().map(|command| list_row(command, width));
-            format!(
-                "Usage: bantam {name} COMMAND\n\n{}\n`bantam {name} COMMAND --help` shows its options.\n",
-                members.collect::<String>()
-            )
+            let more = format!("`bantam {name} COMMAND --help` shows its options.");
+            let list = members.collect::<String>() + "\n" + &wrapped(0, &more, width);
+            format!("Usage: bantam {name} COMMAND\n\n{list}")
         }
     }
 }

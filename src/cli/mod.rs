@@ -178,12 +178,13 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
 }
 
 /// Words of other programs for subcommands, and the intended subcommands.
-const SYNONYMS: [(&str, &[&str]); 2] = [
+const SYNONYMS: [(&str, &[&str]); 3] = [
     (
         "rm delete del remove erase uninstall unset",
         &["remove", "erase", "unset"],
     ),
-    ("ls list show get view", &["list", "show", "get"]),
+    ("ls list", &["list", "get"]),
+    ("show get view", &["show", "get", "history", "test", "list"]),
 ];
 
 /// Returns the command with this name, or all subcommands of the group.

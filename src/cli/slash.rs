@@ -60,9 +60,8 @@ pub(super) enum Input {
 /// Several lines are a message, because the first may be pasted.
 pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     let message = Input::Message(line.trim_end().to_owned());
-    let first = match line.split_whitespace().next() {
-        None => return Input::Empty,
-        Some(first) => first,
+    let Some(first) = line.split_whitespace().next() else {
+        return Input::Empty;
     };
     if line.trim().contains('\n') || !line.starts_with(first) {
         return message;

@@ -61,26 +61,20 @@ fn object(totals: &Totals) -> Value {
 
 fn page(report: &UsageReport) -> String {
     let line = |day: &str, model: &str, totals: &Totals| {
-        let numbers = [
-            totals.calls,
-            totals.usage.prompt_tokens,
-            totals.usage.cached_tokens,
-            totals.usage.completion_tokens,
+        let usage = totals.usage;
+        let tokens = [
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
         ];
-        let [calls, read, cached, written] = numbers.map(|n| n.to_string());
-        [
-            day.to_owned(),
-            model.to_owned(),
-            calls,
-            read,
-            cached,
-            written,
-            cost(totals.cost),
-        ]
+        let mut line = vec![day.to_owned(), model.to_owned()];
+        line.push(totals.calls.to_string());
+        line.extend(tokens.map(|n| n.to_string()));
+        line.push(cost(totals.cost));
+        line
     };
-    let mut lines: Vec<_> = report
-        .rows
-        .iter()
+    let rows = report.rows.iter();
+    let mut lines: Vec<_> = rows
         .map(|((date, model), totals)| line(date, model, totals))
         .collect();
     lines.push(line("total", "", &report.total));

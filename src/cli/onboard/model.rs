@@ -76,7 +76,7 @@ impl<'a> ProviderChoice<'a> {
             model => format!("{}/{model}", self.name),
         };
         let path = ["agents", "defaults", "model_name"];
-        edit::set_in(file, &path, name.as_str().into())?;
+        config::path::set(file, &path, name.as_str().into())?;
         if self.api_base.is_empty() && self.key.is_none() {
             return Ok(());
         }
