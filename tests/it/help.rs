@@ -140,7 +140,7 @@ restore backup|move backup|windows troubleshooting|mac troubleshooting|raspberry
 arm building|forget troubleshooting|privacy backup|safe sandbox|permission sandbox
 offline troubleshooting|local mcp|model guide|fallback guide|timeout scripting|quiet agent
 json scripting|script scripting|schedule cron|timer troubleshooting|spam troubleshooting
-slow troubleshooting|error scripting";
+slow troubleshooting|error scripting|tools.exec.network settings";
 
 #[test]
 fn natural_words_are_found_in_the_pages() {
