@@ -173,7 +173,7 @@ impl AddressGuard {
             Some(Private(_)) if self.allow_private => Ok(()),
             Some(Private(what)) => {
                 let e = Error::failed(format!("{address} is {what}"));
-                Err(e.hint(format!("{SETTING} = true would allow it")))
+                Err(e.hint(format!("set {SETTING} to true to allow it")))
             }
             Some(Never(what)) => Err(Error::failed(format!("{address} is {what}"))),
         }

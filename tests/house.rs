@@ -931,3 +931,41 @@ fn readme_has_download_link_when_published() {
         downloads(manifest)
     );
 }
+
+/// First words of hints, which say what to do.
+const VERBS: &str = "add allow ask attach change check choose convert correct create export free give install keep leave make move \
+                     name open paste pass put quote raise remove rename repair rephrase run send set shorten start try type unset \
+                     update use wait write";
+
+#[test]
+fn hints_begin_with_a_verb_and_quote_their_commands() {
+    const COMMANDS: [&str; 6] = [
+        "bantam config",
+        "bantam help",
+        "bantam agent",
+        "bantam mcp",
+        "bantam models",
+        "bantam onboard",
+    ];
+    let mut complaints = Vec::new();
+    for source in sources() {
+        for after in source.code.split(".hint(").skip(1) {
+            let start = after.trim_start().trim_start_matches("format!(");
+            let Some(text) = start.trim_start().strip_prefix('"') else {
+                continue;
+            };
+            let hint = text.split('"').next().unwrap();
+            let first = hint.split(' ').next().unwrap();
+            let is_verb = VERBS.split(' ').any(|verb| verb == first) || first.starts_with('`');
+            let unquoted: String = hint.split('`').step_by(2).collect();
+            let is_bare = COMMANDS.iter().any(|command| unquoted.contains(command));
+            if !is_verb || is_bare || hint.contains("for example") {
+                complaints.push(format!(
+                    "src/{}: a hint begins with a verb, has its command in backticks, and no \"for example\": {hint}",
+                    source.path
+                ));
+            }
+        }
+    }
+    none(&complaints);
+}

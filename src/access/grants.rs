@@ -120,7 +120,7 @@ impl Grants {
                 return Err(Error::config(format!(
                     "{own} leads through {entry}, which tools can change ({by})"
                 ))
-                .hint("bantam obeys what is there: keep it, and the links that lead there, away from the tools"));
+                .hint("move them outside of it: they are instructions of bantam, which tools must not be able to change"));
             }
         }
         let elsewhere = if open_beside {

@@ -28,7 +28,7 @@ impl Bot {
         let mut settings = settings.clone();
         if settings.token.is_empty() {
             return Err(Error::config("channels.telegram.token is not set")
-                .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"));
+                .hint("ask @BotFather for a token, and put it into channels.telegram.token or TELEGRAM_BOT_TOKEN"));
         }
         settings.token =
             keys::resolve(&settings.token, env, &home.config()).doing("channels.telegram.token")?;

@@ -110,7 +110,7 @@ pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Re
             }
             None if media.audio_format().is_none() => {
                 return Err(Error::usage(format!("attaching {name}: a recording that is neither WAV nor MP3"))
-                    .hint("set tools.transcribe.model, for example to groq/whisper-large-v3-turbo, or convert it"));
+                    .hint("set tools.transcribe.model, such as groq/whisper-large-v3-turbo, or convert it"));
             }
             None => {}
         },

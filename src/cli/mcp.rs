@@ -340,7 +340,7 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) ->
         let words = std::iter::once(&entry.command).chain(&entry.args);
         let command = shell_words::join(words);
         return e.hint(format!(
-            "if it needs more files, run `bantam mcp add {name} --read DIR -- {command}`"
+            "run `bantam mcp add {name} --read DIR -- {command}` if it needs more files"
         ));
     }
     if e.hint.is_some() {

@@ -198,7 +198,7 @@ fn fill<'a>(
     });
     let out = filled.map_err(|key| match key {
         "input" => Error::usage(format!("the template {name} needs a text")).hint(format!(
-            "bantam agent -t {name} -m \"the text\", or pipe it in"
+            "run `bantam agent -t {name} -m \"the text\"`, or pipe it in"
         )),
         _ => Error::usage(format!("the template {name} needs a value for {key}"))
             .hint(format!("add -p {key}=...")),

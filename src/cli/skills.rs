@@ -142,7 +142,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
             .ok_or_else(|| {
                 let wanted = to_single_line(wanted, 64);
                 Error::failed(format!("{shown} has no skill {wanted}"))
-                    .hint(format!("it has: {names}"))
+                    .hint(format!("choose one of: {names}"))
             }),
         ([only], None) => Ok(only),
         (several, None) => Err(Error::usage(format!(
@@ -150,7 +150,7 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
             several.len()
         ))
         .hint(format!(
-            "bantam skills install {shown}#{}",
+            "run `bantam skills install {shown}#{}`",
             to_single_line(&several[0].name, 64)
         ))),
     }

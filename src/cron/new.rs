@@ -56,7 +56,10 @@ impl NewJob {
         let Some(next) = schedule.next(now, zone) else {
             return Err(match schedule {
                 Schedule::At(at) => Error::usage(format!("{} has passed", zone.stamp(at / 1000)))
-                    .hint(format!("it is {} now", zone.stamp(now / 1000))),
+                    .hint(format!(
+                        "use a later time; it is {} now",
+                        zone.stamp(now / 1000)
+                    )),
                 _ => Error::usage("the job would never run: there is no such day")
                     .hint("choose another day or month"),
             });
@@ -99,7 +102,7 @@ impl NewJob {
                 let interval = seconds.checked_mul(1000).map(Millis::try_from);
                 let Some(Ok(interval @ 1..)) = interval else {
                     let what = format!("an interval of {seconds} s is out of range");
-                    return Err(Error::usage(what).hint("one second or more"));
+                    return Err(Error::usage(what).hint("use one second or more"));
                 };
                 let anchor = now;
                 let stored = json!({"kind": "every", "everyMs": interval});

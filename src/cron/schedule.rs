@@ -114,7 +114,7 @@ impl Cron {
             word if word.starts_with('@') => {
                 return Err(
                     Error::usage(format!("unknown schedule \"{}\"", shorten(word)))
-                        .hint("@hourly, @daily, @weekly, @monthly or @yearly"),
+                        .hint("use @hourly, @daily, @weekly, @monthly or @yearly"),
                 );
             }
             _ => expr,
@@ -283,8 +283,9 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
             .or_else(|| next_time_of_day(text, now, zone)),
     };
     read.filter(|at| (0..FARTHEST).contains(at)).ok_or_else(|| {
-        Error::usage(format!("cannot read \"{}\" as a time", shorten(text)))
-            .hint("for example 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d")
+        Error::usage(format!("cannot read \"{}\" as a time", shorten(text))).hint(
+            "write 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d",
+        )
     })
 }
 
@@ -304,7 +305,7 @@ pub(crate) fn interval(text: &str) -> Result<u64> {
         .or_else(|| u64::try_from(span_millis(text)? / 1000).ok());
     seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
         Error::usage(format!("cannot read \"{}\" as an interval", shorten(text)))
-            .hint("for example -e 300 (seconds), -e 5m or -e 1h30m")
+            .hint("write -e 300 (seconds), -e 5m or -e 1h30m")
     })
 }
 

@@ -171,7 +171,7 @@ impl Endpoint {
         let address = settings.listen;
         let listener = TcpListener::bind(address)
             .doing(format!("listening on {address}"))
-            .map_err(|e| e.hint("another program has the address, or it is not this machine's: change channels.http.listen"))?;
+            .map_err(|e| e.hint("change channels.http.listen: another program has the address, or it is not this machine's"))?;
         let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             access: Access::new(settings.token, &settings.allow_origin),

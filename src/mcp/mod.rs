@@ -445,7 +445,7 @@ impl Server {
             return e;
         }
         e.hint(format!(
-            "its sandbox shows the system's programs, state/mcp/{name}, and what its entry names: add --read DIR or --write DIR"
+            "add --read DIR or --write DIR: its sandbox shows the system's programs, state/mcp/{name}, and what its entry names"
         ))
     }
 

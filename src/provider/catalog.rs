@@ -205,7 +205,7 @@ pub(super) fn find_default(
         Some(offer) => Ok(with_id(&host.model, offer.id.clone())),
         None => Err(ProviderError::NotSent(
             Error::config(format!("no default model of {provider} was found{why}")).hint(format!(
-                "run `bantam models {provider}` and choose one: bantam config set agents.defaults.model_name {provider}/MODEL"
+                "run `bantam models {provider}` and choose one: `bantam config set agents.defaults.model_name {provider}/MODEL`"
             )),
         )),
     }

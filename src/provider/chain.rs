@@ -127,7 +127,7 @@ impl Chain {
             return Ok(());
         }
         let found = find_bare(wanted, &names).map(drop);
-        found.map_err(|e| e.hint(format!("its models are {}", names.join(", "))))
+        found.map_err(|e| e.hint(format!("choose one of its models: {}", names.join(", "))))
     }
 
     /// Adds a model that is asked after the previous ones fail. `keys` has one provider per key.

@@ -194,7 +194,7 @@ fn blocked_address_gets_no_connection() {
         let answer = ask(address, format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"));
         assert_status(&answer, 403);
         assert!(
-            answer.ends_with("tools.web.fetch.allow_private = true would allow it\n"),
+            answer.ends_with("set tools.web.fetch.allow_private to true to allow it\n"),
             "{answer}"
         );
         assert!(

@@ -243,7 +243,7 @@ fn busy(name: &str, e: Error) -> Error {
         "waiting for the conversation {}",
         shown_key(name)
     ))
-    .hint("another run is using it: wait for that, or use --session with another key")
+    .hint("wait for the other run that is using it, or use --session with another key")
 }
 
 #[cfg(test)]

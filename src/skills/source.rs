@@ -112,5 +112,5 @@ fn clone(loaded: &Loaded, url: &str, into: &Path) -> Result<()> {
     }
     let said = to_single_line(&String::from_utf8_lossy(&output.printed), 500);
     Err(Error::failed(format!("cloning the repository: {said}"))
-        .hint("git runs in a sandbox that reaches public addresses only, and has no keys"))
+        .hint("use a public address: git runs in a sandbox that reaches no other ones, and has no keys"))
 }

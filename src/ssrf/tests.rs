@@ -179,7 +179,7 @@ fn a_refusal_says_what_it_is_and_which_setting_allows_it() {
     assert_eq!(e.message, "10.0.0.7 is a private network address");
     assert_eq!(
         e.hint.as_deref(),
-        Some("tools.web.fetch.allow_private = true would allow it")
+        Some("set tools.web.fetch.allow_private to true to allow it")
     );
     let e = error(&AddressGuard::new(true), "169.254.169.254");
     assert_eq!((e.message.contains("credentials"), e.hint), (true, None));

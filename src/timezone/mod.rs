@@ -242,8 +242,7 @@ fn rule(text: &str) -> Option<TimeZone> {
 fn unknown(name: &str) -> Error {
     let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
     Error::config(format!("no time zone named \"{name}\" on this machine")).hint(
-        "a name such as Europe/Berlin needs the zone database (Debian: apt install tzdata); \
-         a rule such as CET-1CEST,M3.5.0,M10.5.0/3 does not",
+        "install the zone database (Debian: `apt install tzdata`), or use a rule such as CET-1CEST,M3.5.0,M10.5.0/3",
     )
 }
 

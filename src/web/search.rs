@@ -143,7 +143,7 @@ impl Search<'_> {
             }
         }
         Err(Error::failed(failures.join("; "))
-            .hint("tools.web.search in config.json names another search engine"))
+            .hint("choose another search engine in tools.web.search of config.json"))
     }
 
     fn engines(&self) -> Vec<&'static Engine> {

@@ -373,7 +373,7 @@ impl Workers {
             "{} is in {tree}, which commands can read: they could read its keys",
             self.home.display()
         ))
-        .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"))
+        .hint("move it, and set BANTAM_HOME to its new path, such as /var/lib/bantam"))
     }
 }
 

@@ -372,7 +372,7 @@ fn skill_is_installed_by_name_from_folder() {
     install(&format!("{all}#cake"))
         .exits(1)
         .says("has no skill cake")
-        .says("it has: soup, tea");
+        .says("choose one of: soup, tea");
     let run = install(&format!("{all}#tea"));
     run.exits(0);
     let shown = format!(

@@ -90,7 +90,7 @@ impl Calls {
             Kind::Limit,
             format!("{tool} was not run: it needs your confirmation, and nobody could be asked"),
         );
-        Some(error.hint("ask at a terminal (bantam agent -c), or take it out of tools.confirm"))
+        Some(error.hint("ask at a terminal (`bantam agent -c`), or take it out of tools.confirm"))
     }
 
     /// Returns why a call of this reply must not run.
