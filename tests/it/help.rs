@@ -173,6 +173,8 @@ fn names_are_completed() {
     };
     home.agent(["-s", "garden", "hi"]).exits(0);
     home.bantam().arg("an unnamed one").run().exits(0);
+    // A name may not write to the terminal.
+    home.agent(["-s", "ga\u{1b}[31mrden", "hi"]).exits(0);
     home.write(
         "agent/skills/tidy/SKILL.md",
         "---\nname: tidy\ndescription: x\n---\nTidy.\n",
