@@ -57,12 +57,12 @@ const EFFORTS: [&str; 7] = ["", "none", "minimal", "low", "medium", "high", "xhi
 /// Returns the first value that is out of range or unknown.
 pub(super) fn out_of_range(json: &Value) -> Option<BadValue> {
     let entries = json["model_list"].as_array().into_iter().flatten();
-    let entries = entries.enumerate();
-    let entries = entries.map(|(n, entry)| (format!("model_list[{n}]."), entry));
-    for (start, section) in std::iter::once((String::new(), json)).chain(entries) {
+    let entries = entries.enumerate().map(|(n, entry)| (Some(n), entry));
+    for (n, section) in std::iter::once((None, json)).chain(entries) {
         let find = |path: &str| path.split('.').try_fold(section, |at, name| at.get(name));
         let bad = |path: &str, what: &str, hint: String| {
-            let (path, what) = (format!("{start}{path}"), what.to_owned());
+            let start = n.map_or(String::new(), |n| format!("model_list[{n}]."));
+            let (path, what) = (start + path, what.to_owned());
             Some(BadValue { path, what, hint })
         };
         for (path, least) in LEAST {

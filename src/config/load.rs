@@ -195,21 +195,18 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
 pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (what, hint) = match parse_json(text) {
-        Ok(value) if value.is_object() => return Ok(value),
-        _ if text.trim().is_empty() => {
-            (" is empty".to_owned(), "delete it and run `bantam onboard`")
+    let error = |what: &str, hint: &str| Err(Error::config(format!("{name}{what}")).hint(hint));
+    match parse_json(text) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) => error(" is not a JSON object", "begin it with { and end it with }"),
+        Err(_) if text.trim().is_empty() => {
+            error(" is empty", "delete it and run `bantam onboard`")
         }
-        Ok(_) => (
-            " is not a JSON object".to_owned(),
-            "begin it with { and end it with }",
-        ),
-        Err(e) => (
-            format!(", {}", explain_json(&e)),
+        Err(e) => error(
+            &format!(", {}", explain_json(&e)),
             "correct that line; JSON needs double quotes, and no comma after the last entry",
         ),
-    };
-    Err(Error::config(format!("{name}{what}")).hint(hint))
+    }
 }
 
 #[cfg(test)]
