@@ -100,21 +100,12 @@ fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
 /// Returns the key that `written` refers to. `config` is the file that contains it.
 pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
     let key = match parse(written) {
-        ("${", name) => match variable(name, env) {
-            Some(value) => value.to_owned(),
-            None => return Err(unset(name)),
-        },
+        ("${", name) => variable(name, env).ok_or_else(|| unset(name))?.to_owned(),
         ("file:", path) => read_file(path.trim(), env, config)?,
         ("cmd:", command) => run_command(command, env, config)?,
         (_, key) => key.to_owned(),
     };
-    let source = source(written);
-    let place = if source.starts_with("in ") {
-        format!("the API key {source}")
-    } else {
-        source
-    };
-    check(key.trim(), &place).map(Secret::new)
+    check(key.trim(), &format!("the key from {}", source(written))).map(Secret::new)
 }
 
 /// Returns an error if a request cannot carry the key.
@@ -122,18 +113,15 @@ fn check<'a>(key: &'a str, place: &str) -> Result<&'a str> {
     let is_upper = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     let name = key.strip_prefix('$');
     let name = name.filter(|name| name.bytes().all(is_upper));
-    let alone = || "set it to the key alone".to_owned();
-    let (what, hint) = match name {
-        _ if key.is_empty() => ("is empty", alone()),
-        Some(name) => (
-            "looks like a variable",
-            format!("write \"${{{name}}}\" in config.json"),
-        ),
+    let what = match name {
+        _ if key.is_empty() => "is empty",
+        Some(_) => "looks like a variable",
         None if key.bytes().all(|b| b.is_ascii_graphic()) => return Ok(key),
-        None => (
-            "has a space or a control character",
-            "set it to the key alone".to_owned(),
-        ),
+        None => "has a space or a control character",
+    };
+    let hint = match name {
+        Some(name) if !name.is_empty() => format!("write \"${{{name}}}\" in config.json"),
+        _ => "set it to the key alone".to_owned(),
     };
     Err(Error::config(format!("{place} {what}")).hint(hint))
 }

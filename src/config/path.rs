@@ -24,10 +24,7 @@ pub(crate) fn shape() -> Value {
 }
 
 /// Returns the part of the shape under a name, with the correct spelling of the name.
-fn step<'a, 'b>(shape: &'a Value, name: &'b str) -> Option<(&'b str, &'a Value)>
-where
-    'a: 'b,
-{
+fn step<'b, 'a: 'b>(shape: &'a Value, name: &'b str) -> Option<(&'b str, &'a Value)> {
     match shape {
         Value::Array(items) => {
             name.parse::<usize>().ok()?;
@@ -95,22 +92,16 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
     if known.len() == names.len() {
         return Ok(known);
     }
-    let near = suggest(&shape, &names);
-    Err(not_found_near(
-        "setting",
-        path,
-        near.as_deref(),
-        "bantam help settings",
-    ))
+    let (near, list) = (suggest(&shape, &names), "bantam help settings");
+    Err(not_found_near("setting", path, near.as_deref(), list))
 }
 
 /// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
-const ALIASES: [(&str, &str); 17] = [
+const ALIASES: [(&str, &str); 14] = [
     ("cmd", "command"),
     ("model", "agents.defaults.model_name"),
     ("provider", "agents.defaults.model_name"),
     ("providers", "model_list"),
-    ("models", "model_list"),
     ("max_iterations", "agents.defaults.max_tool_iterations"),
     ("fallbacks", "agents.defaults.model_fallbacks"),
     ("channel_list", "channels"),
@@ -119,10 +110,8 @@ const ALIASES: [(&str, &str); 17] = [
     ("token", "channels.telegram.token"),
     ("api_key", "model_list[0].api_key"),
     ("mcp", "mcpServers"),
-    ("servers", "mcpServers"),
     ("web_search", "tools.web.search"),
     ("brave", "tools.web.search"),
-    ("duckduckgo", "tools.web.search"),
 ];
 
 /// Returns the probable correction of an unknown path: the setting's name here for that of another program, or else the nearest
@@ -130,10 +119,8 @@ const ALIASES: [(&str, &str); 17] = [
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let (mut known, section) = walk(shape, names);
     let unknown = names.get(known.len())?;
-    let alias = ALIASES
-        .iter()
-        .find(|(name, _)| is_same_name(name, unknown))
-        .map(|(_, path)| *path);
+    let alias = ALIASES.iter().find(|(name, _)| is_same_name(name, unknown));
+    let alias = alias.map(|(_, path)| *path);
     let siblings = section.as_object().into_iter().flat_map(Map::keys);
     let mut siblings = siblings.map(String::as_str);
     let sibling = match alias {
@@ -150,10 +137,10 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let paths = list_settings(shape);
     let lasts = paths.iter().filter_map(|path| path.last());
     let near = nearest(names.last()?, lasts.map(String::as_str))?;
-    let found = paths
+    let mut found = paths
         .iter()
-        .find(|path| path.last().is_some_and(|last| last == near))?;
-    Some(join(found))
+        .filter(|path| path.last().is_some_and(|last| last == near));
+    found.next().map(|path| join(path))
 }
 
 /// Returns the paths of all settings outside lists and maps, and of the lists and maps themselves.

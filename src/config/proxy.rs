@@ -20,9 +20,7 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
     if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, list)) {
         return String::new();
     }
-    let is_https = url
-        .split_once("://")
-        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
+    let is_https = url.to_ascii_lowercase().starts_with("https://");
     let own = set(if is_https {
         "HTTPS_PROXY"
     } else {
