@@ -436,7 +436,7 @@ impl Host {
         if let Some((_, what)) = left_out {
             let name = &self.model().name;
             sink.event(Event::Warning(format!(
-                "{name} takes no {what}: it was asked without them"
+                "{name} does not support {what}; sent without them"
             )));
         }
     }
