@@ -538,3 +538,15 @@ fn search_covers_the_whole_conversation() {
         "{shown}"
     );
 }
+
+#[test]
+fn refused_question_is_listed_with_its_words() {
+    let model = Model::scripted([Reply::text("Basil.")]);
+    let home = Home::with(&model.config());
+    let list = || home.bantam().args(["sessions", "list"]).run().stdout;
+    let refused = home.agent(["-s", "garden", "--budget-tokens", "5", "water?"]);
+    refused.exits(6);
+    assert!(list().contains("(limit) water?"), "{}", list());
+    home.agent(["-s", "garden", "which herb?"]).exits(0);
+    assert!(list().contains("which herb?"), "{}", list());
+}
