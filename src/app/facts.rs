@@ -78,6 +78,13 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// Returns the name of the model that answers.
+    pub(crate) fn model_name(&self) -> Result<String> {
+        let none = "Ollama if it answers, else the built-in demo".to_owned();
+        let model = self.model.clone()?;
+        Ok(model.map_or(none, |model| model.name))
+    }
+
     /// Returns where the key of the model comes from.
     pub(crate) fn key(&self) -> String {
         let model = self.model.as_ref().ok().and_then(Option::as_ref);

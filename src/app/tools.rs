@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{App, local_time, mcp, media, skills};
+use super::{App, mcp, media, skills};
 use crate::child;
 use crate::config::{self, Config, Loaded};
 use crate::error::{Error, Result};
@@ -259,7 +259,7 @@ impl App {
     }
 
     fn memory_by(&self, meaning: Option<Meaning>) -> Result<Function> {
-        let (workers, local_time) = (self.workers()?, local_time(&self.env));
+        let (workers, local_time) = (self.workers()?, self.local_time.clone());
         Ok(memory_tool(&self.home, &workers, local_time, meaning))
     }
 }

@@ -41,7 +41,7 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 
 /// Returns the object of `--json`: no secrets, times as RFC 3339, and null for unknown values.
 fn object(facts: &Facts, is_verbose: bool) -> Value {
-    let is_known = facts.model.is_ok();
+    let model = facts.model_name().ok();
     let values = facts
         .loaded
         .as_ref()
@@ -51,8 +51,8 @@ fn object(facts: &Facts, is_verbose: bool) -> Value {
         "ok": facts.loaded.is_ok(),
         "version": env!("CARGO_PKG_VERSION"),
         "home": facts.app.home.root().display().to_string(),
-        "model": is_known.then(|| model(facts)),
-        "key": is_known.then(|| facts.key()),
+        "key": model.is_some().then(|| facts.key()),
+        "model": model,
         "error": facts.model.as_ref().err().map(error_json),
         "values": values.unwrap_or_default(),
         "sessions": {
@@ -63,12 +63,6 @@ fn object(facts: &Facts, is_verbose: bool) -> Value {
         "learned": learned(facts),
         "warnings": facts.warnings,
     })
-}
-
-fn model(facts: &Facts) -> String {
-    let none = "Ollama if it answers, else the built-in demo";
-    let model = facts.model.as_ref().ok().and_then(Option::as_ref);
-    model.map_or(none.to_owned(), |model| model.name.clone())
 }
 
 /// Returns a row for each detected feature of a host.
@@ -152,14 +146,14 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
 }
 
 fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
-    match &facts.model {
-        Ok(_) => {
-            page.add("model", model(facts));
+    match facts.model_name() {
+        Ok(model) => {
+            page.add("model", model);
             page.add("key", facts.key());
         }
         Err(e) => {
             page.add("model", format!("none: {}", e.message));
-            page.add("", e.hint.as_deref().unwrap_or_default());
+            page.add("", e.hint.unwrap_or_default());
         }
     }
     if let Ok(workspace) = app::workspace(loaded) {

@@ -156,7 +156,7 @@ impl Host {
             return false;
         };
         sink.event(Event::Warning(format!(
-            "{} is no longer offered: asking {} from now on",
+            "{} is no longer available; using {} instead",
             retired.name, model.name
         )));
         *self.facts() = HostFacts::default();

@@ -733,7 +733,7 @@ fn default_model_is_found_remembered_and_replaced() {
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("gpt-6-mini\n")
-        .says("gpt-5-mini is no longer offered: asking openai/gpt-6-mini");
+        .says("gpt-5-mini is no longer available; using openai/gpt-6-mini");
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("gpt-6-mini\n")
