@@ -158,12 +158,8 @@ impl Conversation {
         if name.is_empty() {
             return self.list_earlier();
         }
-        self.session = match sessions::archived(home, name) {
-            Some((key, part)) => {
-                let key = archive::key_for(home, &key)?;
-                sessions::reopen(home, &key, &part)?;
-                key
-            }
+        self.session = match sessions::reopen(home, name)? {
+            Some(key) => key,
             None => archive::key_for(home, &archive::find(home, name)?)?,
         };
         self.unanswered = None;

@@ -79,39 +79,44 @@ const SYNONYMS: [(&str, &str); 12] = [
 
 /// Returns the places with all the words or their synonyms, the best first. A title counts more than its text.
 pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEntry> {
-    let words = words.to_lowercase();
-    let stem = |word: &'_ str| word.trim_end_matches('s').trim_end_matches('e').to_owned();
-    let stems = words.split_whitespace().map(|word| {
-        let synonyms = SYNONYMS.iter().filter(|(theirs, _)| *theirs == word);
-        let both = synonyms.map(|(_, ours)| *ours).chain([word]);
-        both.map(stem).collect::<Vec<_>>()
-    });
-    let stems: Vec<Vec<String>> = stems.collect();
-    // Other forms of a word begin with its stem.
-    let count = |text: &str, stems: &[String]| {
+    fn tokens(text: &str) -> Vec<String> {
         let text = text.to_lowercase();
-        let is_form = |token: &str, stem: &String| {
-            token
-                .strip_prefix(stem.as_str())
-                .is_some_and(|rest| rest.len() <= 3)
+        let tokens = text.split(|c: char| !c.is_alphanumeric());
+        tokens
+            .filter(|token| !token.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+    // Other forms of a word begin with its stem.
+    let is_form = |token: &str, word: &str| {
+        let stem = if word.len() > 3 {
+            word.trim_end_matches('s').trim_end_matches('e')
+        } else {
+            word
         };
-        text.split(|c: char| !c.is_alphanumeric())
-            .filter(|token| stems.iter().any(|stem| is_form(token, stem)))
+        token.strip_prefix(stem).is_some_and(|rest| rest.len() <= 3)
+    };
+    let wanted = tokens(words);
+    let count = |text: &[String], word: &str| {
+        let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == word);
+        let other = synonym.map_or(word, |(_, ours)| ours);
+        text.iter()
+            .filter(|token| is_form(token, word) || is_form(token, other))
             .count()
     };
     let score = |place: &HelpEntry| {
-        let scores = stems
-            .iter()
-            .map(|stems| 8 * count(&place.title, stems) + count(&place.text, stems).min(7));
-        scores
-            .clone()
-            .all(|score| score > 0)
-            .then(|| scores.sum::<usize>())
+        let (title, text) = (tokens(&place.title), tokens(&place.text));
+        let score = |word: &String| 8 * count(&title, word) + count(&text, word).min(7);
+        let scores: Vec<usize> = wanted.iter().map(score).collect();
+        if scores.contains(&0) {
+            0
+        } else {
+            scores.iter().sum()
+        }
     };
-    let mut found: Vec<(usize, &HelpEntry)> = places
-        .iter()
-        .filter_map(|place| Some((score(place)?, place)))
-        .collect();
+    let mut found: Vec<(usize, &HelpEntry)> =
+        places.iter().map(|place| (score(place), place)).collect();
+    found.retain(|(score, _)| *score > 0);
     found.sort_by_key(|(score, _)| Reverse(*score));
     found.into_iter().map(|(_, place)| place).collect()
 }
@@ -134,23 +139,17 @@ pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
 
 /// Shows the text in the user's pager, and returns whether that worked.
 fn page_through(text: &str, env: &Env) -> bool {
-    let pager = env.get("PAGER").map_or("less -R", String::as_str);
-    let words = shell_words::split(pager).unwrap_or_default();
-    let Some((program, args)) = words.split_first() else {
-        return false;
-    };
+    let pager = env.get("PAGER").filter(|pager| !pager.is_empty());
+    let pager = pager.map_or("less -R", String::as_str);
     // Leaves Ctrl-C to the pager.
     sys::block_signals(&[libc::SIGINT]);
-    let Ok(mut pager) = child::by_user(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .spawn()
-    else {
+    let mut shell = child::by_user("sh");
+    let Ok(mut shell) = shell.args(["-c", pager]).stdin(Stdio::piped()).spawn() else {
         return false;
     };
-    if let Some(mut stdin) = pager.stdin.take() {
+    if let Some(mut stdin) = shell.stdin.take() {
         // The user may quit before the end.
         stdin.write_all(text.as_bytes()).ok();
     }
-    pager.wait().is_ok_and(|status| status.code() != Some(127))
+    shell.wait().is_ok_and(|status| status.code() != Some(127))
 }

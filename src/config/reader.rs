@@ -92,7 +92,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Error> for Place<'_> {
+impl IntoDeserializer<'_, Error> for Place<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {

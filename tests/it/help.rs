@@ -140,7 +140,7 @@ restore backup|move backup|windows troubleshooting|mac troubleshooting|raspberry
 arm building|forget troubleshooting|privacy backup|safe sandbox|permission sandbox
 offline troubleshooting|local mcp|model guide|fallback guide|timeout scripting|quiet agent
 json scripting|script scripting|schedule cron|timer troubleshooting|spam troubleshooting
-slow troubleshooting|error scripting";
+slow troubleshooting|error scripting|tools.exec.network settings";
 
 #[test]
 fn natural_words_are_found_in_the_pages() {
@@ -173,6 +173,8 @@ fn names_are_completed() {
     };
     home.agent(["-s", "garden", "hi"]).exits(0);
     home.bantam().arg("an unnamed one").run().exits(0);
+    // A name may not write to the terminal.
+    home.agent(["-s", "ga\u{1b}[31mrden", "hi"]).exits(0);
     home.write(
         "agent/skills/tidy/SKILL.md",
         "---\nname: tidy\ndescription: x\n---\nTidy.\n",
