@@ -127,8 +127,8 @@ impl Ledger {
         let (tokens, cost) = (spent.usage.total(), spent.cost.unwrap_or(0.0));
         today.spent = spent;
         let used_up = |what: String, setting: &str| {
-            Err(Error::new(Kind::Limit, format!("the day's budget is used up: {what}")).hint(format!(
-                "raise {setting} in config.json, or continue tomorrow; `bantam usage --days 1` shows where it went"
+            Err(Error::new(Kind::Limit, format!("daily budget reached: {what}")).hint(format!(
+                "raise {setting} in config.json, or try again tomorrow; run `bantam usage --days 1` for details"
             )))
         };
         if daily_tokens > 0 && tokens >= daily_tokens {
@@ -143,7 +143,7 @@ impl Ledger {
                 "the day's budget is {daily_tokens} tokens: {tokens} are spent, and this request needs about {expected}"
             );
             return Err(Error::new(Kind::Limit, message)
-                .hint("raise budget.daily_tokens in config.json, or continue tomorrow"));
+                .hint("raise budget.daily_tokens in config.json, or try again tomorrow"));
         }
         if daily_cost > 0.0 && cost >= daily_cost {
             return used_up(
@@ -353,10 +353,7 @@ mod tests {
         let e = one.check(at(1), || 0).unwrap_err();
         assert_eq!(
             (e.kind, e.message.as_str()),
-            (
-                Kind::Limit,
-                "the day's budget is used up: 100 of 100 tokens"
-            )
+            (Kind::Limit, "daily budget reached: 100 of 100 tokens")
         );
         assert!(e.hint.unwrap().contains("budget.daily_tokens"));
         assert!(
@@ -377,10 +374,7 @@ mod tests {
         }
         files.record(&call(1, Some(0.1)), at(0));
         let e = files.check(at(0), || 0).unwrap_err();
-        assert_eq!(
-            e.message,
-            "the day's budget is used up: 0.3000 of 0.3 in cost"
-        );
+        assert_eq!(e.message, "daily budget reached: 0.3000 of 0.3 in cost");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::status;
@@ -75,6 +76,13 @@ impl<'a> Facts<'a> {
             self.warnings.push(e.message);
             T::default()
         })
+    }
+
+    /// Returns the name of the model that answers.
+    pub(crate) fn model_name(&self) -> Result<String> {
+        let none = "Ollama if it answers, else the built-in demo".to_owned();
+        let model = self.model.clone()?;
+        Ok(model.map_or(none, |model| model.name))
     }
 
     /// Returns where the key of the model comes from.
@@ -155,6 +163,7 @@ fn time(millis: i64) -> String {
 }
 
 /// A setting with its value, for people.
+#[derive(Serialize)]
 pub(crate) struct SetValue {
     pub path: String,
     pub value: Value,

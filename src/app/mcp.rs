@@ -97,23 +97,19 @@ fn choose(
     found
 }
 
-/// Omits tools beyond `limit` bytes in total. Small servers keep all their tools, and the others share the rest. Returns a
-/// notice for each server with omitted tools.
+/// Omits tools beyond `limit` bytes in total, of the largest servers. Returns a notice for each server with omitted tools.
 fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], limit: u64) -> Vec<String> {
     let size = |tools: &[RemoteTool]| tools.iter().map(RemoteTool::size).sum::<u64>();
     let mut by_size: Vec<_> = offers.iter_mut().collect();
     by_size.sort_by_key(|(_, tools)| size(tools));
-    let mut notices = Vec::new();
-    let mut left = limit;
-    let mut servers = by_size.len() as u64;
+    let (mut left, mut notices) = (limit, Vec::new());
     for (server, tools) in by_size {
-        let share = left / servers;
         let (count, whole) = (tools.len(), size(tools));
-        while size(tools) > share {
-            tools.pop();
-        }
-        left = left.saturating_sub(size(tools));
-        servers -= 1;
+        tools.retain(|tool| {
+            let rest = left.checked_sub(tool.size());
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        });
         if tools.len() < count {
             let name = &server.definition.name;
             notices.push(format!(

@@ -99,7 +99,7 @@ pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Re
         MediaKind::Audio => match transcriber(loaded)? {
             Some(transcribe) => {
                 // Only the daily budget limits a user's attachments.
-                let ledger = Arc::new(ledger(loaded));
+                let ledger = Arc::new(ledger(loaded, super::local_time(&loaded.env)));
                 let budget = Budget::new(Some(ledger), "", "cli");
                 let words =
                     transcribe(&media, &cancel, &budget).doing(format_args!("attaching {name}"))?;

@@ -82,6 +82,8 @@ pub struct App {
     loaded: OnceLock<Result<Arc<Loaded>>>,
     workers: OnceLock<Result<Arc<Workers>>>,
     redactor: OnceLock<Redactor>,
+    /// Reads the time zone at its first use, once for all.
+    local_time: LocalTime,
     /// MCP servers, shared by all agents of the home.
     pub(crate) servers: Servers,
     /// Models by the name of the first; the name is empty for the configured model. Turns share them, and thus the state of
@@ -118,6 +120,7 @@ impl App {
 
     pub(crate) fn new(home: paths::Home, env: Arc<Env>) -> Self {
         Self {
+            local_time: local_time(&env),
             home,
             env,
             text: OnceLock::new(),
@@ -284,9 +287,9 @@ impl App {
             // Errors were reported by the workers.
             open: grants::tools_grants(loaded).unwrap_or_default(),
             skills: skills(loaded),
-            local_time: local_time(&self.env),
+            local_time: self.local_time.clone(),
         });
-        builder.ledger = Some(Arc::new(ledger(loaded)));
+        builder.ledger = Some(Arc::new(ledger(loaded, self.local_time.clone())));
         if let Some(text) = flags.system.clone() {
             builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
         }
@@ -334,12 +337,8 @@ impl App {
 }
 
 /// Returns a ledger for all requests with a cost. All ledgers share the same files.
-fn ledger(loaded: &Loaded) -> Ledger {
-    Ledger::new(
-        loaded.home.usage(),
-        loaded.config.budget,
-        local_time(&loaded.env),
-    )
+fn ledger(loaded: &Loaded, local_time: LocalTime) -> Ledger {
+    Ledger::new(loaded.home.usage(), loaded.config.budget, local_time)
 }
 
 /// Returns the limits on the part of a conversation sent to the model.

@@ -131,14 +131,14 @@ fn first(loaded: &Loaded, notices: &mut Vec<String>) -> Result<Option<Model>> {
     if let Some(id) = ollama::pick_model(&loaded.env) {
         let model = loaded.config.named(&format!("ollama/{id}"), &loaded.env)?;
         notices.push(format!(
-            "no key is set: asking {id} of Ollama at {}",
+            "no API key found; using {id} of Ollama at {}",
             authority(&model.base)
         ));
         notices.extend(learn_window(loaded, &model));
         return Ok(Some(model));
     }
     notices.push(
-        "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
+        "no API key found; using the built-in demo. To use a real model, run `bantam onboard` or set OPENROUTER_API_KEY".to_owned(),
     );
     Ok(None)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{App, local_time, mcp, media, skills};
+use super::{App, mcp, media, skills};
 use crate::child;
 use crate::config::{self, Config, Loaded};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::tool::cron::cron_tool;
 use crate::tool::exec::{EXEC, exec_tool};
 use crate::tool::files::{Files, file_tools};
 use crate::tool::meaning::Meaning;
-use crate::tool::memory::{Memory, memory_tool};
+use crate::tool::memory::memory_tool;
 use crate::tool::message::message_tool;
 use crate::tool::names;
 use crate::tool::skill::skill_tool;
@@ -128,7 +128,7 @@ impl App {
     pub fn memory(&self) -> Result<Registry> {
         begun()?;
         let meaning = meaning(self.loaded()?)?;
-        register(vec![memory_tool(self.notes(meaning)?)])
+        register(vec![self.memory_by(meaning)?])
     }
 
     /// Returns `skill`, for the skills in `agent/skills/` of the home. Agents of [`Home::agent`](App::agent) list them for the model.
@@ -238,7 +238,7 @@ impl App {
             think_tool(),
             web_fetch_tool(loaded, &workers),
             web_search_tool(loaded, &workers),
-            memory_tool(self.notes(meaning)?),
+            self.memory_by(meaning)?,
         ]);
         let has_exec = config.tools.exec.enabled && child::has_shell();
         if has_exec {
@@ -258,14 +258,9 @@ impl App {
         Ok((tools, notices))
     }
 
-    /// Returns what the tool for notes uses.
-    fn notes(&self, meaning: Option<Meaning>) -> Result<Memory> {
-        Ok(Memory {
-            home: self.home.clone(),
-            workers: self.workers()?,
-            local_time: local_time(&self.env),
-            meaning,
-        })
+    fn memory_by(&self, meaning: Option<Meaning>) -> Result<Function> {
+        let (workers, local_time) = (self.workers()?, self.local_time.clone());
+        Ok(memory_tool(&self.home, &workers, local_time, meaning))
     }
 }
 

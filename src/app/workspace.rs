@@ -1,5 +1,7 @@
 //! The workspace of a home, and the workers that reach it.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +24,15 @@ pub(crate) fn misplaced(loaded: &Loaded) -> Option<String> {
     if workspace == loaded.home.workspace() {
         names.extend(["AGENTS.md", "HEARTBEAT.md", "USER.md", "memory/MEMORY.md"]);
     }
-    names.retain(|name| workspace.join(name).is_file());
+    // One listing of the workspace before each question is cheaper than a look for each name.
+    let listed = std::fs::read_dir(&workspace).into_iter().flatten();
+    let there: BTreeSet<_> = listed.flatten().map(|entry| entry.file_name()).collect();
+    let is_there = |name: &str| {
+        name.split('/')
+            .next()
+            .is_some_and(|top| there.contains(OsStr::new(top)))
+    };
+    names.retain(|name| is_there(name) && workspace.join(name).is_file());
     (!names.is_empty()).then(|| {
         format!(
             "not used: {} in {}; bantam's instructions are in {}, and its notes in {}",

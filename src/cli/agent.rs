@@ -163,7 +163,10 @@ impl Run<'_> {
                 Some(deadline) => deadline.cancel.clone(),
                 None => Cancel::new(Some(timeout)),
             },
-            sampling: self.sampling(),
+            sampling: Sampling {
+                extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
+                ..Sampling::default()
+            },
             ..Request::new(question.text, &self.session)
         };
         if self.args.has("dry-run") {
@@ -223,14 +226,6 @@ impl Run<'_> {
             let session = Session::peek(&self.app.store(), &self.session);
             self.ui
                 .warn(&session.ok().map(|session| session.describe()));
-        }
-    }
-
-    /// Returns the overrides of the question's requests.
-    fn sampling(&self) -> Sampling {
-        Sampling {
-            extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
-            ..Sampling::default()
         }
     }
 
@@ -301,11 +296,11 @@ impl Run<'_> {
 /// Returns the key of the conversation. A question gets a new one, unless a flag names one.
 fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(name) = args.value("session") {
-        if let Some((key, part)) = sessions::archived(home, name) {
-            sessions::reopen(home, &key, &part)?;
-            return Ok(key);
+        if args.has("dry-run") {
+            return archive::key_for(home, name);
         }
-        return archive::key_for(home, name);
+        let reopened = sessions::reopen(home, name)?;
+        return reopened.map_or_else(|| archive::key_for(home, name), Ok);
     }
     if args.has("continue") {
         return archive::newest(home, SystemTime::now())?

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::paths::of_user;
-use crate::text::{fence, not_found, size, to_single_line};
+use crate::text::{fence, size, to_single_line};
 
 /// Maximum size of a text file, in bytes; more than models read well.
 const MAX_TEXT: usize = 1 << 20;
@@ -23,20 +23,28 @@ const MAX_IMAGE: usize = 4 << 20;
 pub(super) const STDIN: &str = "standard input";
 
 /// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes.
-pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
-    let mut named: Vec<(&str, u64)> = Vec::new();
-    for word in text.split_whitespace() {
-        let Some(path) = word.strip_prefix('@') else {
-            continue;
-        };
+///
+/// # Errors
+/// Returns an error for a name that looks like a path but is no file. `@somebody` is a user name.
+pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64)>> {
+    let mut named = Vec::new();
+    let words = text.split_whitespace();
+    for path in words.filter_map(|word| word.strip_prefix('@')) {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
-        let found = [path, bare].into_iter().find_map(|path| {
-            let meta = std::fs::metadata(of_user(path, env)).ok()?;
-            meta.is_file().then_some((path, meta.len()))
-        });
-        named.extend(found.filter(|file| !named.contains(file)));
+        let meta = |path| Some((path, std::fs::metadata(of_user(path, env)).ok()?));
+        match meta(path).or_else(|| meta(bare)) {
+            Some((path, meta)) if meta.is_file() && !named.contains(&(path, meta.len())) => {
+                named.push((path, meta.len()));
+            }
+            None if bare.trim_start_matches('.').contains(['/', '.']) => {
+                let shown = to_single_line(bare, 200);
+                return Err(Error::usage(format!("not sent: no file named {shown}"))
+                    .hint("correct its path, or leave out the @ to send the text as it is"));
+            }
+            _ => {}
+        }
     }
-    named
+    Ok(named)
 }
 
 /// Returns the question whether to attach these files.
@@ -46,25 +54,6 @@ pub(super) fn question(files: &[(&str, u64)]) -> String {
         .map(|(path, bytes)| format!("{}, {}", to_single_line(path, 200), size(*bytes)))
         .collect();
     format!("Attach {}?", files.join("; "))
-}
-
-/// Returns the first `@PATH` in a message that looks like a path but is no file.
-pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
-    let paths = text
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix('@'))
-        .map(|path| path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']));
-    // `@somebody` is a user name.
-    let looks_like_a_file = |path: &&str| {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        path.contains('/')
-            || name
-                .rsplit_once('.')
-                .is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
-    };
-    paths
-        .filter(looks_like_a_file)
-        .find(|path| std::fs::metadata(of_user(path, env)).is_err())
 }
 
 /// Reads a file, or standard input for `-`. Text is fenced, with the file's name.
@@ -112,27 +101,10 @@ fn read_file(
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
-        Ok(None) => input::open(&path, deadline).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => no_file(shown),
-            std::io::ErrorKind::IsADirectory => {
-                wrong("it is a directory".to_owned()).hint("name its files, each with its own -a")
-            }
-            _ => wrong(Error::from(e).message),
-        })?,
+        Ok(None) => input::open(&path, shown, deadline)?,
         Err(e) => return Err(wrong(e.message).hint("attach the file that the link leads to")),
     };
     input::read(&format!("the file {shown}"), &file, MAX_FILE, deadline)
-}
-
-/// Creates the error for a missing file, with the directory that was searched.
-pub(super) fn no_file(path: &str) -> Error {
-    let error = not_found("file", path, [], "");
-    match std::env::current_dir() {
-        Ok(dir) if !path.starts_with(['/', '~']) => {
-            error.hint(format!("check the path, which starts in {}", dir.display()))
-        }
-        _ => error.hint("check the path"),
-    }
 }
 
 /// Returns a file's media, or its text. Warns of bytes that are no text.

@@ -1,7 +1,7 @@
 //! `bantam config`: shows and changes settings in config.json.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -13,7 +13,6 @@ use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::of_user;
 use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
@@ -85,8 +84,7 @@ fn set(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         text = catalog::whole_name(app.loaded()?, &text)?;
     }
     let value = whole_paths(&names, path::parse_at(&path::shape(), &names, &text));
-    let loaded = change(app, |file| edit::set_in(file, &names, value))?;
-    tell_of_directory(&path::join(&names), &loaded);
+    let loaded = change(app, |file| path::set(file, &names, value))?;
     if let Some(set) = loaded.override_of(&names) {
         notice(&format!("{} is set, and overrides config.json", set.name));
     }
@@ -97,7 +95,7 @@ fn unset(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     // Unknown names can also be removed.
     let path = &given.words[0];
     let names = path::resolve(path).unwrap_or_else(|_| path::split(path));
-    change(app, |file| edit::remove_from(file, &names)).map(|_| 0)
+    change(app, |file| path::remove(file, &names)).map(|_| 0)
 }
 
 fn change(app: &App, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Loaded> {
@@ -114,33 +112,23 @@ const DIRECTORIES: [&str; 3] = [
 ];
 
 /// Makes paths absolute, because a relative path would depend on the current directory of each run.
-fn whole_paths(names: &[String], value: Value) -> Value {
-    let setting = names.join(".");
-    if !DIRECTORIES.contains(&setting.as_str()) {
+fn whole_paths(names: &[String], mut value: Value) -> Value {
+    if !DIRECTORIES.contains(&names.join(".").as_str()) {
         return value;
     }
-    match value {
-        Value::Array(items) => items.into_iter().map(whole_path).collect(),
-        single => whole_path(single),
-    }
-}
-
-fn whole_path(value: Value) -> Value {
-    let typed = match &value {
-        Value::String(text) if !text.is_empty() && !text.starts_with(['/', '~', '[', '{', '"']) => {
-            text
+    let items = match &mut value {
+        Value::Array(items) => items.as_mut_slice(),
+        single => std::slice::from_mut(single),
+    };
+    for item in items {
+        let typed = item
+            .as_str()
+            .filter(|typed| !typed.is_empty() && !typed.starts_with(['/', '~']));
+        if let Some(whole) = typed.and_then(|typed| std::path::absolute(typed).ok()) {
+            *item = whole.to_string_lossy().into();
         }
-        _ => return value,
-    };
-    let whole = std::path::absolute(typed).ok();
-    let Some(whole) = whole.as_deref().and_then(Path::to_str) else {
-        return value;
-    };
-    notice(&format!(
-        "{} is taken as {whole}",
-        to_single_line(typed, 200)
-    ));
-    whole.into()
+    }
+    value
 }
 
 /// Returns errors about unusable directories.
@@ -168,38 +156,6 @@ fn file_in_the_way(path: &Path) -> Option<&Path> {
         .filter(|path| path.is_file())
 }
 
-/// System directories, where changes can prevent the machine from starting.
-const SYSTEM: [&str; 11] = [
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
-];
-
-/// Shows notices about a change of the directories where tools write.
-fn tell_of_directory(setting: &str, loaded: &Loaded) {
-    let workspace = app::workspace(loaded).ok();
-    let trees: Vec<PathBuf> = match setting {
-        "agents.defaults.workspace" => workspace.iter().cloned().collect(),
-        "tools.write_paths" => {
-            let written = loaded.config.tools.write_paths.iter();
-            written.map(|path| of_user(path, &loaded.env)).collect()
-        }
-        _ => return,
-    };
-    for tree in trees {
-        let shown = tree.display();
-        if !tree.exists() {
-            notice(&format!(
-                "{setting}: {shown} does not exist yet; bantam creates it when it is first needed"
-            ));
-        }
-        let real = fs_err::canonicalize(&tree).unwrap_or_else(|_| tree.clone());
-        if SYSTEM.iter().any(|system| real.starts_with(system)) {
-            notice(&format!(
-                "{setting}: {shown} belongs to the system, and the agent's tools can now change and delete what is in it"
-            ));
-        }
-    }
-}
-
 /// Shows what is still missing in a valid configuration.
 fn warn(loaded: &Loaded) {
     loaded.warnings.iter().for_each(|line| notice(line));
@@ -224,15 +180,6 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
     ui.watch_signals(false)?;
     let draft = home.root().join("config.json.draft");
     let before = app.text()?.unwrap_or("{\n}\n").to_owned();
-    if is_older(&draft, &home.config()) {
-        let question = format!(
-            "config.json has changed since {} was written. Continue with that draft?",
-            draft.display()
-        );
-        if !ui.agrees(&question, false)? {
-            storage::remove(&draft)?;
-        }
-    }
     if !storage::write_new(&draft, before.as_bytes())? {
         notice(&format!(
             "continuing with {}, which was not saved",
@@ -258,25 +205,17 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
             Err(e) => {
                 report(&e);
                 if !ui.agrees("Edit it again?", true)? {
-                    if remove_unedited(&draft, &before)? {
-                        return Ok(e.kind.exit_code());
+                    if !remove_unedited(&draft, &before)? {
+                        let draft = draft.display();
+                        notice(&format!(
+                            "config.json is unchanged; your text is in {draft}"
+                        ));
                     }
-                    notice(&format!(
-                        "config.json is unchanged; your text is in {}",
-                        draft.display()
-                    ));
                     return Ok(e.kind.exit_code());
                 }
             }
         }
     }
-}
-
-fn is_older(draft: &Path, config: &Path) -> bool {
-    let modified = |path: &Path| fs_err::metadata(path).and_then(|meta| meta.modified()).ok();
-    modified(draft)
-        .zip(modified(config))
-        .is_some_and(|(draft, config)| draft < config)
 }
 
 /// Removes a draft without edits, because it would restore old settings later.

@@ -1,6 +1,6 @@
 //! Input in addition to the words of a question: standard input, files and pipes, read within `--timeout`.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
+use crate::text::not_found;
 
 /// Deadline of `--timeout`, which counts from the start of the program.
 pub(super) struct Deadline {
@@ -42,16 +43,32 @@ impl Deadline {
     }
 }
 
-/// Opens a file or a pipe. With a deadline, this does not wait for a writer of the pipe.
-pub(super) fn open(path: &Path, deadline: Option<&Deadline>) -> io::Result<File> {
+/// Opens a file or a pipe, which the user knows as `shown`. With a deadline, this does not wait for a writer of the pipe.
+pub(super) fn open(path: &Path, shown: &str, deadline: Option<&Deadline>) -> Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
     flags.set(OFlags::NONBLOCK, deadline.is_some());
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    let file = File::from_parts(file.into(), path);
-    if file.metadata()?.is_dir() {
-        return Err(ErrorKind::IsADirectory.into());
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Err(no_file(shown)),
+        Err(e) => Err(Error::usage(format!("{shown}: {}", io::Error::from(e)))),
+        Ok(file) => {
+            let file = File::from_parts(file.into(), path);
+            if file.metadata()?.is_dir() {
+                return Err(Error::usage(format!("{shown} is a directory")).hint("name a file"));
+            }
+            Ok(file)
+        }
     }
-    Ok(file)
+}
+
+/// Creates the error for a missing file, with the directory that was searched.
+pub(super) fn no_file(path: &str) -> Error {
+    let error = not_found("file", path, [], "");
+    match std::env::current_dir() {
+        Ok(dir) if !path.starts_with(['/', '~']) => {
+            error.hint(format!("check the path, which starts in {}", dir.display()))
+        }
+        _ => error.hint("check the path"),
+    }
 }
 
 /// Waits up to `time` until input or its end can be read. Input that cannot be polled counts as ready, and its read fails.

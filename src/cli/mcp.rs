@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[Command] = commands! {
     InHome(test) "mcp test  NAME
         start an MCP server and list its tools
         $ bantam mcp test time"
-    InHome(add) r#"mcp add  [NAME URL|COMMAND...]
+    InHome(add) r#"mcp add  [NAME] [URL|COMMAND...]
         add an MCP server to config.json and test it. Put -- before a COMMAND
         $ bantam mcp add time -- uvx mcp-server-time
         $ bantam mcp add docs https://mcp.example.org/mcp
@@ -187,7 +187,7 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         return print("Nothing removed\n").map(|()| 0);
     }
     edit::edit(home, &app.env, &|_| Vec::new(), |file| {
-        edit::remove_from(file, &["mcpServers", name])
+        path::remove(file, &["mcpServers", name])
     })?;
     storage::remove(&home.mcp_home(name))?;
     storage::remove(&home.mcp_tools(name))?;

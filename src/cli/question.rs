@@ -1,6 +1,6 @@
 //! The question of `bantam agent`, a message made from words, standard input, a template and files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
@@ -78,7 +78,7 @@ pub(super) fn read(
         // `-a "my question"` with a forgotten file.
         let is_missing = |path: &&str| !path.starts_with('~') && !Path::new(path).exists();
         if let Some(path) = args.values("attach").find(is_missing) {
-            return Err(attach::no_file(path));
+            return Err(input::no_file(path));
         }
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
@@ -158,24 +158,16 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
             return Ok(text);
         }
     }
-    let own = std::fs::read_dir(home.agent().join("prompts"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut names: Vec<String> = own
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.extend(
-        template::names("agent/prompts")
-            .iter()
-            .map(|name| (*name).to_owned()),
-    );
-    let mut names: Vec<&str> = names
+    let own = std::fs::read_dir(home.agent().join("prompts"));
+    let own = own.into_iter().flatten().flatten();
+    let own = own.filter_map(|entry| entry.file_name().into_string().ok());
+    let built_in = template::names("agent/prompts").into_iter();
+    let built_in = built_in.map(str::to_owned);
+    let files: BTreeSet<String> = own.chain(built_in).collect();
+    let names: Vec<&str> = files
         .iter()
         .filter_map(|name| name.strip_suffix(".md"))
         .collect();
-    names.sort_unstable();
-    names.dedup();
     let error = not_found("template", name, names.iter().copied(), "");
     Err(error.hint(format!("use one of: {}", names.join(", "))))
 }

@@ -12,7 +12,7 @@ use super::ui::{Ui, report, terminal};
 use crate::agent::{Agent, Request, TurnModels};
 use crate::app::{self, App, Flags, StoredConversation, media};
 use crate::bus::Origin;
-use crate::error::{Context, Error, Kind as ErrorKind, Result};
+use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::message::add_cost;
 use crate::paths::{CLI, shown_key};
 use crate::session::Session;
@@ -149,18 +149,11 @@ impl Conversation {
 
     /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<()> {
-        if let Some(path) = attach::missing_in(text, &self.app.env) {
-            let shown = to_single_line(path, 200);
-            return Err(
-                Error::usage(format!("nothing was sent: there is no file {shown}"))
-                    .hint("correct its path, or leave out the @ to send the text as it is"),
-            );
-        }
         let mut question = Question {
             text: text.to_owned(),
             ..Question::default()
         };
-        let named = attach::named_in(text, &self.app.env);
+        let named = attach::named_in(text, &self.app.env)?;
         // Pasted text may have another author, who must not choose files.
         if !named.is_empty() {
             let may_attach = self.ui.yes_or_no(&attach::question(&named), false)?;

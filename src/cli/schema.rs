@@ -1,12 +1,10 @@
 //! `--schema`: requires an answer in JSON that fits a schema, which is a file or JSON text.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
-use super::attach;
 use super::input::{self, Deadline};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
@@ -36,8 +34,10 @@ impl AnswerSchema {
         let (name, content) = if given.trim_start().starts_with('{') {
             ("--schema".to_owned(), given.as_bytes().to_vec())
         } else {
-            let name = format!("--schema {}", to_single_line(given, 200));
-            (name, read_file(given, deadline)?)
+            let shown = to_single_line(given, 200);
+            let file = input::open(Path::new(given), &shown, deadline).doing("--schema")?;
+            let content = input::read("the schema", &file, MAX_SCHEMA, deadline)?;
+            (format!("--schema {shown}"), content)
         };
         let wrong = |what: String| {
             Error::usage(format!("{name}: {}", foreign_line(&what, MAX_ERROR)))
@@ -119,21 +119,6 @@ impl AnswerSchema {
         self.0.check(&value).map_err(cut)?;
         Ok(value.to_string())
     }
-}
-
-/// Reads a file or a pipe up to a byte more than a schema may have.
-fn read_file(path: &str, deadline: Option<&Deadline>) -> Result<Vec<u8>> {
-    let file = match input::open(Path::new(path), deadline) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(attach::no_file(path).doing("--schema"));
-        }
-        Err(e) if e.kind() == ErrorKind::IsADirectory => {
-            let e = Error::usage(format!("{} is a directory", to_single_line(path, 200)));
-            return Err(e.doing("--schema").hint("name a file"));
-        }
-        file => file.doing(format_args!("--schema {path}"))?,
-    };
-    input::read("the schema", &file, MAX_SCHEMA, deadline)
 }
 
 /// Returns the content of a text that is one Markdown fence, or else the text.

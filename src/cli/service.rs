@@ -88,7 +88,7 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     // Removes a slash at the end.
     let root: PathBuf = std::path::absolute(app.home.root())?.components().collect();
     let is_system = given.has("system") || rustix::process::geteuid().is_root();
-    let manager = Manager::new(is_system, &app.env)?;
+    let manager = Manager::new(is_system, &app.env);
     if given.has("uninstall") {
         return manager.uninstall();
     }
@@ -116,53 +116,46 @@ struct Manager {
 }
 
 impl Manager {
-    fn new(is_system: bool, env: &Env) -> Result<Self> {
+    fn new(is_system: bool, env: &Env) -> Self {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let dir = if is_system {
             // DESTDIR is set by package builds.
             let root = set("DESTDIR").map_or("/", String::as_str);
             Path::new(root).join("etc/systemd/system")
         } else {
-            let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
-            let config = config.or_else(|| Some(Path::new(set("HOME")?).join(".config")));
-            let config =
-                config.ok_or_else(|| Error::config("HOME is not set").hint("export HOME=..."));
-            config?.join("systemd/user")
+            let home = || Path::new(set("HOME").map_or("", String::as_str)).join(".config");
+            let config = set("XDG_CONFIG_HOME").map_or_else(home, PathBuf::from);
+            config.join("systemd/user")
         };
         let unit = dir.join(NAME);
-        Ok(Self { is_system, unit })
+        Self { is_system, unit }
     }
 
-    /// Writes the unit, enables it and starts it.
+    /// Writes the unit, enables it and starts it. Without success, no new unit remains.
     fn install(&self, unit: &str, program: &Path) -> Result<u8> {
         let is_new = !self.is_installed()?;
-        // Before the unit is written, because nothing could remove it without systemd.
         self.systemctl(&["daemon-reload"]).map_err(|e| {
-            let hint = format!(
-                "without systemd, add this line with `crontab -e`: @reboot {} gateway",
-                program.display()
-            );
-            e.hint(hint)
+            let line = format!("@reboot {} gateway", program.display());
+            e.hint(format!(
+                "without systemd, add this line with `crontab -e`: {line}"
+            ))
         })?;
-        if let Some(dir) = self.unit.parent() {
-            fs_err::create_dir_all(dir).doing("installing the unit")?;
-        }
-        fs_err::write(&self.unit, unit).doing("installing the unit")?;
+        let path = &self.unit;
+        fs_err::create_dir_all(path.parent().unwrap_or(path)).doing("installing the unit")?;
+        fs_err::write(path, unit).doing("installing the unit")?;
         if let Err(e) = self.start() {
             if is_new {
-                storage::remove(&self.unit)?;
+                storage::remove(path)?;
             }
             return Err(e);
         }
-        let (unit, user) = (
-            self.unit.display(),
-            if self.is_system { "" } else { "--user " },
-        );
+        let journal = if self.is_system { "" } else { " --user" };
         print(&format!(
-            "Wrote {unit}. The gateway runs, and starts with the system.\n\
-             Its state: bantam status. Its log: journalctl {user}-u bantam\n"
-        ))
-        .map(|()| 0)
+            "Wrote {}\nThe gateway runs, and starts with the system.\n\
+             bantam status shows its state, journalctl{journal} -u bantam its log.\n",
+            path.display()
+        ))?;
+        Ok(0)
     }
 
     fn start(&self) -> Result<()> {
@@ -184,7 +177,8 @@ impl Manager {
         self.systemctl(&["disable", "--now", NAME])?;
         storage::remove(&self.unit)?;
         self.systemctl(&["daemon-reload"])?;
-        print(&format!("Stopped the gateway and removed {unit}\n")).map(|()| 0)
+        print(&format!("Stopped the gateway and removed {unit}\n"))?;
+        Ok(0)
     }
 
     /// Whether the unit exists. Another program's unit with this name is an error.

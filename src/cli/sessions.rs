@@ -13,7 +13,7 @@ use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::paths::{Home, shown_key};
+use crate::paths::{CLI, Home, session_name, shown_key};
 use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::session::search;
 use crate::session::{FileStore, NOT_SHOWN, OpenSession, Store, is_unnamed};
@@ -143,17 +143,26 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
 }
 
 /// Returns the conversation, and the name of its file, that a name such as `default.1` means.
-pub(super) fn archived(home: &Home, typed: &str) -> Option<(String, String)> {
+fn archived(home: &Home, typed: &str) -> Option<(String, String)> {
+    let is_name = session_name(CLI, typed).is_ok_and(|key| home.session(&key).exists());
+    if is_name {
+        return None;
+    }
     let (name, number) = typed.rsplit_once('.')?;
     let key = archive::find(home, name).ok()?;
     let part = format!("{key}.{}", number.parse::<u64>().ok()?);
     home.session(&part).exists().then_some((key, part))
 }
 
-/// Makes an archived part of a conversation the current one, and archives the one that was current.
-pub(super) fn reopen(home: &Home, key: &str, part: &str) -> Result<()> {
+/// Makes an archived part of a conversation of the command line the current one, archives the one that was current, and returns
+/// the conversation. `None` if the name means another one.
+pub(super) fn reopen(home: &Home, typed: &str) -> Result<Option<String>> {
+    let Some((key, part)) = archived(home, typed) else {
+        return Ok(None);
+    };
+    let key = archive::key_for(home, &key)?;
     let (mut summary, mut messages) = (None, Vec::new());
-    for entry in archive::read(home, part, None)?.entries {
+    for entry in archive::read(home, &part, None)?.entries {
         match entry.item {
             Item::Summary(text) => summary = Some(text),
             Item::Message(mut message) => {
@@ -164,8 +173,9 @@ pub(super) fn reopen(home: &Home, key: &str, part: &str) -> Result<()> {
         }
     }
     let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
-    let mut open = OpenSession::open(&store, key, &Cancel::new(None), &|| ())?;
-    open.renew(summary, messages, SystemTime::now())
+    let mut open = OpenSession::open(&store, &key, &Cancel::new(None), &|| ())?;
+    open.renew(summary, messages, SystemTime::now())?;
+    Ok(Some(key))
 }
 
 fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {

@@ -60,9 +60,8 @@ pub(super) enum Input {
 /// Several lines are a message, because the first may be pasted.
 pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     let message = Input::Message(line.trim_end().to_owned());
-    let first = match line.split_whitespace().next() {
-        None => return Input::Empty,
-        Some(first) => first,
+    let Some(first) = line.split_whitespace().next() else {
+        return Input::Empty;
     };
     if line.trim().contains('\n') || !line.starts_with(first) {
         return message;
@@ -159,12 +158,8 @@ impl Conversation {
         if name.is_empty() {
             return self.list_earlier();
         }
-        self.session = match sessions::archived(home, name) {
-            Some((key, part)) => {
-                let key = archive::key_for(home, &key)?;
-                sessions::reopen(home, &key, &part)?;
-                key
-            }
+        self.session = match sessions::reopen(home, name)? {
+            Some(key) => key,
             None => archive::key_for(home, &archive::find(home, name)?)?,
         };
         self.unanswered = None;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
-use crate::app::facts::{BotState, Facts, SetValue, set_values};
+use crate::app::facts::{BotState, Facts, set_values};
 use crate::app::{self, App};
 use crate::config::Loaded;
 use crate::error::Result;
@@ -41,45 +41,28 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 
 /// Returns the object of `--json`: no secrets, times as RFC 3339, and null for unknown values.
 fn object(facts: &Facts, is_verbose: bool) -> Value {
-    let home = &facts.app.home;
-    let mut object = json!({
+    let model = facts.model_name().ok();
+    let values = facts
+        .loaded
+        .as_ref()
+        .map(|loaded| set_values(loaded, is_verbose));
+    let newest = facts.sessions.first();
+    json!({
         "ok": facts.loaded.is_ok(),
         "version": env!("CARGO_PKG_VERSION"),
-        "home": home.root().display().to_string(),
-        "config": {"path": home.config().display().to_string(), "exists": home.config().exists()},
-        "model": null,
-        "key": null,
+        "home": facts.app.home.root().display().to_string(),
+        "key": model.is_some().then(|| facts.key()),
+        "model": model,
         "error": facts.model.as_ref().err().map(error_json),
-        "values": [],
-        "sessions": {"count": facts.sessions.len(), "newest": null},
+        "values": values.unwrap_or_default(),
+        "sessions": {
+            "count": facts.sessions.len(),
+            "newest": newest.map(|newest| json!({"key": shown_key(&newest.key), "last": newest.last})),
+        },
         "gateway": facts.gateway,
         "learned": learned(facts),
         "warnings": facts.warnings,
-    });
-    if let Some(newest) = facts.sessions.first() {
-        let newest = json!({"key": shown_key(&newest.key), "last": newest.last});
-        object["sessions"]["newest"] = newest;
-    }
-    if facts.model.is_ok() {
-        (object["model"], object["key"]) = (model(facts).into(), facts.key().into());
-    }
-    if let Ok(loaded) = facts.loaded {
-        let values = set_values(loaded, is_verbose).into_iter();
-        let row = |set: SetValue| json!({"path": set.path, "value": set.value, "from": set.from});
-        object["values"] = values.map(row).collect();
-        object["sandbox"] = json!(loaded.config.tools.exec.sandbox);
-        let workspace = app::workspace(loaded).ok();
-        object["workspace"] = json!(workspace.map(|dir| dir.display().to_string()));
-        let http = &loaded.config.channels.http;
-        object["http"] = json!({"enabled": http.enabled, "listen": http.listen});
-    }
-    object
-}
-
-fn model(facts: &Facts) -> String {
-    let none = "Ollama if it answers, else the built-in demo";
-    let model = facts.model.as_ref().ok().and_then(Option::as_ref);
-    model.map_or(none.to_owned(), |model| model.name.clone())
+    })
 }
 
 /// Returns a row for each detected feature of a host.
@@ -96,9 +79,9 @@ fn learned(facts: &Facts) -> Vec<Value> {
 
 /// Lines for people.
 #[derive(Default)]
-struct Page(String);
+struct StatusPage(String);
 
-impl Page {
+impl StatusPage {
     /// Adds a line, which continues the previous one if it has no name.
     fn add(&mut self, name: &str, text: impl Display) {
         let text = to_single_line(&text.to_string(), 500);
@@ -109,7 +92,7 @@ impl Page {
 fn page(facts: &Facts, is_verbose: bool) -> String {
     let home = &facts.app.home;
     let zone = zone(&facts.app.env);
-    let mut page = Page(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
+    let mut page = StatusPage(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
     page.add("home", home.root().display());
     let absent = if home.config().exists() {
         ""
@@ -144,16 +127,13 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     let mut lines = Vec::new();
     if let (Ok(loaded), true) = (&facts.loaded, is_verbose) {
         lines.push(String::new());
-        for set in set_values(loaded, true) {
+        lines.extend(set_values(loaded, true).into_iter().map(|set| {
             let value = match set.value {
                 Value::String(hidden) if hidden.starts_with('(') => hidden,
                 value => value.to_string(),
             };
-            lines.push(to_single_line(
-                &format!("{} = {value} ({})", set.path, set.from),
-                300,
-            ));
-        }
+            to_single_line(&format!("{} = {value} ({})", set.path, set.from), 300)
+        }));
     }
     if !facts.warnings.is_empty() {
         lines.push(String::new());
@@ -165,15 +145,15 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     page.0
 }
 
-fn add_settings(page: &mut Page, facts: &Facts, loaded: &Loaded) {
-    match &facts.model {
-        Ok(_) => {
-            page.add("model", model(facts));
+fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
+    match facts.model_name() {
+        Ok(model) => {
+            page.add("model", model);
             page.add("key", facts.key());
         }
         Err(e) => {
             page.add("model", format!("none: {}", e.message));
-            page.add("", e.hint.as_deref().unwrap_or_default());
+            page.add("", e.hint.unwrap_or_default());
         }
     }
     if let Ok(workspace) = app::workspace(loaded) {
@@ -205,7 +185,7 @@ fn add_settings(page: &mut Page, facts: &Facts, loaded: &Loaded) {
     }
 }
 
-fn add_gateway(page: &mut Page, gateway: &Value, zone: &Zone) {
+fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
     let time = |value: &Value| local_time(value.as_str().unwrap_or_default(), zone);
     let (started, ended) = (time(&gateway["started"]), time(&gateway["ended"]));
     let bot = gateway["bot"].as_str().unwrap_or_default();

@@ -104,7 +104,7 @@ impl Config {
             let at = |field: &str| format!("model_list[{n}].{field}");
             checks.push(check_base("api_base", entry.api_base.trim()));
             checks.push(check_proxy(&at("proxy"), &entry.proxy));
-            for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
+            for key in entry.keys() {
                 checks.push(keys::check_written(key, &at("api_key")));
             }
         }

@@ -12,7 +12,6 @@ use super::{Env, Loaded, load_for, path};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
-use crate::text::not_found;
 
 /// Finds errors in a loaded configuration that no further setting can fix.
 pub(crate) type Check<'a> = &'a dyn Fn(&Loaded) -> Vec<Error>;
@@ -20,22 +19,8 @@ pub(crate) type Check<'a> = &'a dyn Fn(&Loaded) -> Vec<Error>;
 /// Sets the value at `path`, for example `["mcpServers", "time"]`.
 pub(crate) fn set(home: &Home, env: &Arc<Env>, path: &[&str], value: &Value) -> Result<Loaded> {
     edit(home, env, &|_| Vec::new(), |file| {
-        set_in(file, path, value.clone())
+        path::set(file, path, value.clone())
     })
-}
-
-/// Sets the value at `path` of a file, and creates missing sections.
-pub(crate) fn set_in(file: &mut Value, path: &[impl AsRef<str>], value: Value) -> Result<()> {
-    path::set(file, path, value).ok_or_else(|| {
-        Error::config(format!("config.json has no place for {}", path::join(path)))
-            .hint("run `bantam config edit`")
-    })
-}
-
-/// Removes the value at `path` of a file.
-pub(crate) fn remove_from(file: &mut Value, path: &[impl AsRef<str>]) -> Result<()> {
-    path::remove(file, path)
-        .ok_or_else(|| not_found("entry", &path::join(path), [], "bantam config get"))
 }
 
 /// Changes config.json. Existing errors in the file do not prevent a change.

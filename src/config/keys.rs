@@ -86,6 +86,11 @@ fn parse(written: &Secret) -> (&'static str, &str) {
     form.unwrap_or(("", text))
 }
 
+fn unset(name: &str) -> Error {
+    let hint = format!("export {name}=..., or run `bantam onboard`");
+    Error::config(format!("{name} is not set")).hint(hint)
+}
+
 fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
     env.get(name)
         .map(|value| value.trim())
@@ -97,10 +102,7 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
     let key = match parse(written) {
         ("${", name) => match variable(name, env) {
             Some(value) => value.to_owned(),
-            None => {
-                let hint = format!("export {name}=..., or run `bantam onboard`");
-                return Err(Error::config(format!("{name} is not set")).hint(hint));
-            }
+            None => return Err(unset(name)),
         },
         ("file:", path) => read_file(path.trim(), env, config)?,
         ("cmd:", command) => run_command(command, env, config)?,
@@ -116,8 +118,9 @@ fn check<'a>(key: &'a str, place: &str) -> Result<&'a str> {
     let is_upper = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     let name = key.strip_prefix('$');
     let name = name.filter(|name| name.bytes().all(is_upper));
+    let alone = || "set it to the key alone".to_owned();
     let (what, hint) = match name {
-        _ if key.is_empty() => ("is empty", "set it to the key alone".to_owned()),
+        _ if key.is_empty() => ("is empty", alone()),
         Some(name) => (
             "looks like a variable",
             format!("write \"${{{name}}}\" in config.json"),
@@ -152,28 +155,23 @@ pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
 /// Replaces `${NAME}` anywhere in a text by the variable of that name, and `${NAME:-TEXT}` by the text if the variable is unset
 /// or empty.
 pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
-    let (mut text, mut rest) = (String::new(), written.reveal());
-    while let Some((before, (name, after))) = rest
-        .split_once("${")
-        .and_then(|(b, r)| Some((b, r.split_once('}')?)))
-    {
+    let mut parts = written.reveal().split("${");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let Some((name, after)) = part.split_once('}') else {
+            text = text + "${" + part;
+            continue;
+        };
         let (name, default) = match name.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (name, None),
         };
         let set = env.get(name).map(String::as_str);
-        let value = match default {
-            Some(default) => Some(set.filter(|value| !value.is_empty()).unwrap_or(default)),
-            None => set,
-        };
-        let Some(value) = value else {
-            let hint = format!("export {name}=...");
-            return Err(Error::config(format!("{name} is not set")).hint(hint));
-        };
-        text = text + before + value;
-        rest = after;
+        let set = set.filter(|value| default.is_none() || !value.is_empty());
+        let value = set.or(default).ok_or_else(|| unset(name))?;
+        text = text + value + after;
     }
-    Ok(text + rest)
+    Ok(text)
 }
 
 /// Describes for people where [`resolve`] finds the key.

@@ -111,10 +111,8 @@ pub(crate) fn user_id(written: &str) -> Option<i64> {
 impl Telegram {
     /// Returns the ids in `allow_from`, the owner first.
     pub(crate) fn ids(&self) -> Vec<i64> {
-        self.allow_from
-            .iter()
-            .filter_map(|written| user_id(written))
-            .collect()
+        let written = self.allow_from.iter();
+        written.filter_map(|written| user_id(written)).collect()
     }
 }
 

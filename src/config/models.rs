@@ -44,6 +44,11 @@ impl ModelEntry {
         }
     }
 
+    /// Returns the written keys, empty ones included.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Secret> {
+        std::iter::once(&self.api_key).chain(&self.api_keys)
+    }
+
     /// Whether the entry is for every model of its provider.
     fn is_whole(&self) -> bool {
         self.model.ends_with("/*")
@@ -189,9 +194,8 @@ impl Config {
         let name = &model.entry.model_name;
         let is_same = |entry: &&ModelEntry| !name.is_empty() && entry.model_name == *name;
         let others = self.model_list.iter().filter(is_same).skip(1);
-        others
-            .filter_map(|entry| self.resolve(entry.clone(), &entry.model, env).ok())
-            .collect()
+        let others = others.map(|entry| self.resolve(entry.clone(), &entry.model, env));
+        others.flatten().collect()
     }
 
     /// Returns a model of each entry that can be used, and of each vendor whose key is set.
@@ -253,12 +257,9 @@ impl Config {
         };
         check_base(from, &base)?;
         if base.is_empty() && protocol != Protocol::Demo {
-            let needed = if model.contains('/') {
-                "an api_base".to_owned()
-            } else {
-                format!("a provider (openai/{model}) or an api_base")
-            };
-            let error = Error::config(format!("\"{model}\" needs {needed}"));
+            let provider = format!("a provider (openai/{model}) or ");
+            let provider = if model.contains('/') { "" } else { &provider };
+            let error = Error::config(format!("\"{model}\" needs {provider}an api_base"));
             return Err(error.hint("set its \"model\" or \"api_base\" in config.json's model_list"));
         }
         let keys = keys(&entry, vendor.and_then(|v| v.set_key(env)));
@@ -285,10 +286,8 @@ impl Config {
 
     /// Returns every configured secret that needs no file and no command, for the redactor.
     pub(crate) fn secrets(&self, env: &Env) -> Vec<Secret> {
-        let listed = self.model_list.iter().flat_map(|entry| {
-            let keys = std::iter::once(&entry.api_key).chain(&entry.api_keys);
-            keys.chain(entry.headers.values())
-        });
+        let entries = self.model_list.iter();
+        let listed = entries.flat_map(|entry| entry.keys().chain(entry.headers.values()));
         let (channels, search) = (&self.channels, &self.tools.web.search);
         let other = [
             &channels.telegram.token,
@@ -311,29 +310,26 @@ impl Config {
 
 /// Checks the address in the setting or variable `from`. It may contain a password, so it is repeated only without one.
 pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
-    let (what, hint) = match base.split_once("://") {
-        _ if base.is_empty() => return Ok(()),
-        Some(("http" | "https", rest)) if !is_address(rest) => (
-            "is not a valid address",
-            "write http://HOST:PORT/v1".to_owned(),
-        ),
-        Some(("http", _)) if !ssrf::is_private(&host(base)) => (
+    let error = |what: &str, hint: &str| Err(Error::config(format!("{from} {what}")).hint(hint));
+    match base.split_once("://") {
+        _ if base.is_empty() => Ok(()),
+        Some(("http" | "https", rest)) if !is_address(rest) => {
+            error("is not a valid address", "write http://HOST:PORT/v1")
+        }
+        Some(("http", _)) if !ssrf::is_private(&host(base)) => error(
             "is http:// to a public host: others could read the key and the conversation",
-            "write https://; or reach it by a private address, through a VPN or an ssh tunnel"
-                .to_owned(),
+            "write https://; or reach it by a private address, through a VPN or an ssh tunnel",
         ),
-        Some(("http" | "https", _)) => return Ok(()),
-        Some(_) => (
+        Some(("http" | "https", _)) => Ok(()),
+        Some(_) => error(
             "must begin with http:// or https://",
-            "write http://HOST:PORT/v1".to_owned(),
+            "write http://HOST:PORT/v1",
         ),
-        None if base.contains('@') => (
-            "has no scheme",
-            "put http:// or https:// in front of it".to_owned(),
-        ),
-        None => ("has no scheme", format!("write http://{base}")),
-    };
-    Err(Error::config(format!("{from} {what}")).hint(hint))
+        None if base.contains('@') => {
+            error("has no scheme", "put http:// or https:// in front of it")
+        }
+        None => error("has no scheme", &format!("write http://{base}")),
+    }
 }
 
 /// Whether the rest of a URL after the scheme begins with a host and an optional port.
@@ -350,7 +346,7 @@ pub(super) fn is_address(rest: &str) -> bool {
 /// Returns the distinct keys of an entry, or else the vendor's variable if it is set.
 fn keys(entry: &ModelEntry, variable: Option<&str>) -> Vec<Secret> {
     let mut keys: Vec<Secret> = Vec::new();
-    for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
+    for key in entry.keys() {
         if !key.is_empty() && !keys.contains(key) {
             keys.push(key.clone());
         }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::reader;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::json::parse_json;
-use crate::text::{nearest, not_found_near};
+use crate::text::{nearest, not_found, not_found_near};
 
 /// Returns the default configuration as JSON, which shows every path and the type of each setting, with an entry in each list
 /// and map. `*` is the placeholder for custom names, null for any JSON.
@@ -211,58 +211,63 @@ pub(crate) fn parse_at(shape: &Value, path: &[String], text: &str) -> Value {
     }
 }
 
-/// Returns the value at a path, whose names are spelled as in `value`.
-pub(crate) fn get<'a>(value: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a Value> {
-    path.iter().try_fold(value, |at, name| match at {
-        Value::Array(items) => items.get(name.as_ref().parse::<usize>().ok()?),
-        at => at.get(name.as_ref()),
-    })
+/// Formats a path for `serde_json`.
+fn pointer(path: &[impl AsRef<str>]) -> String {
+    let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
+    let names = path.iter().map(|name| escaped(name.as_ref()));
+    names.fold(String::new(), |joined, name| joined + "/" + &name)
 }
 
-/// Sets the value at a path, and creates missing sections. `None` if a list has no such index.
-pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Option<()> {
+/// Returns the value at a path, whose names are spelled as in `value`.
+pub(crate) fn get<'a>(value: &'a Value, path: &[impl AsRef<str>]) -> Option<&'a Value> {
+    value.pointer(&pointer(path))
+}
+
+/// Sets the value at a path, and creates missing sections.
+///
+/// # Errors
+/// Returns an error if a list has no such index.
+pub(crate) fn set(value: &mut Value, path: &[impl AsRef<str>], new: Value) -> Result<()> {
     let mut at = value;
     for name in path.iter().map(AsRef::as_ref) {
         let index = name.parse::<usize>();
         if !at.is_array() && !at.is_object() {
             *at = if index.is_ok() { json!([]) } else { json!({}) };
         }
-        at = match at {
-            Value::Array(items) => {
-                let n = index.ok().filter(|n| *n <= items.len())?;
-                if n == items.len() {
-                    items.push(Value::Null);
-                }
-                &mut items[n]
-            }
-            at => &mut at[name],
+        let Value::Array(items) = at else {
+            at = &mut at[name];
+            continue;
         };
+        let index = index.unwrap_or(usize::MAX);
+        if index == items.len() {
+            items.push(Value::Null);
+        }
+        at = items.get_mut(index).ok_or_else(|| {
+            let what = format!("config.json has no place for {}", join(path));
+            Error::config(what).hint("run `bantam config edit`")
+        })?;
     }
     *at = new;
-    Some(())
+    Ok(())
 }
 
-/// Removes the value at a path, and objects that become empty. `None` if the value is missing.
-pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Option<()> {
-    let (name, rest) = path.split_first()?;
-    let name = name.as_ref();
-    let mut items = value.as_array_mut();
-    let index = name.parse::<usize>().unwrap_or(usize::MAX);
-    let member = match &mut items {
-        Some(items) => items.get_mut(index),
-        None => value.get_mut(name),
-    }?;
-    if !rest.is_empty() {
-        remove(member, rest)?;
-        if member.as_object().is_none_or(|left| !left.is_empty()) {
-            return Some(());
+/// Removes the value at a path.
+///
+/// # Errors
+/// Returns an error if the value is missing.
+pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Result<()> {
+    let missing = || not_found("entry", &join(path), [], "bantam config get");
+    let (last, above) = path.split_last().ok_or_else(missing)?;
+    let last = last.as_ref();
+    let removed = match value.pointer_mut(&pointer(above)) {
+        Some(Value::Object(members)) => members.remove(last),
+        Some(Value::Array(items)) => {
+            let index = last.parse().ok().filter(|n| *n < items.len());
+            index.map(|n| items.remove(n))
         }
-    }
-    match value {
-        Value::Array(items) => drop(items.remove(index)),
-        value => drop(value.as_object_mut()?.remove(name)),
-    }
-    Some(())
+        _ => None,
+    };
+    removed.map(drop).ok_or_else(missing)
 }
 
 /// Corrects the spelling of the names in `value`.
@@ -280,7 +285,9 @@ pub(super) fn correct_names(shape: &Value, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some((_, shape)) = step(shape, "0") {
-                items.iter_mut().for_each(|item| correct_names(shape, item));
+                for item in items {
+                    correct_names(shape, item);
+                }
             }
         }
         _ => {}
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
 
     fn with(mut file: Value, path: &str, value: Value) -> Option<Value> {
-        set(&mut file, &split(path), value).map(|()| file)
+        set(&mut file, &split(path), value).ok().map(|()| file)
     }
 
     #[test]
@@ -314,15 +321,6 @@ mod tests {
             with(json!({"log": null}), "log.json", json!(true)),
             Some(log)
         );
-    }
-
-    #[test]
-    fn removed_key_takes_its_empty_parents_along() {
-        let mut file = json!({"session": {"keep_days": 3}, "tools": {"redact": "off", "mcp_kb": 1}, "empty": {}});
-        assert_eq!(remove(&mut file, &split("session.keep_days")), Some(()));
-        assert_eq!(remove(&mut file, &split("tools.redact")), Some(()));
-        assert_eq!(remove(&mut file, &split("tools.redact")), None);
-        assert_eq!(file.to_string(), r#"{"empty":{},"tools":{"mcp_kb":1}}"#);
     }
 
     #[test]

@@ -13,36 +13,36 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
             .get(name)
             .or_else(|| env.get(&name.to_ascii_lowercase()));
         found
-            .map(|value| value.trim().to_owned())
+            .map(|value| value.trim())
             .filter(|value| !value.is_empty())
     };
-    let (scheme, _) = url.split_once("://").unwrap_or(("http", url));
     let host = host(url);
-    if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
+    if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, list)) {
         return String::new();
     }
-    let name = if scheme.eq_ignore_ascii_case("https") {
+    let is_https = url
+        .split_once("://")
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
+    let own = set(if is_https {
         "HTTPS_PROXY"
     } else {
         "HTTP_PROXY"
-    };
-    set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
+    });
+    own.or_else(|| set("ALL_PROXY"))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Returns the proxy and the certificates for requests to `url`. The `proxy` of an entry overrides the environment.
-pub(crate) fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings {
-    let proxy = if proxy.is_empty() {
-        self::proxy(url, env)
-    } else {
-        proxy.to_owned()
-    };
-    let ca_file = env
-        .get("SSL_CERT_FILE")
-        .filter(|file| !file.is_empty())
-        .map(Into::into);
+pub(crate) fn http_settings(url: &str, own: &str, env: &Env) -> http::Settings {
+    let ca_file = env.get("SSL_CERT_FILE").filter(|file| !file.is_empty());
     http::Settings {
-        proxy,
-        ca_file,
+        proxy: if own.is_empty() {
+            proxy(url, env)
+        } else {
+            own.to_owned()
+        },
+        ca_file: ca_file.map(Into::into),
         guard: None,
     }
 }
@@ -79,22 +79,16 @@ fn is_loopback(host: &str) -> bool {
 
 /// Whether `NO_PROXY` lists the host, by name, parent domain or network, or as `*`.
 fn is_listed(host: &str, list: &str) -> bool {
-    list.split([',', ' '])
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-        .any(|entry| {
-            if entry == "*" {
-                return true;
-            }
-            if let Some((network, bits)) = entry.split_once('/') {
-                return is_in(host, network, bits).unwrap_or(false);
-            }
-            let entry = self::host(entry.trim_start_matches("*.").trim_start_matches('.'));
-            host == entry
-                || host
-                    .strip_suffix(entry.as_str())
-                    .is_some_and(|rest| rest.ends_with('.'))
-        })
+    let entries = list.split([',', ' ']).map(str::trim);
+    let mut entries = entries.filter(|entry| !entry.is_empty());
+    entries.any(|entry| {
+        if let Some((network, bits)) = entry.split_once('/') {
+            return is_in(host, network, bits).unwrap_or(false);
+        }
+        let name = self::host(entry.trim_start_matches("*.").trim_start_matches('.'));
+        let below = host.strip_suffix(&*name);
+        entry == "*" || below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
+    })
 }
 
 fn is_in(host: &str, network: &str, bits: &str) -> Option<bool> {

@@ -14,28 +14,18 @@ use super::path::join;
 
 /// Reads the settings. Returns also the paths of unknown names.
 pub(super) fn read(json: &Value) -> Result<(Config, Vec<Vec<String>>), BadValue> {
-    let notes = RefCell::default();
-    let (name, above) = (Cow::default(), None);
-    let place = Place {
+    let (unknown, refused) = (RefCell::default(), RefCell::default());
+    let read = Config::deserialize(Place {
         json,
-        name,
-        above,
-        notes: &notes,
-    };
-    let read = Config::deserialize(place);
-    let Notes { unknown, refused } = notes.into_inner();
-    match (read, refused) {
+        name: Cow::default(),
+        above: None,
+        unknown: &unknown,
+        refused: &refused,
+    });
+    match (read, refused.into_inner()) {
         (Err(_), Some(bad)) => Err(bad),
-        (read, _) => Ok((read.unwrap_or_default(), unknown)),
+        (read, _) => Ok((read.unwrap_or_default(), unknown.into_inner())),
     }
-}
-
-#[derive(Default)]
-struct Notes {
-    /// Paths of unknown names.
-    unknown: Vec<Vec<String>>,
-    /// The innermost value that was refused.
-    refused: Option<BadValue>,
 }
 
 /// A value and its place in the settings.
@@ -43,17 +33,20 @@ struct Place<'a> {
     json: &'a Value,
     name: Cow<'a, str>,
     above: Option<&'a Self>,
-    notes: &'a RefCell<Notes>,
+    /// Paths of unknown names.
+    unknown: &'a RefCell<Vec<Vec<String>>>,
+    /// The innermost value that was refused.
+    refused: &'a RefCell<Option<BadValue>>,
 }
 
 impl<'a> Place<'a> {
     fn below(&'a self, name: Cow<'a, str>, json: &'a Value) -> Self {
-        let (above, notes) = (Some(self), self.notes);
+        let above = Some(self);
         Self {
             json,
             name,
             above,
-            notes,
+            ..*self
         }
     }
 
@@ -77,7 +70,7 @@ impl<'a> Place<'a> {
     fn refuse(&self, what: &str, hint: String) -> Error {
         let (path, what) = (join(&self.path()), what.to_owned());
         let bad = BadValue { path, what, hint };
-        self.notes.borrow_mut().refused.get_or_insert(bad);
+        self.refused.borrow_mut().get_or_insert(bad);
         Error::custom("")
     }
 
@@ -99,7 +92,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Error> for Place<'_> {
+impl IntoDeserializer<'_, Error> for Place<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -169,7 +162,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
 
     /// Called for names without a field.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.notes.borrow_mut().unknown.push(self.path());
+        self.unknown.borrow_mut().push(self.path());
         visitor.visit_unit()
     }
 

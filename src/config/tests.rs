@@ -1,11 +1,27 @@
 //! Checks that docs/settings.md has every setting and vendor, and that each setting has its variable.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::check::LEAST;
 use super::path::{all_settings, get, shape};
 use super::vendors::{Protocol, VENDORS};
-use super::{Config, Env};
+use super::{Config, Env, Loaded, Override};
+use crate::error::Result;
+use crate::paths::Home;
+
+impl Config {
+    /// Loads the settings of a home in the directory for temporary files.
+    pub(crate) fn load(
+        file: Option<(&str, &str)>,
+        env: &Env,
+        flags: Vec<Override>,
+    ) -> Result<Loaded> {
+        let home = Home::new(std::env::temp_dir());
+        Loaded::read(&home, &Arc::new(env.clone()), file, flags)
+    }
+}
 
 /// Compares a section of the page with the expected lines, or writes it if `BANTAM_BLESS` is set.
 #[track_caller]

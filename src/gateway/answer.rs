@@ -126,8 +126,8 @@ impl Dispatcher {
     /// Skips messages that have crashed the program three times, without their text, which might crash it again.
     fn set_aside(&self, work: &Work) {
         let text = match work.messages[..] {
-            [_] => "This message crashed me three times, so I have set it aside.",
-            _ => "These messages crashed me three times, so I have set them aside.",
+            [_] => "I crashed three times on this message, so I skipped it.",
+            _ => "I crashed three times on these messages, so I skipped them.",
         };
         self.reply_to_all(work.first(), text, &work.ids());
     }
@@ -347,7 +347,7 @@ fn final_text(response: &Response) -> String {
     let answer = response.answer_for_chat();
     let end = match &response.error {
         // An empty answer is reported.
-        None if answer.is_empty() => "(The answer has no visible text.)".to_owned(),
+        None if answer.is_empty() => "(empty answer)".to_owned(),
         None => String::new(),
         Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
         // The error's hint is for the terminal.

@@ -88,7 +88,7 @@ impl GatewayHandler {
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
         if self.app.is_model_fixed() {
             return Err(Error::config(
-                "the gateway's environment sets the model for every conversation",
+                "BANTAM_AGENTS_DEFAULTS_MODEL_NAME is set for the gateway, so /model cannot change it",
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }

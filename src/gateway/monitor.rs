@@ -128,7 +128,7 @@ pub(crate) struct Monitor {
 /// Returns the report on an invalid config.json.
 pub(crate) fn rejected(e: &Error) -> String {
     format!(
-        "config.json has changed, but cannot be used; the previous settings stay in force: {}",
+        "config.json is invalid; keeping the previous settings: {}",
         e.message
     )
 }

@@ -282,7 +282,7 @@ impl Gateway {
             Some(telegram) => channels.push(telegram),
             None => log.write(
                 Level::Info,
-                "Telegram is off; scheduled jobs and heartbeats run",
+                "Telegram is disabled; running scheduled jobs and the heartbeat",
             ),
         }
         let inbox = Inbox::new(self.place.store.clone());

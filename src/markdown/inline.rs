@@ -88,12 +88,13 @@ fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     // Whether the text after the first `len` bytes may change their interpretation.
     let is_open = |len: usize| len >= rest.len() && !is_last;
     match bytes[0] {
-        b'\\' if is_open(1) => Read::Open,
+        b'\\' | b'!' if is_open(1) => Read::Open,
+        // Signs of formulas, `\(x\,dx\)`, are more frequent than escapes of these characters.
+        b'\\' if bytes.get(1).is_some_and(|b| b"()[]{},;:!".contains(b)) => Read::Text(2),
         b'\\' if bytes.get(1).is_some_and(u8::is_ascii_punctuation) => {
             Read::Token(Token::Text(&rest[1..2]), 2)
         }
         b'`' | b'*' | b'_' | b'~' | b'|' => run(rest, before, is_last),
-        b'!' if is_open(1) => Read::Open,
         b'!' if rest.starts_with("![") => link(rest, 1, is_last),
         b'[' => link(rest, 0, is_last),
         b'&' => entity(rest, is_last),

@@ -169,8 +169,12 @@ fn markdown_becomes_html() {
             "&lt;b&gt;bold&lt;/b&gt; &amp; &lt;script&gt;",
         ),
         (
-            "\\*not\\* \\_this\\_ \\`or\\` \\[t](http://h) \\<",
-            "*not* _this_ `or` [t](http://h) &lt;",
+            "\\*not\\* \\_this\\_ \\`or\\` \\<",
+            "*not* _this_ `or` &lt;",
+        ),
+        (
+            "\\(x\\,dx\\) and\n\\[ a\\;b \\]",
+            "\\(x\\,dx\\) and\n\\[ a\\;b \\]",
         ),
         ("C:\\dir a\\d", "C:\\dir a\\d"),
         ("**open\n\nclose**", "**open\n\nclose**"),

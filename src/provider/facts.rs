@@ -234,34 +234,31 @@ impl HostFacts {
         }
     }
 
-    /// Describes the host's behavior for people, such as "takes no images".
+    /// Describes the host's behavior for people, such as "does not support images".
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
-        words.extend(self.window.map(|n| format!("reads {n} tokens at once")));
-        words.extend(
-            self.max_tokens
-                .map(|n| format!("writes {n} tokens at once")),
-        );
-        words.extend(self.max_tools.map(|n| format!("takes {n} tools")));
+        words.extend(self.window.map(|n| format!("context window {n} tokens")));
+        words.extend(self.max_tokens.map(|n| format!("maximum reply {n} tokens")));
+        words.extend(self.max_tools.map(|n| format!("maximum {n} tools")));
         words.extend(self.without.iter().map(|part| match part.as_str() {
-            "max_tokens" => "takes max_completion_tokens in place of max_tokens".to_owned(),
+            "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
             "stream" => "does not stream".to_owned(),
-            "files" => "takes no PDF files".to_owned(),
-            "audio" => "takes no recordings".to_owned(),
-            "system_role" => "takes no system role".to_owned(),
-            "reasoning" => "takes no reasoning back".to_owned(),
-            "null" => "takes no message without text".to_owned(),
-            part => format!("takes no {part}"),
+            "files" => "does not support PDF files".to_owned(),
+            "audio" => "does not support recordings".to_owned(),
+            "system_role" => "does not support the system role".to_owned(),
+            "reasoning" => "does not take reasoning back".to_owned(),
+            "null" => "does not take messages without text".to_owned(),
+            part => format!("does not support {part}"),
         }));
         let with = self.with.iter().map(|part| match part.as_str() {
-            "adaptive" => "decides itself how long to think",
-            "signatures" => "wants a signature with every call",
-            RESPONSES => "is asked by its Responses API",
-            _ => "wants reasoning_content in every reply",
+            "adaptive" => "ignores reasoning_effort",
+            "signatures" => "requires a signature with every call",
+            RESPONSES => "uses the Responses API",
+            _ => "requires reasoning_content in every reply",
         });
         words.extend(with.map(str::to_owned));
         let set = self.set.iter();
-        words.extend(set.map(|(field, value)| format!("wants {field} {value}")));
+        words.extend(set.map(|(field, value)| format!("requires {field} {value}")));
         let refused = self.without_tools.iter();
         words.extend(refused.map(|tool| format!("refuses the tool {tool}")));
         words

@@ -156,7 +156,7 @@ impl Host {
             return false;
         };
         sink.event(Event::Warning(format!(
-            "{} is no longer offered: asking {} from now on",
+            "{} is no longer available; using {} instead",
             retired.name, model.name
         )));
         *self.facts() = HostFacts::default();
@@ -436,7 +436,7 @@ impl Host {
         if let Some((_, what)) = left_out {
             let name = &self.model().name;
             sink.event(Event::Warning(format!(
-                "{name} takes no {what}: it was asked without them"
+                "{name} does not support {what}; sent without them"
             )));
         }
     }

@@ -208,7 +208,7 @@ impl Questions {
                     (Answer::None, "❌ Not allowed: the turn was stopped.")
                 }
                 (None, _) if left.is_zero() => {
-                    (Answer::None, "❌ Not allowed: nobody answered in time.")
+                    (Answer::None, "❌ Not allowed: no answer within an hour.")
                 }
                 (None, _) => {
                     changes = sync::wait(&self.changed, changes, left);

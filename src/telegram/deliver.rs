@@ -115,8 +115,9 @@ impl Delivery {
                 .hint("write to the bot from that chat first")),
             DeliveryState::Pending => {
                 let secs = WAIT.as_secs();
-                let what = format!("{what}: Telegram has not taken it within {secs} s ({last})");
-                let next = "it stays in the outbox; bantam gateway sends it once it runs";
+                let what =
+                    format!("{what}: Telegram did not accept the message within {secs} s ({last})");
+                let next = "run `bantam gateway`: the message is queued, and it will be sent";
                 Err(Error::failed(what).hint(next))
             }
         }

@@ -475,7 +475,7 @@ impl MessageSender {
         }
         let (mut pieces, has_file) = (markdown::pieces(&item.text), !item.file.is_empty());
         if pieces.is_empty() && !has_file {
-            pieces = markdown::pieces("(The answer has no visible text.)");
+            pieces = markdown::pieces("(empty answer)");
         }
         let fits_caption =
             |piece: &Piece| piece.plain.concat().encode_utf16().count() <= MAX_CAPTION;

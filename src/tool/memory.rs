@@ -61,15 +61,26 @@ enum Action {
 }
 
 /// What the tool uses.
-pub(crate) struct Memory {
-    pub home: Home,
-    pub workers: Arc<Workers>,
-    pub local_time: LocalTime,
-    /// Finds notes by meaning, if a model is configured for it.
-    pub meaning: Option<Meaning>,
+struct Memory {
+    home: Home,
+    workers: Arc<Workers>,
+    local_time: LocalTime,
+    meaning: Option<Meaning>,
 }
 
-pub(crate) fn memory_tool(memory: Memory) -> Function {
+/// Makes `memory`. `meaning` finds notes by meaning, if a model is configured for it.
+pub(crate) fn memory_tool(
+    home: &Home,
+    workers: &Arc<Workers>,
+    local_time: LocalTime,
+    meaning: Option<Meaning>,
+) -> Function {
+    let memory = Memory {
+        home: home.clone(),
+        workers: workers.clone(),
+        local_time,
+        meaning,
+    };
     Function::built_in(SPEC, &["action", "key", "query"], move |args, turn| {
         run(&memory, args, turn)
     })

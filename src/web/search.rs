@@ -234,13 +234,13 @@ impl Search<'_> {
                 Ok(hits)
             }
             (200, None) => Err(Error::failed(
-                "the answer has an unknown form: the engine may have changed, may ask for proof that you are human, or may have got no answer itself",
+                "unexpected response: the engine may have changed or may be asking for a CAPTCHA",
             )),
             (403, _) if engine.base.is_empty() => Err(Error::failed(
                 "it refuses this request (status 403): add json to search.formats in the settings.yml of this SearXNG",
             )),
             (status @ (202 | 403 | 429), _) => Err(Error::failed(format!(
-                "the engine refuses this request (status {status}): there were too many, or it takes bantam for a robot"
+                "the engine refuses this request (status {status}): there were too many, or it blocked bantam as a bot"
             ))),
             (status, _) => Err(Error::failed(format!("the engine answered {status}"))),
         }

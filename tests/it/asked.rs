@@ -302,7 +302,7 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
         .spawn();
     api.text(OWNER, "write a.txt");
     let question = asked(&api, 1);
-    wait_for(&api, OWNER, "❌ Not allowed: nobody answered in time.");
+    wait_for(&api, OWNER, "❌ Not allowed: no answer within an hour.");
     wait_for(&api, OWNER, "has not answered");
     api.press_data(OWNER, OWNER, question.id, "y:ask-1");
     ends(gateway);

@@ -490,7 +490,7 @@ fn a_channel_that_could_not_start_leaves_the_previous_settings() {
     ];
     for (n, slip) in slips.iter().enumerate() {
         home.config(&merged(good.clone(), slip).to_string());
-        let expected = "the previous settings stay in force";
+        let expected = "keeping the previous settings";
         until("the owner is told", || {
             let texts = api.texts(OWNER);
             texts.iter().filter(|text| text.contains(expected)).count() == n + 1
@@ -555,7 +555,7 @@ fn empty_config_during_restart_is_ignored() {
         home.config(&merged(good.clone(), &other).to_string());
         gateway.wait_for_stderr("restarting");
         home.config("");
-        gateway.wait_for_stderr("the previous settings stay in force");
+        gateway.wait_for_stderr("keeping the previous settings");
         api.text(OWNER, &format!("round {round}"));
         until("it answers", || {
             let texts = api.texts(OWNER);

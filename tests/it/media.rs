@@ -340,7 +340,7 @@ fn an_attempt_is_counted_before_the_conversation_is_loaded() {
     }
     let gateway = start(&home);
     let told = api.wait_for_texts(OWNER, 1);
-    assert!(told[0].contains("crashed me three times"), "{told:?}");
+    assert!(told[0].contains("crashed three times"), "{told:?}");
     drop(held);
     ends(gateway);
     assert_eq!(model.asked(), 0);

@@ -50,7 +50,7 @@ fn model_list_shows_and_stores_windows() {
     assert!(model.request(1).header("authorization").is_some());
     let told = home.bantam().arg("status").run().stdout;
     assert!(
-        told.contains(": reads 8192 tokens at once (since 20"),
+        told.contains(": context window 8192 tokens (since 20"),
         "{told}"
     );
 
@@ -140,7 +140,7 @@ fn local_server_is_asked_for_its_window_once() {
         assert_eq!(model.requests().len(), 3, "two questions and one list");
         let shown = home.bantam().arg("status").run().stdout;
         assert_eq!(
-            shown.contains("reads 4096 tokens at once"),
+            shown.contains("context window 4096 tokens"),
             status,
             "{shown}"
         );

@@ -80,7 +80,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
     let run = home.bantam().arg("status").run();
     run.exits(0);
     let line = format!(
-        "learned    test-model at {host}: takes max_completion_tokens in place of max_tokens (since 20"
+        "learned    test-model at {host}: requires max_completion_tokens instead of max_tokens (since 20"
     );
     assert!(
         run.stdout.contains(&line) && run.stdout.contains("hosts.json"),
@@ -95,8 +95,8 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
         .map(|row| &row["says"])
         .collect();
     let says = [
-        "takes max_completion_tokens in place of max_tokens",
-        "takes no stream_options",
+        "requires max_completion_tokens instead of max_tokens",
+        "does not support stream_options",
     ];
     assert_eq!(told, says);
 
@@ -249,12 +249,15 @@ fn model_without_images_is_asked_without_them() {
             .arg(&pixel)
             .run()
     };
-    look().exits(0).prints("Seen.\n").says("takes no images");
+    look()
+        .exits(0)
+        .prints("Seen.\n")
+        .says("does not support images");
     assert_eq!(model.requests().len(), 2);
     let asked = model.request(1).last("user");
     assert!(asked.contains("left out: this model"), "{asked}");
     home.agent(["-m", "and now?"]).exits(0).is_quiet();
-    look().exits(0).says("takes no images");
+    look().exits(0).says("does not support images");
     assert_eq!(model.requests().len(), 4, "none is refused again");
 }
 
@@ -268,7 +271,7 @@ fn model_without_tools_is_asked_without_them() {
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("Here.\n")
-        .says("takes no tools");
+        .says("does not support tools");
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("Here.\n")
@@ -730,7 +733,7 @@ fn default_model_is_found_remembered_and_replaced() {
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("gpt-6-mini\n")
-        .says("gpt-5-mini is no longer offered: asking openai/gpt-6-mini");
+        .says("gpt-5-mini is no longer available; using openai/gpt-6-mini");
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("gpt-6-mini\n")

@@ -129,6 +129,13 @@ fn earlier_conversation_is_continued_also_after_new() {
     assert!(shown.stdout.contains("second"), "{}", shown.stdout);
     home.agent(["-s", "default.2", "fourth"]).exits(0);
     assert_eq!(users(5), ["second", "fourth"]);
+    home.agent(["-s", "default.1", "--dry-run", "fifth"])
+        .exits(0);
+    assert_eq!(home.session("cli_default").texts("user")[1], "fourth");
+    home.write("sessions/telegram_42.jsonl", "");
+    home.write("sessions/telegram_42.1.jsonl", "");
+    let refused = home.agent(["-s", "telegram_42.1", "sixth"]);
+    refused.exits(2).says("belongs to another channel");
     let refused = home.bantam().args(["sessions", "show", "default.99"]).run();
     refused.exits(2).fails_with_a_hint();
 }

@@ -253,7 +253,7 @@ fn a_busy_session_is_waited_for() {
             question = question.silent_stdin().on_a_terminal().env("TERM", "xterm");
         }
         let mut running = question.spawn();
-        let said = "bantam: waiting for another bantam in this conversation";
+        let said = "bantam: this conversation is in use by another bantam process; waiting";
         if is_terminal {
             running.wait_for_next_stdout(said);
         } else {

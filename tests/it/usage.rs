@@ -232,7 +232,7 @@ fn a_budget_holds_over_runs_and_tells_what_to_do() {
     let refused = home.agent(["-m", "three"]);
     refused.exits(6).prints("").fails_with_a_hint();
     refused
-        .says("the day's budget is used up: 6000 of 6000 tokens")
+        .says("daily budget reached: 6000 of 6000 tokens")
         .says("budget.daily_tokens");
     let answer = home.agent(["--json", "-m", "three"]).exits(6).json();
     assert_eq!(

@@ -417,7 +417,7 @@ fn an_engine_that_blocks_or_changes_says_so() {
     );
     let changed = site(|_| Reply::html(200, "<p>A new design"));
     let text = searched(&json!({ "provider": "duckduckgo", "base_url": origin(&changed) }));
-    assert!(text.contains("the answer has an unknown form"), "{text}");
+    assert!(text.contains("unexpected response"), "{text}");
     let empty = site(|_| Reply::json(200, &json!({ "results": [] })));
     assert_eq!(
         searched(&json!({ "provider": "searxng", "base_url": origin(&empty) })),

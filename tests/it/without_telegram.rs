@@ -12,7 +12,7 @@ fn jobs_run_without_telegram_and_the_history_shows_their_answers() {
     let model = Model::answering(|_, _| Reply::text("The disk is\nhalf full."));
     let home = Home::with(&model.config());
     let gateway = start(&home);
-    gateway.wait_for_stderr("Telegram is off");
+    gateway.wait_for_stderr("Telegram is disabled");
     home.bantam()
         .args(["cron", "add", "-n", "disk", "-m", "look", "-e", "1s"])
         .run()

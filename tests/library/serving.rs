@@ -216,7 +216,7 @@ fn message_crashing_three_times_is_set_aside() {
         assert_eq!(ended.status.code(), Some(7));
         assert_eq!(String::from_utf8(ended.stdout).unwrap(), "asked\n");
     }
-    let said = "This message crashed me three times, so I have set it aside.\n";
+    let said = "I crashed three times on this message, so I skipped it.\n";
     assert_eq!(place.run("serving", &model), said);
     // The turn has ended, and its id is known.
     assert_eq!(place.run("serving", &model), "");

@@ -358,7 +358,7 @@ fn added_server_is_tested_and_saved() {
             &["mcp", "add", "x", "http://h", "--header", "hush"],
             "--header needs a : in its value",
         ),
-        (&["mcp", "add", "x"], "needs URL|COMMAND..."),
+        (&["mcp", "add", "x"], "missing URL or COMMAND"),
         (
             &["mcp", "add", "x", "npx", "-y", "server"],
             "no flag named \"-y\"",

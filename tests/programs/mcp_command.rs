@@ -43,7 +43,7 @@ fn server_failing_to_start_is_not_added() {
     assert_eq!(config(&home), json!({}));
     assert!(!home.path("state/mcp/bad").exists());
     // It may have lacked a directory.
-    run.says("--read DIR").says("--write DIR");
+    run.says("bantam mcp add bad --read DIR -- python3 -c ");
     add(&["--", "no-such-program"])
         .exits(2)
         .says("no program named \"no-such-program\"")
@@ -118,9 +118,38 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
     mcp(&["remove", "--yes", "fake"])
         .exits(0)
         .prints("Removed fake\n");
-    assert_eq!(config(&home)["mcpServers"], Value::Null);
+    assert_eq!(config(&home)["mcpServers"], json!({}));
     assert!(!home.path("state/mcp/fake").exists());
     assert!(!home.path("state/mcp/fake.json").exists());
+}
+
+#[test]
+fn server_reads_the_script_on_its_command_line() {
+    let (home, mine) = (Home::empty(), Home::empty());
+    home.config("{}");
+    let script = mine.write("garden.py", SERVER);
+    let mcp = |args: &[&str]| home.bantam().arg("mcp").args(args).cwd(mine.path(""));
+    let add = mcp(&["add", "garden", "--", "python3", "garden.py", "${MODE}"]);
+    add.env("MODE", "good")
+        .run()
+        .exits(0)
+        .prints("Added garden: 1 tool\n");
+    let entry = &config(&home)["mcpServers"]["garden"];
+    assert_eq!(entry["read"], json!([script]));
+    assert_eq!(entry["args"], json!([script, "${MODE}"]));
+    mcp(&["test", "garden"])
+        .run()
+        .exits(3)
+        .says("MODE is not set");
+    let inline = mcp(&[
+        "add",
+        "other",
+        "--",
+        "python3",
+        "garden.py",
+        "${MODE:-good}",
+    ]);
+    inline.run().exits(0);
 }
 
 /// 500 tools add 8.7 MB to every request.

@@ -46,7 +46,7 @@ fn pdf_is_sent_as_text_on_refusal() {
     ask(&["-v"])
         .exits(0)
         .prints("Tuesday.\n")
-        .says("takes no PDF files");
+        .says("does not support PDF files");
     for request in [model.request(2), {
         ask(&[]).exits(0).does_not_say("asked without");
         model.request(3)

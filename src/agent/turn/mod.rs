@@ -29,7 +29,7 @@ use calls::{Calls, is_complete};
 use end::{end_of, judge, stop_of};
 
 /// Notice to the user while another process has locked the conversation.
-const WAITING: &str = "waiting for another bantam in this conversation";
+const WAITING: &str = "this conversation is in use by another bantam process; waiting";
 
 /// Number of replies in a row whose calls may be cut off; then the turn ends.
 const MOST_CUTS: u32 = 3;
@@ -477,7 +477,7 @@ impl<'a> Turn<'a> {
                 kind: UserKind::Steering,
                 ..User::default()
             }))?;
-            let text = "took in a message that arrived meanwhile";
+            let text = "added your new message to this turn";
             (self.shared.events)(Event::Trace(text.to_owned()));
         }
         Ok(())

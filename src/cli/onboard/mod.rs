@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::args::{Args, Command, commands};
 use super::ui::Ui;
-use super::{notice, print, say};
+use super::{hanging_indent, notice, print, say};
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::vendors::Protocol;
@@ -39,24 +39,20 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         );
     }
     ui.watch_signals(false)?;
-    let is_new = fs_err::symlink_metadata(app.home.config()).is_err();
-    if is_new || asks_for_another_model(app, ui)? {
-        model::choose(app, ui)?;
+    let facts = Facts::find(app);
+    facts.loaded.clone()?;
+    if fs_err::symlink_metadata(app.home.config()).is_ok() {
+        let model = facts.model_name().unwrap_or_else(|e| e.message);
+        say(&format!("{}: {model}", app.home.config().display()));
+        if ui.agrees("Change the model?", false)? {
+            model::choose(&facts, ui)?;
+        }
+    } else {
+        model::choose(&facts, ui)?;
     }
     write_files(&app.home)?;
     telegram::connect(app, ui)?;
     print_next_steps(&app.reread())
-}
-
-fn asks_for_another_model(app: &App, ui: &Ui) -> Result<bool> {
-    let loaded = app.loaded()?;
-    let model = match loaded.config.choose_model(&loaded.env) {
-        Ok(Some(model)) => model.name,
-        Ok(None) => "no model is chosen".to_owned(),
-        Err(e) => e.message,
-    };
-    say(&format!("{}: {model}", app.home.config().display()));
-    ui.agrees("Change the model?", false)
 }
 
 /// Writes missing files of the agent, and shows the result for each file.
@@ -142,5 +138,5 @@ Next: bantam \"What is in my workspace?\"";
         }
         BotState::Missing | BotState::Disabled => "",
     };
-    print(&format!("\n{next}\n{bot}")).map(|()| 0)
+    print(&hanging_indent(&format!("\n{next}\n{bot}"), 0)).map(|()| 0)
 }

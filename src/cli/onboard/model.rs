@@ -9,6 +9,7 @@ use super::super::ui::Echo;
 use super::super::ui::Ui;
 use super::super::{doctor, say, table};
 use crate::app::App;
+use crate::app::facts::Facts;
 use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
 use crate::config::{self, Config, Env, Loaded, edit, keys};
 use crate::doctor::Outcome;
@@ -24,15 +25,14 @@ const MAX_SHOWN: usize = 20;
 const CELL: usize = 18;
 
 /// Asks until a model answers or the user accepts it anyway, and then saves it. Before that, no file is written.
-pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
-    let (home, env) = (&app.home, &app.env);
+pub(super) fn choose(facts: &Facts, ui: &Ui) -> Result<()> {
+    let (home, env) = (&facts.app.home, &facts.app.env);
+    let in_use = facts.model.as_ref().ok().and_then(Option::as_ref);
+    let in_use = in_use.map_or("", |model| model.name.as_str());
     loop {
-        let config = &app.loaded()?.config;
-        let in_use = config.choose_model(env).ok().flatten();
-        let in_use = in_use.map_or(String::new(), |model| model.name);
-        let mut provider = ask_provider(app, &in_use, ui)?;
+        let mut provider = ask_provider(facts.app, in_use, ui)?;
         let offers = provider.ask_key_and_list(ui)?;
-        let model = provider.ask_model(&offers, &in_use, ui)?;
+        let model = provider.ask_model(&offers, in_use, ui)?;
         if provider.test_model(&model, ui)? {
             let set = |file: &mut Value| provider.set(&model, file);
             return edit::edit(home, env, &|_| Vec::new(), set).map(drop);
@@ -41,7 +41,7 @@ pub(super) fn choose(app: &App, ui: &Ui) -> Result<()> {
 }
 
 /// A provider with the answers about it.
-struct Provider<'a> {
+struct ProviderChoice<'a> {
     app: &'a App,
     /// Prefix of its models' names, before the `/`.
     name: String,
@@ -53,7 +53,7 @@ struct Provider<'a> {
     key: Option<Secret>,
 }
 
-impl<'a> Provider<'a> {
+impl<'a> ProviderChoice<'a> {
     fn new(app: &'a App, name: &str, api_base: &str) -> Self {
         Self {
             app,
@@ -76,28 +76,23 @@ impl<'a> Provider<'a> {
             model => format!("{}/{model}", self.name),
         };
         let path = ["agents", "defaults", "model_name"];
-        edit::set_in(file, &path, name.as_str().into())?;
+        config::path::set(file, &path, name.as_str().into())?;
         if self.api_base.is_empty() && self.key.is_none() {
             return Ok(());
         }
-        if !file["model_list"].is_array() {
-            file["model_list"] = json!([]);
-        }
-        let Some(list) = file["model_list"].as_array_mut() else {
-            return Ok(());
-        };
+        let list = file["model_list"].as_array();
+        let mut list = list.cloned().unwrap_or_default();
         let prefix = format!("{}/", self.name);
-        let whole = format!("{prefix}*");
         let place = |fits: &dyn Fn(&str) -> bool| {
             let model = |entry: &Value| entry["model"].as_str().is_some_and(fits);
             list.iter().position(model)
         };
-        let place = place(&|model| model == name)
-            .or_else(|| place(&|model| model == whole))
-            .or_else(|| place(&|model| model.starts_with(&prefix)));
+        // The first entry of a provider decides for its other models.
+        let place =
+            place(&|model| model == name).or_else(|| place(&|model| model.starts_with(&prefix)));
         let place = place.unwrap_or(list.len());
         if place == list.len() {
-            list.push(json!({"model": whole}));
+            list.push(json!({"model": format!("{prefix}*")}));
         }
         if !self.api_base.is_empty() {
             list[place]["api_base"] = self.api_base.as_str().into();
@@ -105,15 +100,13 @@ impl<'a> Provider<'a> {
         if let Some(key) = &self.key {
             list[place]["api_key"] = key.reveal().into();
         }
+        file["model_list"] = list.into();
         Ok(())
     }
 
     /// Returns the configuration with one of its models.
     fn configuration(&self, model: &str) -> Result<Loaded> {
         let mut file = self.app.loaded()?.file.clone();
-        if !file.is_object() {
-            file = json!({});
-        }
         self.set(model, &mut file)?;
         let (home, env) = (&self.app.home, &self.app.env);
         config::load_for(home, Some(&file.to_string()), env, Vec::new())
@@ -154,6 +147,7 @@ impl<'a> Provider<'a> {
         let model = loaded.config.named(&self.name, &loaded.env).ok();
         let current = model.as_ref().and_then(|model| model.keys.first());
         let enter = match (current, self.vendor.map_or("", Vendor::key_env)) {
+            (Some(_), _) if self.key.is_some() => "keep the typed one".to_owned(),
             (Some(key), _) => format!("keep the key from {}", keys::source(key)),
             (None, "") => "no key".to_owned(),
             (None, variable) => format!("set {variable} later"),
@@ -236,35 +230,32 @@ impl<'a> Provider<'a> {
 }
 
 /// Asks for a provider.
-fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>> {
+fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<ProviderChoice<'a>> {
     let (config, env) = (&app.loaded()?.config, &app.env);
-    let provider = |name: &str, address: &str| Provider::new(app, name, address);
-    let (names, notes) = listed_providers(config, in_use, env);
-    say("Which provider?");
-    for (n, note) in (1..).zip(&notes) {
-        say(&format!("{n:>2} {:<13}  {note}", names[n - 1]));
-    }
-    let cell = |(n, name): (usize, &String)| format!("{:<CELL$}", format!("{n:>2} {name}"));
-    let cells: Vec<_> = (1..).zip(&names).skip(notes.len()).map(cell).collect();
+    let provider = |name: &str, address: &str| ProviderChoice::new(app, name, address);
+    let names = listed_providers(config, in_use, env);
+    say(
+        "Which provider? Type a number, a name, or an address such as http://192.168.1.20:8080/v1.",
+    );
+    let cell = |(n, name): (usize, &&str)| format!("{:<CELL$}", format!("{n:>2} {name}"));
+    let cells: Vec<_> = (1..).zip(&names).map(cell).collect();
     for line in cells.chunks((terminal::size().0 / CELL).max(1)) {
         say(line.concat().trim_end());
     }
-    let question = format!(
-        "Number, name, or an address such as http://192.168.1.20:8080/v1 [1, {}]: ",
-        names[0]
-    );
+    let question = format!("Provider [{}]: ", names[0]);
     let mut provider = ui.ask_until(&question, Echo::Shown, |text| {
         let name = vendors::find(text).map_or(text, |vendor| vendor.name);
         match text.parse::<usize>() {
-            _ if text.is_empty() => Ok(provider(&names[0], "")),
-            Ok(n) if (1..=names.len()).contains(&n) => Ok(provider(&names[n - 1], "")),
-            _ if names.iter().any(|known| known == name) => Ok(provider(name, "")),
+            _ if text.is_empty() => Ok(provider(names[0], "")),
+            Ok(n) if (1..=names.len()).contains(&n) => Ok(provider(names[n - 1], "")),
+            Ok(_) => Err(format!("type 1 to {}, a name, or an address", names.len())),
+            _ if names.contains(&name) => Ok(provider(name, "")),
             _ if text.contains(['.', ':', '/']) => {
                 let address = read_address(text)?;
-                Ok(provider(&free_name(&address, config), &address))
+                Ok(provider(&free_name(&address, config, env), &address))
             }
             _ => {
-                let near = nearest(text, names.iter().map(String::as_str));
+                let near = nearest(text, names.iter().copied());
                 let near = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
                 Err(format!(
                     "no provider named \"{}\"{near}",
@@ -289,48 +280,30 @@ fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<Provider<'a>>
     Ok(provider)
 }
 
-/// Returns the names of the providers, and notes about the first of them: the one in use, vendors whose key is set, and an
-/// Ollama that answers if there is no key.
-fn listed_providers(config: &Config, in_use: &str, env: &Env) -> (Vec<String>, Vec<String>) {
+/// Returns the names of the providers: the one in use first, then those whose key is set, or else an Ollama that answers.
+fn listed_providers<'a>(config: &Config, in_use: &'a str, env: &Env) -> Vec<&'a str> {
     let used = in_use.split('/').next().unwrap_or_default();
-    let (mut names, mut notes) = (Vec::new(), Vec::new());
-    let mut add = |name: &str, note: String| {
-        if !names.contains(&name.to_owned()) {
-            names.push(name.to_owned());
-            notes.push(note);
-        }
-    };
+    let has_ollama = used.is_empty() && ollama::is_there(env);
+    let is_ready =
+        |vendor: &Vendor| vendor.set_key(env).is_some() || has_ollama && vendor.name == "ollama";
+    let mut names: Vec<&str> = VENDORS.iter().map(|vendor| vendor.name).collect();
+    names.sort_by_key(|name| !vendors::find(name).is_some_and(is_ready));
     if !used.is_empty() && config.named(used, env).is_ok() {
-        add(used, "in use".to_owned());
+        names.retain(|name| *name != used);
+        names.insert(0, used);
     }
-    for vendor in VENDORS {
-        if let Some(variable) = vendor.set_key(env) {
-            add(vendor.name, format!("{variable} is set"));
-        }
-    }
-    if names.is_empty() && ollama::is_there(env) {
-        names.push("ollama".to_owned());
-        notes.push("answers on this machine".to_owned());
-    }
-    let others = VENDORS.iter().map(|vendor| vendor.name.to_owned());
-    let others: Vec<_> = others.filter(|name| !names.contains(name)).collect();
-    names.extend(others);
-    (names, notes)
+    names
 }
 
 /// Returns the name of the server at a typed address: the one in config.json, or the first free name.
-fn free_name(address: &str, config: &Config) -> String {
-    let names = (1..).map(|n| match n {
-        1 => "server".to_owned(),
-        n => format!("server-{n}"),
-    });
-    let mut names = names.filter(|name| {
-        let whole = format!("{name}/*");
-        let mut entries = config.model_list.iter();
-        let entry = entries.find(|entry| entry.model == whole || entry.model_name == *name);
-        entry.is_none_or(|entry| entry.api_base.trim_end_matches('/') == address)
-    });
-    names.next().unwrap_or_default()
+fn free_name(address: &str, config: &Config, env: &Env) -> String {
+    let names = (2..).map(|n| format!("server-{n}"));
+    let mut names = std::iter::once("server".to_owned()).chain(names);
+    let is_free = |name: &String| {
+        let known = config.named(name, env);
+        known.map_or(true, |known| known.base.trim_end_matches('/') == address)
+    };
+    names.find(is_free).unwrap_or_default()
 }
 
 /// Reads an address, and adds a scheme, with encryption unless the machine is nearby.
@@ -355,29 +328,6 @@ fn read_address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::paths::Home;
-    use std::sync::Arc;
-
-    #[test]
-    fn every_provider_makes_a_valid_configuration() {
-        let app = App::new(Home::new("/nowhere".into()), Arc::default());
-        let is_real = |vendor: &&Vendor| vendor.protocol != Protocol::Demo;
-        for vendor in VENDORS.iter().filter(is_real) {
-            let address = if vendor.base.is_empty() {
-                "http://h/v1"
-            } else {
-                ""
-            };
-            let provider = Provider {
-                key: Some(Secret::new("k")),
-                ..Provider::new(&app, vendor.name, address)
-            };
-            let loaded = provider.configuration("m").unwrap();
-            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-            let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
-            assert_eq!(model.name, format!("{}/m", vendor.name));
-        }
-    }
 
     #[test]
     fn address_gets_a_scheme() {

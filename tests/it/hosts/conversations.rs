@@ -218,7 +218,9 @@ fn images_are_left_out_where_they_are_refused() {
             .args(["agent", "-m", "what is this?", "-a"])
             .arg(&pixel)
             .run();
-        run.exits(0).prints("Done.\n").says("takes no images");
+        run.exits(0)
+            .prints("Done.\n")
+            .says("does not support images");
         let content = &model.request(1).messages().pop().unwrap()["content"].clone();
         assert!(
             content

@@ -75,7 +75,10 @@ fn refused_field_is_dropped_and_remembered() {
             "{body}"
         );
         let told = seen.home.bantam().arg("status").run().stdout;
-        assert!(told.contains(&format!("takes no {field}")), "{told}");
+        assert!(
+            told.contains(&format!("does not support {field}")),
+            "{told}"
+        );
     }
 }
 
@@ -201,7 +204,7 @@ fn refused_system_role_moves_to_user_message() {
                 && after.last("user").contains("hi")
         );
         let told = seen.home.bantam().arg("status").run().stdout;
-        assert!(told.contains("takes no system role"), "{told}");
+        assert!(told.contains("does not support the system role"), "{told}");
     }
 }
 

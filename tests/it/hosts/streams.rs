@@ -268,7 +268,8 @@ fn a_learned_field_is_told_by_status() {
     assert!(second.body.get("stream_options").is_none() && second.is_streamed());
     let run = home.bantam().arg("status").run();
     assert!(
-        run.stdout.contains(": takes no stream_options (since 20"),
+        run.stdout
+            .contains(": does not support stream_options (since 20"),
         "{}",
         run.stdout
     );
