@@ -193,38 +193,3 @@ fn reasoning_returns_only_to_its_model() {
             .is_none()
     );
 }
-
-/// One pixel.
-const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-
-#[test]
-fn images_are_left_out_where_they_are_refused() {
-    for (status, says) in [
-        (404, "No endpoints found that support image input"),
-        (400, "This model does not support image input"),
-        (
-            400,
-            "messages[1]: unknown variant `image_url`, expected `text`",
-        ),
-        (400, "messages.1.content must be a string"),
-    ] {
-        elsewhere("case", 54, "a model that takes texts only, and no parts");
-        elsewhere("case", 56, "a model without images");
-        let model = Model::scripted([Reply::error(status, says), done()]);
-        let home = Home::with(&model.config());
-        let pixel = home.write("pixel.gif", GIF);
-        let run = home
-            .bantam()
-            .args(["agent", "-m", "what is this?", "-a"])
-            .arg(&pixel)
-            .run();
-        run.exits(0).prints("Done.\n").says("takes no images");
-        let content = &model.request(1).messages().pop().unwrap()["content"].clone();
-        assert!(
-            content
-                .as_str()
-                .is_some_and(|text| text.contains("left out: this model")),
-            "{content}"
-        );
-    }
-}
