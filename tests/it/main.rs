@@ -34,7 +34,6 @@ mod discipline;
 mod doctor;
 mod edits;
 mod endpoint;
-mod everything;
 mod examples;
 mod exec;
 mod files;
