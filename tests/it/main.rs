@@ -77,7 +77,6 @@ mod talk;
 mod tasks;
 mod templates;
 mod terminal;
-mod threads;
 mod tries;
 mod undo;
 mod unrestricted;
