@@ -99,16 +99,11 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
     report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]))
 }
 
-/// Asks the model with a turn's configuration, except for a shorter answer.
+/// Asks the configured model, or the one called `name`.
 pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Check {
     let mut config = Config::clone(&loaded.config);
-    let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
-        name.clone_into(&mut defaults.model_name);
-    }
-    defaults.max_tokens = model::MAX_TOKENS;
-    for entry in &mut config.model_list {
-        entry.max_tokens = 0;
+        name.clone_into(&mut config.agents.defaults.model_name);
     }
     let loaded = loaded.with(config);
     let mut check = match app::chain(&loaded, &loaded.redactor(), &mut Vec::new()) {

@@ -137,7 +137,7 @@ impl Manager {
         self.systemctl(&["daemon-reload"]).map_err(|e| {
             let line = format!("@reboot {} gateway", program.display());
             e.hint(format!(
-                "without systemd, add this line with `crontab -e`: {line}"
+                "add `{line}` with `crontab -e`, which needs no systemd"
             ))
         })?;
         let path = &self.unit;

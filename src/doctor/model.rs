@@ -18,8 +18,6 @@ const NAME: &str = "model";
 const ANSWER: &str = "answer";
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum length of an answer, in tokens; enough for a model that reasons first.
-pub(crate) const MAX_TOKENS: u64 = 1024;
 
 /// Reports the model that would answer, and the source of its key. Runs no command to get the key.
 pub(crate) fn configured_model(facts: &Facts, loaded: &Loaded) -> Check {

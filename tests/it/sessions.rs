@@ -22,27 +22,6 @@ fn speak(home: &Home, name: &str) {
 }
 
 #[test]
-fn a_home_without_conversations_lists_none() {
-    let home = Home::empty();
-    sessions(&home, ["list"])
-        .exits(0)
-        .prints("")
-        .says("no conversations");
-    assert_eq!(
-        sessions(&home, ["list", "--json"]).json(),
-        json!({ "sessions": [] })
-    );
-    for verb in ["show", "reset", "erase"] {
-        sessions(&home, [verb, "default"])
-            .exits(2)
-            .prints("")
-            .fails_with_a_hint()
-            .says("bantam sessions list");
-    }
-    assert!(!home.path("").exists(), "looking makes nothing");
-}
-
-#[test]
 fn sessions_list_ends_with_the_newest() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
