@@ -8,8 +8,8 @@ mod support;
 
 // Tests name them without their directory.
 use support::{
-    addresses, board, bot, botapi, door, fixtures, harness, heavy, lease, marker, model,
-    pdf, program, remote, rng, smuggling, stored, tunnel, without_syscall,
+    addresses, board, bot, botapi, door, fixtures, harness, heavy, lease, marker, model, pdf,
+    program, remote, rng, smuggling, stored, tunnel, without_syscall,
 };
 
 mod agent;

@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(lines[2], longest);
             assert!(lines[1].starts_with("74e413     1  at nine"), "{page}");
             let is_within = |line: &&str| markdown::columns(line) <= room.unwrap_or(61);
-            assert!(lines.iter().all(|line| is_within(&line)), "{page}");
+            assert!(lines.iter().all(is_within), "{page}");
         }
         assert_eq!(table(&["name"], &[] as &[Vec<String>]), "");
     }
