@@ -312,46 +312,6 @@ mod tests {
         })
     }
 
-    fn counted(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Message {
-        let usage = Usage {
-            prompt_tokens,
-            completion_tokens,
-            ..Usage::default()
-        };
-        Message::Assistant(Reply {
-            text: text.into(),
-            usage,
-            ..Reply::default()
-        })
-    }
-
-    #[test]
-    fn bytes_are_counted_until_a_host_has_counted() {
-        let mut messages = vec![Message::user("x".repeat(300))];
-        assert_eq!(estimate(50, &messages), 50 + 100 + FRAMING);
-        messages.extend([counted("four", 700, 30), Message::user("x".repeat(30))]);
-        assert_eq!(estimate(50, &messages), 730 + 10 + FRAMING);
-        // An impossible count is ignored.
-        messages.insert(0, Message::user("x".repeat(80_000)));
-        assert!(
-            estimate(50, &messages) >= 10_000,
-            "{}",
-            estimate(50, &messages)
-        );
-        forget_usage(&mut messages);
-        assert_eq!(estimate(0, &messages), weight(&messages));
-        let image = Media {
-            mime: "image/png".into(),
-            base64: "x".repeat(1_000_000),
-            ..Media::default()
-        };
-        let with = Message::User(User {
-            media: vec![image],
-            ..User::default()
-        });
-        assert_eq!(weight(&[with]), IMAGE + FRAMING);
-    }
-
     #[test]
     fn a_line_of_the_assistant_stands_before_a_message_that_joins_a_turn() {
         let steering = || {
@@ -381,36 +341,5 @@ mod tests {
         ] {
             assert_eq!(roles(&messages), expected);
         }
-    }
-
-    #[test]
-    fn a_transcript_has_who_said_what_with_the_beginnings_of_results() {
-        let user = User {
-            content: "where?".into(),
-            time: "2026-11-21T22:44:35.120Z".into(),
-            ..User::default()
-        };
-        let messages = [
-            Message::User(user),
-            calls("look"),
-            result(&"r".repeat(5000)),
-            says("There."),
-        ];
-        let (skipped, told) = newest_transcript(&messages, usize::MAX);
-        assert_eq!(skipped, 0);
-        assert!(
-            told.starts_with(
-                "User (2026-11-21 22:44): where?\n\nAssistant calls look \n\nResult: rrr"
-            ),
-            "{told}"
-        );
-        assert!(told.ends_with("r [...]\n\nAssistant: There.\n\n") && told.len() < 1200);
-        let newest = "Assistant: There.\n\n";
-        assert_eq!(newest_transcript(&messages, 19), (3, newest.into()));
-        let (skipped, cut) = newest_transcript(&messages, 30);
-        assert_eq!(
-            (skipped, cut),
-            (2, format!("Result: rrr [...]\n\n{newest}"))
-        );
     }
 }

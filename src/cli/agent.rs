@@ -372,14 +372,8 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
         if !dir.is_dir() {
             let shown = dir.display().to_string();
-            if dir.exists() {
-                return Err(
-                    Error::usage(format!("--workspace: {shown} is not a directory"))
-                        .hint("name a directory; -a attaches a file"),
-                );
-            }
-            let list = format!("mkdir -p {}", shell_words::quote(&shown));
-            return Err(not_found_near("directory", &shown, None, &list).doing("--workspace"));
+            let create = format!("mkdir -p {}", shell_words::quote(&shown));
+            return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));
         }
         let dir = dir
             .to_str()

@@ -42,28 +42,25 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 fn page(host: &str, offers: &[Offer]) -> String {
-    let told = |what: Option<bool>| {
-        what.map_or("?", |can| if can { "yes" } else { "no" })
-            .to_owned()
-    };
+    let can = |can: Option<bool>| can.map_or("?", |can| if can { "yes" } else { "no" });
     let row = |offer: &Offer| {
         let window = offer
             .window
             .map_or("?".to_owned(), |tokens| tokens.to_string());
-        [
-            display_name(offer).to_owned(),
-            window,
-            told(offer.tools),
-            told(offer.images),
-        ]
+        let cells = [
+            display_name(offer),
+            &window,
+            can(offer.tools),
+            can(offer.images),
+        ];
+        cells.map(str::to_owned)
     };
+    let rows: Vec<_> = offers.iter().map(row).collect();
+    let head = ["model", "context window", "tools", "images"];
     format!(
         "{host}: {}\n{}",
         counted(offers.len(), "model"),
-        table(
-            &["model", "context window", "tools", "images"],
-            &offers.iter().map(row).collect::<Vec<_>>()
-        )
+        table(&head, &rows)
     )
 }
 
@@ -77,13 +74,12 @@ fn display_name(offer: &Offer) -> &str {
 
 fn object(host: &str, offers: &Result<Vec<Offer>>) -> Value {
     let models = offers.iter().flatten().map(|offer| {
-        let Offer {
-            window,
-            tools,
-            images,
-            ..
-        } = offer;
-        json!({"model": display_name(offer), "window": window, "tools": tools, "images": images})
+        json!({
+            "model": display_name(offer),
+            "window": offer.window,
+            "tools": offer.tools,
+            "images": offer.images,
+        })
     });
     json!({
         "host": host,

@@ -132,12 +132,11 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     }
     let zone = zone(&app.env);
     let row = |f: &search::Found| {
-        let line = to_single_line(&f.line, MAX_LINE);
-        [
+        let (key, line) = (
             printable(&shown_key(&f.key)),
-            local_time(&f.last, &zone),
-            line,
-        ]
+            to_single_line(&f.line, MAX_LINE),
+        );
+        [key, local_time(&f.last, &zone), line]
     };
     let rows: Vec<_> = found.iter().map(row).collect();
     print(&table(&["key", "updated", "line"], &rows)).map(|()| 0)

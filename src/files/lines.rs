@@ -30,20 +30,3 @@ pub(super) fn excerpt(line: &str, at: usize) -> String {
     let [start, end] = [skipped > 0, rest.next().is_some()].map(|cut| if cut { "…" } else { "" });
     without_controls(&format!("{start}{shown}{end}"))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_line_is_shown_around_its_match() {
-        assert_eq!(excerpt("short \u{1b}[0m", 0), "short [0m");
-        let line = format!("{}needle{}", "ä".repeat(1000), "z".repeat(1000));
-        let seen = excerpt(&line, 2000);
-        assert!(
-            seen.starts_with("…ä") && seen.ends_with("z…") && seen.contains("needle"),
-            "{seen}"
-        );
-        assert_eq!(seen.chars().count(), EXCERPT + 2);
-    }
-}

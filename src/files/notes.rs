@@ -103,19 +103,3 @@ fn split(text: &str) -> Vec<(usize, String)> {
     }
     passages
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passages_end_with_paragraphs_and_have_a_limit() {
-        let (para, long) = ("x".repeat(400), "y".repeat(900));
-        let text = format!("# A\nb\n\n{para}\n\nc\n{long}\nd\n{}\n", "z".repeat(5_000));
-        let passages: Vec<_> = split(&text)
-            .into_iter()
-            .map(|(line, text)| (line, text.len()))
-            .collect();
-        assert_eq!(passages, [(0, 406), (5, 904), (8, 1_200)]);
-    }
-}

@@ -222,20 +222,6 @@ mod tests {
     }
 
     #[test]
-    fn it_says_how_often_and_where() {
-        let says = |content: &str, old, all| match change(content.as_bytes(), old, "new", all) {
-            Ok((_, report)) | Err(report) => report,
-        };
-        assert_eq!(says("a\nb\n", "b", false), "1 match replaced (line 2)");
-        assert_eq!(
-            says("a\na\nb\na", "a", true),
-            "3 matches replaced (lines 1, 2, 4)"
-        );
-        assert!(says("a\na\n", "a", false).starts_with("old_text occurs 2 times (lines 1, 2): "));
-        assert!(says(&"a\n".repeat(9), "a", false).contains("(lines 1, 2, 3, 4, 5 and 4 more)"));
-    }
-
-    #[test]
     fn near_match_error_names_its_line() {
         for (content, old, says) in [
             (

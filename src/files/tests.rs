@@ -74,22 +74,6 @@ fn path_belongs_only_to_its_own_grant() {
     }
 }
 
-#[test]
-fn locked_directory_does_not_block_writes() {
-    let root = TestDir::new();
-    let keeper = std::fs::File::open(&*root).unwrap();
-    rustix::fs::flock(&keeper, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let dir = Dir::open(&root).unwrap();
-    let path = Path::new("new");
-    let target = Target {
-        dir: &dir,
-        path,
-        asked: path,
-    };
-    edit::write_file(target, "content", None).unwrap();
-    assert_eq!(std::fs::read(root.join("new")).unwrap(), b"content");
-}
-
 /// Number of calls.
 const TRIES: usize = 20_000;
 

@@ -490,37 +490,6 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_is_asked_and_the_others_are_the_conversation() {
-        let request = read(&json!({
-            "model": "fast",
-            "messages": [
-                {"role": "system", "content": "Be brief."},
-                {"role": "user", "content": "one"},
-                {"role": "user", "content": [{"type": "text", "text": "two"}]},
-                {"role": "assistant", "content": "2"},
-                {"role": "user", "content": "三 🐓"},
-            ],
-            "stream": true,
-            "stream_options": {"include_usage": true},
-            "max_tokens": 5,
-            "temperature": 0,
-            "user": null,
-            "tools": null,
-        }))
-        .unwrap();
-        let ask = request.ask;
-        assert_eq!(ask.user.unwrap().content, "三 🐓");
-        assert_eq!(ask.history.len(), 3);
-        assert!(matches!(&ask.history[1], Message::User(user) if user.content == "one\n\ntwo"));
-        assert_eq!((ask.model.as_deref(), ask.session), (Some("fast"), None));
-        assert_eq!(
-            (ask.options.max_tokens, ask.options.temperature),
-            (Some(5), Some(0.0))
-        );
-        assert!(request.stream && request.include_usage && !request.include_progress);
-    }
-
-    #[test]
     fn files_come_as_data_urls_alone() {
         let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ";
         let parts = json!([
@@ -542,36 +511,6 @@ mod tests {
                     .starts_with("messages[0].content[0]")
             );
         }
-    }
-
-    #[test]
-    fn tools_of_the_client_and_their_results_are_read() {
-        let user = json!({"role": "user", "content": "weather?"});
-        let call = json!({"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}});
-        let request = json!({
-            "messages": [
-                user,
-                {"role": "assistant", "content": null, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "c1", "content": "rain"},
-            ],
-            "tools": [{"type": "function", "function": {"name": "weather"}}],
-            "user": "me@example.org",
-        });
-        let ask = read(&request).unwrap().ask;
-        assert!(ask.user.is_none() && ask.history.len() == 3 && ask.session.is_none());
-        assert_eq!(ask.tools[0].name, "weather");
-        let refused = parse(request.to_string().as_bytes(), Some("k"))
-            .err()
-            .unwrap();
-        assert_eq!(refused.param.as_deref(), Some("tools"));
-        let with = |tools: Value, choice: Value| json!({"messages": [user], "tools": tools, "tool_choice": choice});
-        assert_eq!(
-            param(&with(json!([{"function": {"name": "a b"}}]), json!("auto"))),
-            "tools[0]"
-        );
-        assert_eq!(param(&with(json!([]), json!("required"))), "tool_choice");
-        let none = with(json!([{"function": {"name": "a"}}]), json!("none"));
-        assert!(read(&none).unwrap().ask.tools.is_empty());
     }
 
     #[test]

@@ -186,16 +186,4 @@ mod tests {
         });
         assert!(open.iter().all(|(_, client)| !is_closed(client)));
     }
-
-    #[test]
-    fn closed_connection_ends_its_wait() {
-        let limiter = Arc::new(ConnectionLimiter::default());
-        let open = full(&limiter);
-        let (server, _client) = connection();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| open[0].0.wait(Duration::MAX));
-            let _slot = limiter.admit(&server);
-            waiting.join().unwrap();
-        });
-    }
 }

@@ -370,21 +370,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_with_its_body() {
-        let text = "POST /v1/x?y=1 HTTP/1.1\r\nHost: a\r\nCONTENT-length: 4\r\n\r\n{1}\nGET / HTTP/1.1\r\n";
-        let (head, body) = read(text.as_bytes()).unwrap().unwrap();
-        assert_eq!(
-            (head.method.as_str(), head.path.as_str()),
-            ("POST", "/v1/x")
-        );
-        assert_eq!(
-            (head.header("host"), body.as_slice()),
-            (Some("a"), &b"{1}\n"[..])
-        );
-        assert!(read(b"").unwrap().is_none());
-    }
-
-    #[test]
     fn a_chunked_body_is_joined() {
         let head = "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n";
         let body = |chunks: &str| {

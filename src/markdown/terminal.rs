@@ -392,15 +392,6 @@ mod tests {
         shown.strip_suffix('\n').unwrap_or(&shown).to_owned()
     }
 
-    fn in_pieces(look: Look, text: &str, size: usize) -> String {
-        let mut terminal = Terminal::new(look);
-        let characters: Vec<char> = text.chars().collect();
-        let pieces = characters.chunks(size);
-        let shown = pieces.map(|piece| terminal.push(&piece.iter().collect::<String>()));
-        let shown = shown.collect::<String>();
-        tagged(&(shown + &terminal.finish()))
-    }
-
     #[test]
     fn marks_become_styles() {
         for (text, shown) in [
@@ -453,23 +444,6 @@ mod tests {
             ("\\*not\\* this", "*not* this"),
         ] {
             assert_eq!(on(LOOK, text), shown, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn plain_text_is_shown_unchanged() {
-        for text in [
-            "snake_case_name and __init__",
-            "2*3*4 = 24, 2 * 3 * 4, 2**3",
-            "*.rs and *.toml, src/**/*.rs",
-            "#hashtag\n####### seven",
-            "-5 degrees\n--flag\n*\n3.14",
-            "a \\d+ C:\\dir",
-            "a | b\n|x| is not negative\n| nor | this |\nend",
-            "[text] (see [1]), a[0](x, [open\n[t](/h)",
-            "\n\n    x",
-        ] {
-            assert_eq!(on(LOOK, text).trim_end(), text);
         }
     }
 
@@ -552,19 +526,6 @@ mod tests {
             ),
         ] {
             assert_eq!(on(narrow, text), shown, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn however_it_is_cut_into_pieces_the_same_is_shown() {
-        let text = "# T\n\nan **old** `code` x_y_z *i* 2*3 ***b***\n- a\n- **b\n- [x] c\n-\n12. n\n3.14\n```rust\nfn f() {}\n\n```\n> q\n***\n\
-                    a [link **b**](http://h/a_(b)) ~~s~~! ![i](http://j) [x](y) [z\n| a | b |\n|--|--|\n| 1 | *2* |\n\n> - q &lt;b&gt;<br>\n> ```\n> x\n> ```\n\
-                    \\(x_1\\) end ``é`a`` **世界** __init__ &copy &mdash; `open\nhttps://h/x_y. <br /> \\\n- - -\n- ```\n  y\n  ```\n****\n_ _ _\n* * x\n|";
-        for look in [LOOK, Look { columns: 20 }] {
-            let whole = in_pieces(look, text, text.len());
-            for size in 1..10 {
-                assert_eq!(in_pieces(look, text, size), whole, "in pieces of {size}");
-            }
         }
     }
 

@@ -363,25 +363,6 @@ fn code_is_closed_and_opened_again_with_its_language() {
 }
 
 #[test]
-fn every_open_style_goes_on_in_the_next_piece() {
-    let text = format!("> ***||{}||***", "many words ".repeat(800).trim());
-    let pieces = checked(&text);
-    assert_eq!(pieces.len(), 3);
-    for piece in pieces {
-        assert!(
-            piece.html.starts_with("<blockquote><tg-spoiler><b><i>"),
-            "{}",
-            piece.html
-        );
-        assert!(
-            piece.html.ends_with("</i></b></tg-spoiler></blockquote>"),
-            "{}",
-            piece.html
-        );
-    }
-}
-
-#[test]
 fn characters_stay_whole_wherever_a_piece_ends() {
     let clusters = [
         "👨‍👩‍👧‍👦",

@@ -151,32 +151,4 @@ mod tests {
             );
         }
     }
-
-    #[test]
-    fn anything_else_says_what_this_is() {
-        let say = |text: &str| {
-            answer(
-                &User {
-                    content: text.into(),
-                    time: "T".into(),
-                    ..User::default()
-                },
-                &offered(),
-            )
-            .text
-        };
-        assert_eq!(say("who are you, שלום?"), HELP);
-        assert_eq!(say("time?"), "It is T.");
-        assert!(
-            answer(
-                &User {
-                    content: "run x".into(),
-                    ..User::default()
-                },
-                &[]
-            )
-            .text
-            .contains("not offered")
-        );
-    }
 }

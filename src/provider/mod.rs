@@ -19,8 +19,6 @@ mod refusal;
 pub(crate) mod reply;
 mod response;
 pub(crate) mod responses;
-#[cfg(test)]
-mod tests;
 mod text_calls;
 mod thoughts;
 mod values;

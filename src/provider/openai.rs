@@ -495,6 +495,3 @@ fn refusal_in(choice: &Value) -> String {
         .collect();
     filtered.join(", ")
 }
-
-#[cfg(test)]
-mod tests;

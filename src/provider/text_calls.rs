@@ -372,33 +372,6 @@ mod tests {
     ];
 
     #[test]
-    fn description_of_a_tool_is_no_call() {
-        for text in [
-            r#"{"name":"read_file","description":"Reads a file.","parameters":{"path":"a.txt"}}"#,
-            r#"{"name":"read_file","parameters":{"type":"object","properties":{"path":{}}}}"#,
-            r#"{"type":"function","function":{"name":"read_file","description":"Reads.","parameters":{}}}"#,
-        ] {
-            assert_eq!(calls(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn namespace_of_a_tool_is_dropped() {
-        let call = |name: &str| format!(r#"{{"name":"{name}","arguments":{{}}}}"#);
-        for name in [
-            "functions.list_dir",
-            "default_api.list_dir",
-            "functions.list_dir:0",
-            "list_dir<|channel|>json",
-        ] {
-            assert_eq!(calls(&call(name)).as_deref(), Some("list_dir{}"), "{name}");
-        }
-        for name in ["fs.list_dir", "my.tools.list_dir", "list_dir.functions"] {
-            assert_eq!(calls(&call(name)), None, "{name}");
-        }
-    }
-
-    #[test]
     fn every_form_is_read_and_held_back() {
         for form in FORMS {
             let expected = r#"read_file{"path":"a.txt"}"#;
@@ -459,27 +432,6 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_be_a_call_is_not_held_back() {
-        for text in [
-            "H",
-            "{\"result\"",
-            "{\"names\"",
-            "[1",
-            "[link](x)",
-            "[TODO] x",
-            "```rust\n",
-            "```json\n{\"x",
-            "<b>",
-            "<3",
-            "``x",
-            "<|im_start|>",
-            "functools.",
-        ] {
-            assert!(!may_begin(text), "{text}");
-        }
-    }
-
-    #[test]
     fn function_of_groq_is_read() {
         for text in [
             r#"<function=list_dir>{"depth":2}</function>"#,
@@ -492,17 +444,6 @@ mod tests {
                 Some(r#"list_dir{"depth":2}"#),
                 "{text}"
             );
-        }
-    }
-
-    #[test]
-    fn several_calls_are_read() {
-        let two = r#"read_file{"path":"a.txt"} list_dir{"depth":2}"#;
-        for text in [
-            r#"[{"name":"read_file","arguments":{"path":"a.txt"}},{"name":"list_dir","parameters":{"depth":2}}]"#,
-            "<tool_call>{\"name\":\"read_file\",\"arguments\":{\"path\":\"a.txt\"}}</tool_call>\n<tool_call>{\"name\":\"list_dir\",\"arguments\":{\"depth\":2}}</tool_call>",
-        ] {
-            assert_eq!(calls(text).as_deref(), Some(two), "{text}");
         }
     }
 }

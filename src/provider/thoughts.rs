@@ -175,14 +175,4 @@ mod tests {
             assert_eq!((thoughts, &text[start..]), (thought, answer), "{text}");
         }
     }
-
-    #[test]
-    fn opening_is_undecided_until_it_is_known() {
-        for text in ["", " ", "<", "<th", "[THI", "◁", "<|chan", "assis"] {
-            assert_eq!(opening(text), Opening::Undecided, "{text}");
-        }
-        for text in ["H", "<3 you", "[a](b)", "<b>", "<|x"] {
-            assert_eq!(opening(text), Opening::Answer, "{text}");
-        }
-    }
 }

@@ -224,19 +224,13 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
         .collect();
     let mut summary = SessionInfo::new(key, FileStore::new(home.clone()).summarize(key).ok());
     if summary.last.is_empty() {
-        summary.last = metas
-            .iter()
-            .filter_map(|meta| meta.modified().ok())
-            .max()
-            .map(rfc3339)
-            .unwrap_or_default();
+        let changed = metas.iter().filter_map(|meta| meta.modified().ok()).max();
+        summary.last = changed.map(rfc3339).unwrap_or_default();
     }
+    let is_segment = |(part, _): &&(Part, PathBuf)| matches!(part, Part::Segment(_));
     SessionInfo {
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),
-        earlier_segments: files
-            .iter()
-            .filter(|(part, _)| matches!(part, Part::Segment(_)))
-            .count(),
+        earlier_segments: files.iter().filter(is_segment).count(),
         ..summary
     }
 }

@@ -65,6 +65,8 @@ struct Replay {
     has_header: bool,
     /// Items that count so far, with their line numbers.
     kept: Vec<(u64, Item)>,
+    /// First item of the last undone turn, a title for a conversation without another question.
+    undone: Option<(u64, Item)>,
 }
 
 impl Replay {
@@ -76,6 +78,7 @@ impl Replay {
             asked_about: String::new(),
             has_header: false,
             kept: Vec::new(),
+            undone: None,
         }
     }
 
@@ -133,6 +136,9 @@ impl Replay {
         }
         let asked_about = self.asked_about;
         let mut session = self.session;
+        if let Some((_, Item::Message { message, .. })) = &self.undone {
+            session.entitle(message);
+        }
         let mut not_begun = 0;
         let mut missing = pair(&mut session.messages);
         let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == asked_about);
@@ -163,7 +169,8 @@ impl Replay {
             self.header(&line);
         }
         if let Some(from) = line.get("undo").and_then(Value::as_u64) {
-            self.kept.retain(|(seq, _)| *seq < from);
+            let at = self.kept.partition_point(|(seq, _)| *seq < from);
+            self.undone = self.kept.drain(at..).next();
             self.is_undone = true;
             return;
         }

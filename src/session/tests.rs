@@ -14,7 +14,6 @@ use crate::cancel::Cancel;
 use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage, User};
 use crate::session::lines::{INTERRUPTED, pair};
-use crate::storage;
 use crate::test_dir::TestDir;
 use crate::text::rfc3339;
 
@@ -106,37 +105,6 @@ fn a_message_too_long_for_any_model_is_refused() {
     add(&mut open, "x".repeat(4_100_000)).unwrap();
     drop(open);
     assert_eq!(load(&store).session.messages.len(), 1);
-}
-
-#[test]
-fn an_undone_turn_is_not_history() {
-    let session = replayed(vec![
-        json!({"v": 1}),
-        json!({"role": "system", "content": "kept"}),
-        json!({"role": "user", "content": "refused"}),
-        json!({"undo": 2}),
-        json!({"role": "user", "content": "later"}),
-    ]);
-    assert_eq!(
-        session.messages,
-        [Message::System("kept".into()), Message::user("later")]
-    );
-}
-
-#[test]
-fn undone_turn_restores_state_values() {
-    let value = |name: &str, value: u64| json!({"state": {"value": {name: value}}});
-    let question = json!({"role": "user", "content": "Hi!"});
-    let session = replayed(vec![
-        json!({"v": 1}),
-        question.clone(),
-        value("kept", 1),
-        question,
-        value("kept", 2),
-        value("new", 2),
-        json!({"undo": 3}),
-    ]);
-    assert_eq!(json!(session.values), json!({"kept": 1}));
 }
 
 #[test]
@@ -299,61 +267,6 @@ fn a_renewal_keeps_what_it_is_given_and_the_state() {
     renewal_keeps(&memory);
 }
 
-#[test]
-fn renewal_keeps_every_line_and_count() {
-    let dir = TestDir::new();
-    let store = files(&dir);
-    let mut open = load(&store);
-    say(&mut open, &some());
-    let before = fs_err::read(live(&dir)).unwrap();
-    let kept = open.session.messages[2..].to_vec();
-    open.renew(Some("said hi".into()), kept, at(10)).unwrap();
-    let old = live(&dir).with_extension("1.jsonl");
-    assert_eq!(fs_err::read(old).unwrap(), before);
-    let lines = storage::read_journal(&live(&dir)).unwrap().unwrap().lines;
-    assert_eq!(
-        (lines.len(), &lines[0]["lines"], &lines[0]["base"]),
-        (6, &json!(6), &json!(2))
-    );
-    // Every message has the time of the user's message before it.
-    let times: Vec<&str> = lines[1..]
-        .iter()
-        .map(|line| line["time"].as_str().unwrap())
-        .collect();
-    assert_eq!(times, vec![rfc3339(at(2)); 5]);
-}
-
-#[test]
-fn empty_session_renewal_creates_no_file() {
-    let dir = TestDir::new();
-    let store = files(&dir);
-    let mut open = load(&store);
-    open.renew(None, Vec::new(), at(0)).unwrap();
-    assert!(!live(&dir).exists());
-    say(&mut open, &some());
-    drop(open);
-    assert_eq!(load(&store).session.messages.len(), some().len());
-}
-
-#[test]
-fn turn_undone_after_renewal_is_not_shown() {
-    let dir = TestDir::new();
-    let mut open = load(&files(&dir));
-    let said = ["one", "two", "three"].map(Message::user);
-    say(&mut open, &said);
-    let kept = open.session.messages[2..].to_vec();
-    open.renew(None, kept, at(10)).unwrap();
-    let undo = open.undo_turn();
-    open.append(&[undo], Durability::Now, at(11)).unwrap();
-    drop(open);
-    let shown = archive::read(&dir.home(), "s", Some(0)).unwrap().entries;
-    let texts = shown.iter().filter_map(|entry| match &entry.item {
-        archive::Item::Message(Message::User(user)) => Some(user.content.as_str()),
-        _ => None,
-    });
-    assert_eq!(texts.collect::<Vec<_>>(), ["one", "two"]);
-}
-
 /// Returns the bytes of a renewed conversation with all kinds of lines.
 fn real(dir: &TestDir) -> Vec<u8> {
     let store = files(dir);
@@ -446,18 +359,6 @@ fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
             session.summary.is_none_or(|summary| summary == "said hi"),
             "bit {bit} was believed"
         );
-    }
-}
-
-#[test]
-fn session_keys_are_unique_and_expire() {
-    let keys: Vec<String> = (0..3).map(|_| fresh_key(at(0))).collect();
-    assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
-    for key in keys {
-        for channel in ["cli", LIBRARY] {
-            assert!(is_unnamed(&format!("{channel}_{key}")), "{key}");
-        }
-        assert!(!is_unnamed(&format!("telegram_{key}")));
     }
 }
 

@@ -340,11 +340,6 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_the_one_everybody_else_means() {
-        assert_eq!(crc32fast::hash(b"123456789"), 0xCBF4_3926);
-    }
-
-    #[test]
     fn oversized_journal_is_refused_with_a_hint() {
         let dir = TestDir::new();
         let path = dir.join("j.jsonl");

@@ -368,39 +368,4 @@ mod tests {
             "another key has none of them"
         );
     }
-
-    #[test]
-    fn a_renewal_that_fails_leaves_everything_as_it_was() {
-        let scratch = Scratch(TestDir::new());
-        let live = scratch.live();
-        let mut journal = Journal::create(&live, &[fields(0)]).unwrap();
-        // Makes writing a new segment fail.
-        fs_err::create_dir(unfinished(&live)).unwrap();
-        assert!(journal.renew(vec![fields(1)]).is_err());
-        fs_err::remove_dir(unfinished(&live)).unwrap();
-        assert!(!unfinished(&live).exists());
-        journal.append(&[fields(2)], Durability::Now).unwrap();
-        assert_eq!(
-            numbers(&read_journal(&live).unwrap().unwrap().lines),
-            [0, 2]
-        );
-        journal.renew(vec![fields(3)]).unwrap();
-        assert_eq!(numbers(&read_journal(&live).unwrap().unwrap().lines), [3]);
-    }
-
-    #[test]
-    fn names_are_told_apart() {
-        for (name, expected) in [
-            ("a.jsonl", Some(("a", Part::Live))),
-            ("a.12.jsonl", Some(("a", Part::Segment(12)))),
-            ("a.jsonl.new", Some(("a", Part::Other))),
-            ("a.jsonl.torn-17", Some(("a", Part::Other))),
-            ("a.b.jsonl", None),
-            ("a.txt", None),
-            ("a.notes", None),
-            ("a", None),
-        ] {
-            assert_eq!(part(name), expected, "{name}");
-        }
-    }
 }

@@ -266,51 +266,6 @@ fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn offered_file_tools_parse_as_jobs() {
-        for spec in &SPECS {
-            let schema: Value = serde_json::from_str(&spec.schema).unwrap();
-            let value = |name: &str| match schema["properties"][name]["type"].as_str().unwrap() {
-                "string" => json!("text"),
-                "boolean" => json!(true),
-                "integer" => json!(2),
-                other => panic!("{other}"),
-            };
-            let fields = |names: &[&str]| {
-                let fields = names.iter().map(|name| ((*name).to_owned(), value(name)));
-                json!({ &*spec.name: fields.collect::<Map<_, _>>() })
-            };
-            let all: Vec<&str> = schema["properties"]
-                .as_object()
-                .unwrap()
-                .keys()
-                .map(String::as_str)
-                .collect();
-            // The job has exactly the given arguments, so none is offered to the model and then ignored.
-            let job: FileJob = serde_json::from_value(fields(&all)).unwrap();
-            assert_eq!(serde_json::to_value(job).unwrap(), fields(&all));
-            let required: Vec<&str> = schema["required"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|name| name.as_str().unwrap())
-                .collect();
-            assert!(serde_json::from_value::<FileJob>(fields(&required)).is_ok());
-            for missing in &required {
-                let others: Vec<&str> = required
-                    .iter()
-                    .copied()
-                    .filter(|name| name != missing)
-                    .collect();
-                assert!(serde_json::from_value::<FileJob>(fields(&others)).is_err());
-            }
-        }
-        let schema: Value = serde_json::from_str(&SPECS[0].schema).unwrap();
-        assert_eq!(schema["required"], json!([]));
-        assert_eq!(schema["properties"]["depth"]["type"], "integer");
-    }
 
     #[test]
     fn files_from_outside_are_known_by_any_path() {

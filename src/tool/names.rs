@@ -184,16 +184,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_an_alias_of_two_tools() {
-        let mut seen = std::collections::BTreeSet::new();
-        for (tool, others) in rows(TOOLS) {
-            for name in others.iter().chain([&tool]) {
-                assert!(seen.insert(*name), "{name}");
-            }
-        }
-    }
-
-    #[test]
     fn the_page_for_newcomers_has_the_names_of_the_table() {
         let page = include_str!("../../docs/coming-from.md");
         for (tool, others) in rows(TOOLS) {
@@ -256,14 +246,5 @@ mod tests {
         let (args, _) = rename("try", words.clone(), &exec, Owner::BuiltIn).unwrap();
         assert_eq!(args["command"], "ls 'a b'");
         assert!(rename("try", words, &exec, Owner::Program).is_err());
-    }
-
-    #[test]
-    fn template_residue_around_tool_name_is_removed() {
-        for name in ["exec", "exec()", "exec:0", "exec<|channel|>json", " exec "] {
-            assert_eq!(bare_name(name), "exec", "{name}");
-        }
-        assert_eq!(bare_name("functions.exec:1"), "functions.exec");
-        assert_eq!(bare_name("a:b"), "a:b");
     }
 }

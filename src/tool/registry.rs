@@ -297,7 +297,6 @@ mod tests {
     use super::*;
     use crate::bus::Origin;
     use crate::cancel::Cancel;
-    use crate::error::Kind;
     use crate::message::ToolResult;
     use crate::session::Values;
     use serde_json::json;
@@ -372,62 +371,6 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_such_as_providers_take() {
-        assert!(registry(&["a", "b"]).is_ok());
-        for bad in [&["a", "a"][..], &[""], &["with space"]] {
-            assert!(registry(bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(valid_name("functions/exec now"), "functions_exec_now");
-        assert_eq!(valid_name(" "), "unnamed");
-        assert_eq!(valid_name(&"é".repeat(100)).len(), MAX_NAME);
-    }
-
-    #[test]
-    fn a_decorated_name_is_that_of_the_only_tool_it_fits() {
-        let registry = registry(&["list_dir", "exec", "srv_get", "srv-get"]).unwrap();
-        for name in [
-            "list_dir",
-            "List_Dir",
-            "listDir",
-            "LIST-DIR",
-            "default_api:list_dir",
-            "functions.list_dir",
-            "a/b.ListDir",
-            " list_dir ",
-        ] {
-            assert_eq!(registry.resolve(name), "list_dir", "{name}");
-        }
-        for (name, same) in [
-            ("srv_get", "srv_get"),
-            ("SrvGet", "SrvGet"),
-            ("x:y", "x_y"),
-            ("", "unnamed"),
-            ("list", "list"),
-        ] {
-            assert_eq!(registry.resolve(name), same, "{name}");
-        }
-    }
-
-    #[test]
-    fn invalid_call_returns_an_explanation() {
-        for (name, arguments, says) in [
-            ("ecko", "{}", "did you mean echo?"),
-            ("echo", "{\"text\":", "not valid JSON"),
-            ("echo", "[1]", "the arguments must be an object"),
-            ("echo", "null", "\"text\" is missing: a string"),
-            ("echo", "", "\"text\" is missing: a string"),
-        ] {
-            let result = dispatch(name, arguments);
-            assert!(
-                result.is_error && result.content.contains(says),
-                "{result:?}"
-            );
-        }
-        let endless = dispatch("echo", &format!("{{\"text\": \"{}", "é".repeat(5000)));
-        assert!(endless.content.chars().count() < 700, "{endless:?}");
-    }
-
-    #[test]
     fn secret_in_a_wrong_call_is_removed_before_it_is_cut() {
         let key = "hunter2-hunter2";
         for before in [0, 25, 33, 57, 73, 190, 290, 390, 480, 495] {
@@ -455,40 +398,6 @@ mod tests {
         let registry = registry(&["echo"]).unwrap();
         let shown = registry.prepare(&call).view(Audience::Events).summary;
         assert!(!shown.contains("hunt"), "{shown}");
-    }
-
-    #[test]
-    fn recoverable_arguments_are_repaired_and_run() {
-        for (arguments, says) in [
-            ("{\"text\": 5}", "5"),
-            ("\"{\\\"text\\\": \\\"x\\\"}\"", "x"),
-            (
-                "{\"text\": \"x\", \"reason\": \"y\"}",
-                "x\n[ignored: reason]",
-            ),
-            (
-                "{\"text\": \"a\\u0000b hunter2-hunter2\"}",
-                "a\u{fffd}b [secret removed]",
-            ),
-        ] {
-            let result = dispatch("echo", arguments);
-            assert_eq!((result.content.as_str(), result.is_error), (says, false));
-        }
-    }
-
-    #[test]
-    fn the_same_call_is_the_same_however_it_is_written() {
-        let registry = registry(&["echo", "other"]).unwrap();
-        let identity =
-            |name: &str, arguments: &str| registry.prepare(&call(name, arguments)).identity();
-        let one = identity("echo", "{\"text\":\"a\",\"times\":2}");
-        assert_eq!(
-            one,
-            identity("echo", " { \"times\": \"2\", \"text\" : \"\\u0061\" }")
-        );
-        assert_ne!(one, identity("echo", "{\"text\":\"a\"}"));
-        assert_ne!(one, identity("other", "{\"text\":\"a\",\"times\":2}"));
-        assert_ne!(identity("echo", "{oops"), identity("echo", "{oop"));
     }
 
     #[test]
@@ -538,26 +447,5 @@ mod tests {
         let [looks, again, sells] =
             ["Looks.", "Looks.", "Sells."].map(|words| allowed_as(Owner::Server, words));
         assert!(looks == again && looks != sells);
-    }
-
-    #[test]
-    fn tools_are_chosen_by_name_and_long_results_stay_readable() {
-        let chosen = |names: &[&str]| {
-            let registry = registry(&["echo", "exec", "grep"]).unwrap().only(names)?;
-            Ok::<_, Error>(
-                registry
-                    .specs()
-                    .map(|spec| spec.name.clone())
-                    .collect::<Vec<_>>(),
-            )
-        };
-        assert_eq!(
-            chosen(&["grep", "echo"]).unwrap(),
-            ["echo", "grep", "read_more"]
-        );
-        assert_eq!(chosen(&[]).unwrap(), [""; 0]);
-        let e = chosen(&["echo", "exce"]).unwrap_err();
-        assert_eq!(e.kind, Kind::Usage);
-        assert_eq!(e.hint.as_deref(), Some("did you mean `exec`?"));
     }
 }

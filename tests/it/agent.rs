@@ -10,7 +10,6 @@ use crate::contract::object;
 use crate::harness::Home;
 use crate::lease::lease;
 use crate::model::{Call, Model, Reply, USAGE, call, written_call};
-use crate::stored::assert_single_result_per_call;
 
 #[test]
 fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
@@ -29,21 +28,6 @@ fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
     assert_eq!(request.body["model"], "test-model");
     assert!(request.last("user").contains("What is two and two?"));
     assert_eq!(request.messages()[0]["role"], "system");
-}
-
-#[test]
-fn words_after_agent_are_the_message_too() {
-    let model = Model::scripted([Reply::text("Four.")]);
-    let home = Home::with(&model.config());
-    home.agent(["what", "is", "two and two?"])
-        .exits(0)
-        .prints("Four.\n");
-    assert!(
-        model
-            .request(0)
-            .last("user")
-            .contains("what is two and two?")
-    );
 }
 
 #[test]
@@ -133,89 +117,6 @@ fn an_answer_that_ends_its_line_gets_no_second_line_end() {
 }
 
 #[test]
-fn another_model_of_the_list_is_asked_by_its_name() {
-    let model = Model::scripted([Reply::text("I am the other.")]);
-    let mut config = model.config();
-    let mut other = config["model_list"][0].clone();
-    other["model_name"] = "other".into();
-    other["model"] = "openrouter/vendor/model:free".into();
-    config["model_list"].as_array_mut().unwrap().push(other);
-    let home = Home::with(&config);
-    home.agent(["--model", "other", "-m", "who?"])
-        .exits(0)
-        .prints("I am the other.\n");
-    assert_eq!(
-        model.request(0).body["model"],
-        "vendor/model:free",
-        "only the first part is the vendor"
-    );
-}
-
-#[test]
-fn tools_run_between_the_question_and_the_answer() {
-    let model = Model::scripted([
-        Reply::calls([
-            call("call_a", "list_dir", &json!({ "path": "." })),
-            call("call_b", "read_file", &json!({ "path": "notes.txt" })),
-        ])
-        .saying("Let me look."),
-        Reply::text("There are notes."),
-    ]);
-    let home = Home::with(&model.config());
-    home.write("workspace/notes.txt", "water the plants\n");
-    let run = home.agent(["-m", "What is here?"]);
-    run.exits(0).prints("There are notes.\n").is_quiet();
-
-    let offered = model.request(0);
-    for tool in ["list_dir", "read_file", "exec"] {
-        assert!(
-            offered.tools().contains(&tool),
-            "{tool} is not offered: {:?}",
-            offered.tools()
-        );
-    }
-    let follow_up = model.request(1);
-    assert_single_result_per_call(&follow_up.messages());
-    let results = follow_up.texts("tool");
-    assert!(results[0].contains("notes.txt"), "{results:?}");
-    assert!(results[1].contains("water the plants"), "{results:?}");
-    let asked = &follow_up.messages()[2]["tool_calls"];
-    assert_eq!(asked[0]["id"], "call_a");
-    assert_eq!(
-        asked[1]["function"]["arguments"], r#"{"path":"notes.txt"}"#,
-        "the model's own bytes"
-    );
-
-    let session = home.session("cli_default");
-    assert_eq!(
-        session.roles(),
-        ["user", "assistant", "tool", "tool", "assistant"]
-    );
-    session.has_one_result_per_call();
-    assert_eq!(session.history()[1]["content"], "Let me look.");
-}
-
-#[test]
-fn step_limit_answer_exits_6() {
-    let model = Model::scripted([
-        Reply::call("list_dir", &json!({ "path": "." })),
-        Reply::text("As far as I got: nothing."),
-    ]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["--max-steps", "2", "-m", "Look everywhere."]);
-    run.exits(6).prints("As far as I got: nothing.\n");
-    assert!(!model.request(0).tools().is_empty());
-    let [first, last] = [0, 1].map(|n| model.request(n).body);
-    assert_eq!(last["tool_choice"], "none");
-    assert_eq!(
-        (&first["tools"], &first["messages"][0]),
-        (&last["tools"], &last["messages"][0]),
-        "what the host has cached stays the same"
-    );
-    home.session("cli_default").has_one_result_per_call();
-}
-
-#[test]
 fn a_turn_that_takes_too_long_exits_6() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
     let home = Home::with(&model.config());
@@ -299,21 +200,6 @@ fn json_tells_the_whole_turn() {
 }
 
 #[test]
-fn verbose_tells_the_tool_calls_on_stderr() {
-    let model = Model::scripted([
-        Reply::call("read_file", &json!({ "path": "notes.txt" })),
-        Reply::text("Plants."),
-    ]);
-    let home = Home::with(&model.config());
-    home.write("workspace/notes.txt", "water the plants\n");
-    let run = home.agent(["-v", "-m", "What is in my notes?"]);
-    run.exits(0)
-        .prints("Plants.\n")
-        .says("read_file")
-        .says("notes.txt");
-}
-
-#[test]
 fn control_characters_of_a_call_do_not_reach_a_terminal() {
     let path = "a\u{1b}]0;owned\u{7}b\r\nc";
     let model = Model::scripted([
@@ -359,22 +245,6 @@ fn a_pipe_sees_the_text_only_when_it_is_on_disk() {
         .finish()
         .exits(0)
         .prints("First words, and then the rest.\n");
-}
-
-#[test]
-fn a_reader_that_has_gone_is_not_an_error() {
-    let model = Model::scripted([Reply::text("To nobody.")]);
-    let home = Home::with(&model.config());
-    home.bantam()
-        .args(["agent", "-m", "hi"])
-        .reader_gone()
-        .run()
-        .exits(0)
-        .is_quiet();
-    assert_eq!(
-        home.session("cli_default").texts("assistant"),
-        ["To nobody."]
-    );
 }
 
 #[test]

@@ -248,46 +248,6 @@ fn calls_results_and_thoughts_come_back_as_blocks() {
 }
 
 #[test]
-fn unstreamed_answer_is_read() {
-    let whole = json!({
-        "type": "message", "role": "assistant", "content": [ { "type": "text", "text": "As far as it we" } ],
-        "stop_reason": "max_tokens", "usage": { "input_tokens": 3, "output_tokens": 4 }
-    });
-    let model = Model::scripted([Reply::json(200, &whole)]);
-    let home = Home::with(&config(&model));
-    let run = home.agent(["--json", "--no-stream", "-m", "hi"]);
-    run.exits(0);
-    assert_eq!(
-        (&run.json()["output"], &run.json()["stop"]),
-        (&json!("As far as it we"), &json!("length"))
-    );
-    assert!(model.request(0).body.get("stream").is_none());
-}
-
-#[test]
-fn mid_stream_error_keeps_the_text() {
-    let overloaded = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
-    let block = start(0, &json!({ "type": "text", "text": "" }));
-    let model = Model::scripted([streamed(&[
-        began(),
-        block,
-        text(0, "Once upon"),
-        overloaded,
-    ])]);
-    let home = once(&model);
-    home.agent(["-m", "hi"])
-        .exits(5)
-        .prints("")
-        .says("Overloaded");
-    let session = home.session("cli_default");
-    let last = *session.history().last().unwrap();
-    assert_eq!(
-        (&last["content"], &last["partial"]),
-        (&json!("Once upon"), &json!(true))
-    );
-}
-
-#[test]
 fn errors_are_told_by_their_kind() {
     for (status, kind, message, code) in [
         (401, "authentication_error", "invalid x-api-key", 4),
@@ -310,36 +270,6 @@ fn errors_are_told_by_their_kind() {
             .fails_with_a_hint()
             .says(message);
     }
-}
-
-#[test]
-fn refusal_is_quoted_and_not_retried() {
-    let refusal = include_str!("../corpus/hosts/refusal.sse");
-    let model = Model::scripted([Reply::stream([refusal.to_owned()])]);
-    let home = Home::with(&config(&model));
-    home.agent(["-m", "hi"])
-        .exits(1)
-        .prints("")
-        .fails_with_a_hint()
-        .says("refused this answer (refusal: This request appears to ask for malware.)");
-    assert_eq!(model.requests().len(), 1);
-}
-
-#[test]
-fn rate_limit_and_overload_are_retried() {
-    let error = |kind: &str| json!({ "type": "error", "error": { "type": kind, "message": kind } });
-    let model = Model::scripted([
-        Reply::json(429, &error("rate_limit_error")).header("retry-after", "1"),
-        Reply::json(529, &error("overloaded_error")),
-        said(&["Here."]),
-    ]);
-    let run = Home::with(&config(&model)).agent(["-m", "hi"]);
-    run.exits(0).prints("Here.\n").is_quiet();
-    assert!(
-        run.took.as_secs() >= 1,
-        "retry-after was not honoured: {:?}",
-        run.took
-    );
 }
 
 #[test]

@@ -111,27 +111,3 @@ fn arguments_by_the_names_of_other_programs_are_understood() {
     let (_, result) = changed("list_dir", &json!({}), "");
     assert!(result.contains("a.txt"), "{result}");
 }
-
-#[test]
-fn foreign_tool_name_is_reported_not_run() {
-    let (_, result) = called("Run_Shell_Command", &json!({ "command": "ls" }), &[]);
-    assert!(result.contains("use exec {command, "), "{result}");
-    let files = [("workspace/a.txt", "")];
-    let (_, result) = called("functions.ListDir:0", &json!({}), &files);
-    assert!(result.contains("a.txt"), "{result}");
-}
-
-#[test]
-fn binary_file_error_suggests_a_command() {
-    let archive = "PK\u{3}\u{4}\0\0\0\0word/document.xml\0\0";
-    let (_, result) = called(
-        "read_file",
-        &json!({ "path": "offer.docx" }),
-        &[("workspace/offer.docx", archive)],
-    );
-    assert!(
-        result.contains("a Word document") && result.contains("unzip -p offer.docx"),
-        "{result}"
-    );
-    assert!(result.len() < 300, "{result}");
-}

@@ -1,9 +1,7 @@
 //! Scheduled jobs: changes of `cron/jobs.json` by the commands and the tool, and the outcomes of runs.
 
 use std::fs;
-use std::thread;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, TOKEN};
@@ -154,48 +152,6 @@ fn intervals_and_single_times_are_stored_as_others_read_them() {
 }
 
 #[test]
-fn foreign_jobs_file_keeps_unknown_fields() {
-    let home = Home::empty();
-    let file = json!({
-        "version": 1, "extra": {"kept": true},
-        "jobs": [
-            {"id": "abc", "name": "theirs", "enabled": true, "color": "red",
-             "schedule": {"kind": "every", "everyMs": 60000, "atMs": null, "mystery": 1},
-             "payload": {"kind": "agent_turn", "message": "hi", "deliver": false, "channel": null, "to": null},
-             "state": {"nextRunAtMs": 5, "runHistory": [{"runAtMs": 1, "status": "ok"}]},
-             "createdAtMs": 7, "deleteAfterRun": false},
-            {"id": "def", "name": "odd", "enabled": true, "schedule": {"kind": "moon"}},
-        ],
-    });
-    home.write("cron/jobs.json", file.to_string());
-    added(&home, ["-m", "ours", "-e", "60"]);
-    let mut after = stored(&home);
-    assert_eq!(
-        after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"],
-        "ours"
-    );
-    assert_eq!(after, file);
-    let run = cron(&home, ["list"]);
-    run.exits(0)
-        .says("the job def: unknown kind of schedule \"moon\"");
-    assert!(
-        run.stdout.contains("every minute") && run.stdout.contains("cannot run"),
-        "{}",
-        run.stdout
-    );
-    cron(&home, ["disable", "abc"]).exits(0);
-    let job = stored(&home)["jobs"][0].clone();
-    assert_eq!(
-        (&job["color"], &job["schedule"]["mystery"]),
-        (&json!("red"), &json!(1))
-    );
-    assert_eq!(
-        (&job["enabled"], &job["state"]["runHistory"][0]["status"]),
-        (&json!(false), &json!("ok"))
-    );
-}
-
-#[test]
 fn broken_jobs_file_is_reported_and_kept() {
     let home = Home::empty();
     let long = format!("{{\"jobs\": [{}]}}", "[],".repeat(3 << 20));
@@ -262,33 +218,6 @@ fn concurrent_job_changes_are_all_kept() {
             "new 0", "new 1", "new 2", "new 3", "new 4", "new 5", "new 6", "new 7"
         ]
     );
-}
-
-#[test]
-fn a_full_disk_leaves_the_jobs_as_they_were() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let id = added(&home, ["-m", "x", "-e", "60"]);
-    let before = fs::read(home.path("cron/jobs.json")).unwrap();
-    for args in [
-        &["add", "-m", "y", "-e", "60"][..],
-        &["disable", &id],
-        &["run", &id],
-    ] {
-        let run = home
-            .bantam()
-            .arg("cron")
-            .args(args)
-            .after("trap '' XFSZ\nulimit -f 0")
-            .run();
-        run.exits(1).prints("").fails_with_a_hint().says("saving");
-        assert_eq!(fs::read(home.path("cron/jobs.json")).unwrap(), before);
-    }
-    let left: Vec<_> = fs::read_dir(home.path("cron"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    assert_eq!(left, ["jobs.json"]);
 }
 
 #[test]
@@ -426,57 +355,6 @@ fn failed_run_is_recorded_with_exit_code() {
         ),
         (2, &json!("error"))
     );
-}
-
-#[test]
-fn manual_run_is_exclusive_and_repeatable() {
-    let model = Model::scripted([Reply::text("never").held(), Reply::text("Well.")]);
-    let home = Home::with(&model.config());
-    let id = added(&home, ["-m", "x", "-e", "3600"]);
-    let running = home.bantam().args(["cron", "run", &id]).spawn();
-    model.wait_for_requests(1);
-    cron(&home, ["run", &id])
-        .exits(7)
-        .prints("")
-        .fails_with_a_hint()
-        .says("already running");
-    running.signal(Signal::KILL);
-    running.finish();
-    assert!(statuses(&home).is_empty());
-    model.release();
-    cron(&home, ["run", &id]).exits(0).prints("Well.\n");
-    assert_eq!(statuses(&home), ["ok"]);
-}
-
-#[test]
-fn killed_manual_run_leaves_readable_files() {
-    const KILLS: u32 = 30;
-    let model = Model::answering(|_, _| Reply::text("Done."));
-    let home = Home::with(&model.config());
-    let id = added(&home, ["-m", "x", "-e", "60"]);
-    // The first run creates the workspace and takes longer; the others vary with the load of the machine.
-    let whole = (0..4)
-        .map(|_| cron(&home, ["run", &id]))
-        .map(|run| run.exits(0).took)
-        .min()
-        .unwrap();
-    let mut killed = 0;
-    for n in 0..KILLS {
-        let running = home.bantam().args(["cron", "run", &id]).spawn();
-        // Varies the moment of the kill over the duration of a run.
-        thread::sleep(whole * n / KILLS);
-        running.signal(Signal::KILL);
-        killed += u32::from(running.finish().killed_by.is_some());
-        assert_eq!(stored(&home)["jobs"][0]["id"], json!(id));
-    }
-    assert!(
-        killed > KILLS / 4,
-        "only {killed} of {KILLS} runs were killed in time"
-    );
-    cron(&home, ["run", &id]).exits(0).prints("Done.\n");
-    let runs = statuses(&home);
-    assert!(runs.iter().all(|status| status == "ok"), "{runs:?}");
-    assert!(runs.len() >= 5 && runs.len() <= model.requests().len());
 }
 
 #[test]
@@ -743,58 +621,6 @@ fn model_makes_a_check_where_commands_run_unasked() {
         let refused = model.request(1).last("tool").clone();
         assert!(refused.contains("unknown argument \"if\""), "{refused}");
     }
-}
-
-#[test]
-fn gateway_job_runs_after_its_check_passes() {
-    let (model, api) = (
-        Model::answering(|request, _| Reply::text(&request.last("user"))),
-        BotApi::start(),
-    );
-    api.chat(42);
-    let second = json!({ "model_name": "second", "model": "vllm/second-model", "api_base": model.base(), "api_key": "k" });
-    let mut config = crate::bot::config(&model, &api);
-    config["model_list"].as_array_mut().unwrap().push(second);
-    let home = Home::with(&config);
-    home.write("workspace/news.txt", "a parcel\n");
-    let quiet = added(&home, ["--if", "true", "--at", "+1s", "silence"]);
-    let unable = added(&home, ["--if", "nosuchcmd", "--at", "+1s", "nothing"]);
-    let args = [
-        "--if",
-        "cat news.txt",
-        "--model",
-        "second",
-        "--at",
-        "+1s",
-        "--to",
-        "telegram:42",
-    ];
-    home.bantam()
-        .args(["cron", "add"])
-        .args(args)
-        .arg("What came?")
-        .run()
-        .exits(0);
-    let gateway = crate::bot::start(&home);
-    let texts = api.wait_for_texts(42, 1);
-    assert!(texts[0].contains("a parcel"), "{texts:?}");
-    crate::harness::until("the others have not run", || {
-        let jobs = stored(&home)["jobs"].clone();
-        let jobs = jobs.as_array().unwrap().clone();
-        let is = |id: &str, status| {
-            jobs.iter()
-                .any(|job| job["id"] == *id && job["state"]["lastStatus"] == status)
-        };
-        is(&quiet, "skipped") && is(&unable, "error")
-    });
-    crate::bot::ends(gateway);
-    let asked: Vec<String> = model
-        .requests()
-        .iter()
-        .filter_map(|request| request.body["model"].as_str().map(str::to_owned))
-        .collect();
-    assert_eq!(asked, ["second-model"]);
-    cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(2);
 }
 
 /// An hourly check must not notify a phone each hour.

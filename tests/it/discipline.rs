@@ -18,17 +18,6 @@ fn unsandboxed(model: &Model) -> Home {
     ))
 }
 
-/// Returns the results of these calls, made in one reply.
-#[track_caller]
-fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
-    let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
-    let home = unsandboxed(&model);
-    home.write("workspace/notes.txt", "one\ntwo\nthree\n");
-    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
-    in_order(&home.session("cli_default").history());
-    model.request(1).texts("tool")
-}
-
 /// Checks more than providers require: the results are in the order of their calls.
 #[track_caller]
 fn in_order(messages: &[&Value]) {
@@ -131,29 +120,6 @@ fn invalid_json_arguments_are_quoted_not_run() {
     );
 }
 
-#[test]
-fn a_name_no_provider_takes_does_not_go_back_to_one() {
-    let model = Model::scripted([
-        Reply::calls([
-            call("a", "list files!", &json!({})),
-            call("b", &"x".repeat(300), &json!({})),
-        ]),
-        Reply::text("Done."),
-    ]);
-    Home::with(&model.config()).agent(["-m", "go"]).exits(0);
-    let request = model.request(1);
-    let calls = request.messages()[2]["tool_calls"]
-        .as_array()
-        .unwrap()
-        .clone();
-    let names: Vec<&str> = calls
-        .iter()
-        .map(|call| call["function"]["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(names, ["list_files_", &"x".repeat(64)]);
-    assert!(request.texts("tool")[0].contains("no tool named \"list_files_\""));
-}
-
 /// Returns `text` without the page notice.
 fn page(text: &str) -> &str {
     text.rsplit_once("[page ")
@@ -207,39 +173,6 @@ fn long_result_is_paged_with_both_ends() {
 }
 
 #[test]
-fn pages_are_kept_for_their_turn_only() {
-    let model = Model::scripted([
-        Reply::call(
-            "exec",
-            &json!({ "command": "head -c 100000 /dev/zero | tr '\\0' x" }),
-        ),
-        Reply::calls([
-            call(
-                "call_2",
-                "read_more",
-                &json!({ "result_id": "r3", "page": 9 }),
-            ),
-            call(
-                "call_3",
-                "read_more",
-                &json!({ "result_id": "r4", "page": 2 }),
-            ),
-        ]),
-        Reply::text("Half read."),
-        Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
-        Reply::text("Gone."),
-    ]);
-    let home = unsandboxed(&model);
-    home.agent(["-m", "read it"]).exits(0);
-    let results = model.request(2).texts("tool");
-    assert_eq!(results[1], "error: r3 has pages 1 to 4, no page 9");
-    assert!(results[2].contains("no pages of \"r4\""), "{}", results[2]);
-    home.agent(["-m", "go on"]).exits(0);
-    let result = model.request(4).last("tool");
-    assert!(result.contains("call the tool again"), "{result}");
-}
-
-#[test]
 fn a_secret_that_two_pages_share_is_redacted() {
     // Output before the configuration, so that the first page would end within the key.
     let before = Arc::new(AtomicUsize::new(0));
@@ -273,83 +206,6 @@ fn a_secret_that_two_pages_share_is_redacted() {
     assert!(
         all.contains("[secret removed]") && !all.contains(&CANARY[..12]),
         "{all}"
-    );
-}
-
-#[test]
-fn results_keep_the_call_order() {
-    let model = Model::scripted([
-        Reply::calls((0..40).map(|n| {
-            call(
-                &format!("c{n}"),
-                "read_file",
-                &json!({ "path": format!("{n}.txt") }),
-            )
-        })),
-        Reply::text("Read."),
-    ]);
-    let home = Home::with(&model.config());
-    for n in 0..40 {
-        home.write(
-            &format!("workspace/{n}.txt"),
-            format!("file {n}.\n{}", "x\n".repeat(50 * (40 - n))),
-        );
-    }
-    let run = home.agent(["--json", "-m", "read"]);
-    run.exits(0);
-    in_order(&home.session("cli_default").history());
-    for (n, result) in model.request(1).texts("tool").iter().enumerate() {
-        assert!(result.contains(&format!("file {n}.")), "{n}: {result}");
-    }
-    assert_eq!(run.json()["tool_calls"].as_array().unwrap().len(), 40);
-}
-
-#[test]
-fn read_between_commands_runs_in_order() {
-    let run = |id: &str, command: &str| call(id, "exec", &json!({ "command": command }));
-    let read = |id: &str, limit: u64| {
-        let arguments = json!({ "path": "log.txt", "limit": limit });
-        call(id, "read_file", &arguments)
-    };
-    let results = told([
-        run("a", "echo first >> log.txt"),
-        read("b", 10),
-        read("c", 11),
-        run("d", "echo second >> log.txt"),
-        read("e", 10),
-    ]);
-    for n in [1, 2] {
-        assert!(
-            results[n].contains("first") && !results[n].contains("second"),
-            "{results:?}"
-        );
-    }
-    assert!(results[4].contains("second"), "{results:?}");
-}
-
-#[test]
-fn excess_calls_in_a_reply_are_dropped() {
-    let model = Model::scripted([
-        Reply::calls((0..10_000).map(|n| {
-            call(
-                &format!("c{n}"),
-                "think",
-                &json!({ "thought": format!("{n}") }),
-            )
-        })),
-        Reply::text("Thought."),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["--no-stream", "-m", "think"])
-        .exits(0)
-        .prints("Thought.\n");
-    let session = home.session("cli_default");
-    in_order(&session.history());
-    assert_eq!(session.texts("tool").len(), 64);
-    let last = model.request(1).last("tool");
-    assert!(
-        last.starts_with("Noted.") && last.contains("10000 calls; only the first 64 were run"),
-        "{last}"
     );
 }
 
@@ -476,19 +332,6 @@ fn last_step_tells_the_model_no_tools() {
 }
 
 #[test]
-fn a_call_in_words_at_the_end_is_no_answer() {
-    let write = Reply::call(
-        "write_file",
-        &json!({ "path": "fruit.txt", "content": "apple\n" }),
-    );
-    let written = r#"{"name": "read_file", "arguments": {"path": "fruit.txt"}}"#;
-    let model = Model::scripted([write, Reply::text(written)]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["--max-steps", "2", "-m", "write"]);
-    run.exits(6).prints("").does_not_say("arguments");
-}
-
-#[test]
 fn host_refusing_tool_choice_gets_no_tools() {
     let model = Model::answering(|request, _| match request.body.get("tool_choice") {
         Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
@@ -502,22 +345,6 @@ fn host_refusing_tool_choice_gets_no_tools() {
             .prints("So far.\n");
         assert_eq!(model.requests().len(), requests, "learned once");
     }
-}
-
-/// The quirks of such a host are also learned from it.
-#[test]
-fn host_ignoring_tool_choice_gets_no_tools() {
-    let model = Model::answering(|request, _| {
-        if request.body["tools"].is_array() {
-            Reply::call("list_dir", &json!({ "path": "." }))
-        } else {
-            Reply::text("So far.")
-        }
-    });
-    let home = Home::with(&model.config());
-    let look = || home.agent(["--max-steps", "2", "-m", "look"]);
-    look().exits(6).prints("");
-    look().exits(6).prints("So far.\n");
 }
 
 /// Reproducible pseudo-random numbers (xorshift).

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -59,55 +58,6 @@ fn a_file_is_written_anew_and_keeps_its_mode() {
     fixture.is_told("replaced run.sh");
     assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\n");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
-    fixture.has_no_leftovers();
-}
-
-#[test]
-fn an_edit_keeps_line_ends_mode_and_every_other_byte() {
-    let fixture = Fixture::making([
-        (
-            "edit_file",
-            json!({ "path": "dos.txt", "old_text": "b\nc", "new_text": "B\nnew\nC" }),
-        ),
-        (
-            "edit_file",
-            json!({ "path": "latin.txt", "old_text": "= 1", "new_text": "= 2 é" }),
-        ),
-        (
-            "edit_file",
-            json!({ "path": "run.sh", "old_text": "exit 1", "new_text": "exit 0" }),
-        ),
-        (
-            "edit_file",
-            json!({ "path": "世界.md", "old_text": "👋", "new_text": "שלום" }),
-        ),
-        (
-            "edit_file",
-            json!({ "path": "all.txt", "old_text": "x", "new_text": "yy", "replace_all": true }),
-        ),
-    ]);
-    fixture.home.write("workspace/dos.txt", "a\r\nb\r\nc\r\n");
-    fixture
-        .home
-        .write("workspace/latin.txt", b"caf\xe9 = 1\n\xff\xfe\x00\x80");
-    let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    fixture.home.write("workspace/世界.md", "你好 👋 世界\n");
-    fixture.home.write("workspace/all.txt", "x\nx x\n");
-    let told = fixture.succeeds();
-    assert_eq!(fixture.bytes("dos.txt"), b"a\r\nB\r\nnew\r\nC\r\n");
-    assert_eq!(
-        fixture.bytes("latin.txt"),
-        b"caf\xe9 = 2 \xc3\xa9\n\xff\xfe\x00\x80"
-    );
-    assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\nexit 0");
-    assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
-    assert_eq!(fixture.bytes("世界.md"), "你好 שלום 世界\n".as_bytes());
-    assert_eq!(fixture.bytes("all.txt"), b"yy\nyy yy\n");
-    assert!(
-        told[0].contains("1 match replaced (line 2)") && told[4].contains("3 matches"),
-        "{told:?}"
-    );
     fixture.has_no_leftovers();
 }
 
@@ -286,31 +236,6 @@ fn a_file_with_another_name_outside_is_not_changed() {
     fixture.is_refused_saying("hard links");
     assert_eq!(fs::read(outside).unwrap(), b"first\n");
     fixture.has_no_leftovers();
-}
-
-#[test]
-fn edit_of_non_regular_file_is_refused() {
-    let fixture = Fixture::making([every_change("pipe"), every_change("notes.d")].concat());
-    fixture.home.dir("workspace/notes.d");
-    assert!(
-        Command::new("mkfifo")
-            .arg(fixture.file("pipe"))
-            .status()
-            .unwrap()
-            .success()
-    );
-    fixture.is_refused_saying("is");
-    assert!(fixture.file("notes.d").is_dir() && !fixture.file("pipe").is_file());
-
-    Fixture::making(
-        [
-            every_change("new/"),
-            every_change("new/."),
-            every_change("new/.."),
-        ]
-        .concat(),
-    )
-    .is_refused_saying("names a directory");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::fixtures::Fixture;
-use crate::harness::{Home, merged};
+use crate::harness::Home;
 use crate::model::{Model, Reply};
 use crate::without_syscall;
 
@@ -96,18 +96,6 @@ fn a_fifo_is_refused_at_once() {
 }
 
 #[test]
-fn large_directory_listing_is_truncated() {
-    let fixture = Fixture::calling("list_dir", &json!({ "path": "many" }));
-    for n in 0..250 {
-        fixture
-            .home
-            .write(&format!("workspace/many/file-{n:03}"), "");
-    }
-    let (result, failed) = fixture.result();
-    assert!(!failed && result.contains("50 more"), "{result}");
-}
-
-#[test]
 fn a_name_with_control_characters_does_not_reach_a_terminal() {
     let fixture = Fixture::calling("list_dir", &json!({ "path": "." }));
     fixture.home.write("workspace/\x1b]0;owned\x07name", "");
@@ -136,76 +124,6 @@ fn a_file_is_read_whatever_its_encoding_and_whatever_its_name() {
         fixture.home.write(&format!("workspace/{name}"), bytes);
         assert_eq!(fixture.result(), (says.to_owned(), false), "{name}");
     }
-}
-
-#[test]
-fn partial_read_tells_the_next_offset() {
-    let lines = |count: usize| {
-        (1..=count)
-            .map(|n| format!("line {n}\n"))
-            .collect::<Vec<_>>()
-            .concat()
-    };
-    for (arguments, content, says) in [
-        (
-            json!({}),
-            lines(2500),
-            "[lines 1 to 2000, and there are more: continue with offset 2001]\n",
-        ),
-        (json!({ "offset": 2001 }), lines(2500), "line 2001\n"),
-        (
-            json!({ "limit": 2 }),
-            "a\nb\nc".to_owned(),
-            "a\nb\n[lines 1 to 2, and there are more: continue with offset 3]\n",
-        ),
-        (json!({ "offset": 2, "limit": 1 }), "a\nb".to_owned(), "b"),
-        (
-            json!({ "offset": 9 }),
-            lines(3),
-            "error: long.txt has only 3 lines",
-        ),
-    ] {
-        let arguments = merged(json!({ "path": "long.txt" }), &arguments);
-        let fixture = Fixture::calling("read_file", &arguments);
-        fixture.home.write("workspace/long.txt", content);
-        let (result, _) = fixture.result();
-        assert!(
-            result.contains(says),
-            "{arguments}: {}",
-            &result[result.len().saturating_sub(200)..]
-        );
-    }
-}
-
-#[test]
-fn a_file_without_end_or_lines_is_read_in_bounded_time() {
-    let fixture = Fixture::making([
-        ("read_file", json!({ "path": "sparse" })),
-        ("read_file", json!({ "path": "long-line.txt" })),
-        ("grep", json!({ "path": "sparse", "pattern": "needle" })),
-        (
-            "edit_file",
-            json!({ "path": "sparse", "old_text": "a", "new_text": "b" }),
-        ),
-    ]);
-    fixture
-        .home
-        .write("workspace/long-line.txt", "x".repeat(3 << 20));
-    std::fs::File::create(fixture.file("sparse"))
-        .unwrap()
-        .set_len(1 << 40)
-        .unwrap();
-    let results = fixture.results();
-    assert!(
-        results[1].0.contains("page 1 of "),
-        "{}",
-        &results[1].0[results[1].0.len() - 200..]
-    );
-    assert!(
-        results[2].0.contains("binary files skipped: 1"),
-        "{results:?}"
-    );
-    assert!(results[3].0.contains("too large to edit"), "{results:?}");
 }
 
 /// The smallest images allowed by the formats' headers; they are not decoded here.
@@ -296,31 +214,6 @@ fn an_image_that_is_too_large_is_refused_with_its_size() {
     let bytes = [IMAGES[0].1, &vec![0; (5 << 20) + (512 << 10)]].concat();
     fixture.home.write("workspace/large.png", bytes);
     fixture.is_refused_saying("is an image of 5.5 MB, over the limit of 5.0 MB");
-}
-
-#[test]
-fn directory_listing_includes_subdirectories() {
-    let fixture = Fixture::making([
-        ("list_dir", json!({ "path": "." })),
-        ("list_dir", json!({ "path": ".", "depth": 3 })),
-        ("list_dir", json!({ "path": "void" })),
-        ("list_dir", json!({ "path": "to-sub" })),
-    ]);
-    fixture.home.write("workspace/sub/deep/er/file", "12345");
-    fixture
-        .home
-        .write("workspace/it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt", "");
-    fixture.home.dir("workspace/void");
-    symlink("sub", fixture.file("to-sub")).unwrap();
-    let told = fixture.succeeds();
-    let top = "it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt  0 bytes\nnotes.txt  26 bytes\nsub/\n";
-    assert_eq!(told[0], format!("{top}to-sub -> sub\nvoid/\n"));
-    assert_eq!(
-        told[1],
-        format!("{top}sub/deep/\nsub/deep/er/\nto-sub -> sub\nvoid/\n")
-    );
-    assert_eq!(told[2], "(empty)\n");
-    assert_eq!(told[3], "deep/\n");
 }
 
 #[test]

@@ -622,20 +622,6 @@ fn in_a_group_it_answers_who_means_it() {
 }
 
 #[test]
-fn a_second_gateway_is_refused() {
-    let (model, api) = (Model::never_asked(), BotApi::start());
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    gateway.wait_for_stderr("serving as @test_bantam_bot");
-    home.bantam()
-        .arg("gateway")
-        .run()
-        .exits(7)
-        .fails_with_a_hint();
-    ends(gateway);
-}
-
-#[test]
 fn valid_config_change_is_reloaded() {
     let (model, api) = (echo(), BotApi::start());
     let config = config(&model, &api);

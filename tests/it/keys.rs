@@ -172,17 +172,6 @@ fn fallback_answer_names_its_model() {
 }
 
 #[test]
-fn a_turn_with_tools_goes_on_with_the_model_that_answers() {
-    let list = || Reply::call("list_dir", &json!({ "path": "." }));
-    let first = Model::scripted([Reply::error(404, "no such model: one")]);
-    let second = Model::scripted([list(), Reply::text("Nothing there.")]);
-    let home = Home::with(&two(&first, &second));
-    home.agent(["-m", "what is there?"])
-        .exits(0)
-        .prints("Nothing there.\n");
-}
-
-#[test]
 fn failed_models_report_the_first_error() {
     let first = Model::scripted([Reply::error(401, "bad key")]);
     let second = Model::scripted([Reply::error(400, "odd request")]);
@@ -264,27 +253,6 @@ fn same_name_entries_balance_and_fall_back() {
             .exits(0)
             .prints("Two.\n");
     }
-}
-
-#[test]
-fn a_stopped_turn_asks_nobody_else() {
-    let first = Model::scripted([Reply::text("Too late.").held()]);
-    let second = Model::never_asked();
-    let home = Home::with(&two(&first, &second));
-    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    first.wait_for_holds(1);
-    running.signal(rustix::process::Signal::INT);
-    running.finish().exits(130);
-}
-
-#[test]
-fn all_of_it_happens_within_the_turns_time() {
-    let first = Model::scripted([Reply::text("Too late.").held()]);
-    let second = Model::never_asked();
-    let home = Home::with(&two(&first, &second));
-    let run = home.agent(["--timeout", "4", "-m", "hi"]);
-    run.exits(6).prints("");
-    assert!(run.took.as_secs() < 30, "took {:?}", run.took);
 }
 
 #[test]

@@ -396,22 +396,6 @@ fn a_token_may_stand_in_a_variable_or_in_a_file() {
 }
 
 #[test]
-fn an_idle_gateway_takes_a_changed_configuration_without_a_message() {
-    let (model, api) = (Model::never_asked(), BotApi::start());
-    let config = config(&model, &api);
-    let home = Home::with(&config);
-    let gateway = start(&home);
-    api.wait_for_poll();
-    let changed = merged(config, &json!({ "gateway": { "workers": 3 } }));
-    let begun = Instant::now();
-    home.config(&changed.to_string());
-    gateway.wait_for_stderr("config.json has changed: restarting");
-    // A poll takes 50 s without messages.
-    assert!(begun.elapsed() < Duration::from_secs(40), "{begun:?}");
-    ends_when_serving(gateway);
-}
-
-#[test]
 fn newly_allowed_user_is_answered_without_notice() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Welcome.")),
@@ -539,44 +523,5 @@ fn a_refused_token_keeps_jobs_and_the_endpoint_running() {
     let gateway = start(&home);
     gateway.wait_for_stderr("@BotFather");
     gateway.wait_for_stderr("listening at http://127.0.0.1:");
-    ends(gateway);
-}
-
-/// Two quick saves, the second of which empties the file before writing. The restart in between finds it empty.
-#[test]
-fn empty_config_during_restart_is_ignored() {
-    let (model, api) = (echo(), BotApi::start());
-    let good = config(&model, &api);
-    let home = Home::with(&good);
-    let gateway = start(&home);
-    api.wait_for_poll();
-    for round in 0..2 {
-        let other = json!({ "agents": { "defaults": { "max_tokens": 100 + round } } });
-        home.config(&merged(good.clone(), &other).to_string());
-        gateway.wait_for_stderr("restarting");
-        home.config("");
-        gateway.wait_for_stderr("keeping the previous settings");
-        api.text(OWNER, &format!("round {round}"));
-        until("it answers", || {
-            let texts = api.texts(OWNER);
-            texts
-                .iter()
-                .any(|text| text.contains(&format!("round {round}")))
-        });
-        home.config(&good.to_string());
-        gateway.wait_for_stderr("restarting");
-    }
-    // The settings are not open in processes of tools. Only root may look, because the gateway is not dumpable. The restart may
-    // still be running.
-    until("nothing of the settings is open", || {
-        let fds = fs::read_dir(format!("/proc/{}/fd", gateway.pid()));
-        assert!(fds.is_ok() || !rustix::process::getuid().is_root());
-        let mut targets = fds
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|fd| fs::read_link(fd.path()).unwrap_or_default());
-        !targets.any(|target| target.to_string_lossy().contains("memfd"))
-    });
     ends(gateway);
 }

@@ -8,7 +8,7 @@ mod support;
 
 // Tests name them without their directory.
 use support::{
-    addresses, board, bot, botapi, door, entities, fixtures, harness, heavy, lease, marker, model,
+    addresses, board, bot, botapi, door, fixtures, harness, heavy, lease, marker, model,
     pdf, program, remote, rng, smuggling, stored, tunnel, without_syscall,
 };
 
@@ -18,7 +18,6 @@ mod answers;
 mod anthropic;
 mod asked;
 mod attach;
-mod botrules;
 mod botschema;
 mod bytes;
 mod calls;
@@ -35,7 +34,6 @@ mod discipline;
 mod doctor;
 mod edits;
 mod endpoint;
-mod everything;
 mod examples;
 mod exec;
 mod files;
@@ -79,7 +77,6 @@ mod talk;
 mod tasks;
 mod templates;
 mod terminal;
-mod threads;
 mod tries;
 mod undo;
 mod unrestricted;

@@ -222,61 +222,6 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn ping(id: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })
-}
-
-#[test]
-fn slow_server_does_not_delay_turn_end() {
-    let server = with_sessions(|request, method| match method {
-        _ if request.method == "GET" => Reply::error(405, "not here"),
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-        "tools/call" => {
-            let pings: Vec<Value> = (0..500).map(|n| ping(&n.to_string())).collect();
-            Reply::stream([format!("data: {}\n\n", Value::from(pings))])
-        }
-        _ if request.body["result"].is_object() => accepted().held(),
-        _ => accepted(),
-    });
-    let model = calling("far__say");
-    let home = home(&model, &server);
-    let talk = home.bantam().args(["agent", "-m", "call it"]).spawn();
-    server.wait_for_holds(1);
-    talk.signal(Signal::TERM);
-    talk.finish().exits(130);
-    server.release();
-}
-
-#[test]
-fn a_request_with_an_overlong_id_gets_no_reply() {
-    let server = with_sessions(|request, method| {
-        let answer = match method {
-            _ if request.method == "GET" => return Reply::error(405, "not here"),
-            "tools/list" => list(&["say"]),
-            "tools/call" => text("said"),
-            _ => return accepted(),
-        };
-        let events = [
-            ping(&"x".repeat(201)),
-            ping("short"),
-            result(request, &answer),
-        ];
-        Reply::stream(events.map(|event| format!("data: {event}\n\n")))
-    });
-    asked_afar(&server, &json!({}))
-        .exits(0)
-        .prints("```\nsaid\n```\n");
-    let requests = server.requests();
-    let replies = requests
-        .iter()
-        .filter(|request| request.body["result"].is_object());
-    let mut ids: Vec<&str> = replies
-        .filter_map(|reply| reply.body["id"].as_str())
-        .collect();
-    ids.dedup();
-    assert_eq!(ids, ["short"]);
-}
-
 /// Returns a server that accepts every request and answers none until released.
 fn silent() -> Model {
     Model::answering(|_, _| Reply::text("never").held())

@@ -243,36 +243,6 @@ fn day_notes_are_sent_but_not_stored() {
 }
 
 #[test]
-fn in_the_other_dialect_notes_stand_below_what_was_said() {
-    let model = Model::scripted([
-        Reply::call("think", &json!({ "thought": "so" })),
-        Reply::text("Done."),
-    ]);
-    let home = Home::with(&model.config());
-    let day = day_in(0);
-    home.write(&format!("memory/{day}.md"), "- sowed peas\n");
-    home.agent(["-m", "hi"]).exits(0);
-    if day_in(0) == day {
-        // Equal at every step of the turn.
-        for n in 0..2 {
-            let said = model.request(n).last("user");
-            assert!(
-                said.ends_with(&format!(
-                    "]\nhi\n\n[NOTES OF {day}]\n```\n- sowed peas\n```"
-                )),
-                "{said}"
-            );
-        }
-    }
-    let shown = home.agent(["--dry-run", "-m", "again"]);
-    assert!(
-        shown.exits(0).stdout.contains("- sowed peas"),
-        "{}",
-        shown.stdout
-    );
-}
-
-#[test]
 fn long_memory_is_cut_and_the_rest_is_named() {
     let model = Model::scripted([Reply::text("Done.")]);
     let home = Home::with(&model.config());

@@ -128,26 +128,6 @@ fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
 }
 
 #[test]
-fn local_server_is_asked_for_its_window_once() {
-    for (told, status) in [(json!({ "max_model_len": 4096 }), true), (json!({}), false)] {
-        let list = json!({ "data": [merged(json!({ "id": "local" }), &told)] });
-        let model = host(list);
-        let extra = json!({ "model_list": [{ "model": "vllm/local", "api_key": "" }] });
-        let home = Home::with(&merged(model.config(), &extra));
-        for _ in 0..2 {
-            home.agent(["-m", "hi"]).exits(0);
-        }
-        assert_eq!(model.requests().len(), 3, "two questions and one list");
-        let shown = home.bantam().arg("status").run().stdout;
-        assert_eq!(
-            shown.contains("context window 4096 tokens"),
-            status,
-            "{shown}"
-        );
-    }
-}
-
-#[test]
 fn a_host_that_refuses_or_is_unknown_is_told() {
     let model = Model::answering(|_, _| Reply::error(401, "no such key"));
     let home = Home::with(&model.config());
@@ -175,19 +155,6 @@ fn a_host_that_refuses_or_is_unknown_is_told() {
         .run()
         .exits(3)
         .fails_with_a_hint();
-}
-
-#[test]
-fn unreachable_vendor_is_named_as_typed() {
-    let home = Home::with(
-        &json!({ "model_list": [ { "model": "ollama/*", "api_base": "http://127.0.0.1:9/v1" } ] }),
-    );
-    home.bantam()
-        .args(["models", "ollama"])
-        .run()
-        .exits(5)
-        .says("asking ollama: ")
-        .does_not_say("/-");
 }
 
 #[test]

@@ -134,70 +134,6 @@ fn quirks_expire_after_30_days() {
     );
 }
 
-#[test]
-fn a_host_that_changes_its_mind_is_believed() {
-    let model = Model::answering(|request, n| match n {
-        0 | 1 => answer(request, &[("max_tokens", NO_MAX_TOKENS)]),
-        2 | 3 => answer(
-            request,
-            &[(
-                "max_completion_tokens",
-                "unknown field max_completion_tokens",
-            )],
-        ),
-        _ => answer(request, &[("max_tokens", NO_MAX_TOKENS)]),
-    });
-    let home = Home::with(&model.config());
-    for requests in [2, 4, 6, 7] {
-        home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
-        assert_eq!(model.requests().len(), requests);
-    }
-    assert_eq!(rows(&home).len(), 1);
-    // A host that refuses everything is asked three times only.
-    let model = strict(&[
-        ("max_tokens", NO_MAX_TOKENS),
-        (
-            "max_completion_tokens",
-            "unknown field max_completion_tokens",
-        ),
-    ]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "hi"])
-        .exits(1)
-        .prints("")
-        .fails_with_a_hint();
-    assert_eq!(model.requests().len(), 3);
-}
-
-#[test]
-fn unusable_quirk_cache_does_not_fail_turns() {
-    let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
-    for text in [
-        "",
-        "{",
-        "[]",
-        "{\"models\": [{\"host\": 1}, 7, null]}",
-        &"x".repeat(200_000),
-    ] {
-        let home = Home::with(&model.config());
-        home.write("state/hosts.json", text);
-        home.agent(["-m", "hi"])
-            .exits(0)
-            .prints("Here.\n")
-            .is_quiet();
-        assert_eq!(rows(&home).len(), 1, "it is written anew: {text:.40}");
-        home.bantam().arg("status").run().exits(0).is_quiet();
-    }
-    let home = Home::with(&model.config());
-    home.dir("state/hosts.json/in the way");
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Here.\n")
-        .is_quiet();
-    assert!(!home.path("state/hosts.json.new").exists());
-    home.bantam().arg("status").run().exits(0);
-}
-
 /// One pixel.
 const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
 
@@ -797,14 +733,4 @@ fn each_vendors_variable_is_enough_for_the_first_question() {
             assert!(sent, "{vendor} {variable}");
         }
     }
-}
-
-#[test]
-fn host_without_models_gets_a_hint() {
-    let model = Model::answering(|_, _| Reply::error(404, "no such page"));
-    let entry = json!({ "model": "acme/*", "api_base": model.base() });
-    Home::with(&json!({ "model_list": [entry] }))
-        .agent(["-m", "hi"])
-        .exits(3)
-        .says("bantam models acme");
 }

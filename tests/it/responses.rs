@@ -1,12 +1,10 @@
 //! OpenAI's Responses API, with a stand-in that holds to the rules of its reference.
 
 use std::collections::BTreeSet;
-use std::fs;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, Request, call};
 
 /// Returns a configuration that names this model `test` and sets its API.
@@ -244,27 +242,6 @@ fn a_picture_and_a_file_are_sent() {
 }
 
 #[test]
-fn a_call_without_a_result_after_a_kill_gets_one() {
-    let slow = wanted("call_1", "exec", &json!({ "command": "sleep 60" }));
-    let model = stand_in(vec![vec![slow], vec![message("Where were we?")]]);
-    let home = Home::with(&merged(
-        config(&model),
-        &json!({ "tools": { "exec": { "enabled": true } } }),
-    ));
-    let running = home.bantam().args(["agent", "-s", "x", "-m", "go"]).spawn();
-    let session = home.path("sessions/cli_x.jsonl");
-    until("the call is stored", || {
-        fs::read_to_string(&session).is_ok_and(|text| text.contains("call_1"))
-    });
-    running.signal(Signal::KILL);
-    drop(running.finish());
-    home.agent(["-s", "x", "-m", "well?"])
-        .exits(0)
-        .prints("Where were we?\n");
-    assert_eq!(items(&model.request(1), "function_call_output").len(), 1);
-}
-
-#[test]
 fn an_end_without_an_answer_is_told() {
     let failed = |code: &str, says: &str| {
         let mut failed = response("failed", &[]);
@@ -378,27 +355,6 @@ fn refusal_of_chat_completions_is_met_once() {
 }
 
 #[test]
-fn a_host_may_go_back_to_chat_completions() {
-    let model = Model::answering(|request, n| {
-        let is_chat = request.path == "/v1/chat/completions";
-        match n {
-            0 => Reply::error(400, "Please use /v1/responses instead."),
-            1 => replying(request, &[message("Here.")]),
-            _ if is_chat => Reply::text("Back."),
-            _ => Reply::error(
-                400,
-                "not supported in v1/responses, use v1/chat/completions",
-            ),
-        }
-    });
-    let home = Home::with(&model.config());
-    for (says, asked) in [("Here.\n", 2), ("Back.\n", 4), ("Back.\n", 5)] {
-        home.agent(["-m", "hi"]).exits(0).prints(says);
-        assert_eq!(model.asked(), asked, "{says}");
-    }
-}
-
-#[test]
 fn refusal_at_this_api_leads_to_its_change() {
     let model = Model::answering(|request, _| {
         if request.body.get("temperature").is_some() {
@@ -490,21 +446,4 @@ fn three_apis_continue_one_conversation() {
     };
     assert!(sealed(&responses), "its thoughts go back to it");
     assert!(!sealed(&chat) && !sealed(&anthropic), "and to nobody else");
-}
-
-#[test]
-fn another_api_is_the_fallback() {
-    for (first, second) in [("responses", ""), ("", "responses")] {
-        let broken = Model::answering(|_, _| Reply::error(500, "out of order"));
-        let whole = Model::answering(|request, _| match request.path.as_str() {
-            "/v1/responses" => replying(request, &[message("Here.")]),
-            _ => Reply::text("Here."),
-        });
-        let entry = |name: &str, of: &Model, api: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": of.base(), "api_key": "key", "api": api });
-        let home = Home::with(&json!({
-            "agents": { "defaults": { "model_name": "one", "model_fallbacks": ["two"], "max_retries": 0 } },
-            "model_list": [entry("one", &broken, first), entry("two", &whole, second)]
-        }));
-        home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
-    }
 }

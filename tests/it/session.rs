@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::harness::Home;
-use crate::model::{Model, Reply, call};
+use crate::model::{Model, Reply};
 use crate::stored::{Session, assert_single_result_per_call, sealed};
 
 #[test]
@@ -231,18 +231,6 @@ fn unanswered_call_gets_result_on_load() {
 }
 
 #[test]
-fn two_identical_call_ids_still_get_a_result_each() {
-    let twice = || call("call_1", "list_dir", &json!({ "path": "." }));
-    let model = Model::scripted([Reply::calls([twice(), twice()]), Reply::text("Done.")]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "look twice"]).exits(0).prints("Done.\n");
-    let request = model.request(1);
-    assert_single_result_per_call(&request.messages());
-    let ids = &request.messages()[2]["tool_calls"];
-    assert_ne!(ids[0]["id"], ids[1]["id"], "ids are told apart: {ids}");
-}
-
-#[test]
 fn a_busy_session_is_waited_for() {
     for is_terminal in [false, true] {
         let model = Model::scripted([Reply::text("My turn.")]);
@@ -276,19 +264,6 @@ fn a_busy_session_is_waited_for() {
             run.stdout
         );
     }
-}
-
-#[test]
-fn a_busy_session_does_not_keep_others_waiting() {
-    let model = Model::scripted([Reply::text("Not busy."), Reply::text("Nothing to lock.")]);
-    let home = Home::with(&model.config());
-    let _held = home.hold_session("cli_default");
-    home.agent(["-s", "other", "-m", "hi"])
-        .exits(0)
-        .prints("Not busy.\n");
-    home.agent(["--no-session", "-m", "hi"])
-        .exits(0)
-        .prints("Nothing to lock.\n");
 }
 
 #[test]

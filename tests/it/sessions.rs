@@ -22,27 +22,6 @@ fn speak(home: &Home, name: &str) {
 }
 
 #[test]
-fn a_home_without_conversations_lists_none() {
-    let home = Home::empty();
-    sessions(&home, ["list"])
-        .exits(0)
-        .prints("")
-        .says("no conversations");
-    assert_eq!(
-        sessions(&home, ["list", "--json"]).json(),
-        json!({ "sessions": [] })
-    );
-    for verb in ["show", "reset", "erase"] {
-        sessions(&home, [verb, "default"])
-            .exits(2)
-            .prints("")
-            .fails_with_a_hint()
-            .says("bantam sessions list");
-    }
-    assert!(!home.path("").exists(), "looking makes nothing");
-}
-
-#[test]
 fn sessions_list_ends_with_the_newest() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
@@ -537,4 +516,16 @@ fn search_covers_the_whole_conversation() {
         shown.lines().count() == 3 && shown.lines().all(|line| line.trim_end().len() < 80),
         "{shown}"
     );
+}
+
+#[test]
+fn refused_question_is_listed_with_its_words() {
+    let model = Model::scripted([Reply::text("Basil.")]);
+    let home = Home::with(&model.config());
+    let list = || home.bantam().args(["sessions", "list"]).run().stdout;
+    let refused = home.agent(["-s", "garden", "--budget-tokens", "5", "water?"]);
+    refused.exits(6);
+    assert!(list().contains("(limit) water?"), "{}", list());
+    home.agent(["-s", "garden", "which herb?"]).exits(0);
+    assert!(list().contains("which herb?"), "{}", list());
 }

@@ -138,34 +138,6 @@ fn writing() -> Model {
 }
 
 #[test]
-fn second_undo_takes_back_nothing() {
-    let model = writing();
-    let home = Home::with(&model.config());
-    home.write("workspace/notes.txt", "mine");
-    let notes = || fs::read_to_string(home.path("workspace/notes.txt")).unwrap();
-    let mut talk = talk(&home);
-    let write = |talk: &mut Running, word: &str, number: usize| {
-        talk.types(&format!("write {word}\r"));
-        talk.wait_for_next_stdout(&format!("Done {number}.\r\n\r\n\u{1b}[?2004h"));
-    };
-    write(&mut talk, "notes=one", 1);
-    write(&mut talk, "notes=two", 2);
-    talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: restored notes.txt");
-    talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: nothing to undo");
-    assert_eq!(notes(), "one");
-    // A new turn can be undone again, back to the user's version of the file.
-    home.write("workspace/notes.txt", "mine again");
-    write(&mut talk, "notes=three", 2);
-    talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: restored notes.txt");
-    talk.types("/quit\r");
-    talk.finish().exits(0);
-    assert_eq!(notes(), "mine again");
-}
-
-#[test]
 fn bot_undo_restores_files_once_also_across_a_restart() {
     let (model, api) = (writing(), BotApi::start());
     api.chat(OWNER);

@@ -1,16 +1,12 @@
 //! Unusual inputs from programs, and rarely used parts of the agent.
 
 use std::fs;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bantam::FileStore;
-use bantam::{
-    Agent, Cancel, Demo, ErrorKind, Event, EventLog, ModelOptions, OpenAi, Request, Response,
-    StreamStatus, TaskReport, Tasks,
-};
+use bantam::{Agent, Demo, ErrorKind, OpenAi, Request, TaskReport, Tasks};
 
 use crate::Test;
 use crate::support::harness::Home;
@@ -23,24 +19,8 @@ pub const TESTS: &[Test] = &[
         a_key_leads_to_no_other_file,
     ),
     (
-        "edges::conversations_without_a_key_are_kept_apart",
-        conversations_without_a_key_are_kept_apart,
-    ),
-    (
         "edges::another_id_is_another_question",
         another_id_is_another_question,
-    ),
-    (
-        "edges::a_stream_that_runs_is_not_forgotten",
-        a_stream_that_runs_is_not_forgotten,
-    ),
-    (
-        "edges::any_duration_can_be_waited",
-        any_duration_can_be_waited,
-    ),
-    (
-        "edges::half_a_second_is_not_none",
-        half_a_second_is_not_none,
     ),
     (
         "edges::two_homes_live_in_one_program",
@@ -53,10 +33,6 @@ pub const TESTS: &[Test] = &[
     (
         "edges::a_conversation_of_the_caller_is_stored_nowhere",
         a_conversation_of_the_caller_is_stored_nowhere,
-    ),
-    (
-        "edges::a_stopped_task_reports_nothing",
-        a_stopped_task_reports_nothing,
     ),
 ];
 
@@ -109,26 +85,6 @@ fn a_key_leads_to_no_other_file() {
     }
 }
 
-fn conversations_without_a_key_are_kept_apart() {
-    let agent = Agent::builder().provider(Demo).build().unwrap();
-    let keys = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    let said = agent.run(&Request::new("time", ""), &|_| ());
-                    assert_eq!(said.stored.len(), 2);
-                    keys.lock().unwrap().push(said.session);
-                }
-            });
-        }
-    });
-    let mut keys = keys.into_inner().unwrap();
-    keys.sort();
-    keys.dedup();
-    assert_eq!(keys.len(), 400);
-}
-
 fn another_id_is_another_question() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
     let agent = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
@@ -144,57 +100,6 @@ fn another_id_is_another_question() {
     assert_eq!(ask("a+b"), "Answer 1.");
     assert_eq!(ask("a+b"), "Answer 1.");
     assert_eq!(ask("a"), "Answer 2.");
-}
-
-fn a_stream_that_runs_is_not_forgotten() {
-    let log = EventLog::new(Duration::ZERO);
-    assert_eq!(log.add("a", Event::Notice("one".to_owned())), 1);
-    thread::sleep(Duration::from_millis(5));
-    assert_eq!(log.status("a"), Some(StreamStatus::Running));
-    assert_eq!(log.add("a", Event::Notice("two".to_owned())), 2);
-    assert_eq!(log.after("a", 1).len(), 1);
-    assert_eq!(log.end("a", &Response::default()), 3);
-    assert_eq!(log.status("a"), None);
-}
-
-fn any_duration_can_be_waited() {
-    let log = EventLog::new(Duration::MAX);
-    let cancel = Cancel::new(Some(Duration::MAX));
-    thread::scope(|scope| {
-        let reader = scope.spawn(|| log.wait("a", 0, Duration::MAX).len());
-        let sleeper = scope.spawn(|| cancel.sleep(Duration::MAX).is_err());
-        thread::sleep(Duration::from_millis(50));
-        log.end("a", &Response::default());
-        cancel.stop();
-        // The end of a stream may be lost or not; only its arrival counts.
-        assert_eq!(reader.join().unwrap(), 1);
-        assert!(sleeper.join().unwrap());
-    });
-}
-
-fn half_a_second_is_not_none() {
-    let model = Model::answering(|_, _| Reply::text("Late.").held());
-    let options = ModelOptions {
-        silence: Duration::from_millis(500),
-        ..ModelOptions::default()
-    };
-    let agent = Agent::builder().provider(OpenAi::with(&model.base(), "", "x", options));
-    let limits = bantam::Limits {
-        retry: bantam::Retry {
-            max: 0,
-            ..bantam::Limits::default().retry
-        },
-        ..Default::default()
-    };
-    let agent = agent.limits(limits).build().unwrap();
-    let started = Instant::now();
-    let cancel = Cancel::new(Some(Duration::from_secs(60)));
-    let request = Request {
-        cancel,
-        ..Request::new("Hi!", "notes")
-    };
-    assert!(agent.run(&request, &|_| ()).error.is_some());
-    assert!(started.elapsed() < Duration::from_secs(50));
 }
 
 fn two_homes_live_in_one_program() {
@@ -285,22 +190,6 @@ fn a_background_task_reports_to_its_program() {
     assert_eq!((tasks.open(None), model.asked()), (0, 4));
     // One conversation contains the question, a call, its result, two answers and the report.
     assert_eq!(agent.session("harbour").unwrap().messages.len(), 6);
-}
-
-fn a_stopped_task_reports_nothing() {
-    let (model, _agent, tasks, reports) = with_a_task(|| Reply::text("Seven boats.").held());
-    model.wait_for_holds(1);
-    assert_eq!(tasks.stop("elsewhere").0.len(), 0);
-    let (stopped, forgotten) = tasks.stop("harbour");
-    forgotten.unwrap();
-    assert_eq!(
-        (stopped, tasks.open(None)),
-        (vec!["Count the boats.".to_owned()], 0)
-    );
-    // The task's thread has the last clone, and ends without a report.
-    drop(tasks);
-    let ended = reports.recv_timeout(WAIT).err();
-    assert_eq!(ended, Some(RecvTimeoutError::Disconnected));
 }
 
 fn a_conversation_of_the_caller_is_stored_nowhere() {

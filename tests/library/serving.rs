@@ -1,14 +1,13 @@
-//! Failures of a program's channel while it is served: serving ends with an error instead of waiting forever.
+//! The end of serving, and messages that crash the program.
 
-use std::panic;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bantam::FileStore;
 use bantam::{
-    Agent, Cancel, Channel, Demo, Event, Inbound, Inbox, ModelRequest, Outbound, Provider,
-    ProviderError, Reply, Result, Sink,
+    Agent, Cancel, Channel, Demo, Inbound, Inbox, ModelRequest, Outbound, Provider, ProviderError,
+    Reply, Result, Sink,
 };
 
 use crate::Test;
@@ -17,18 +16,6 @@ use crate::support::harness::Home;
 use crate::support::model::Model;
 
 pub const TESTS: &[Test] = &[
-    (
-        "serving::a_panic_in_show_ends_it_with_an_error",
-        a_panic_in_show_ends_it_with_an_error,
-    ),
-    (
-        "serving::a_panic_in_read_ends_it_with_an_error",
-        a_panic_in_read_ends_it_with_an_error,
-    ),
-    (
-        "serving::a_show_that_never_returns_ends_with_an_error",
-        a_show_that_never_returns_ends_with_an_error,
-    ),
     (
         "serving::the_end_stops_what_reads",
         the_end_stops_what_reads,
@@ -83,96 +70,6 @@ fn serve(home: &Home, channels: Vec<Box<dyn Channel>>, cancel: &Cancel) -> Resul
     let (place, cancel) = (home.path(""), cancel.clone());
     thread::spawn(move || ended.send(bantam::serve(agent, place, channels, &cancel)));
     end.recv_timeout(HANG).expect("serving does not end")
-}
-
-fn ask(inbox: &Inbox, chat: &str) {
-    let message = Inbound::line("tests", chat, "time").unwrap();
-    inbox.add(message).unwrap();
-}
-
-fn answer(event: &Outbound) -> Option<&str> {
-    match &event.event {
-        Event::Done(_) => Some(&event.origin.chat),
-        _ => None,
-    }
-}
-
-/// Returns a channel without messages that ends when serving is stopped.
-fn idle(cancel: &Cancel) -> Box<dyn Channel> {
-    let cancel = cancel.clone();
-    bantam::channel(
-        move |_| assert!(cancel.sleep(Duration::MAX).is_err()),
-        |_: &Outbound| (),
-    )
-}
-
-fn a_panic_in_show_ends_it_with_an_error() {
-    let (home, cancel) = (Home::empty(), Cancel::new(None));
-    let (shown, seen) = mpsc::channel();
-    let asks = |inbox: &Inbox| {
-        ask(inbox, "ada");
-        ask(inbox, "ben");
-    };
-    let shows = move |event: &Outbound| {
-        let Some(chat) = answer(event) else { return };
-        if chat == "ada" {
-            panic::resume_unwind(Box::new("no screen"));
-        }
-        shown.send(chat.to_owned()).unwrap();
-    };
-    let channels = vec![bantam::channel(asks, shows), idle(&cancel)];
-    let e = serve(&home, channels, &cancel).unwrap_err();
-    assert_eq!(
-        e.message,
-        "showing an event of chat ada of tests: the channel panicked: no screen"
-    );
-    // The others were shown, and the answer that was not shown is in its conversation.
-    assert_eq!(seen.iter().collect::<Vec<_>>(), ["ben"]);
-    let kept = reader(&home).session("tests_ada").unwrap();
-    assert_eq!(kept.messages.len(), 2);
-}
-
-/// Returns an agent that reads the conversations of a home.
-fn reader(home: &Home) -> Agent {
-    let agent = Agent::builder().provider(Demo);
-    agent.store(FileStore::at(home.path(""))).build().unwrap()
-}
-
-fn a_panic_in_read_ends_it_with_an_error() {
-    let (home, cancel) = (Home::empty(), Cancel::new(None));
-    let asks = |inbox: &Inbox| {
-        ask(inbox, "ada");
-        panic::resume_unwind(Box::new("no keyboard"));
-    };
-    let channels = vec![bantam::channel(asks, |_: &Outbound| ()), idle(&cancel)];
-    let e = serve(&home, channels, &cancel).unwrap_err();
-    assert_eq!(
-        e.message,
-        "reading messages: the channel panicked: no keyboard"
-    );
-    // Its message is answered now, or by the next server after it was stored.
-    let (agent, started) = (reader(&home), Instant::now());
-    while agent.session("tests_ada").unwrap().messages.is_empty() {
-        assert!(started.elapsed() < HANG);
-        serve(&home, Vec::new(), &Cancel::new(None)).unwrap();
-    }
-}
-
-fn a_show_that_never_returns_ends_with_an_error() {
-    let (home, cancel) = (Home::empty(), Cancel::new(None));
-    let (held, release) = mpsc::channel::<()>();
-    let shows = move |event: &Outbound| {
-        if answer(event).is_some() {
-            release.recv().ok();
-        }
-    };
-    let asks = |inbox: &Inbox| ask(inbox, "ada");
-    let e = serve(&home, vec![bantam::channel(asks, shows)], &cancel).unwrap_err();
-    assert_eq!(
-        e.message,
-        "a channel did not show its last events within 30 seconds"
-    );
-    drop(held);
 }
 
 fn the_end_stops_what_reads() {

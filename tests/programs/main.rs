@@ -11,7 +11,6 @@ mod support;
 // Tests name them without their directory.
 use support::{board, door, harness, model, pdf, program, remote, tunnel};
 
-mod aimock;
 mod clients;
 mod git;
 mod install;

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged, until};
@@ -433,35 +432,6 @@ fn failed_server_start_shows_its_grants() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let entry = json!({ "command": "no-such-program" });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "fake": entry } }),
-    ));
-    home.agent(["-m", "hello"])
-        .exits(0)
-        .says("starting no-such-program: No such file")
-        .says("--read DIR");
-}
-
-#[test]
-fn names_are_made_legal_and_unique_and_descriptions_bounded() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    home(&model, "odd_names").agent(["-m", "hello"]).exits(0);
-    let request = model.request(0);
-    let names = offered(&request);
-    assert!(
-        names.contains(&"fake__a_b_c".to_owned()) && names.contains(&"fake__a_b_c_2".to_owned()),
-        "{names:?}"
-    );
-    assert_eq!(names.len(), 5, "{names:?}");
-    assert!(names.iter().all(|name| name.len() <= 64));
-    assert!(request.body.to_string().len() < 40_000);
-}
-
-#[test]
 fn a_list_in_pages_is_read_to_its_end() {
     let model = Model::scripted([Reply::text("Hello.")]);
     home(&model, "pages").agent(["-m", "hello"]).exits(0);
@@ -517,21 +487,6 @@ fn making(calls: &[(&'static str, Value)]) -> Model {
 }
 
 #[test]
-fn oversized_server_message_is_skipped() {
-    let model = making(&[
-        ("fake__say", json!({ "text": "one" })),
-        ("fake__say", json!({ "text": "too long" })),
-        ("fake__say", json!({ "text": "three" })),
-    ]);
-    let home = home(&model, "counting");
-    home.agent(["-m", "call it"]).exits(0);
-    let said = model.request(3).texts("tool");
-    assert!(said[0].contains("call 1: one"), "{}", said[0]);
-    assert!(said[1].contains("more than 12 MB"), "{}", said[1]);
-    assert!(said[2].contains("call 3: three"), "{}", said[2]);
-}
-
-#[test]
 fn crash_looping_server_is_paused_with_reason() {
     let calls = (0..4).map(|n| ("fake__say", json!({ "text": n.to_string() })));
     let model = making(&calls.collect::<Vec<_>>());
@@ -562,15 +517,6 @@ fn calls_that_only_read_run_side_by_side() {
 }
 
 #[test]
-fn verbose_run_shows_call_arguments() {
-    let model = making(&[("fake__say", json!({ "text": "the words" }))]);
-    home(&model, "good")
-        .agent(["-v", "-m", "call it"])
-        .exits(0)
-        .says("fake__say {\"text\":\"the words\"}");
-}
-
-#[test]
 fn images_and_recordings_in_resources_arrive_as_such() {
     let model = making(&[("fake__say", json!({}))]);
     home(&model, "media").agent(["-m", "call it"]).exits(0);
@@ -588,47 +534,6 @@ fn images_and_recordings_in_resources_arrive_as_such() {
         .filter_map(|part| part["type"].as_str())
         .collect();
     assert_eq!(parts, ["text", "image_url", "input_audio", "image_url"]);
-}
-
-#[test]
-fn task_only_tools_are_not_offered() {
-    let model = making(&[("fake__shot", json!({ "note": "kept" }))]);
-    home(&model, "hard_tools").agent(["-m", "call it"]).exits(0);
-    assert_eq!(offered(&model.request(0)), ["fake__shot"]);
-    let said = model.request(1).last("tool");
-    // A required argument that is missing takes its default.
-    assert!(
-        said.contains("{\"note\": \"kept\", \"type\": \"png\"}"),
-        "{said}"
-    );
-}
-
-/// The first run asks the server for its tools before the turn begins.
-#[test]
-fn run_with_server_can_be_interrupted() {
-    for signal in [Signal::INT, Signal::TERM] {
-        let model = Model::scripted([Reply::text("Too late.").held()]);
-        let home = home(&model, "good");
-        let running = home.bantam().args(["agent", "-s", "s", "-m", "hi"]).spawn();
-        model.wait_for_holds(1);
-        let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
-        // The thread that waits for signals has them unblocked.
-        let takes_signals = |status: &String| {
-            let blocked = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
-            let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
-            let bit = |signal: Signal| 1 << (signal.as_raw() - 1);
-            blocked & bit(Signal::INT) == 0 || blocked & bit(Signal::TERM) == 0
-        };
-        let open: Vec<String> = tasks
-            .flatten()
-            .filter_map(|task| fs::read_to_string(task.path().join("status")).ok())
-            .filter(takes_signals)
-            .collect();
-        assert!(open.len() <= 1, "{open:?}");
-        running.signal(signal);
-        running.finish().exits(130).prints("");
-        assert_eq!(home.session("cli_s").turns(), ["cancelled"]);
-    }
 }
 
 /// A server's errors and last output are fenced.

@@ -237,14 +237,3 @@ fn server_in_writable_path_is_refused() {
         moved.to_str().unwrap()
     );
 }
-
-#[test]
-fn a_byte_order_mark_before_the_first_answer_is_read_over() {
-    let home = Home::empty();
-    home.config("{}");
-    let marked = format!("import sys; sys.stdout.write('\\ufeff'); sys.stdout.flush()\n{SERVER}");
-    let args = ["mcp", "add", "marked", "--", "python3", "-c", &marked];
-    let run = home.bantam().args(args).run();
-    run.exits(0);
-    assert!(run.stdout.contains("Added marked: "), "{}", run.stdout);
-}

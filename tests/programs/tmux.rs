@@ -98,10 +98,6 @@ impl Pane {
         self.tmux(&["paste-buffer", "-p"], "");
     }
 
-    fn resize(&self, columns: u32) {
-        self.tmux(&["resize-window", "-x", &columns.to_string()], "");
-    }
-
     fn screen(&self) -> String {
         let screen = self.tmux(&["capture-pane", "-p"], "");
         screen
@@ -110,12 +106,6 @@ impl Pane {
             .collect::<Vec<_>>()
             .join("\n")
             .trim_end()
-            .to_owned()
-    }
-
-    fn cursor(&self) -> String {
-        self.tmux(&["display-message", "-p", "#{cursor_x}"], "")
-            .trim()
             .to_owned()
     }
 
@@ -263,62 +253,6 @@ fn typed_history_is_kept_across_runs() {
 }
 
 #[test]
-fn a_line_is_redrawn_when_the_terminal_has_another_size() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
-    let pane = Pane::talk(&home, 60, 24);
-    let text = "abcdefghij".repeat(9);
-    pane.types(&text);
-    pane.shows_last(&format!("> {}\n{}", &text[..58], &text[58..]));
-    for columns in [40_usize, 72, 33] {
-        pane.resize(u32::try_from(columns).unwrap());
-        let rows: Vec<String> = format!("> {text}")
-            .as_bytes()
-            .chunks(columns)
-            .map(|row| String::from_utf8_lossy(row).into())
-            .collect();
-        pane.waits_until("one line", |screen| screen.trim_start() == rows.join("\n"));
-    }
-    pane.types("!");
-    pane.key("Enter");
-    pane.waits_for("One.");
-    assert!(
-        model
-            .request(0)
-            .last("user")
-            .ends_with(&format!("\n{text}!"))
-    );
-}
-
-#[test]
-fn wide_characters_are_edited_where_they_are_shown() {
-    let model = Model::scripted([Reply::text("好。")]);
-    let home = Home::with(&model.config());
-    let pane = Pane::talk(&home, 18, 24);
-    pane.types("你好世界");
-    pane.shows_last("> 你好世界");
-    assert_eq!(pane.cursor(), "10");
-    pane.key("Left");
-    pane.key("BSpace");
-    pane.types("的e\u{301}");
-    pane.shows_last("> 你好的e\u{301}界");
-    assert_eq!(pane.cursor(), "9");
-    pane.key("End");
-    pane.types("天地玄黄");
-    pane.shows_last("> 你好的e\u{301}界天地玄\n黄");
-    pane.key("Enter");
-    pane.waits_for("好。");
-    assert!(
-        model
-            .request(0)
-            .last("user")
-            .ends_with("\n你好的e\u{301}界天地玄黄"),
-        "{}",
-        model.request(0).body
-    );
-}
-
-#[test]
 fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
     let held = |reply: Reply| [reply, Reply::text("Yes.")];
     let replies = held(Reply::text("Never.").held())
@@ -363,55 +297,4 @@ fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
     );
 }
 
-#[test]
-fn ctrl_z_and_a_signal_give_the_terminal_back() {
-    let model = Model::scripted([Reply::text("One.").held()]);
-    let home = Home::with(&model.config());
-    let pane = Pane::open(&home, 80, 24);
-    pane.runs("agent");
-    pane.types("half a");
-    pane.key("C-z");
-    pane.waits_for("Stopped");
-    pane.leaves();
-    pane.types("fg");
-    pane.key("Enter");
-    pane.shows_last("> half a");
-    pane.types(" question");
-    pane.key("Enter");
-    model.wait_for_requests(1);
-    pane.waits_for("thinking...");
-    pane.key("C-z");
-    pane.waits_until("both stops", |screen| {
-        screen.matches("Stopped").count() == 2
-    });
-    pane.types("clear");
-    pane.key("Enter");
-    pane.leaves();
-    pane.types("fg");
-    pane.key("Enter");
-    model.release();
-    pane.waits_for("One.");
-    pane.types("draft");
-    pane.shows_last("> draft");
-    pane.key("C-z");
-    pane.waits_for("Stopped");
-    pane.types("clear; fg");
-    pane.key("Enter");
-    pane.shows_last("> draft");
-    pane.tmux(
-        &["run-shell", &format!("pkill -TERM -P {}", pane.shell())],
-        "",
-    );
-    pane.waits_for("$ ");
-    pane.leaves();
-    assert!(model.request(0).last("user").ends_with("\nhalf a question"));
-}
-
-impl Pane {
-    /// Returns the process id of the shell.
-    fn shell(&self) -> String {
-        self.tmux(&["display-message", "-p", "#{pane_pid}"], "")
-            .trim()
-            .to_owned()
-    }
-}
+impl Pane {}

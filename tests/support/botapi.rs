@@ -101,7 +101,6 @@ pub struct State {
     pub chats: BTreeMap<i64, Value>,
     pub blocked: Vec<i64>,
     pub sent: Vec<Sent>,
-    pub drafts: Vec<(i64, i64, String)>,
     pub files: BTreeMap<String, Vec<u8>>,
     pub asked: Vec<Asked>,
     /// Faults by method; an empty name matches any method.
@@ -351,17 +350,6 @@ impl BotApi {
         self.message(chat, user, &extra)
     }
 
-    /// Converts the group to a supergroup, so that only the new id is valid.
-    pub fn migrate(&self, chat: i64, to: i64) {
-        self.message(chat, BOT, &json!({ "migrate_to_chat_id": to }));
-        self.message(to, BOT, &json!({ "migrate_from_chat_id": chat }));
-        self.change(|state| {
-            if let Some(old) = state.chats.get_mut(&chat) {
-                old["migrated_to"] = to.into();
-            }
-        });
-    }
-
     pub fn file(&self, content: &[u8]) -> String {
         self.change(|state| {
             let id = format!("file{}", state.files.len() + 1);
@@ -412,11 +400,6 @@ impl BotApi {
     /// Returns the texts of these messages.
     pub fn texts(&self, chat: i64) -> Vec<String> {
         self.sent(chat).into_iter().map(|sent| sent.text).collect()
-    }
-
-    /// Returns the drafts so far: chat, id of the draft, text.
-    pub fn drafts(&self) -> Vec<(i64, i64, String)> {
-        self.shared.lock().drafts.clone()
     }
 
     /// Returns the requests so far, of one method or, if that is empty, of all.

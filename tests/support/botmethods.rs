@@ -178,10 +178,6 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
         return error(400, "Bad Request: chat not found");
     };
     let chat = whole(chat).unwrap();
-    if let Some(to) = description["migrated_to"].as_i64() {
-        let text = "Bad Request: group chat was upgraded to a supergroup chat".to_owned();
-        return Err((400, text, json!({ "migrate_to_chat_id": to })));
-    }
     if method == "getChat" {
         return Ok(description);
     }
@@ -225,12 +221,9 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
             }
             // An empty text is allowed here, and shows that the bot is thinking.
             let source = get("text").and_then(Value::as_str).unwrap_or_default();
-            let text = if source.is_empty() {
-                String::new()
-            } else {
-                parsed(source, html, LIMIT)?
-            };
-            state.drafts.push((chat, draft, text));
+            if !source.is_empty() {
+                parsed(source, html, LIMIT)?;
+            }
             Ok(true.into())
         }
         "deleteMessage" => {

@@ -17,7 +17,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
@@ -303,8 +302,6 @@ enum Stdin {
 
 enum Stdout {
     Caught,
-    /// A pipe with a closed reader, as left by `head`.
-    Gone,
     /// Every write fails because the disk is full.
     Full,
     /// Both ends are a terminal, whose output is captured. Typed text comes from `stdin`.
@@ -362,11 +359,6 @@ impl<'h> Bantam<'h> {
 
     pub fn silent_stdin(mut self) -> Self {
         self.stdin = Stdin::Silent;
-        self
-    }
-
-    pub fn reader_gone(mut self) -> Self {
-        self.stdout = Stdout::Gone;
         self
     }
 
@@ -537,11 +529,6 @@ impl<'h> Bantam<'h> {
                 .open("/dev/full")
                 .unwrap()
                 .into(),
-            Stdout::Gone => {
-                let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
-                drop(reader);
-                writer.into()
-            }
         });
         command.stderr(Stdio::piped());
         withhold(&mut command, self.withheld);

@@ -49,16 +49,6 @@ fn transient(retry_after: Option<u64>) -> ProviderError {
     }
 }
 
-fn limited() -> Answer {
-    (
-        "",
-        Err(ProviderError::RateLimited {
-            message: "slow down".into(),
-            retry_after: None,
-        }),
-    )
-}
-
 fn refused() -> Answer {
     (
         "",
@@ -118,107 +108,6 @@ fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> Chain {
     chain
 }
 
-fn one(turns: Vec<Answer>, max: u32) -> Result<String, ProviderError> {
-    run(&chain(vec![vec![script("m/x", turns)]]), max)
-        .0
-        .map(|(text, _)| text)
-        .map_err(|(error, _)| error)
-}
-
-#[test]
-fn faults_that_pass_are_tried_again_and_others_are_not() {
-    let down = || ("", Err(transient(None)));
-    assert_eq!(
-        one(vec![down(), ("", Err(transient(Some(2)))), good("a")], 3),
-        Ok("a".into())
-    );
-    assert_eq!(
-        one(vec![down(), down(), good("a")], 1),
-        Err(transient(None))
-    );
-    assert_eq!(
-        one(vec![refused(), good("a")], 3),
-        Err(ProviderError::AuthFailed {
-            message: "no".into(),
-            no_key: false
-        })
-    );
-}
-
-#[test]
-fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
-    let half = || ("half an ", Err(transient(None)));
-    let refused = rejected("gone");
-    assert_eq!(one(vec![half(), good("a")], 3), Err(transient(None)));
-    let two = chain(vec![
-        vec![script("m/x", vec![half()])],
-        vec![script("m/y", vec![good("a")])],
-    ]);
-    assert_eq!(run(&two, 3).0, Err((transient(None), "m/x".into())));
-    // A partial reply that was not shown is requested again.
-    let two = chain(vec![
-        vec![script("m/x", vec![half(), ("", Err(refused))])],
-        vec![script("m/y", vec![good("a")])],
-    ]);
-    assert_eq!(run(&two, NOT_SHOWN).0, Ok(("a".into(), "m/y".into())));
-}
-
-#[test]
-fn retry_after_beyond_deadline_ends_the_turn() {
-    for asked in [6_000, 61_000] {
-        let error = transient(Some(asked));
-        assert_eq!(
-            one(vec![("", Err(error.clone())), good("a")], 3),
-            Err(error)
-        );
-    }
-}
-
-#[test]
-fn a_key_in_trouble_makes_room_for_the_next_at_once() {
-    let keys = vec![
-        script("m/x", vec![refused()]),
-        script("m/x", vec![limited()]),
-        script("m/x", vec![("", Err(ProviderError::Quota("empty".into())))]),
-        script("m/x", vec![good("a"), good("b")]),
-    ];
-    let chain = chain(vec![keys]);
-    let (result, notes) = run(&chain, 0);
-    assert_eq!(result, Ok(("a".into(), "m/x".into())));
-    let mended: Vec<bool> = notes.iter().map(|note| note.starts_with('!')).collect();
-    assert_eq!(mended, [true, false, true], "{notes:?}");
-    // The chain remembers which key works.
-    assert_eq!(run(&chain, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
-}
-
-#[test]
-fn exhausted_keys_retry_the_earliest_recovered() {
-    let busy = |ms| {
-        (
-            "",
-            Err(ProviderError::RateLimited {
-                message: "x".into(),
-                retry_after: Some(Duration::from_millis(ms)),
-            }),
-        )
-    };
-    let keys = || {
-        vec![
-            script("m/x", vec![busy(900), busy(900)]),
-            script("m/x", vec![busy(20), good("a")]),
-            script("m/x", vec![refused()]),
-        ]
-    };
-    assert_eq!(
-        run(&chain(vec![keys()]), 1).0,
-        Ok(("a".into(), "m/x".into()))
-    );
-    assert!(matches!(
-        run(&chain(vec![keys()]), 0).0,
-        Err((ProviderError::RateLimited { .. }, _))
-    ));
-}
-
 #[test]
 fn refused_key_is_retried_later() {
     let keys = vec![
@@ -243,26 +132,6 @@ fn refused_key_is_retried_later() {
         Err((ProviderError::Quota(_), _))
     ));
     assert_eq!(run(&chain, 0).0, Ok(("b".into(), "m/x".into())));
-}
-
-#[test]
-fn failed_model_moves_to_the_end() {
-    let chain = chain(vec![
-        vec![script(
-            "m/x",
-            vec![("", Err(transient(None))), ("", Err(transient(None)))],
-        )],
-        vec![script("m/y", vec![("", Err(rejected("gone")))])],
-        vec![script("m/z", vec![good("a"), good("b")])],
-    ]);
-    let (result, notes) = run(&chain, 1);
-    assert_eq!(result, Ok(("a".into(), "m/z".into())));
-    assert_eq!(
-        notes.last(),
-        Some(&"!m/y: gone; asking m/z".to_owned()),
-        "{notes:?}"
-    );
-    assert_eq!(run(&chain, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
 }
 
 #[test]
@@ -299,37 +168,6 @@ fn same_name_models_rotate_and_fall_back() {
         );
         answering.models[0].health().down_until = None;
     }
-}
-
-#[test]
-fn failed_chain_reports_the_first_error() {
-    let chain = chain(vec![
-        vec![script("m/x", vec![refused()])],
-        vec![script("m/y", vec![("", Err(transient(None)))])],
-    ]);
-    assert_eq!(
-        run(&chain, 0).0,
-        Err((
-            ProviderError::AuthFailed {
-                message: "no".into(),
-                no_key: false
-            },
-            "m/x".into()
-        ))
-    );
-}
-
-#[test]
-fn a_conversation_that_is_too_long_is_nobody_elses_business() {
-    let long = ProviderError::TooLong {
-        message: "x".into(),
-        limit: None,
-    };
-    let chain = chain(vec![
-        vec![script("m/x", vec![("", Err(long.clone()))])],
-        vec![script("m/y", vec![good("a")])],
-    ]);
-    assert_eq!(run(&chain, 0).0, Err((long, "m/x".into())));
 }
 
 /// Fails each request with the same error, and counts them.

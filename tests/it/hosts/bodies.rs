@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{answering, asked_at, called, delta, done, end, fault, server};
+use super::{answering, asked_at, delta, done, end, fault, server};
 use crate::harness::{Home, Run, merged};
 use crate::model::Reply;
 
@@ -140,33 +140,6 @@ fn an_endless_answer_is_given_up_before_it_fills_memory() {
 }
 
 #[test]
-fn a_whole_answer_has_a_limit_too() {
-    const JSON: &[u8] =
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
-    asked_within(LESS, &endless(JSON, || b"[0,0,0,0],".repeat(1000)))
-        .exits(1)
-        .says("larger than 8 MB");
-    // Under that limit, every second byte may become a value, which takes many bytes of memory.
-    let answer_with = |values: usize| {
-        let zeros = "0,".repeat(values);
-        format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}")
-    };
-    let most = answer_with((8 << 20) / 2 - 100);
-    asked_within(LESS, &endless_once(JSON, most))
-        .exits(1)
-        .says("larger than any that is read: it has more than 500000 values");
-    asked_within(LESS, &endless_once(JSON, answer_with(99_000))).exits(0);
-}
-
-fn endless_once(head: &'static [u8], body: String) -> String {
-    let address = server(move |stream| {
-        answering(&stream, head);
-        (&stream).write_all(body.as_bytes()).ok();
-    });
-    format!("http://{address}/v1")
-}
-
-#[test]
 fn compressed_bytes_count_as_what_they_become() {
     let content = vec![b' '; 64 << 20];
     let mut bomb = b"\x1f\x8b\x08\0\0\0\0\0\0\xff".to_vec();
@@ -242,55 +215,4 @@ fn strange_json_is_an_error_and_nothing_worse() {
     )
     .answers("Hello.")
     .run();
-}
-
-#[test]
-fn malformed_reply_is_explained_to_the_model() {
-    let unknown = json!({ "id": "a", "function": { "name": "launch_rocket", "arguments": "{}" } });
-    let seen = fault(45, "an unknown tool", [called(&unknown), done()])
-        .answers("Done.")
-        .run();
-    assert!(
-        seen.results()[0].contains("no tool named \"launch_rocket\""),
-        "{:?}",
-        seen.results()
-    );
-    for usage in [
-        json!({}),
-        json!({ "prompt_tokens": -5, "completion_tokens": -1 }),
-        json!("many"),
-        json!([]),
-    ] {
-        let reply = Reply::json(
-            200,
-            &json!({ "choices": [ { "message": { "content": "Hi." } } ], "usage": usage }),
-        );
-        let seen = fault(51, "usage that is missing or negative", [reply])
-            .args(&["--json"])
-            .run();
-        assert_eq!(seen.run.json()["usage"]["total_tokens"], 0, "{usage}");
-    }
-}
-
-/// `{"choices":[{"message":{"content":"Packed."},"finish_reason":"stop"}]}` by Python's gzip.
-const PACKED: &[u8] =
-    b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x0d\xc9\xc1\x09\x80\x30\x0c\x05\xd0\x5d\xfe\x59\x1c\xa0\x53\
-      \x78\x17\x91\x12\xa3\x0d\xc5\x44\x4c\x6e\xa1\xbb\xeb\xbb\xbe\x04\x35\x13\x62\x47\x59\x13\x37\xbb\xd7\
-      \x8b\x51\x12\x64\x1a\xac\x81\x82\xa5\x52\xe7\x63\xc6\x98\x70\x8a\x8a\xb7\xfd\xe5\xea\xa6\x7f\x79\xd8\
-      \x83\xb1\x8d\x0f\x5f\x1c\xd2\xeb\x46\x00\x00\x00";
-
-#[test]
-fn packed_answer_is_unpacked_or_reported() {
-    let packed = |encoding: &'static str| {
-        let address = server(move |stream: TcpStream| {
-            let length = PACKED.len();
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n"
-            );
-            answering(&stream, &[head.as_bytes(), PACKED].concat());
-        });
-        asked_at(&format!("http://{address}/v1"), &json!({})).1
-    };
-    packed("gzip").exits(0).prints("Packed.\n");
-    packed("br").exits(1).says("packed as br");
 }

@@ -335,15 +335,3 @@ fn loading_server_is_waited_for() {
     home.agent(["-m", "hi"]).exits(0).prints("Done.\n");
     assert_eq!(model.requests().len(), 2);
 }
-
-#[test]
-fn redirect_is_not_followed_and_says_where_it_leads() {
-    let moved = Reply::html(301, "").header("Location", "https://new.example/v1?key=hush");
-    let model = Model::scripted([moved]);
-    Home::with(&model.config())
-        .agent(["-m", "hi"])
-        .exits(1)
-        .says("https://new.example/v1")
-        .says("api_base")
-        .does_not_say("hush");
-}
