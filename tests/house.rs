@@ -97,7 +97,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cli", 7249, 1),
     ("config", 1871, 71),
     ("cron", 1236, 68),
-    ("doctor", 635, 20),
+    ("doctor", 600, 19),
     ("error", 139, 13),
     ("files", 1456, 9),
     ("gateway", 2831, 42),

@@ -11,7 +11,6 @@ use super::ui::Ui;
 use super::{hanging_indent, notice, print, say};
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
-use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::provider::ollama;
@@ -115,7 +114,6 @@ Next: bantam \"What is in my workspace?\"";
             let hint = e.hint.as_deref().unwrap_or_default();
             format!("{}\nNext: {hint}", e.message)
         }
-        Ok(Some(model)) if model.protocol == Protocol::Demo => DEMO.to_owned(),
         Ok(Some(model)) => {
             let name = &model.name;
             match facts.unset_key() {

@@ -64,10 +64,6 @@ impl<'a> ProviderChoice<'a> {
         }
     }
 
-    fn is_demo(&self) -> bool {
-        self.vendor.is_some_and(|v| v.protocol == Protocol::Demo)
-    }
-
     /// Selects one of its models in the JSON of a config.json. The entry works for all models of the provider.
     fn set(&self, model: &str, file: &mut Value) -> Result<()> {
         let name = match model {
@@ -171,9 +167,6 @@ impl<'a> ProviderChoice<'a> {
     /// Asks for a model by number or name; empty means the vendor's default. Enter selects the model `in_use`, if this provider
     /// has it.
     fn ask_model(&self, offers: &[Offer], in_use: &str, ui: &Ui) -> Result<String> {
-        if self.is_demo() {
-            return Ok("demo".to_owned());
-        }
         let shown = &offers[..offers.len().min(MAX_SHOWN)];
         let row =
             |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
@@ -212,7 +205,7 @@ impl<'a> ProviderChoice<'a> {
         loop {
             let loaded = self.configuration(model)?;
             // The key may be set later.
-            if self.is_demo() || loaded.config.choose_model(&loaded.env).is_err() {
+            if loaded.config.choose_model(&loaded.env).is_err() {
                 return Ok(true);
             }
             say("Asking it a question ...");
@@ -270,7 +263,7 @@ fn ask_provider<'a>(app: &'a App, in_use: &str, ui: &Ui) -> Result<ProviderChoic
     let known = config.named(vendor.name, env);
     let base = vendors::base(vendor, env);
     let is_in_file = known.is_ok_and(|known| known.base != base);
-    if base.is_empty() && !is_in_file && !provider.is_demo() {
+    if base.is_empty() && !is_in_file {
         let question = format!("The address of your {}: ", provider.name);
         provider.api_base = ui.ask_until(&question, Echo::Shown, read_address)?;
     } else if base != vendor.base && !is_in_file {
@@ -286,7 +279,9 @@ fn listed_providers<'a>(config: &Config, in_use: &'a str, env: &Env) -> Vec<&'a 
     let has_ollama = used.is_empty() && ollama::is_there(env);
     let is_ready =
         |vendor: &Vendor| vendor.set_key(env).is_some() || has_ollama && vendor.name == "ollama";
-    let mut names: Vec<&str> = VENDORS.iter().map(|vendor| vendor.name).collect();
+    let is_real = |vendor: &&Vendor| vendor.protocol != Protocol::Demo;
+    let real = VENDORS.iter().filter(is_real);
+    let mut names: Vec<&str> = real.map(|vendor| vendor.name).collect();
     names.sort_by_key(|name| !vendors::find(name).is_some_and(is_ready));
     if !used.is_empty() && config.named(used, env).is_ok() {
         names.retain(|name| *name != used);
