@@ -187,7 +187,14 @@ fn jobs(facts: &Facts) -> Check {
         Ok(jobs) => Check::ok(NAME, counted(jobs.len(), "job")),
         Err(e) => {
             let path = quoted(&home.cron_jobs());
-            Check::fail(NAME, e.message).fix(format!("mv {path} {path}.broken"))
+            // What cannot be read may be in order.
+            let is_readable = fs_err::read(home.cron_jobs()).is_ok();
+            let fix = if is_readable {
+                format!("mv {path} {path}.broken")
+            } else {
+                format!("sudo chown \"$(id -u)\" {path}")
+            };
+            Check::fail(NAME, e.message).fix(fix)
         }
     }
 }

@@ -430,7 +430,7 @@ fn an_engine_that_blocks_or_changes_says_so() {
     let failed = json!({ "results": [], "unresponsive_engines": [["duckduckgo", "timeout"]] });
     let alone = site(move |_| Reply::json(200, &failed));
     let text = searched(&json!({ "provider": "searxng", "base_url": origin(&alone) }));
-    assert!(text.contains("may have got no answer itself"), "{text}");
+    assert!(text.contains("unexpected response"), "{text}");
     let text = searched(&json!({ "provider": "brave" }));
     assert!(
         text.contains("brave: tools.web.search.api_key is not set, nor is BRAVE_API_KEY"),

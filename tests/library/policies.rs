@@ -70,7 +70,7 @@ pub fn main() -> Result<()> {
     for (settings, why) in [
         (
             json!({"tools": {"exec": {"timeout": "20"}}}),
-            "the settings: tools.exec.timeout cannot be read",
+            "the settings: tools.exec.timeout has the wrong type",
         ),
         (
             json!({"toolz": 1}),

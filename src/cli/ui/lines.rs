@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use super::terminal;
 use crate::error::{Error, Result};
 use crate::markdown;
-use crate::text::to_single_line;
+use crate::text::{printable, to_single_line};
 
 /// Writes to standard output. A closed pipe is no error, because its reader has read enough.
 pub(in crate::cli) fn print(text: &str) -> Result<()> {
@@ -48,7 +48,7 @@ pub(in crate::cli) fn say(text: &str) {
 
 /// Shows a notice to the user.
 pub(in crate::cli) fn notice(text: &str) {
-    say(&format!("bantam: {text}"));
+    say(&format!("bantam: {}", printable(text)));
 }
 
 /// Prints an error and its hint, and returns the exit code.

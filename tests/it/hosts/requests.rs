@@ -103,7 +103,7 @@ fn refused_system_role_moves_to_user_message() {
                 && after.last("user").contains("hi")
         );
         let told = seen.home.bantam().arg("status").run().stdout;
-        assert!(told.contains("takes no system role"), "{told}");
+        assert!(told.contains("does not support the system role"), "{told}");
     }
 }
 
