@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::status;
 use super::{App, bot};
 use crate::bus::MessageStore;
-use crate::config::{Loaded, Model, keys, path};
+use crate::config::{Loaded, Model, keys, path, shown};
 use crate::cron::{Due, Jobs, schedule};
 use crate::error::Result;
 use crate::notify;
@@ -78,11 +78,11 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Returns the name of the model that answers.
+    /// Returns the name of the model that answers, without a key that stands in its place.
     pub(crate) fn model_name(&self) -> Result<String> {
         let none = "Ollama if it answers, else the built-in demo".to_owned();
         let model = self.model.clone()?;
-        Ok(model.map_or(none, |model| model.name))
+        Ok(model.map_or(none, |model| shown(&model.name)))
     }
 
     /// Returns where the key of the model comes from.

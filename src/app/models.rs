@@ -8,7 +8,7 @@ use super::{App, MODEL_NAME};
 use crate::agent::{Models, TurnModels};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
-use crate::config::{Config, Loaded, Model, Override};
+use crate::config::{self, Config, Loaded, Model, Override};
 use crate::error::Result;
 use crate::http::authority;
 use crate::provider::catalog::{self, learn_window, with_known_default};
@@ -114,7 +114,7 @@ pub(crate) fn chain(
             Ok(model) => models.push(model),
             Err(e) => notices.push(format!(
                 "model_fallbacks: {} is left out: {e}",
-                to_single_line(name, 80)
+                config::shown(name)
             )),
         }
     }

@@ -9,7 +9,7 @@ use crate::child;
 use crate::config::{self, Config, Loaded};
 use crate::error::{Error, Result};
 use crate::mcp::missing_prefix;
-use crate::text::{nearest, to_single_line};
+use crate::text::nearest;
 use crate::tool::cron::cron_tool;
 use crate::tool::exec::{EXEC, exec_tool};
 use crate::tool::files::{Files, file_tools};
@@ -69,7 +69,7 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
                 elsewhere.unwrap_or("write_file")
             ),
         };
-        let shown = to_single_line(name, 40);
+        let shown = config::shown(name);
         let what = format!("tools.confirm: no tool, MCP server or group named \"{shown}\"");
         Error::config(what).hint(hint)
     };

@@ -10,7 +10,7 @@ use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
 use crate::app::facts::{BotState, Facts, set_values};
 use crate::app::{self, App};
-use crate::config::Loaded;
+use crate::config::{self, Loaded};
 use crate::error::Result;
 use crate::paths::shown_key;
 use crate::provider::facts;
@@ -176,7 +176,10 @@ fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
     page.add("telegram", bot);
     let http = &loaded.config.channels.http;
     if http.enabled {
-        let mut text = format!("http://{}/v1 while the gateway runs", http.listen);
+        let mut text = format!(
+            "http://{}/v1 while the gateway runs",
+            config::shown(&http.listen)
+        );
         if http.token.is_empty() {
             let path = facts.app.home.http_token();
             text += &format!("; its token is in {}", path.display());

@@ -6,10 +6,9 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use super::models::{check_base, in_config, is_address};
-use super::{Config, keys, user_id};
+use super::{Config, keys, shown, user_id};
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
-use crate::text::to_single_line;
 
 /// A value that cannot be used.
 pub(super) struct BadValue {
@@ -151,7 +150,7 @@ fn check_proxy(setting: &str, address: &str) -> Result<()> {
 pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
     let address = written.replace("localhost:", "127.0.0.1:").parse();
     address.map_err(|_| {
-        let written = to_single_line(written, 40);
+        let written = shown(written);
         let what = format!("channels.http.listen: \"{written}\" is not ADDRESS:PORT");
         Error::config(what).hint("use ADDRESS:PORT, such as 127.0.0.1:7475")
     })
@@ -161,7 +160,7 @@ fn check_user(written: &str) -> Result<()> {
     if user_id(written).is_some() {
         return Ok(());
     }
-    let written = to_single_line(written, 40);
+    let written = shown(written);
     let what = format!("channels.telegram.allow_from: \"{written}\" is not a numeric id");
     Err(Error::config(what).hint("use the id that `bantam status` shows for a stranger"))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::path::{self, parse_at, shape, suggest};
-use super::{Config, Env, check, reader};
+use super::{Config, Env, check, reader, shown};
 use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
 use crate::paths::Home;
@@ -70,7 +70,7 @@ impl Loaded {
             warnings.extend(unknown.iter().map(|path| {
                 let near = suggest(&shape, path)
                     .map_or(String::new(), |near| format!("; did you mean {near}?"));
-                format!("{name}: unknown setting {}{near}", path::join(path))
+                format!("{name}: unknown setting {}{near}", shown(&path::join(path)))
             }));
         }
         config.has_file = file.is_some();

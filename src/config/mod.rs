@@ -27,7 +27,7 @@ pub(crate) use settings::{
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::redact::{REMOVED, is_secret_name};
+use crate::redact::{REMOVED, Redactor, is_secret_name};
 use crate::secret::Secret;
 
 impl McpServer {
@@ -114,6 +114,11 @@ impl Telegram {
         let written = self.allow_from.iter();
         written.filter_map(|written| user_id(written)).collect()
     }
+}
+
+/// Returns a written name or value for an error, as one line. A key in the wrong place is removed before the line is cut.
+pub(crate) fn shown(written: &str) -> String {
+    Redactor::default().foreign(written, 80)
 }
 
 /// Name of settings that a program gives without a file.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
-use super::{Config, Env, ModelEntry};
+use super::{Config, Env, ModelEntry, shown};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::ssrf;
@@ -121,7 +121,8 @@ fn unknown(typed: &str, known: &[&str]) -> Error {
         other.unwrap_or_default(),
     ];
     let near = near.iter().find(|near| !near.is_empty());
-    let error = not_found_near("model", typed, near.map(String::as_str), "bantam models");
+    let near = near.map(|near| shown(near));
+    let error = not_found_near("model", &shown(typed), near.as_deref(), "bantam models");
     if near.is_none() && known.is_empty() {
         return error.hint("use provider/model, such as `openai/gpt-5-mini`");
     }
@@ -257,6 +258,7 @@ impl Config {
         };
         check_base(from, &base)?;
         if base.is_empty() && protocol != Protocol::Demo {
+            let model = shown(model);
             let provider = format!("a provider (openai/{model}) or ");
             let provider = if model.contains('/') { "" } else { &provider };
             let error = Error::config(format!("\"{model}\" needs {provider}an api_base"));
@@ -265,7 +267,7 @@ impl Config {
         let keys = keys(&entry, vendor.and_then(|v| v.set_key(env)));
         let key_env = vendor.map_or("", Vendor::key_env);
         if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
-            let error = Error::config(format!("no API key for {name}"));
+            let error = Error::config(format!("no API key for {}", shown(&name)));
             return Err(error.hint(format!("export {key_env}=..., or run `bantam onboard`")));
         }
         let defaults = &self.agents.defaults;

@@ -8,7 +8,7 @@ use crate::app::facts::Facts;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Loaded, keys};
+use crate::config::{Loaded, keys, shown};
 use crate::http::authority;
 use crate::message::Message;
 use crate::provider::ollama;
@@ -37,7 +37,7 @@ pub(crate) fn configured_model(facts: &Facts, loaded: &Loaded) -> Check {
             };
         }
     };
-    let at = format!("{} at {}", model.name, authority(&model.base));
+    let at = format!("{} at {}", shown(&model.name), authority(&model.base));
     let found = format!("{at}, key: {}", facts.key());
     match model.keys.first().filter(|key| !keys::is_command(key)) {
         None => Check::ok(NAME, found),

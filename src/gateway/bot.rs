@@ -10,7 +10,6 @@ use crate::config::{self, GroupTrigger, Loaded};
 use crate::error::{Error, Kind, Result};
 use crate::telegram::api::Failure;
 use crate::telegram::{REFUSED_TOKEN, Settings};
-use crate::text::to_single_line;
 
 impl Bot {
     /// Returns the bot that the gateway runs, if any. Without `enabled`, a token enables it, such as one in the environment.
@@ -58,7 +57,7 @@ impl Bot {
             .iter()
             .partition(|written| config::user_id(written).is_some());
         let ignored = |written: &String| {
-            let written = to_single_line(written, 40);
+            let written = config::shown(written);
             format!(
                 "channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored"
             )

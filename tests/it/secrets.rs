@@ -37,6 +37,49 @@ fn a_key_that_cannot_be_used_is_not_shown() {
     home.agent(["-m", "hi"]).exits(3);
 }
 
+/// People paste the output of these commands into reports.
+#[test]
+fn a_key_in_the_place_of_another_setting_is_not_shown() {
+    let demo = |more| {
+        merged(
+            json!({ "agents": { "defaults": { "model_name": "demo/demo" } } }),
+            &more,
+        )
+    };
+    for settings in [
+        json!({ "agents": { "defaults": { "model_name": CANARY } } }),
+        json!({ "agents": { "defaults": { "model_name": format!("openai:{CANARY}") } } }),
+        json!({ "model_list": [ { "model": CANARY, "api_key": "openai/gpt-5" } ] }),
+        demo(json!({ "agents": { "defaults": { "model_fallbacks": [CANARY] } } })),
+        demo(json!({ CANARY: 1 })),
+        demo(json!({ "tools": { "confirm": [CANARY] } })),
+        json!({ "agents": { "defaults": { "model_name": format!("server/{CANARY}") } },
+            "model_list": [ { "model": "server/*", "api_base": "http://127.0.0.1:1/v1" } ] }),
+        demo(json!({ "channels": { "telegram": { "token": "1:a", "allow_from": [CANARY] } } })),
+        demo(json!({ "channels": { "http": { "enabled": true, "listen": CANARY } } })),
+    ] {
+        let home = Home::with(&settings);
+        for args in [
+            &["status"][..],
+            &["status", "--json"],
+            &["status", "-v"],
+            &["doctor"],
+            &["agent", "-m", "hi"],
+            &["config", "get"],
+            &["config", "set", "log.level", "warn"],
+            &["onboard", "--yes"],
+            &["gateway"],
+        ] {
+            // The gateway would serve with some of them.
+            let is_served = args == ["gateway"] && settings["channels"]["http"].is_null();
+            if !is_served {
+                let run = home.bantam().args(args).run();
+                assert!(!run.stdout.contains(CANARY), "{args:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_base_address_with_a_key_in_it_is_not_shown() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")

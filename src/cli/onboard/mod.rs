@@ -11,6 +11,7 @@ use super::ui::Ui;
 use super::{hanging_indent, notice, print, say};
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
+use crate::config::shown;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::provider::ollama;
@@ -115,7 +116,7 @@ Next: bantam \"What is in my workspace?\"";
             format!("{}\nNext: {hint}", e.message)
         }
         Ok(Some(model)) => {
-            let name = &model.name;
+            let name = shown(&model.name);
             match facts.unset_key() {
                 Some(variable) => {
                     format!("{name} needs an API key.\nNext: export {variable}=...; {QUESTION}")
