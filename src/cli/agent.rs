@@ -370,8 +370,11 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
     let mut overrides: Vec<Override> = Vec::new();
     if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
-        if !dir.is_dir() {
-            let shown = dir.display().to_string();
+        let shown = dir.display().to_string();
+        if dir.exists() && !dir.is_dir() {
+            let error = Error::usage(format!("--workspace: {shown} is not a directory"));
+            return Err(error.hint("name a directory; `-a` attaches a file"));
+        } else if !dir.is_dir() {
             let create = format!("mkdir -p {}", shell_words::quote(&shown));
             return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));
         }

@@ -322,7 +322,7 @@ fn a_workspace_of_a_flag_wins_over_directories_of_the_settings() {
         .arg(file)
         .run()
         .exits(2)
-        .says("--workspace");
+        .says("is not a directory");
 }
 
 #[test]
