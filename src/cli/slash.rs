@@ -203,13 +203,12 @@ impl Conversation {
             return self.list_models();
         }
         let loaded = self.app.loaded()?;
-        // The configured model, unless an entry has this name.
-        let default = loaded.config.agents.defaults.model_name.as_str();
-        let name = match name {
-            "default" if !default.is_empty() && !loaded.config.names().contains(&name) => default,
-            name => name,
+        let is_default = name == "default" && !loaded.config.names().contains(&name);
+        let name = if is_default {
+            self.app.model("")?.first().to_owned()
+        } else {
+            catalog::whole_name(loaded, name)?
         };
-        let name = catalog::whole_name(loaded, name)?;
         let models = self.agent.models().choose(&name, None)?;
         self.stored().choose_model(&name)?;
         self.model = name;

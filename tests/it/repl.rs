@@ -142,9 +142,17 @@ fn earlier_conversation_is_continued_also_after_new() {
 
 #[test]
 fn another_model_goes_on_with_the_conversation() {
-    for args in [&["-q"][..], &["-q", "--no-session"]] {
+    // Without the setting, the first of the list is the default.
+    for (args, named) in [
+        (&["-q"][..], true),
+        (&["-q"], false),
+        (&["-q", "--no-session"], true),
+    ] {
         let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
         let mut config = model.config();
+        if !named {
+            config["agents"]["defaults"]["model_name"] = "".into();
+        }
         let mut other = config["model_list"][0].clone();
         other["model_name"] = "other".into();
         other["model"] = "openai/other-model".into();
