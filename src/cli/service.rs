@@ -104,7 +104,10 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
         .replace("{system}", &system);
     if given.has("install") {
-        return manager.install(&unit, &program);
+        let (home, program) = (root.to_string_lossy(), program.to_string_lossy());
+        let [home, program] = [&home, &program].map(|word| shell_words::quote(word));
+        let line = format!("@reboot BANTAM_HOME={home} {program} gateway");
+        return manager.install(&unit, &line);
     }
     print(&unit).map(|()| 0)
 }
@@ -131,13 +134,13 @@ impl Manager {
         Self { is_system, unit }
     }
 
-    /// Writes the unit, enables it and starts it. Without success, no new unit remains.
-    fn install(&self, unit: &str, program: &Path) -> Result<u8> {
+    /// Writes the unit, enables it and starts it. Without success, no new unit remains. `crontab_line` does the same without
+    /// systemd.
+    fn install(&self, unit: &str, crontab_line: &str) -> Result<u8> {
         let is_new = !self.is_installed()?;
         self.systemctl(&["daemon-reload"]).map_err(|e| {
-            let line = format!("@reboot {} gateway", program.display());
             e.hint(format!(
-                "add `{line}` with `crontab -e`, which needs no systemd"
+                "add `{crontab_line}` with `crontab -e`, which needs no systemd"
             ))
         })?;
         let path = &self.unit;
@@ -145,6 +148,8 @@ impl Manager {
         fs_err::write(path, unit).doing("installing the unit")?;
         if let Err(e) = self.start() {
             if is_new {
+                // It may be enabled already.
+                drop(self.systemctl(&["disable", "--now", NAME]));
                 storage::remove(path)?;
             }
             return Err(e);
@@ -160,12 +165,11 @@ impl Manager {
 
     fn start(&self) -> Result<()> {
         self.systemctl(&["daemon-reload"])?;
-        self.systemctl(&["enable", "--now", NAME])?;
-        if self.is_system {
-            return Ok(());
+        if !self.is_system {
+            // Otherwise the service ends when the user logs out.
+            run_program("loginctl", &["enable-linger"])?;
         }
-        // Otherwise the service ends when the user logs out.
-        run_program("loginctl", &["enable-linger"])
+        self.systemctl(&["enable", "--now", NAME])
     }
 
     /// Stops the unit and removes it.

@@ -186,11 +186,19 @@ fn unit_is_installed_and_uninstalled() {
     service("--install")
         .exits(1)
         .says("Failed to connect")
-        .says("@reboot");
+        .says("@reboot BANTAM_HOME=");
     assert!(!unit.exists());
-    fake("[ $1 = daemon-reload ]");
+    fake(&format!(
+        "echo \"$(basename $0) $*\" >>'{}'\n[ $1 != enable ]",
+        log.display()
+    ));
     service("--install").exits(1).says("enable --now");
     assert!(!unit.exists());
+    let last = logged().pop();
+    assert_eq!(
+        last.as_deref(),
+        Some("systemctl disable --now bantam.service")
+    );
     home.config("{ nope }");
     service("--install").exits(3).says("config.json");
     assert!(!unit.exists());
