@@ -94,10 +94,9 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     let zone = zone(&facts.app.env);
     let mut page = StatusPage(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
     page.add("home", home.root().display());
-    let absent = if home.config().exists() {
-        ""
-    } else {
-        " (missing; bantam onboard writes one)"
+    let absent = match facts.app.text() {
+        Ok(None) => " (missing; bantam onboard writes one)",
+        _ => "",
     };
     page.add("config", format!("{}{absent}", home.config().display()));
     if let Ok(loaded) = facts.loaded {

@@ -169,8 +169,11 @@ const MAX_SIZE: u64 = 1 << 20;
 pub(crate) fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
     match read_json(&path) {
-        // A link to a missing file is a mistake.
-        Err(e) if e.kind() == ErrorKind::NotFound && !path.is_symlink() => Ok(None),
+        Err(e) if e.kind() == ErrorKind::NotFound && path.is_symlink() => {
+            let what = format!("{} is a link to a missing file", path.display());
+            Err(Error::config(what).hint("create that file, or remove the link"))
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => {
             let what = format!("cannot read {}: {}", path.display(), Error::from(e));
             let hint = "make it a readable JSON file, or set BANTAM_HOME to another directory";

@@ -133,7 +133,7 @@ fn a_config_that_links_to_nothing_is_an_error() {
     run.exits(3)
         .prints("")
         .fails_with_a_hint()
-        .says("config.json");
+        .says("is a link to a missing file");
 }
 
 #[test]
