@@ -22,9 +22,12 @@ const MIN_FREE: u64 = 1 << 20;
 /// Checks the home and its files.
 pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
     let home = &facts.app.home;
+    if let Some(owner) = owners(home) {
+        let skipped = "the files of the home (fix their owner first)";
+        return vec![owner, Check::info("skipped", skipped)];
+    }
     let mut checks = vec![directory(home)];
     checks.extend(full_disk(home));
-    checks.extend(owners(home));
     checks.extend(configuration(facts));
     checks.extend(agent(home));
     checks.extend(sessions(home));

@@ -132,6 +132,7 @@ fn doctor_names_files_of_another_user() {
     chown(&session, Some(STRANGER), None).unwrap();
     let run = home.bantam().arg("doctor").run();
     run.exits(1);
+    assert_eq!(run.stdout.matches("FAIL  ").count(), 1, "{}", run.stdout);
     let cause = format!("{} belongs to user {STRANGER}", session.display());
     assert!(run.stdout.contains(&cause), "{}", run.stdout);
     assert!(
