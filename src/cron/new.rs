@@ -56,10 +56,7 @@ impl NewJob {
         let Some(next) = schedule.next(now, zone) else {
             return Err(match schedule {
                 Schedule::At(at) => Error::usage(format!("{} has passed", zone.stamp(at / 1000)))
-                    .hint(format!(
-                        "use a later time; it is {} now",
-                        zone.stamp(now / 1000)
-                    )),
+                    .hint(format!("use a time after {}", zone.stamp(now / 1000))),
                 _ => Error::usage("the job would never run: there is no such day")
                     .hint("choose another day or month"),
             });

@@ -284,7 +284,7 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     };
     read.filter(|at| (0..FARTHEST).contains(at)).ok_or_else(|| {
         Error::usage(format!("cannot read \"{}\" as a time", shorten(text))).hint(
-            "write 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d",
+            "write 18:00, 2026-03-29T18:00, the same with +02:00, or +20m, +2h or +1d from now",
         )
     })
 }

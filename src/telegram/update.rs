@@ -241,9 +241,13 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
 fn description(message: &Value) -> String {
     let text = |value: &Value| match value.as_str() {
         Some(text) => foreign_name(text, 200),
-        None => value.to_string(),
+        None => foreign_name(&value.to_string(), 200),
     };
-    let point = |place: &Value| format!("{}, {}", place["latitude"], place["longitude"]);
+    let point = |place: &Value| {
+        [&place["latitude"], &place["longitude"]]
+            .map(text)
+            .join(", ")
+    };
     let kinds = ["venue", "location", "contact", "poll", "dice", "sticker"];
     let found = kinds.into_iter().find(|kind| message[kind].is_object());
     let value = &message[found.unwrap_or_default()];
