@@ -140,7 +140,7 @@ impl Ledger {
         let expected = if daily_tokens > 0 { expected() } else { 0 };
         if tokens.saturating_add(expected) > daily_tokens && daily_tokens > 0 {
             let message = format!(
-                "the day's budget is {daily_tokens} tokens: {tokens} are spent, and this request needs about {expected}"
+                "daily budget too small: {tokens} of {daily_tokens} tokens used, this request needs about {expected}"
             );
             return Err(Error::new(Kind::Limit, message)
                 .hint("raise budget.daily_tokens in config.json, or try again tomorrow"));

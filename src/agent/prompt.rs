@@ -322,7 +322,7 @@ impl SystemPrompt {
 
 fn unreadable(e: &Error) -> Error {
     Error::config(format!("reading {}", e.message)).hint(
-        "make it a readable file, or remove it: the agent does not answer without what it obeys",
+        "make it a readable file, or remove it: bantam does not answer without its instructions",
     )
 }
 

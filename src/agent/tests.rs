@@ -236,9 +236,7 @@ fn a_request_that_would_exceed_the_budget_is_not_made() {
         let error = response.error.unwrap();
         assert_eq!(error.kind, Kind::Limit);
         assert!(
-            error
-                .message
-                .contains(&format!("budget of {budget} tokens")),
+            error.message.contains(&format!("of {budget} used")),
             "{}",
             error.message
         );

@@ -95,7 +95,7 @@ impl GatewayHandler {
         let name = catalog::whole_name(self.app.loaded()?, name)?;
         let models = self.agent()?.models().choose(&name, None)?;
         self.conversation(session).choose_model(&name)?;
-        Ok(format!("From now on `{}` answers here.", models.first()))
+        Ok(format!("This chat now uses `{}`.", models.first()))
     }
 
     fn status(&self, session: &str) -> Result<String> {
@@ -117,7 +117,7 @@ impl GatewayHandler {
             .map_or(String::new(), |cost| format!(", cost {cost}"));
         let (calls, usage) = (total.calls, total.usage);
         Ok(format!(
-            "Today: {calls} calls, {} tokens read and {} written{cost}.\nContext of this conversation: {}.",
+            "Today: {calls} requests, {} input and {} output tokens{cost}.\nContext of this conversation: {}.",
             usage.prompt_tokens,
             usage.completion_tokens,
             self.agent()?.window_use(session)?
@@ -161,7 +161,7 @@ impl Handler for GatewayHandler {
             }
             Command::Undo => match self.conversation(session).undo_with_files()? {
                 Some(undone) => sentence(&undone.lines().join("\n")),
-                None => "There is nothing to take back.".to_owned(),
+                None => "Nothing to undo.".to_owned(),
             },
             Command::Model(name) if name.is_empty() => return self.offer_models(session),
             Command::Model(name) => self.choose_model(session, name)?,

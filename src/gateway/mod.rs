@@ -239,7 +239,7 @@ impl Dispatcher {
         drop(asking);
         if is_first {
             self.run_apart(message.clone(), |own, message| {
-                let text = "I am waiting for your answer above; /stop withdraws it.";
+                let text = "Please answer the question above first, or send /stop.";
                 if let Some(chats) = own.chats_of(&message.origin) {
                     chats.post(&message.origin.chat, text, &[]);
                 }

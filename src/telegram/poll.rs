@@ -30,7 +30,7 @@ const QUICK_TRIES: u32 = 3;
 const COMMANDS: [(&str, &str); 7] = [
     ("new", "start a new conversation"),
     ("stop", "stop the current answer"),
-    ("undo", "take back the last question and its file changes"),
+    ("undo", "undo the last question and its file changes"),
     ("status", "show status"),
     ("model", "show or change the model"),
     ("usage", "show token usage"),

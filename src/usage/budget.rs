@@ -76,7 +76,7 @@ impl Budget {
             let (spent, expected) = (self.tokens.load(Ordering::Relaxed), tokens());
             if spent.saturating_add(expected) > limit {
                 let message = format!(
-                    "the turn has a budget of {limit} tokens: {spent} are spent, and the next request needs about {expected}"
+                    "token budget exceeded: {spent} of {limit} used, the next request needs about {expected}"
                 );
                 return Err(
                     Error::new(Kind::Limit, message).hint("allow more with --budget-tokens")

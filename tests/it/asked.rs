@@ -85,13 +85,13 @@ fn a_message_behind_a_question_is_told_what_is_waited_for() {
     let question = asked(&api, 1);
     for text in ["are you there?", "hello?"] {
         api.text(OWNER, text);
-        wait_for(&api, OWNER, "I am waiting for your answer above");
+        wait_for(&api, OWNER, "Please answer the question above");
     }
     api.wait_for_confirmation();
     api.press(OWNER, OWNER, question.id, "Yes");
     wait_for(&api, OWNER, "Results: ");
     ends(gateway);
-    let told = |text: &String| text.contains("I am waiting");
+    let told = |text: &String| text.contains("Please answer");
     assert_eq!(api.texts(OWNER).iter().filter(|text| told(text)).count(), 1);
     // The running turn added both.
     let last = model.requests().pop().unwrap().texts("user").concat();

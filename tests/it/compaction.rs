@@ -118,7 +118,7 @@ fn old_results_are_dropped_before_summarizing() {
         home.agent(["-m", &format!("read it, {n}")]).exits(0);
     }
     let run = home.agent(["-v", "-m", "read it, 3"]);
-    run.exits(0).says("old tool results were dropped");
+    run.exits(0).says("old tool results dropped");
     let last = model.requests().pop().unwrap();
     assert_single_result_per_call(&last.messages());
     let results = last.texts("tool");

@@ -109,7 +109,7 @@ fn a_command_that_a_crash_interrupted_is_not_repeated() {
             "{texts:?}"
         );
     }
-    assert!(texts[2].contains("nothing to take back"), "{texts:?}");
+    assert!(texts[2].contains("Nothing to undo"), "{texts:?}");
 }
 
 #[test]

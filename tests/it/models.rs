@@ -298,9 +298,9 @@ fn first_models_have_buttons_and_others_are_typed() {
         (20, "gpu-box/local")
     );
     api.press(42, 42, list.id, "gpu-box/model-11");
-    assert_eq!(says(1), "From now on gpu-box/model-11 answers here.");
+    assert_eq!(says(1), "This chat now uses gpu-box/model-11.");
     api.text(42, "/model model-39");
-    assert_eq!(says(2), "From now on gpu-box/model-39 answers here.");
+    assert_eq!(says(2), "This chat now uses gpu-box/model-39.");
     api.text(42, "/model model-9");
     assert!(says(3).contains("no model named"), "{}", says(3));
     bot::ends(gateway);

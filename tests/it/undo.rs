@@ -170,13 +170,10 @@ fn bot_undo_restores_files_once_also_across_a_restart() {
     // Another program of the same home knows that it was undone.
     let gateway = start();
     api.text(OWNER, "/undo");
-    assert_eq!(
-        api.wait_for_texts(OWNER, 5)[4],
-        "There is nothing to take back."
-    );
+    assert_eq!(api.wait_for_texts(OWNER, 5)[4], "Nothing to undo.");
     assert_eq!(file("notes").unwrap(), "two");
     api.text(OWNER, "/undo 3");
     let help = &api.wait_for_texts(OWNER, 6)[5];
-    assert!(help.contains("/undo take back the last question"), "{help}");
+    assert!(help.contains("/undo undo the last question"), "{help}");
     ends(gateway);
 }

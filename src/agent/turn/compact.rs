@@ -154,8 +154,8 @@ impl Turn<'_> {
         stubs += history::stub(&mut kept[..newest], |saved| saved < excess);
         let what = match (cut, stubs) {
             (0, 0) => return false,
-            (0, _) => format!("{stubs} old tool results were dropped"),
-            (_, _) => format!("{cut} messages are now a summary"),
+            (0, _) => format!("{stubs} old tool results dropped"),
+            (_, _) => format!("{cut} messages summarized"),
         };
         self.replace(summary, kept, &what);
         true
@@ -168,7 +168,7 @@ impl Turn<'_> {
         if !self.is_shortened {
             match open.renew(summary.clone(), kept.clone(), SystemTime::now()) {
                 Ok(()) => {
-                    let text = format!("the conversation was getting long: {what}");
+                    let text = format!("conversation compacted: {what}");
                     return self.shared.notice(text);
                 }
                 Err(e) => self.shared.notice(format!(
@@ -256,7 +256,7 @@ impl Turn<'_> {
             return Ok(());
         }
         self.shared
-            .notice(format!("idle since {last}: a new conversation begins"));
+            .notice(format!("idle since {last}; started a new conversation"));
         self.open.renew(None, Vec::new(), now)
     }
 
