@@ -317,3 +317,18 @@ fn slow_draft_does_not_delay_other_chats() {
     assert!(begun.elapsed() > SLOW * 3 / 4, "{:?}", begun.elapsed());
     ends(gateway);
 }
+
+#[test]
+fn a_message_follows_its_group_to_the_supergroup() {
+    let (old, new) = (-5, -1_000_000_000_777);
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    api.chat(old);
+    api.migrate(old, new);
+    let to = format!("telegram:{old}");
+    home.bantam()
+        .args(["send", "--to", &to, "The backup is done"])
+        .run()
+        .exits(0);
+    assert_eq!(api.wait_for_texts(new, 1), ["The backup is done"]);
+}

@@ -350,6 +350,16 @@ impl BotApi {
         self.message(chat, user, &extra)
     }
 
+    /// Converts the group to a supergroup, so that only the new id is valid.
+    pub fn migrate(&self, chat: i64, to: i64) {
+        self.message(to, BOT, &json!({ "migrate_from_chat_id": chat }));
+        self.change(|state| {
+            if let Some(old) = state.chats.get_mut(&chat) {
+                old["migrated_to"] = to.into();
+            }
+        });
+    }
+
     pub fn file(&self, content: &[u8]) -> String {
         self.change(|state| {
             let id = format!("file{}", state.files.len() + 1);

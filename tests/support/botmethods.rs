@@ -178,6 +178,10 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
         return error(400, "Bad Request: chat not found");
     };
     let chat = whole(chat).unwrap();
+    if let Some(to) = description["migrated_to"].as_i64() {
+        let text = "Bad Request: group chat was upgraded to a supergroup chat".to_owned();
+        return Err((400, text, json!({ "migrate_to_chat_id": to })));
+    }
     if method == "getChat" {
         return Ok(description);
     }
