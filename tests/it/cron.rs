@@ -653,3 +653,97 @@ fn a_job_with_nothing_to_report_sends_nothing() {
     assert_eq!(api.wait_for_texts(42, 1), ["A leak!"]);
     crate::bot::ends(gateway);
 }
+
+#[test]
+fn foreign_jobs_file_keeps_unknown_fields() {
+    let home = Home::empty();
+    let file = json!({
+        "version": 1, "extra": {"kept": true},
+        "jobs": [
+            {"id": "abc", "name": "theirs", "enabled": true, "color": "red",
+             "schedule": {"kind": "every", "everyMs": 60000, "atMs": null, "mystery": 1},
+             "payload": {"kind": "agent_turn", "message": "hi", "deliver": false, "channel": null, "to": null},
+             "state": {"nextRunAtMs": 5, "runHistory": [{"runAtMs": 1, "status": "ok"}]},
+             "createdAtMs": 7, "deleteAfterRun": false},
+            {"id": "def", "name": "odd", "enabled": true, "schedule": {"kind": "moon"}},
+        ],
+    });
+    home.write("cron/jobs.json", file.to_string());
+    added(&home, ["-m", "ours", "-e", "60"]);
+    let mut after = stored(&home);
+    assert_eq!(
+        after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"],
+        "ours"
+    );
+    assert_eq!(after, file);
+    let run = cron(&home, ["list"]);
+    run.exits(0)
+        .says("the job def: unknown kind of schedule \"moon\"");
+    assert!(
+        run.stdout.contains("every minute") && run.stdout.contains("cannot run"),
+        "{}",
+        run.stdout
+    );
+    cron(&home, ["disable", "abc"]).exits(0);
+    let job = stored(&home)["jobs"][0].clone();
+    assert_eq!(
+        (&job["color"], &job["schedule"]["mystery"]),
+        (&json!("red"), &json!(1))
+    );
+    assert_eq!(
+        (&job["enabled"], &job["state"]["runHistory"][0]["status"]),
+        (&json!(false), &json!("ok"))
+    );
+}
+
+#[test]
+fn gateway_job_runs_after_its_check_passes() {
+    let (model, api) = (
+        Model::answering(|request, _| Reply::text(&request.last("user"))),
+        BotApi::start(),
+    );
+    api.chat(42);
+    let second = json!({ "model_name": "second", "model": "vllm/second-model", "api_base": model.base(), "api_key": "k" });
+    let mut config = crate::bot::config(&model, &api);
+    config["model_list"].as_array_mut().unwrap().push(second);
+    let home = Home::with(&config);
+    home.write("workspace/news.txt", "a parcel\n");
+    let quiet = added(&home, ["--if", "true", "--at", "+1s", "silence"]);
+    let unable = added(&home, ["--if", "nosuchcmd", "--at", "+1s", "nothing"]);
+    let args = [
+        "--if",
+        "cat news.txt",
+        "--model",
+        "second",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:42",
+    ];
+    home.bantam()
+        .args(["cron", "add"])
+        .args(args)
+        .arg("What came?")
+        .run()
+        .exits(0);
+    let gateway = crate::bot::start(&home);
+    let texts = api.wait_for_texts(42, 1);
+    assert!(texts[0].contains("a parcel"), "{texts:?}");
+    crate::harness::until("the others have not run", || {
+        let jobs = stored(&home)["jobs"].clone();
+        let jobs = jobs.as_array().unwrap().clone();
+        let is = |id: &str, status| {
+            jobs.iter()
+                .any(|job| job["id"] == *id && job["state"]["lastStatus"] == status)
+        };
+        is(&quiet, "skipped") && is(&unable, "error")
+    });
+    crate::bot::ends(gateway);
+    let asked: Vec<String> = model
+        .requests()
+        .iter()
+        .filter_map(|request| request.body["model"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(asked, ["second-model"]);
+    cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(2);
+}
