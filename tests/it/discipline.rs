@@ -454,3 +454,36 @@ fn random_calls_each_get_one_result() {
         }
     }
 }
+
+#[test]
+fn pages_are_kept_for_their_turn_only() {
+    let model = Model::scripted([
+        Reply::call(
+            "exec",
+            &json!({ "command": "head -c 100000 /dev/zero | tr '\\0' x" }),
+        ),
+        Reply::calls([
+            call(
+                "call_2",
+                "read_more",
+                &json!({ "result_id": "r3", "page": 9 }),
+            ),
+            call(
+                "call_3",
+                "read_more",
+                &json!({ "result_id": "r4", "page": 2 }),
+            ),
+        ]),
+        Reply::text("Half read."),
+        Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
+        Reply::text("Gone."),
+    ]);
+    let home = unsandboxed(&model);
+    home.agent(["-m", "read it"]).exits(0);
+    let results = model.request(2).texts("tool");
+    assert_eq!(results[1], "error: r3 has pages 1 to 4, no page 9");
+    assert!(results[2].contains("no pages of \"r4\""), "{}", results[2]);
+    home.agent(["-m", "go on"]).exits(0);
+    let result = model.request(4).last("tool");
+    assert!(result.contains("call the tool again"), "{result}");
+}

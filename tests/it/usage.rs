@@ -265,3 +265,41 @@ fn cut_reply_is_counted_as_an_estimate() {
     counted(&home);
     assert_eq!(lines(&home).len(), 2);
 }
+
+#[test]
+fn several_at_once_write_whole_lines() {
+    let model = Model::answering(|_, number| {
+        if number % 4 == 3 {
+            Reply::text("Done.")
+        } else {
+            Reply::call("think", &json!({ "thought": number }))
+        }
+    });
+    let home = Home::with(&model.config());
+    let runs: Vec<_> = (0..8)
+        .map(|n| {
+            home.bantam()
+                .args([
+                    "agent",
+                    "-s",
+                    &format!("s{n}"),
+                    "-m",
+                    "go",
+                    "--max-steps",
+                    "10",
+                ])
+                .spawn()
+        })
+        .collect();
+    for run in runs {
+        run.finish();
+    }
+    let lines = lines(&home);
+    assert_eq!(lines.len(), model.requests().len());
+    assert!(
+        lines
+            .iter()
+            .all(|line| serde_json::from_str::<Value>(line).is_ok_and(|line| line.is_object())),
+        "{lines:?}"
+    );
+}
