@@ -210,6 +210,7 @@ fn status_shows_state_of_gateway() {
     );
     let second = home.bantam().arg("gateway").run();
     second
+        .exits(7)
         .fails_with_a_hint()
         .says(&format!("(process {})", gateway.pid()));
 
