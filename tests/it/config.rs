@@ -362,3 +362,27 @@ fn unused_files_are_reported() {
         .exits(0)
         .says("bantam's instructions are in ");
 }
+
+#[test]
+fn relative_directory_is_stored_as_an_absolute_path() {
+    let home = Home::empty();
+    home.config(r#"{"model_list":[{"model":"demo/demo"},{"model":"demo/other"}]}"#);
+    let here = std::fs::canonicalize(home.dir("../here")).unwrap();
+    std::fs::create_dir(here.join("books")).unwrap();
+    std::fs::create_dir(here.join("work")).unwrap();
+    let at = here.clone();
+    let config = |words: &[&str]| home.bantam().arg("config").args(words).cwd(&at).run();
+    config(&["set", "tools.read_paths", "[\"books\"]"]).exits(0);
+    config(&["set", "agents.defaults.workspace", "work"]).exits(0);
+    let here = here.display();
+    config(&["get", "tools.read_paths"]).prints(&format!("[\"{here}/books\"]\n"));
+    config(&["get", "agents.defaults.workspace"]).prints(&format!("{here}/work\n"));
+    // An entry and a section are removed like a setting.
+    config(&["unset", "model_list[1]"]).exits(0);
+    config(&["unset", "tools"]).exits(0);
+    let left = std::fs::read_to_string(home.path("config.json")).unwrap();
+    assert!(
+        !left.contains("other") && !left.contains("read_paths"),
+        "{left}"
+    );
+}
