@@ -295,5 +295,3 @@ fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
         model.request(1).body
     );
 }
-
-impl Pane {}
