@@ -497,6 +497,21 @@ fn crash_looping_server_is_paused_with_reason() {
 }
 
 #[test]
+fn oversized_server_message_is_skipped() {
+    let model = making(&[
+        ("fake__say", json!({ "text": "one" })),
+        ("fake__say", json!({ "text": "too long" })),
+        ("fake__say", json!({ "text": "three" })),
+    ]);
+    let home = home(&model, "counting");
+    home.agent(["-m", "call it"]).exits(0);
+    let said = model.request(3).texts("tool");
+    assert!(said[0].contains("call 1: one"), "{}", said[0]);
+    assert!(said[1].contains("more than 12 MB"), "{}", said[1]);
+    assert!(said[2].contains("call 3: three"), "{}", said[2]);
+}
+
+#[test]
 fn calls_that_only_read_run_side_by_side() {
     let pair =
         |tool: &str| Reply::calls(["1", "2"].map(|id| call(id, tool, &json!({ "text": id }))));
