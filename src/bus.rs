@@ -3,12 +3,13 @@
 mod events;
 mod inbox;
 mod pair;
+mod waiting;
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Kind as ErrorKind, Result};
 pub use crate::message::TurnStop;
 use crate::message::{Media, Message, Usage, add_cost};
@@ -16,8 +17,9 @@ use crate::paths::session_name;
 
 pub use events::{EventLog, Status};
 pub use inbox::Inbox;
-pub(crate) use inbox::{MessageStore, message_id};
+pub(crate) use inbox::{Work, message_id};
 pub use pair::channel;
+pub(crate) use waiting::Next;
 
 /// Source of a message, and destination of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -27,6 +29,13 @@ pub struct Origin {
     pub channel: String,
     /// The conversation within the channel.
     pub chat: String,
+}
+
+impl Origin {
+    /// Returns the destination of an answer, `CHANNEL:CHAT`.
+    pub(crate) fn address(&self) -> String {
+        format!("{}:{}", self.channel, self.chat)
+    }
 }
 
 /// A message that needs an answer: a user's message, a run of a job, or the report of a background task.
@@ -48,13 +57,16 @@ pub struct Inbound {
     /// Command to run instead of asking the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
-    /// Destination of the answer, `telegram:CHAT`. `None` reports the answer only as an event.
+    /// Destination of the answer, `CHANNEL:CHAT`. `None` reports the answer only as an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<String>,
     /// Model that answers; empty for the conversation's model.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) model: String,
     pub(crate) source: Source,
+    /// Open question to the owner about a call of its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) question: Option<Question>,
     /// Turns of it that never ended, because the program died.
     #[serde(skip)]
     pub(crate) starts: u32,
@@ -120,6 +132,27 @@ impl Inbound {
         is_of_user && self.command.is_none() && !self.has_begun
     }
 
+    /// Returns the number of a message in its Telegram chat.
+    pub(crate) fn number(&self) -> Option<i64> {
+        match self.source {
+            Source::Telegram { message, .. } => Some(message),
+            _ => None,
+        }
+    }
+
+    /// Returns the id of the Telegram user who wrote it.
+    pub(crate) fn user(&self) -> Option<i64> {
+        match self.source {
+            Source::Telegram { user, .. } => Some(user),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a sign that more of it follows.
+    pub(crate) fn more_follows(&self) -> bool {
+        matches!(self.source, Source::Telegram { more_follows, .. } if more_follows)
+    }
+
     /// Returns the files to fetch before its turn.
     pub(crate) fn files(&self) -> &[RemoteFile] {
         match &self.source {
@@ -143,12 +176,45 @@ pub(crate) enum Source {
         message: i64,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         files: Vec<RemoteFile>,
-        /// It belongs to an album, or is part of a text that the client has split.
+        /// It belongs to an album, is part of a text that the client has split, or is a forwarded message, which its comment
+        /// may follow.
         more_follows: bool,
     },
     Job(JobRun),
     /// A background task; the text is its report.
     Task,
+}
+
+/// A question whether a turn may make a call. It survives a restart with its message.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Question {
+    /// Part of the data of its buttons.
+    pub id: String,
+    /// Id of the call.
+    pub call: String,
+    /// Markdown.
+    pub text: String,
+    /// Id of the user who may answer, and of their private chat.
+    pub owner: i64,
+    /// Whether "No" is the only answer, because the question does not show the whole call.
+    pub only_no: bool,
+    /// Time of the question, in milliseconds since 1970.
+    pub asked: u64,
+    /// Number of the message with the buttons; 0 until it is sent.
+    pub message: i64,
+    pub answer: Option<Answer>,
+}
+
+/// The owner's answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    Yes,
+    Always,
+    No,
+    /// No answer, or the question could not be sent.
+    None,
 }
 
 /// A run of a job.
@@ -208,21 +274,6 @@ pub struct Outbound {
     pub origin: Origin,
     /// Event to show.
     pub event: Event,
-}
-
-impl Outbound {
-    /// Returns the text for channels that show only text: an answer, the reason for a failure, a notice or a warning.
-    pub fn text(&self) -> Option<String> {
-        match &self.event {
-            Event::Done(response) => Some(match &response.error {
-                None => response.output.clone(),
-                Some(e) if response.output.is_empty() => e.message.clone(),
-                Some(e) => format!("{}\n[{}]", response.output, e.message),
-            }),
-            Event::Notice(text) | Event::Warning(text) => Some(text.clone()),
-            _ => None,
-        }
-    }
 }
 
 /// Progress of a turn. Events are only for display, so dropping them all changes no stored data.
@@ -361,22 +412,28 @@ impl Response {
     }
 }
 
-/// A source of messages that also shows events, such as the terminal or Telegram.
+/// A source of messages and destination of answers, such as Telegram. [`channel`] makes one from two functions.
 ///
-/// Contract: `start` returns immediately. The channel adds messages to `inbox`, and drops it after the last one. The sender
-/// that it returns gets the events of all channels; the channel shows its own events, and ends when all clones of the sender
-/// are dropped. [`channel`] makes a channel from two functions.
-pub trait Channel: Send {
-    /// # Errors
-    /// Returns an error if the channel cannot start, for example because no thread can be created.
-    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>>;
+/// Its messages have [`Origin::channel`] set to its name ([`Inbound::line`]). An answer is on disk from the end of its turn until
+/// [`Channel::deliver`] returns `Ok`, also over a crash, so each is delivered at least once.
+pub trait Channel: Send + Sync {
+    /// Returns the channel's name, of letters, digits and `-`.
+    fn name(&self) -> &str;
 
-    /// Returns a receiver that [`serve`](crate::serve()) waits for before it returns. The channel drops the sender after it has
-    /// shown the last event; an error sent through it ends serving, because shown and read messages are then unknown. Called
-    /// before `start`. The default is `None`, so the last events may be lost.
-    fn drained(&mut self) -> Option<Receiver<Error>> {
-        None
-    }
+    /// Adds messages to `inbox`, on a separate thread. Returns after the last message, or soon after `cancel` is stopped.
+    ///
+    /// # Errors
+    /// An error stops all channels, and [`serve`](crate::serve()) returns it.
+    fn poll(&self, inbox: &Inbox, cancel: &Cancel) -> Result<()>;
+
+    /// Delivers an answer, a reply to a command or a notice, in Markdown, to a chat. The texts of a chat come in order.
+    ///
+    /// # Errors
+    /// After an error, the same text is delivered again later.
+    fn deliver(&self, chat: &str, text: &str) -> Result<()>;
+
+    /// Shows the progress of a turn. Must return soon.
+    fn show(&self, _event: &Outbound) {}
 }
 
 #[cfg(test)]

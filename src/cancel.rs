@@ -62,6 +62,23 @@ impl Cancel {
         }
     }
 
+    /// Returns the cancel of a part of the turn, which is stopped alone or, until the hook is dropped, with the turn.
+    pub(crate) fn follower(&self) -> (Self, Hook) {
+        let state = State {
+            paused_before: self.lock().paused_before,
+            ..State::default()
+        };
+        let follower = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                changed: Condvar::new(),
+            }),
+            ..self.clone()
+        };
+        let stopped = follower.clone();
+        (follower, self.on_stop(move || stopped.stop()))
+    }
+
     pub(crate) fn is_same_turn(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::bus::Inbox;
 use crate::error::{Context, Result};
 use crate::notify;
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
@@ -102,6 +103,7 @@ pub(crate) struct Note<'a> {
 pub(crate) struct Outbox {
     home: Home,
     queue: Arc<Queue>,
+    inbox: Inbox,
 }
 
 /// Kind of the queue's items that are messages to chats.
@@ -112,12 +114,18 @@ const MAX_REASON: usize = 200;
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
         let queue = Arc::new(Queue::of_home(&home));
-        Self { home, queue }
+        let inbox = Inbox::new(queue.clone());
+        Self { home, queue, inbox }
     }
 
     /// Queue with the messages.
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
+    }
+
+    /// Inbox of the same queue.
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     fn files(&self) -> PathBuf {

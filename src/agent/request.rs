@@ -47,8 +47,8 @@ pub struct Request {
     pub confirm: Option<Arc<Confirm>>,
     /// Runs background tasks that tools start; `None` if this is not possible.
     pub tasks: Option<Tasks>,
-    /// Returns messages that have arrived since its last call. The turn adds them before its next request, after the results of
-    /// its calls, except before the last request, which has no tools.
+    /// Returns messages that have arrived since its last call. The turn adds them before its next request, except in the second
+    /// half of its steps.
     pub steering: Option<Arc<Steering>>,
 }
 
@@ -59,10 +59,13 @@ pub struct ReceivedMessage {
     pub id: String,
     /// Text of the user.
     pub text: String,
+    /// Images, PDF files and recordings that go with the message.
+    pub media: Vec<Media>,
 }
 
-/// Returns the messages that have arrived since its last call.
-pub type Steering = dyn Fn() -> Vec<ReceivedMessage> + Send + Sync;
+/// Returns the messages that have arrived since its last call. Its argument stops the request that comes next: the turn then
+/// gets the messages that arrived, and asks again with them.
+pub type Steering = dyn Fn(&Cancel) -> Vec<ReceivedMessage> + Send + Sync;
 
 impl Request {
     /// Creates a turn of the channel `library` that cannot be stopped.

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::status;
 use super::{App, bot};
-use crate::bus::MessageStore;
 use crate::config::{Loaded, Model, keys, path, shown};
 use crate::cron::{Due, Jobs, schedule};
 use crate::error::Result;
@@ -119,7 +118,7 @@ impl<'a> Facts<'a> {
     /// Adds the messages that wait for an answer or for their delivery, and the users who got no answer.
     fn find_waiting(&mut self) {
         let outbox = Outbox::new(self.app.home.clone());
-        let waiting = MessageStore::new(outbox.queue().clone()).all();
+        let waiting = outbox.inbox().all();
         let mut unknown_users = self.or_warn(strangers::all(outbox.queue()));
         let allowed = self.allowed();
         unknown_users.retain(|user| !allowed.contains(user));

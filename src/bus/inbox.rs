@@ -1,14 +1,15 @@
-//! Unanswered messages of a home.
+//! Unanswered messages of a home, and the work of answering them.
 //!
-//! They are items of the home's [`Queue`], keyed by the channel and its message id. A message remains in the queue until an
-//! answer ends it, in this process or a later one. Its id is remembered for a while after that.
+//! A message is an item of the home's [`Queue`], keyed by the channel and its message id. It is on disk before it is
+//! acknowledged, and remains there until its answer ends it, in this process or a later one. Its id is remembered for a while
+//! after that. In memory, the messages of each conversation wait in order, and [`Inbox::next`] returns what may begin.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::{Inbound, Source};
-use crate::cancel::{Cancel, Hook};
+use super::waiting::{Next, Waiting};
+use super::{Inbound, Question, Source};
+use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
 use crate::storage::{Entry, Queue};
@@ -17,28 +18,43 @@ use crate::sync;
 /// Kind of the queue items that are unanswered messages.
 const KIND: &str = "message";
 
-/// Receives the messages of a channel. Clones share it. Dropping the last one ends the stream of messages.
+/// Receives the messages of channels. Clones share it.
 #[derive(Clone)]
 pub struct Inbox(Arc<Shared>);
 
 struct Shared {
-    store: MessageStore,
-    /// Sender to the dispatcher; `None` once the inbox is closed.
-    arrivals: Mutex<Option<Sender<Inbound>>>,
-}
-
-impl Shared {
-    fn arrivals(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
-        sync::lock(&self.arrivals)
-    }
+    queue: Arc<Queue>,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    /// Locked while a question changes on disk.
+    questions: Mutex<()>,
 }
 
 impl Inbox {
-    /// Creates an inbox and the dispatcher's receiver of its messages.
-    pub(crate) fn new(store: MessageStore) -> (Self, Receiver<Inbound>) {
-        let (sender, received) = channel();
-        let arrivals = Mutex::new(Some(sender));
-        (Self(Arc::new(Shared { store, arrivals })), received)
+    /// Creates the inbox of a queue, for one turn at a time.
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self(Arc::new(Shared {
+            queue,
+            waiting: Mutex::new(Waiting::new(Instant::now())),
+            changed: Condvar::new(),
+            questions: Mutex::new(()),
+        }))
+    }
+
+    /// Sets the number of turns that may run at the same time, in different conversations.
+    pub(crate) fn allow_turns(&self, most: usize) {
+        self.change(|waiting| waiting.most_turns = most.max(1));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        sync::lock(&self.0.waiting)
+    }
+
+    /// Changes the waiting messages, and wakes all threads that wait for a change.
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let changed = change(&mut self.lock());
+        self.0.changed.notify_all();
+        changed
     }
 
     /// Adds a message to be answered, after a crash by the next program. It is on disk when this returns. Returns false if a
@@ -52,134 +68,309 @@ impl Inbox {
             message.id = fresh_key(SystemTime::now());
         }
         message.id = message_id(&message.origin.channel, &message.id);
-        // Locked during the write, so that a message added before the end of serving is dispatched.
-        let arrivals = self.0.arrivals();
-        let is_new = !self.0.store.is_known(&message.id)?;
+        let is_new = !self.is_known(&message.id)?;
         if is_new {
-            self.push(arrivals.as_ref(), vec![message])?;
+            if let Source::Channel = message.source {
+                message.reply_to = Some(message.origin.address());
+            }
+            self.add_all(vec![message])?;
         }
         Ok(is_new)
     }
 
-    /// Adds new messages, which have whole ids ([`message_id`]), in one write.
+    /// Adds new messages, which have whole ids ([`message_id`]), in one write. What arrives together can share a turn.
     pub(crate) fn add_all(&self, messages: Vec<Inbound>) -> Result<()> {
-        self.push(self.0.arrivals().as_ref(), messages)
-    }
-
-    fn push(&self, arrivals: Option<&Sender<Inbound>>, messages: Vec<Inbound>) -> Result<()> {
-        let Some(arrivals) = arrivals else {
+        // The end of serving waits for this write, so that a message added before it is answered.
+        let _other = self.begin_other();
+        if self.lock().is_closed {
             return Err(Error::new(Kind::Interrupted, "serving has been stopped"));
-        };
-        self.0.store.keep(&messages)?;
-        for message in messages {
-            // If the dispatcher has ended, the next program answers the message.
-            drop(arrivals.send(message));
         }
+        self.keep(&messages)?;
+        self.push(messages);
         Ok(())
     }
 
-    /// Replaces the text of a message in a Telegram chat, unless a turn of it has begun. On disk when this returns.
-    pub(crate) fn edit(&self, edited: &Inbound) -> Result<()> {
-        let Source::Telegram {
-            message: number, ..
-        } = edited.source
-        else {
+    /// Lets messages wait that are on disk already.
+    pub(crate) fn push(&self, messages: Vec<Inbound>) {
+        let now = Instant::now();
+        let push = |waiting: &mut Waiting| -> Vec<Cancel> {
+            let pushed = messages.into_iter().map(|message| waiting.push(message, now));
+            pushed.flatten().collect()
+        };
+        // Hooks of a stop may take their time, so nothing is locked.
+        self.change(push).iter().for_each(Cancel::stop);
+    }
+
+    /// Handles the new text of a message. A waiting message gets it; a turn that has no reply yet gets it as another message.
+    /// Later, an edit changes nothing. On disk when this returns.
+    pub(crate) fn edit(&self, edited: Inbound) -> Result<()> {
+        let id = edited.id.clone();
+        match self.change(|waiting| waiting.edit(edited)) {
+            Some(message) if message.id == id => self.add_all(vec![message]),
+            Some(message) => self.keep(&[message]),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the next work. Returns `None` after the end of serving.
+    pub(crate) fn next(&self) -> Option<Next> {
+        let mut waiting = self.lock();
+        loop {
+            let now = Instant::now();
+            let until = match waiting.next(now) {
+                Ok(next) => return Some(next),
+                Err(until) => until,
+            };
+            if waiting.is_over() {
+                return None;
+            }
+            let most = until.map_or(Duration::MAX, |until| until.saturating_duration_since(now));
+            waiting = sync::wait(&self.0.changed, waiting, most);
+        }
+    }
+
+    /// Counts a start of the messages of a conversation's work on disk. A full disk does not prevent the answer. Returns false
+    /// if the program is stopping; the messages then remain open.
+    pub(crate) fn start(&self, session: &str) -> (bool, Result<()>) {
+        let Some(ids) = self.change(|waiting| waiting.begin_start(session)) else {
+            return (false, Ok(()));
+        };
+        let started = self.0.queue.start(&ids);
+        self.change(Waiting::end_start);
+        (true, started.doing("recording that a turn begins"))
+    }
+
+    /// Returns the messages that join a running turn before its next request. One that arrives before the turn's first reply
+    /// stops `asking`.
+    pub(crate) fn take_more(&self, session: &str, asking: &Cancel) -> Vec<Inbound> {
+        let mut waiting = self.lock();
+        let mut more = Vec::new();
+        while let Some(until) = waiting.take_more(session, &mut more) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || asking.reason().is_some() {
+                break;
+            }
+            waiting = sync::wait(&self.0.changed, waiting, left);
+        }
+        waiting.begin_asking(session, asking);
+        drop(waiting);
+        more.into_iter().map(|(_, message)| message).collect()
+    }
+
+    /// Notes the first reply of a running turn: later messages no longer repeat its request.
+    pub(crate) fn has_replied(&self, session: &str) {
+        self.lock().has_replied(session);
+    }
+
+    /// Lets other turns run while a turn does something slow.
+    pub(crate) fn without_turn<T>(&self, session: &str, work: impl FnOnce() -> T) -> T {
+        self.change(|waiting| waiting.begin_wait(session));
+        let done = work();
+        let is_full = |waiting: &mut Waiting| !waiting.end_wait(session);
+        drop(sync::wait_while(&self.0.changed, self.lock(), is_full));
+        done
+    }
+
+    /// Lets other turns run while a turn waits for its user. A crash then is not the fault of the turn, and a restart does not
+    /// wait for it.
+    pub(crate) fn ask_user<T>(&self, session: &str, wait: impl FnOnce() -> T) -> T {
+        let counted = self.change(|waiting| waiting.begin_question(session));
+        // A mark that the disk does not take only counts a start too much.
+        drop(self.release(&counted));
+        let answer = self.without_turn(session, wait);
+        self.change(|waiting| waiting.end_question(session));
+        drop(self.start(session));
+        answer
+    }
+
+    /// Ends the work of a conversation: its thread returns. A start that is still counted is undone.
+    pub(crate) fn leave(&self, session: &str) -> Result<()> {
+        let counted = self.change(|waiting| waiting.leave(session));
+        self.release(&counted)
+    }
+
+    /// Returns the ids of the messages of a running turn; further messages may have joined it.
+    pub(crate) fn ids(&self, session: &str) -> Vec<String> {
+        self.lock().ids(session)
+    }
+
+    /// Forgets messages that are answered, and counts no start of them any more.
+    pub(crate) fn forget(&self, session: &str, ids: &[String]) {
+        self.change(|waiting| waiting.forget(session, ids));
+    }
+
+    /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
+    pub(crate) fn halt(&self) -> Result<()> {
+        self.change(|waiting| waiting.is_halted = true);
+        let is_starting = |waiting: &mut Waiting| waiting.starting > 0;
+        let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_starting);
+        let counted = waiting.halt();
+        drop(waiting);
+        self.release(&counted)
+    }
+
+    /// Refuses further messages.
+    pub(crate) fn close(&self) {
+        self.change(|waiting| waiting.is_closed = true);
+    }
+
+    /// Whether a restart interrupts nothing: no turn is running or waiting, except those that wait for an answer of their user.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().is_idle()
+    }
+
+    /// Waits until [`Inbox::is_idle`].
+    pub(crate) fn wait_until_idle(&self) {
+        let is_busy = |waiting: &mut Waiting| !waiting.is_idle();
+        drop(sync::wait_while(&self.0.changed, self.lock(), is_busy));
+    }
+
+    /// Returns the number of running turns.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().turns()
+    }
+
+    /// Begins work without a message, such as a turn of an HTTP client. The end of serving waits until the result is dropped.
+    pub(crate) fn begin_other(&self) -> OtherWork {
+        self.begin_task();
+        OtherWork(self.clone())
+    }
+
+    /// Begins a background task, until [`Inbox::end_task`].
+    pub(crate) fn begin_task(&self) {
+        self.change(|waiting| waiting.others += 1);
+    }
+
+    pub(crate) fn end_task(&self) {
+        self.change(|waiting| waiting.others -= 1);
+    }
+
+    /// Returns all messages on disk, the oldest first.
+    pub(crate) fn all(&self) -> Result<Vec<Inbound>> {
+        let entries = self.0.queue.entries(KIND)?;
+        Ok(entries.into_iter().map(read).collect())
+    }
+
+    /// Whether a message waits or was answered, as far as ids are remembered.
+    pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
+        Ok(self.0.queue.is_done(id)? || self.is_open(id)?)
+    }
+
+    /// Whether a message is unanswered.
+    pub(crate) fn is_open(&self, id: &str) -> Result<bool> {
+        Ok(!self.0.queue.find(&[id.to_owned()])?.is_empty())
+    }
+
+    /// Stores messages, or replaces messages with the same ids. On disk when this returns. Nobody answers them before the next
+    /// start.
+    pub(crate) fn keep(&self, messages: &[Inbound]) -> Result<()> {
+        let entry = |message: &Inbound| Entry::new(&message.id, KIND, message);
+        let entries: Vec<Entry> = messages.iter().map(entry).collect();
+        self.0.queue.add(&entries).doing("keeping a message")
+    }
+
+    /// Remembers ids of updates that were handled without a message.
+    pub(crate) fn remember(&self, ids: &[String]) -> Result<()> {
+        let remembered = self.0.queue.done(ids);
+        remembered.doing("recording what was received")
+    }
+
+    /// Ends messages, which are answered or need no answer.
+    pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
+        let open = self.0.queue.find(ids)?.into_iter().map(|entry| entry.id);
+        let open: Vec<String> = open.collect();
+        let ended = self.0.queue.done(&open);
+        ended.doing("recording that a message was answered")
+    }
+
+    /// Returns the message whose question has this id.
+    pub(crate) fn find_question(&self, id: &str) -> Result<Option<Inbound>> {
+        let has = |message: &Inbound| message.question.as_ref().is_some_and(|own| own.id == id);
+        Ok(self.all()?.into_iter().find(has))
+    }
+
+    /// Changes the question of a message by `change`, which returns whether to write it to disk. Returns false if there is no
+    /// such message, or nothing is changed.
+    pub(crate) fn change_question(
+        &self,
+        is_meant: impl Fn(&Inbound) -> bool,
+        change: impl FnOnce(&mut Option<Question>) -> bool,
+    ) -> Result<bool> {
+        let changing = sync::lock(&self.0.questions);
+        let Some(mut message) = self.all()?.into_iter().find(is_meant) else {
+            return Ok(false);
+        };
+        let is_changed = change(&mut message.question);
+        if is_changed {
+            self.keep(&[message])?;
+        }
+        drop(changing);
+        self.change(|waiting| waiting.answers += 1);
+        Ok(is_changed)
+    }
+
+    /// Waits until a question is answered or has gone, `cancel` is stopped, or for up to `most`.
+    pub(crate) fn wait_for_answer(&self, id: &str, cancel: &Cancel, most: Duration) -> Result<()> {
+        let until = Instant::now() + most;
+        let inbox = self.clone();
+        let _wake = cancel.on_stop(move || inbox.change(|waiting| waiting.answers += 1));
+        loop {
+            let seen = self.lock().answers;
+            let question = self.find_question(id)?.and_then(|message| message.question);
+            let left = until.saturating_duration_since(Instant::now());
+            let is_open = question.is_some_and(|question| question.answer.is_none());
+            if !is_open || cancel.reason().is_some() || left.is_zero() {
+                return Ok(());
+            }
+            let is_same = |waiting: &mut Waiting| waiting.answers == seen;
+            let waited = self.0.changed.wait_timeout_while(self.lock(), left, is_same);
+            drop(waited);
+        }
+    }
+
+    fn release(&self, counted: &[String]) -> Result<()> {
+        if counted.is_empty() {
             return Ok(());
-        };
-        for mut message in self.0.store.all()? {
-            let is_same =
-                matches!(message.source, Source::Telegram { message, .. } if message == number);
-            if is_same && message.origin == edited.origin && !message.has_begun {
-                message.text.clone_from(&edited.text);
-                self.0.store.keep(&[message])?;
-            }
         }
-        Ok(())
+        let released = self.0.queue.halt(counted);
+        released.doing("recording that a turn was put off")
     }
+}
 
-    pub(crate) fn store(&self) -> &MessageStore {
-        &self.0.store
+/// Messages of a conversation that one turn or command answers; never empty. Dropping it lets the next work of the conversation
+/// begin, and undoes a start that is still counted.
+pub(crate) struct Work {
+    pub inbox: Inbox,
+    pub messages: Vec<Inbound>,
+    /// Stops the turn.
+    pub cancel: Cancel,
+}
+
+impl Work {
+    pub(crate) fn first(&self) -> &Inbound {
+        &self.messages[0]
     }
+}
 
-    /// Closes the inbox when `cancel` is stopped. Dropping the hook prevents that.
-    pub(crate) fn close_on(&self, cancel: &Cancel) -> Hook {
-        // A strong reference would make the dispatcher wait for messages forever.
-        let shared = Arc::downgrade(&self.0);
-        cancel.on_stop(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.arrivals().take();
-            }
-        })
+impl Drop for Work {
+    fn drop(&mut self) {
+        // A mark that the disk does not take only counts a start too much.
+        drop(self.inbox.leave(&self.messages[0].session));
+    }
+}
+
+/// Work that the end of serving and a restart wait for.
+pub(crate) struct OtherWork(Inbox);
+
+impl Drop for OtherWork {
+    fn drop(&mut self) {
+        self.0.end_task();
     }
 }
 
 /// Makes an id that is unique among all channels.
 pub(crate) fn message_id(channel: &str, id: &str) -> String {
     format!("{channel}:{id}")
-}
-
-/// Unanswered messages on disk, and how often a turn of each began. Clones share them.
-#[derive(Clone)]
-pub(crate) struct MessageStore(Arc<Queue>);
-
-impl MessageStore {
-    pub(crate) fn new(queue: Arc<Queue>) -> Self {
-        Self(queue)
-    }
-
-    /// Returns all messages, the oldest first.
-    pub(crate) fn all(&self) -> Result<Vec<Inbound>> {
-        let entries = self.0.entries(KIND)?;
-        Ok(entries.into_iter().map(read).collect())
-    }
-
-    /// Returns the unanswered messages among `ids`, in that order.
-    pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Inbound>> {
-        let mut found: Vec<Inbound> = self.0.find(ids)?.into_iter().map(read).collect();
-        found.sort_by_key(|message| ids.iter().position(|id| *id == message.id));
-        Ok(found)
-    }
-
-    /// Whether a message waits or was answered, as far as ids are remembered.
-    pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
-        Ok(self.0.is_done(id)? || self.is_open(id)?)
-    }
-
-    /// Whether a message is unanswered.
-    pub(crate) fn is_open(&self, id: &str) -> Result<bool> {
-        Ok(!self.0.find(&[id.to_owned()])?.is_empty())
-    }
-
-    /// Adds messages, or replaces messages with the same ids. On disk when this returns. Only the next program dispatches them.
-    pub(crate) fn keep(&self, messages: &[Inbound]) -> Result<()> {
-        let entry = |message: &Inbound| Entry::new(&message.id, KIND, message);
-        let entries: Vec<Entry> = messages.iter().map(entry).collect();
-        self.0.add(&entries).doing("keeping a message")
-    }
-
-    /// Counts a start of a turn of these messages. On disk when this returns.
-    pub(crate) fn start(&self, ids: &[String]) -> Result<()> {
-        self.0.start(ids).doing("recording that a turn begins")
-    }
-
-    /// Undoes the last start; the turn ended in good order, and continues later.
-    pub(crate) fn release(&self, ids: &[String]) -> Result<()> {
-        self.0.halt(ids).doing("recording that a turn was put off")
-    }
-
-    /// Remembers ids of updates that were handled without a message.
-    pub(crate) fn remember(&self, ids: &[String]) -> Result<()> {
-        self.0.done(ids).doing("recording what was received")
-    }
-
-    /// Ends messages, which are answered or need no answer.
-    pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
-        let open = self.0.find(ids)?.into_iter().map(|entry| entry.id);
-        let open: Vec<String> = open.collect();
-        self.0
-            .done(&open)
-            .doing("recording that a message was answered")
-    }
 }
 
 fn read(entry: Entry) -> Inbound {

@@ -11,7 +11,7 @@ use super::job::{Due, Job};
 use super::new::NewJob;
 use super::runs::{Run, RunEnd, RunStatus, Runs};
 use super::schedule::{Millis, Schedule};
-use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
+use crate::bus::{Inbound, Inbox, JobRun, Source, message_id};
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::Home;
@@ -24,7 +24,7 @@ pub(crate) struct Jobs {
     home: Home,
     runs: Runs,
     /// Unanswered messages, which include unfinished runs.
-    messages: MessageStore,
+    messages: Inbox,
     /// Environment variables of the time zone.
     env: BTreeMap<String, String>,
 }
@@ -85,7 +85,7 @@ impl Jobs {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
         let runs = Runs::new(&home);
-        let messages = MessageStore::new(Arc::new(Queue::of_home(&home)));
+        let messages = Inbox::new(Arc::new(Queue::of_home(&home)));
         Self {
             home,
             runs,
@@ -95,7 +95,7 @@ impl Jobs {
     }
 
     /// Replaces the messages by a program's own instance of the inbox.
-    pub(crate) fn with_messages(self, messages: MessageStore) -> Self {
+    pub(crate) fn with_messages(self, messages: Inbox) -> Self {
         Self { messages, ..self }
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::jobs::Tick;
 use super::schedule::Millis;
 use super::*;
-use crate::bus::{Inbound, JobRun, MessageStore, Source, message_id};
+use crate::bus::{Inbound, JobRun, Inbox, Source, message_id};
 use crate::storage::Queue;
 use crate::test_dir::TestDir;
 use crate::timezone::Zone;
@@ -168,8 +168,8 @@ impl Scratch {
     }
 
     /// Returns the unanswered messages like another program.
-    fn messages(&self) -> MessageStore {
-        MessageStore::new(Arc::new(Queue::of_home(&self.dir.home())))
+    fn messages(&self) -> Inbox {
+        Inbox::new(Arc::new(Queue::of_home(&self.dir.home())))
     }
 
     /// Adds the message of a run, and returns its id.

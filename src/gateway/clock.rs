@@ -4,19 +4,17 @@
 //! checks it again.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use super::poster::Poster;
 use super::run::{RunStarter, now};
 use crate::access;
-use crate::bus::{Channel, Inbox, Outbound, Source};
+use crate::bus::{Inbox, Source};
 use crate::cron::schedule::EARLIEST;
 use crate::cron::{DueRun, Job, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::{Level, log_error};
-use crate::outbox::Item;
 use crate::session::archive;
 use crate::text::to_single_line;
 use crate::timezone::Zone;
@@ -36,7 +34,8 @@ pub(crate) struct Clock {
     pub starter: Arc<RunStarter>,
     /// Time in milliseconds after which a run that has not started is missed, and an interrupted run is not resumed.
     pub grace: i64,
-    pub poster: Poster,
+    /// Posts a text to a chat.
+    pub post: Box<dyn Fn(&str, &str) + Send>,
     pub zone: Zone,
     /// Retention time of unnamed conversations; zero is unlimited.
     pub keep: Duration,
@@ -49,8 +48,9 @@ pub(crate) struct Clock {
     pub changed: Receiver<()>,
 }
 
-impl Channel for Clock {
-    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
+impl Clock {
+    /// Starts the clock's thread.
+    pub(crate) fn start(self, inbox: Inbox) -> Result<()> {
         let wake = self.wake.clone();
         let stop = self.starter.cancel.on_stop(move || {
             // If the channel is full, a wake-up is already pending.
@@ -60,12 +60,10 @@ impl Channel for Clock {
             self.run(&inbox);
             drop(stop);
         };
-        Builder::new().spawn(work).doing("starting a thread")?;
-        Ok(channel().0)
+        let thread = Builder::new().spawn(work);
+        thread.map(drop).doing("starting a thread")
     }
-}
 
-impl Clock {
     /// Whether the configuration needs the clock.
     pub(crate) fn has_work(&self) -> bool {
         self.runs_jobs || self.heartbeat.is_some() || !self.keep.is_zero()
@@ -179,7 +177,7 @@ impl Clock {
         let text = format!("The job “{}” {what}", to_single_line(name, 80));
         (self.starter.log)(Level::Warn, &text);
         if let Some(to) = to {
-            self.poster.post(&Item::text(&to, &text), &[], None);
+            (self.post)(&to, &text);
         }
     }
 

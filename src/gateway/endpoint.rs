@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use super::{Dispatcher, turn_log};
 use crate::agent::{Agent, Request};
-use crate::bus::{Channel, Event, Inbox, Origin, Outbound, Response};
+use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{Answer, Ask, ClientTool, Endpoint, Options, Settings, Turns};
@@ -31,7 +30,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The endpoint as a channel, which prevents the dispatcher from ending before the endpoint does.
+/// The endpoint, served by a thread.
 pub(crate) struct HttpChannel {
     pub settings: Settings,
     pub turns: Arc<EndpointTurns>,
@@ -41,8 +40,8 @@ pub(crate) struct HttpChannel {
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-impl Channel for HttpChannel {
-    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
+impl HttpChannel {
+    pub(crate) fn start(self) -> Result<()> {
         if let Some(warning) = self.settings.warning() {
             (self.log)(Level::Warn, &warning);
         }
@@ -52,11 +51,9 @@ impl Channel for HttpChannel {
                 while self.cancel.sleep(DAY).is_ok() {}
                 endpoint.close();
             }
-            drop(inbox);
         };
-        Builder::new().spawn(serve).doing("starting a thread")?;
-        // Turns of the endpoint show their own events.
-        Ok(channel().0)
+        let thread = Builder::new().spawn(serve);
+        thread.map(drop).doing("starting a thread")
     }
 }
 
@@ -256,7 +253,7 @@ impl Turns for EndpointTurns {
     }
 
     fn run(&self, ask: Ask, cancel: &Cancel, events: &(dyn Fn(Event) + Sync)) -> Answer {
-        let _running = self.dispatcher.begin_other();
+        let _running = self.dispatcher.inbox.begin_other();
         let chat = ask.session.clone().unwrap_or_default();
         let log = |event: &Event| {
             if let Some((level, text)) = turn_log::line(event) {

@@ -1,9 +1,10 @@
-//! The gateway's agent, and its replies to commands.
+//! The agent of a home, and its replies to commands.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use super::{CommandReply, Handler};
+use super::Handler;
+use super::commands::CommandReply;
 use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
@@ -17,8 +18,8 @@ use crate::telegram;
 use crate::text::clip;
 use crate::usage;
 
-/// Answers the gateway's messages.
-pub(super) struct GatewayHandler {
+/// The agent of a home's configuration.
+pub(super) struct HomeAgent {
     app: Arc<App>,
     flags: Flags,
     /// Rebuilt after the tools of a server have changed.
@@ -31,7 +32,7 @@ struct Built {
     generation: u64,
 }
 
-impl GatewayHandler {
+impl HomeAgent {
     pub(super) fn new(app: Arc<App>, flags: Flags) -> Self {
         Self {
             app,
@@ -132,7 +133,7 @@ fn sentence(text: &str) -> String {
     first.unwrap_or_default() + chars.as_str()
 }
 
-impl Handler for GatewayHandler {
+impl Handler for HomeAgent {
     fn agent(&self) -> Result<Arc<Agent>> {
         let generation = self.app.servers.generation();
         if let Some(built) = &*self.built() {

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::Dispatcher;
 use crate::app::status::StatusFile;
+use crate::bus::Inbox;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::log::{Level, Log};
@@ -24,8 +24,6 @@ use crate::text::to_single_line;
 
 /// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
 const GRACE: Duration = Duration::from_secs(3);
-/// Maximum time that a restart waits for turns and background tasks. Messages are answered meanwhile.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval of checks without a poller.
 const PAUSE: Duration = Duration::from_secs(50);
 
@@ -116,7 +114,7 @@ pub(crate) struct Monitor {
     pub prove: Box<dyn Fn() -> Result<String> + Send + Sync>,
     /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
     pub seen: Mutex<Stamp>,
-    pub dispatcher: Arc<Dispatcher>,
+    pub inbox: Inbox,
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,
     pub status: Mutex<StatusFile>,
@@ -162,7 +160,7 @@ impl Monitor {
             (self.wake)();
         }
         self.check_config();
-        self.shutdown.restart.load(Ordering::SeqCst) && self.dispatcher.is_idle()
+        self.shutdown.restart.load(Ordering::SeqCst) && self.inbox.is_idle()
     }
 
     /// Restarts the gateway if config.json has changed.
@@ -182,8 +180,7 @@ impl Monitor {
     /// Restarts the gateway if it can start with the new configuration.
     fn restart(&self) -> Result<()> {
         let proven = (self.prove)();
-        let (dispatcher, shutdown, log) =
-            (self.dispatcher.clone(), self.shutdown.clone(), self.log);
+        let (inbox, shutdown, log) = (self.inbox.clone(), self.shutdown.clone(), self.log);
         if shutdown.cancel.reason().is_some() {
             return Ok(());
         }
@@ -199,7 +196,7 @@ impl Monitor {
         }
         let restart = move || {
             log.write(Level::Info, "config.json has changed: restarting");
-            dispatcher.wait_until_idle(PATIENCE);
+            inbox.wait_until_idle();
             shutdown.stop();
         };
         let started = Builder::new().spawn(restart);

@@ -1,11 +1,10 @@
 //! A run of a job: a message in a separate conversation, whose answer goes to the job's chat.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::SystemTime;
 
-use super::semaphore::Semaphore;
 use crate::bus::{Inbound, Inbox, JobRun, Origin, Response, Source};
 use crate::cancel::Cancel;
 use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, heartbeat, report, schedule};
@@ -132,7 +131,9 @@ pub(crate) struct RunStarter {
     pub(super) log: Logger,
     /// Runs checks; if `None`, jobs with a check do not run.
     check: Option<Arc<CheckCommand>>,
-    checks: Semaphore,
+    /// Number of running checks, and the end of one.
+    running: Mutex<usize>,
+    ended: Condvar,
     /// Names of the runs whose checks are running.
     checking: Mutex<BTreeSet<String>>,
 }
@@ -149,7 +150,8 @@ impl RunStarter {
             cancel,
             log,
             check,
-            checks: Semaphore::new(MAX_CHECKS),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
             checking: Mutex::default(),
         })
     }
@@ -175,11 +177,14 @@ impl RunStarter {
     }
 
     fn check(&self, due: &DueRun, job_check: &JobCheck, inbox: &Inbox) -> Result<()> {
-        let _permit = self.checks.acquire();
+        let is_full = |running: &mut usize| *running >= MAX_CHECKS;
+        *sync::wait_while(&self.ended, sync::lock(&self.running), is_full) += 1;
         let result = match &self.check {
             Some(check) => check(job_check, &self.cancel),
             None => Err(Error::failed("a check needs tools.exec")),
         };
+        *sync::lock(&self.running) -= 1;
+        self.ended.notify_one();
         let why = match result {
             Ok(Ok(output)) => return self.add(due, question_with(&due.job, &output), inbox),
             // The next start repeats the check.

@@ -1,47 +1,32 @@
 //! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread::Builder;
 use std::time::Duration;
 
-use super::poster::Poster;
-use super::{CommandReply, Dispatcher, Handler, Resources};
-use crate::agent::Agent;
+use super::commands::CommandReply;
+use super::deliver::Deliveries;
+use super::reports::Reports;
+use super::{Dispatcher, Handler};
+use crate::agent::{Agent, Tasks};
 use crate::app::status;
-use crate::bus::{Channel, Command, Inbox, MessageStore, Source};
+use crate::bus::{Channel, Command, Inbound, Inbox, Source};
 use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
 use crate::log::Logger;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::storage::Lock;
+use crate::telegram;
 
 /// Number of turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
 
-/// A home that this process serves while it owns the lock.
-pub(super) struct Taken {
-    pub lock: Lock,
-    pub outbox: Outbox,
-    pub store: MessageStore,
-}
-
-/// Locks a home, and opens its queued messages.
-pub(super) fn take(home: &Home) -> Result<Taken> {
-    let lock = lock(home)?;
-    let outbox = Outbox::new(home.clone());
-    let store = MessageStore::new(outbox.queue().clone());
-    Ok(Taken {
-        lock,
-        outbox,
-        store,
-    })
-}
-
 /// Locks a home for serving.
-fn lock(home: &Home) -> Result<Lock> {
+pub(super) fn lock(home: &Home) -> Result<Lock> {
     // A program that checks for a gateway locks it for a moment.
     let wait = Duration::from_millis(300);
     Lock::acquire(&home.lock("gateway"), wait).map_err(|e| {
@@ -62,22 +47,21 @@ fn lock(home: &Home) -> Result<Lock> {
 /// all messages are answered.
 ///
 /// Messages of one conversation are answered in order; those waiting together share a turn. Up to four conversations are
-/// answered at the same time. [`Command::Stop`] ends the running turn. Events of a turn are sent to all channels; the last one
-/// is [`Event::Done`](crate::Event::Done). The reply to a command is an [`Event::Notice`](crate::Event::Notice).
+/// answered at the same time. [`Command::Stop`] ends the running turn. Events of a turn are shown in its channel; the last one
+/// is [`Event::Done`](crate::Event::Done). Its answer, or the reason of its failure, is delivered to its chat, like the reply to
+/// a command.
 ///
-/// A message is stored in `home` until its turn ends. After a crash, the next call of `serve` with this home continues the
-/// turn, if the agent's store has saved it. Messages with a known id are not answered again. A message that crashed the program
-/// three times is skipped, with a notice to its chat. Only one server can use `home` at a time.
+/// A message is stored in `home` until its turn ends, and then its answer, until it is delivered. After a crash, the next call
+/// of `serve` with this home continues the turn, if the agent's store has saved it. Messages with a known id are not answered
+/// again. A message that crashed the program three times is skipped, with a notice to its chat. Only one server can use `home`
+/// at a time.
 ///
 /// Before this returns, `cancel` is stopped, so that readers of channels can end, and [`Inbox::add`] refuses later messages.
 ///
 /// # Errors
-/// Returns [`crate::error::Kind::Busy`] if another server uses `home`, and other errors if a channel cannot start or the queue
-/// cannot be read.
-///
-/// Also returns an error if a channel of [`bus::channel`](crate::bus::channel) panicked, after the waiting messages are
-/// answered, or if a channel that reports its progress ([`Channel::drained`]) needed more than 30 seconds for the last events;
-/// its thread is then abandoned. Answers that were not shown are in their conversations ([`Agent::session`]).
+/// Returns [`crate::error::Kind::Busy`] if another server uses `home`, and other errors if a thread cannot start or the queue
+/// cannot be read. Also returns the error, or the panic, of a channel's [`Channel::poll`], after the waiting messages are
+/// answered.
 pub fn serve(
     agent: Agent,
     home: impl AsRef<Path>,
@@ -96,35 +80,101 @@ fn serve_until_end(
     cancel: &Cancel,
 ) -> Result<()> {
     let home = Home::new(std::path::absolute(home)?);
-    let Taken {
-        lock: _lock,
-        outbox,
-        store,
-    } = take(&home)?;
-    let mut left = store.all()?;
-    left.retain(|message| {
-        message.reply_to.is_none() && matches!(message.source, Source::Channel | Source::Task)
-    });
+    let _lock = lock(&home)?;
+    let outbox = Outbox::new(home.clone());
+    let inbox = outbox.inbox().clone();
+    inbox.allow_turns(WORKERS);
     let jobs = Jobs::new(home.clone(), &config::environment());
     let log: Logger = Arc::new(|_, _| ());
-    let dispatcher = Dispatcher::new(Resources {
+    let dispatcher = Arc::new_cyclic(|own| Dispatcher {
         handler: Arc::new(OneAgent(Arc::new(agent))),
-        workers: WORKERS,
         home,
-        poster: Poster {
-            outbox,
-            chats: None,
-            log: log.clone(),
-        },
-        jobs: jobs.with_messages(store.clone()),
-        store: store.clone(),
+        inbox: inbox.clone(),
+        jobs: jobs.with_messages(inbox.clone()),
+        outbox,
+        channels: channels.into_iter().map(Arc::from).collect(),
+        deliveries: Deliveries::default(),
+        bot: None,
+        tasks: Tasks::with_sink(Reports::new(&inbox, own)),
         // Received messages are answered even after the channels have ended.
         cancel: Cancel::new(None),
-        log,
+        log: log.clone(),
+        turn_log: log,
     });
-    let (inbox, arrivals) = Inbox::new(store);
-    let _hook = inbox.close_on(cancel);
-    dispatcher.serve(channels, (inbox, arrivals), left, cancel)
+    let mut left = inbox.all()?;
+    left.retain(|message| {
+        let mut channels = dispatcher.channels.iter();
+        channels.any(|channel| channel.name() == message.origin.channel)
+    });
+    dispatcher.take_left(left);
+    dispatcher.serve_channels(Sources::new(&inbox), cancel)
+}
+
+/// The sources of messages. The inbox is closed when the last clone is dropped.
+pub(super) struct Sources(Inbox);
+
+impl Sources {
+    pub(super) fn new(inbox: &Inbox) -> Arc<Self> {
+        Arc::new(Self(inbox.clone()))
+    }
+}
+
+impl Drop for Sources {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Dispatcher {
+    /// Lets messages of an earlier program wait, and passes on its reports.
+    pub(super) fn take_left(&self, left: Vec<Inbound>) {
+        let is_report = |message: &Inbound| matches!(message.source, Source::Task);
+        let (reports, messages): (Vec<_>, Vec<_>) = left.into_iter().partition(is_report);
+        reports.iter().for_each(|report| self.pass_on(report));
+        self.inbox.push(messages);
+    }
+
+    /// Answers the messages that the channels add, until all `sources` have ended or `cancel` is stopped. Then waits for all
+    /// turns, tasks and deliveries.
+    pub(super) fn serve_channels(
+        self: &Arc<Self>,
+        sources: Arc<Sources>,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let inbox = self.inbox.clone();
+        let _close = cancel.on_stop(move || inbox.close());
+        let (failed, failures) = mpsc::channel();
+        let mut delivering = Vec::new();
+        for channel in &self.channels {
+            let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
+            let (polled, source) = (channel.clone(), sources.clone());
+            let poll = move || {
+                let polled = contained("the channel", || polled.poll(&own.inbox, &cancel));
+                if let Err(e) = polled {
+                    // The receiver is gone if serving has ended.
+                    failed.send(e.doing("reading messages")).ok();
+                    cancel.stop();
+                }
+                drop(source);
+            };
+            let thread = Builder::new().name("read".to_owned());
+            thread.spawn(poll).doing("starting a thread")?;
+            if channel.name() != telegram::CHANNEL {
+                let (own, channel) = (self.clone(), channel.clone());
+                let deliver = move || own.deliveries.run(&*channel, &own.outbox, &own.log);
+                let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
+                delivering.push(thread.doing("starting a thread")?);
+            }
+        }
+        drop(sources);
+        self.serve();
+        self.deliveries.end();
+        for thread in delivering {
+            // A panic of a channel is a failure of its delivery.
+            drop(thread.join());
+        }
+        failures.try_iter().next().map_or(Ok(()), Err)
+    }
 }
 
 /// One agent for all conversations.

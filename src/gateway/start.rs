@@ -1,7 +1,7 @@
 //! The gateway: Telegram, scheduled jobs, background tasks, and their supervision.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
@@ -9,28 +9,29 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::clock::Clock;
+use super::deliver::Deliveries;
 use super::endpoint::{EndpointTurns, HttpChannel};
-use super::handler::GatewayHandler;
+use super::handler::HomeAgent;
 use super::monitor::{self, Monitor, Shutdown};
-use super::poster::Poster;
+use super::reports::Reports;
 use super::run::RunStarter;
-use super::serving::{Taken, take};
-use super::turn_log::TurnLog;
-use super::{Dispatcher, Resources, check_command};
+use super::serving::{Sources, lock};
+use super::{Dispatcher, Handler, check_command};
+use crate::agent::Tasks;
 use crate::app::bot::Bot;
 use crate::app::status::StatusFile;
 use crate::app::{App, Flags, local_time, make_workspace, media};
-use crate::bus::{Channel, Command, Inbound, Inbox, MessageStore, Source};
+use crate::bus::{Channel, Command, Inbound, Inbox, Source};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
 use crate::http_api::{Settings, new_token};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, log_error};
 use crate::mcp::{Background, Unknown};
 use crate::notify;
-use crate::outbox::Outbox;
+use crate::outbox::{Item, Outbox};
 use crate::paths::Home;
 use crate::provider::catalog::learn_window;
 use crate::secret::Secret;
@@ -38,11 +39,8 @@ use crate::storage::{self, Durability};
 use crate::sync;
 use crate::sys;
 use crate::telegram::admission::Admit;
-use crate::telegram::{Chats, MessageSender, Telegram, Watch};
+use crate::telegram::{self, Chats, MessageSender, Telegram};
 use crate::timezone::Zone;
-
-/// Wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
-type Wake = Arc<dyn Fn() + Send + Sync>;
 
 const MINUTE: i64 = 60_000;
 /// Time for Telegram to check a new token.
@@ -50,25 +48,30 @@ const CHECK_TIME: Duration = Duration::from_secs(15);
 /// Time for uploads to finish when the program stops.
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// Everything a gateway needs to start. Loading it proves that the configuration works.
-pub(crate) struct Startup {
+/// A configuration that a gateway can serve. Making it proves that.
+pub(crate) struct Setup {
     app: Arc<App>,
     /// `None` if Telegram is off.
     bot: Option<Bot>,
     /// `None` if the HTTP endpoint is off.
     http: Option<Settings>,
-    handler: GatewayHandler,
+    agent: HomeAgent,
     heartbeat: Option<Job>,
     notices: Vec<String>,
+    /// The error of the file, if its text before a restart is used.
+    broken: Option<Error>,
 }
 
-impl Startup {
-    /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile. Also
-    /// returns the error in config.json.
-    fn load_or_inherited(app: &App, inherited: Option<String>) -> Result<(Self, Option<Error>)> {
+impl Setup {
+    /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile.
+    fn load_or_inherited(app: &App, inherited: Option<String>) -> Result<Self> {
         match (Self::check(app.reread()), inherited) {
-            (Ok(startup), _) => Ok((startup, None)),
-            (Err(e), Some(text)) => Ok((Self::check(app.with_text(text))?, Some(e))),
+            (Ok(setup), _) => Ok(setup),
+            (Err(e), Some(text)) => {
+                let setup = Self::check(app.with_text(text))?;
+                let broken = Some(e);
+                Ok(Self { broken, ..setup })
+            }
             (Err(e), None) => Err(e),
         }
     }
@@ -118,23 +121,22 @@ impl Startup {
         let tokens = tokens.chain(http.iter().map(|http| &http.token));
         let redactor = app.redactor()?;
         tokens.for_each(|token| redactor.learn(token.clone()));
-        let handler = GatewayHandler::new(app.clone(), flags);
-        let (agent, mut notices) = handler.build()?;
-        notices.extend(agent.models().choose("", None)?.warnings);
+        let agent = HomeAgent::new(app.clone(), flags);
+        let (built, mut notices) = agent.build()?;
+        notices.extend(built.models().choose("", None)?.warnings);
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self {
             app,
             bot,
             http,
-            handler,
+            agent,
             heartbeat,
             notices,
+            broken: None,
         })
     }
-}
 
-impl Startup {
     /// Checks settings that differ from the running gateway and could prevent a channel from serving: a token that Telegram
     /// refuses, or an address in use.
     fn check_channels(&self, current: &Current) -> Result<()> {
@@ -151,13 +153,6 @@ impl Startup {
             _ => Ok(()),
         }
     }
-
-    /// Logs the warnings and notices for the user.
-    fn warn(&self, loaded: &Loaded, log: Log) {
-        for text in loaded.warnings.iter().chain(&self.notices) {
-            log.write(Level::Warn, text);
-        }
-    }
 }
 
 /// Serves until a signal. Returns only if the process is to exit.
@@ -169,28 +164,150 @@ pub(crate) fn run(app: &App) -> Result<()> {
     let home = &app.home;
     // Must precede reading the file, so that later changes are detected.
     let seen = monitor::stamp(home);
-    let (startup, broken) = Startup::load_or_inherited(app, inherited)?;
-    let Taken {
-        lock: _lock,
-        outbox,
-        store,
-    } = take(home)?;
-    let loaded = startup.app.loaded()?.clone();
-    let place = Place {
-        log: log(&loaded),
-        loaded: loaded.clone(),
-        outbox,
-        store,
-        shutdown: shutdown.clone(),
-    };
-    startup.warn(&loaded, place.log);
-    let gateway = Gateway::new(place, startup)?;
-    if let Some(e) = broken {
-        (gateway.report)(&monitor::rejected(&e));
-    }
-    gateway.serve(seen)?;
+    let setup = Setup::load_or_inherited(app, inherited)?;
+    let _lock = lock(home)?;
+    serve(setup, seen, &shutdown)?;
     notify::close(home)?;
     shutdown.finish()
+}
+
+/// Serves a home that this process has locked, until it is shut down. `seen` is the version of config.json before it was read.
+fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Result<()> {
+    let loaded = setup.app.loaded()?.clone();
+    let (home, config, log) = (&loaded.home, &loaded.config, log(&loaded));
+    for text in loaded.warnings.iter().chain(&setup.notices) {
+        log.write(Level::Warn, text);
+    }
+    let (outbox, cancel) = (Outbox::new(home.clone()), shutdown.cancel.clone());
+    let inbox = outbox.inbox().clone();
+    inbox.allow_turns(config.gateway.workers);
+    let bot = match &setup.bot {
+        Some(bot) => Some(chats(&setup.app, bot, &outbox, &cancel)?),
+        None => None,
+    };
+    let tell_owner = owner_teller(bot.as_ref());
+    let report = reporter(log, tell_owner.clone());
+    if let Some(e) = &setup.broken {
+        report(&monitor::rejected(e));
+    }
+    let listing = Background {
+        cancel: cancel.clone(),
+        log,
+        tell_owner,
+    };
+    setup.agent.begin(outbox.queue(), listing)?;
+    let handler: Arc<dyn Handler> = Arc::new(setup.agent);
+    let sender = bot.as_ref().map(|bot| bot.sender.clone());
+    let (change, changed) = sync_channel(1);
+    let wake = wake(change.clone(), sender.clone());
+    listen(home, wake.clone(), log);
+    let current = Current {
+        cancel: cancel.clone(),
+        token: setup.bot.as_ref().map(|bot| bot.settings.token.clone()),
+        listen: setup.http.as_ref().map(|http| http.listen),
+    };
+    let watch = Monitor {
+        home: home.clone(),
+        prove: prove(&loaded, current),
+        seen: Mutex::new(seen),
+        inbox: inbox.clone(),
+        shutdown: shutdown.clone(),
+        wake,
+        status: Mutex::new(StatusFile::new(home, SystemTime::now())),
+        log,
+        report: report.clone(),
+    }
+    .start();
+    let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
+    let bot_id = setup.bot.as_ref().map_or(0, Bot::id);
+    let mut allowed = Vec::new();
+    if let (Some(configured), Some(bot)) = (&setup.bot, &bot) {
+        allowed = configured.settings.ids();
+        let settings = configured.channel_settings();
+        channels.push(Arc::new(Telegram::start(bot, settings, watch)?));
+    } else {
+        let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
+        log.write(Level::Info, text);
+        monitor::tick(watch, cancel.clone())?;
+    }
+    let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
+    let dispatcher = Arc::new_cyclic(|own| Dispatcher {
+        handler,
+        home: home.clone(),
+        inbox: inbox.clone(),
+        outbox,
+        jobs: jobs.clone(),
+        channels,
+        deliveries: Deliveries::default(),
+        bot,
+        tasks: Tasks::with_sink(Reports::new(&inbox, own)),
+        cancel: cancel.clone(),
+        log: log.sink("gateway"),
+        turn_log: log.sink("turn"),
+    });
+    let (halted, halting) = (inbox.clone(), log.sink("gateway"));
+    let _halt = cancel.on_stop(move || drop(log_error(&halting, halted.halt())));
+    let (posting, starter) = (dispatcher.clone(), log.sink("jobs"));
+    let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
+    let clock = Clock {
+        starter: RunStarter::new(jobs, cancel.clone(), starter, check_command(&loaded).ok()),
+        grace: grace.saturating_mul(MINUTE),
+        post: Box::new(move |to, text| drop(posting.post(&Item::text(to, text), &[], None))),
+        keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
+        zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
+        runs_jobs: config.cron.enabled,
+        heartbeat: setup.heartbeat,
+        wake: change,
+        changed,
+    };
+    clock.end_old_runs();
+    dispatcher.take_left(left(&inbox, bot_id, &allowed, log)?);
+    let sources = Sources::new(&inbox);
+    if clock.has_work() {
+        clock.start(inbox)?;
+    }
+    if let Some(settings) = setup.http {
+        let endpoint = HttpChannel {
+            settings,
+            turns: Arc::new(EndpointTurns::new(dispatcher.clone(), log.sink("turn"))),
+            cancel: cancel.clone(),
+            log: log.sink("http"),
+            report,
+        };
+        endpoint.start()?;
+    }
+    let served = dispatcher.serve_channels(sources.clone(), &cancel);
+    drop(sources);
+    if let Some(sender) = sender {
+        sender.wait(UPLOAD_GRACE);
+    }
+    served
+}
+
+/// Returns the messages that an earlier gateway left. Ends those that may no longer be answered.
+fn left(inbox: &Inbox, bot: i64, allowed: &[i64], log: Log) -> Result<Vec<Inbound>> {
+    let (mut left, mut ended) = (Vec::new(), Vec::new());
+    for message in inbox.all()? {
+        match &message.source {
+            // That bot may be configured again later.
+            Source::Telegram { bot: of, .. } if *of != bot => {}
+            Source::Telegram { user, .. } if !allowed.contains(user) => {
+                let text = "dropped a message from a user who is no longer in allow_from";
+                log.sink("telegram")(Level::Info, text);
+                ended.push(message.id);
+            }
+            // Nothing is left to stop.
+            Source::Telegram { .. } if message.command == Some(Command::Stop) => {
+                ended.push(message.id);
+            }
+            // A program with this channel may serve this home again.
+            Source::Task if message.origin.channel != telegram::CHANNEL => {}
+            Source::Channel => {}
+            Source::Telegram { .. } | Source::Task | Source::Job(_) => left.push(message),
+        }
+    }
+    inbox.finish(&ended)?;
+    Ok(left)
 }
 
 fn log(loaded: &Loaded) -> Log {
@@ -199,208 +316,11 @@ fn log(loaded: &Loaded) -> Log {
     Log::new(log.level, log.json, journal)
 }
 
-/// Where a gateway runs, and its shutdown.
-struct Place {
-    loaded: Arc<Loaded>,
-    log: Log,
-    outbox: Outbox,
-    store: MessageStore,
-    shutdown: Arc<Shutdown>,
-}
-
-/// A gateway that owns its home.
-struct Gateway {
-    place: Place,
-    bot: Option<Bot>,
-    http: Option<Settings>,
-    handler: Arc<GatewayHandler>,
-    heartbeat: Option<Job>,
-    /// Chats of the bot, if there is one.
-    chats: Option<Arc<Chats>>,
-    /// Logs an error, and notifies the owner of the bot.
-    report: Arc<dyn Fn(&str) + Send + Sync>,
-}
-
-impl Gateway {
-    fn new(place: Place, mut startup: Startup) -> Result<Self> {
-        let (bot, app) = (startup.bot, &startup.app);
-        let chats = match &bot {
-            Some(bot) => Some(chats(&place, app, bot)?),
-            None => None,
-        };
-        let tell_owner = owner_teller(chats.as_ref());
-        let listing = Background {
-            cancel: place.shutdown.cancel.clone(),
-            log: place.log,
-            tell_owner: tell_owner.clone(),
-        };
-        startup.handler.begin(place.outbox.queue(), listing)?;
-        if let Some(chats) = &chats {
-            drop(chats.admission.set(admission(&place.loaded)));
-        }
-        Ok(Self {
-            report: reporter(place.log, tell_owner),
-            place,
-            bot,
-            http: startup.http,
-            handler: Arc::new(startup.handler),
-            heartbeat: startup.heartbeat,
-            chats,
-        })
-    }
-
-    /// Serves until a signal, and ends its threads. `seen` is the stamp of config.json before it was read.
-    fn serve(self, seen: monitor::Stamp) -> Result<()> {
-        let (cancel, log) = (self.place.shutdown.cancel.clone(), self.place.log);
-        let jobs = self.jobs();
-        let dispatcher = Dispatcher::new(Resources {
-            handler: self.handler.clone(),
-            workers: self.place.loaded.config.gateway.workers,
-            home: self.place.loaded.home.clone(),
-            store: self.place.store.clone(),
-            jobs: jobs.clone(),
-            poster: self.poster(),
-            cancel: cancel.clone(),
-            log: log.sink("gateway"),
-        });
-        let halting = dispatcher.clone();
-        let _halt = cancel.on_stop(move || halting.halt());
-        let sender = self.chats.as_ref().map(|chats| chats.sender.clone());
-        let (change, changed) = sync_channel(1);
-        let wake = wake(change.clone(), sender.clone());
-        let watch = self.monitor(seen, &dispatcher, &wake).start();
-        listen(&self.place.loaded.home, wake, log);
-        let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
-        let clock = self.clock(jobs, change, changed);
-        clock.end_old_runs();
-        let left = self.left()?;
-        if clock.has_work() {
-            channels.push(Box::new(clock));
-        }
-        channels.extend(self.http_channel(&dispatcher));
-        match self.telegram_channel(watch)? {
-            Some(telegram) => channels.push(telegram),
-            None => log.write(
-                Level::Info,
-                "Telegram is disabled; running scheduled jobs and the heartbeat",
-            ),
-        }
-        let inbox = Inbox::new(self.place.store.clone());
-        let served = dispatcher.serve(channels, inbox, left, &cancel);
-        if let Some(sender) = sender {
-            sender.wait(UPLOAD_GRACE);
-        }
-        served
-    }
-
-    fn monitor(&self, seen: monitor::Stamp, dispatcher: &Arc<Dispatcher>, wake: &Wake) -> Monitor {
-        let place = &self.place;
-        let current = Current {
-            cancel: place.shutdown.cancel.clone(),
-            token: self.bot.as_ref().map(|bot| bot.settings.token.clone()),
-            listen: self.http.as_ref().map(|http| http.listen),
-        };
-        Monitor {
-            home: place.loaded.home.clone(),
-            prove: prove(&place.loaded, current),
-            seen: Mutex::new(seen),
-            dispatcher: dispatcher.clone(),
-            shutdown: place.shutdown.clone(),
-            wake: wake.clone(),
-            status: Mutex::new(StatusFile::new(&place.loaded.home, SystemTime::now())),
-            log: place.log,
-            report: self.report.clone(),
-        }
-    }
-
-    /// Returns the HTTP endpoint, if it is on.
-    fn http_channel(&self, dispatcher: &Arc<Dispatcher>) -> Option<Box<dyn Channel>> {
-        let log = self.place.log;
-        Some(Box::new(HttpChannel {
-            settings: self.http.clone()?,
-            turns: Arc::new(EndpointTurns::new(dispatcher.clone(), log.sink("turn"))),
-            cancel: self.place.shutdown.cancel.clone(),
-            log: log.sink("http"),
-            report: self.report.clone(),
-        }))
-    }
-
-    /// Returns the bot, if there is one, which calls `watch` between polls. Otherwise, a thread calls it.
-    fn telegram_channel(&self, watch: Watch) -> Result<Option<Box<dyn Channel>>> {
-        let (Some(bot), Some(chats)) = (&self.bot, &self.chats) else {
-            monitor::tick(watch, self.place.shutdown.cancel.clone())?;
-            return Ok(None);
-        };
-        Ok(Some(Box::new(Telegram {
-            chats: chats.clone(),
-            settings: bot.channel_settings(),
-            watch,
-        })))
-    }
-
-    fn jobs(&self) -> Jobs {
-        let jobs = Jobs::new(self.place.loaded.home.clone(), &self.place.loaded.env);
-        jobs.with_messages(self.place.store.clone())
-    }
-
-    fn poster(&self) -> Poster {
-        Poster {
-            outbox: self.place.outbox.clone(),
-            chats: self.chats.clone(),
-            log: self.place.log.sink("outbox"),
-        }
-    }
-
-    fn clock(&self, jobs: Jobs, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
-        let (place, config) = (&self.place, &self.place.loaded.config);
-        let (cancel, log) = (&place.shutdown.cancel, place.log.sink("jobs"));
-        let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
-        let check = check_command(&place.loaded).ok();
-        let days = config.session.keep_days;
-        Clock {
-            starter: RunStarter::new(jobs, cancel.clone(), log, check),
-            grace: grace.saturating_mul(MINUTE),
-            poster: self.poster(),
-            keep: Duration::from_secs(days.saturating_mul(24 * 3600)),
-            zone: Zone::local(&place.loaded.env).unwrap_or_else(|_| Zone::utc()),
-            runs_jobs: config.cron.enabled,
-            heartbeat: self.heartbeat.clone(),
-            wake,
-            changed,
-        }
-    }
-
-    /// Returns the messages that an earlier gateway left. Ends those that may no longer be answered.
-    fn left(&self) -> Result<Vec<Inbound>> {
-        let (mut left, mut ended) = (Vec::new(), Vec::new());
-        let (bot, allowed) = match &self.bot {
-            Some(bot) => (bot.id(), bot.settings.ids()),
-            None => (0, Vec::new()),
-        };
-        for message in self.place.store.all()? {
-            match &message.source {
-                // That bot may be configured again later.
-                Source::Telegram { bot: of, .. } if *of != bot => {}
-                Source::Telegram { user, .. } if !allowed.contains(user) => {
-                    let text = "dropped a message from a user who is no longer in allow_from";
-                    self.place.log.sink("telegram")(Level::Info, text);
-                    ended.push(message.id);
-                }
-                // Nothing is left to stop.
-                Source::Telegram { .. } if message.command == Some(Command::Stop) => {
-                    ended.push(message.id);
-                }
-                Source::Task if message.reply_to.is_none() => {}
-                Source::Channel => {}
-                Source::Telegram { .. } | Source::Task | Source::Job(_) => left.push(message),
-            }
-        }
-        self.place.store.finish(&ended)?;
-        Ok(left)
-    }
-}
-
-fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
+/// Returns what wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
+fn wake(
+    clock: SyncSender<()>,
+    sender: Option<Arc<MessageSender>>,
+) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || {
         // A full channel already contains a wake-up.
         let _full = clock.try_send(());
@@ -422,9 +342,9 @@ struct Current {
 fn prove(loaded: &Loaded, current: Current) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
     let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move || {
-        let startup = Startup::check(App::new(home.clone(), env.clone()))?;
-        startup.check_channels(&current)?;
-        Ok(startup.app.text()?.unwrap_or("{}").to_owned())
+        let setup = Setup::check(App::new(home.clone(), env.clone()))?;
+        setup.check_channels(&current)?;
+        Ok(setup.app.text()?.unwrap_or("{}").to_owned())
     })
 }
 
@@ -467,7 +387,7 @@ fn reporter(
 }
 
 /// Forwards signals of other programs of this home: a new job, or a message to send.
-fn listen(home: &Home, wake: Wake, log: Log) {
+fn listen(home: &Home, wake: Arc<dyn Fn() + Send + Sync>, log: Log) {
     let listener = match notify::bind(home) {
         Ok(listener) => listener,
         Err(e) => {
@@ -484,20 +404,16 @@ fn listen(home: &Home, wake: Wake, log: Log) {
     }));
 }
 
-fn chats(place: &Place, app: &App, bot: &Bot) -> Result<Arc<Chats>> {
-    let (outbox, log) = (&place.outbox, place.log.sink("telegram"));
-    let cancel = place.shutdown.cancel.clone();
+fn chats(app: &App, bot: &Bot, outbox: &Outbox, cancel: &Cancel) -> Result<Arc<Chats>> {
+    let loaded = app.loaded()?;
+    let (outbox, log) = (outbox.clone(), log(loaded).sink("telegram"));
     let owner = bot.settings.ids().first().copied();
-    let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log, owner);
-    let transcribe = media::transcriber(&place.loaded)?;
-    let local_time = local_time(&place.loaded.env);
-    Ok(Chats::new(
-        sender,
-        bot.id(),
-        app.workers()?,
-        local_time,
-        transcribe,
-    ))
+    let sender = MessageSender::new(bot.api.clone(), outbox, cancel.clone(), log, owner);
+    let transcribe = media::transcriber(loaded)?;
+    let local_time = local_time(&loaded.env);
+    let chats = Chats::new(sender, bot.id(), app.workers()?, local_time, transcribe);
+    drop(chats.admission.set(admission(loaded)));
+    Ok(chats)
 }
 
 /// Returns the settings of the HTTP endpoint; `None` if it is off.

@@ -1,31 +1,7 @@
-//! A channel that logs the events of all turns.
+//! The log lines of turns.
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::Builder;
-
-use crate::bus::{Channel, Event, Inbox, Outbound, Response, TurnStop};
-use crate::error::{Context, Result};
-use crate::log::{Level, Logger};
-
-pub(crate) struct TurnLog(pub Logger);
-
-impl Channel for TurnLog {
-    fn start(self: Box<Self>, _: Inbox) -> Result<Sender<Outbound>> {
-        let (outbound, events) = channel::<Outbound>();
-        let log = move || {
-            for Outbound { origin, event } in events {
-                if let Some((level, text)) = line(&event) {
-                    (self.0)(
-                        level,
-                        &format!("{} {}: {text}", origin.channel, origin.chat),
-                    );
-                }
-            }
-        };
-        Builder::new().spawn(log).doing("starting a thread")?;
-        Ok(outbound)
-    }
-}
+use crate::bus::{Event, Response, TurnStop};
+use crate::log::Level;
 
 /// Returns the level and the log line of an event.
 pub(crate) fn line(event: &Event) -> Option<(Level, String)> {

@@ -13,7 +13,7 @@ use super::incoming::{Downloader, UNHEARD};
 use super::send::MessageSender;
 use super::strangers::Strangers;
 use super::update::name;
-use crate::bus::{Inbound, MessageStore};
+use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::outbox::Item;
@@ -28,7 +28,6 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
 pub(crate) struct Chats {
     pub sender: Arc<MessageSender>,
-    pub store: MessageStore,
     pub(super) strangers: Strangers,
     /// Id of the bot.
     pub bot: i64,
@@ -53,7 +52,6 @@ impl Chats {
         let queue = sender.outbox.queue().clone();
         Arc::new(Self {
             sender,
-            store: MessageStore::new(queue.clone()),
             strangers: Strangers::new(queue, bot),
             bot,
             workers,
@@ -123,7 +121,7 @@ impl Chats {
     /// Posts to a chat and finishes the answered messages. Returns whether this is on disk. An empty text is not sent.
     pub(crate) fn post(&self, chat: &str, text: &str, answered: &[String]) -> bool {
         if text.is_empty() {
-            let ended = self.store.finish(answered);
+            let ended = self.sender.outbox.inbox().finish(answered);
             return self.sender.is_ok("ending a message", &ended);
         }
         let item = Item::text(&format!("{CHANNEL}:{chat}"), text);

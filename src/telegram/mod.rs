@@ -1,14 +1,13 @@
 //! Telegram channel by long polling: stores incoming messages until they are answered, and delivers answers.
 //!
 //! One thread polls ([`poll`]), one shows activity ([`activity`]), and one delivers ([`send`]). In between, the gateway's
-//! workers run the turns ([`chats`]), which may ask the owner for confirmation ([`ask`]) or offer a menu ([`choice`]).
+//! workers run the turns ([`chats`]), which may ask the owner for confirmation ([`ask`]).
 
 mod activity;
 pub(crate) mod admission;
 pub(crate) mod api;
 pub(crate) mod ask;
 mod chats;
-mod choice;
 pub(crate) mod deliver;
 mod incoming;
 mod marked;
@@ -20,8 +19,8 @@ mod tests;
 mod update;
 mod upload;
 
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -29,11 +28,13 @@ use crate::bus::{Channel, Inbox, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
+use crate::sync;
 /// Name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
 use crate::tries::{self, Tries};
 use crate::usage::Budget;
 use activity::Activity;
+pub(crate) use ask::MODEL_BUTTON;
 pub(crate) use chats::Chats;
 use poll::Poller;
 pub(crate) use poll::{PollEvent, Watch, help};
@@ -77,35 +78,58 @@ pub(crate) struct Settings {
 
 /// The bot as a channel. The sender's cancel stops the polling.
 pub(crate) struct Telegram {
-    pub chats: Arc<Chats>,
-    pub settings: Settings,
-    pub watch: Watch,
+    poller: Mutex<Option<Poller>>,
+    chats: Arc<Chats>,
+    events: Sender<Outbound>,
 }
 
-impl Channel for Telegram {
-    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
-        let sender = self.chats.sender.clone();
+impl Telegram {
+    /// Starts the threads that deliver messages and show activity. `watch` is called between polls.
+    pub(crate) fn start(chats: &Arc<Chats>, settings: Settings, watch: Watch) -> Result<Self> {
+        let sender = &chats.sender;
         let activity = Activity {
             api: sender.api.clone(),
-            turns: self.chats.turns.clone(),
-            drafts: self.settings.drafts,
+            turns: chats.turns.clone(),
+            drafts: settings.drafts,
             last_id: 0,
             cancel: sender.cancel.clone(),
         };
         sender.start()?;
+        let (events, shown) = channel();
+        let showing = Builder::new().spawn(move || activity.run(&shown));
+        showing.doing("starting a thread")?;
         let poller = Poller {
-            settings: self.settings,
-            chats: self.chats,
-            inbox,
-            watch: self.watch,
+            settings,
+            chats: chats.clone(),
+            watch,
         };
-        Builder::new()
-            .spawn(move || poller.run())
-            .doing("starting a thread")?;
-        let (outbound, events) = channel();
-        Builder::new()
-            .spawn(move || activity.run(&events))
-            .doing("starting a thread")?;
-        Ok(outbound)
+        Ok(Self {
+            poller: Mutex::new(Some(poller)),
+            chats: chats.clone(),
+            events,
+        })
+    }
+}
+
+impl Channel for Telegram {
+    fn name(&self) -> &str {
+        CHANNEL
+    }
+
+    fn poll(&self, _: &Inbox, _: &Cancel) -> Result<()> {
+        let poller = sync::lock(&self.poller).take();
+        poller.into_iter().for_each(Poller::run);
+        Ok(())
+    }
+
+    /// Posts a text; the bot's own sender delivers it in pieces, with files and buttons.
+    fn deliver(&self, chat: &str, text: &str) -> Result<()> {
+        self.chats.post(chat, text, &[]);
+        Ok(())
+    }
+
+    fn show(&self, event: &Outbound) {
+        // The thread ends with the program.
+        self.events.send(event.clone()).ok();
     }
 }

@@ -40,7 +40,6 @@ const COMMANDS: [(&str, &str); 7] = [
 pub(super) struct Poller {
     pub settings: Settings,
     pub chats: Arc<Chats>,
-    pub inbox: Inbox,
     pub watch: Watch,
 }
 
@@ -86,7 +85,6 @@ impl Poller {
         let Some(me) = self.introduce(&mut back_off) else {
             return;
         };
-        self.chats.settle_orphans();
         // Confirms earlier updates. A successful poll has confirmed them, so the next poll needs no offset. Telegram may
         // restart its ids below any old offset.
         let mut offset = None;
@@ -142,6 +140,10 @@ impl Poller {
 
     fn sender(&self) -> &MessageSender {
         &self.chats.sender
+    }
+
+    fn inbox(&self) -> &Inbox {
+        self.sender().outbox.inbox()
     }
 
     fn log(&self, level: Level, text: &str) {
@@ -200,7 +202,7 @@ impl Poller {
                 continue;
             };
             let id = self.id(update_id);
-            if self.inbox.store().is_known(&id)? {
+            if self.inbox().is_known(&id)? {
                 continue;
             }
             match update::read(update, &self.settings, me) {
@@ -213,7 +215,7 @@ impl Poller {
                     match choice {
                         Some(choice) => messages.extend(self.inbound(id, choice)),
                         // The press may restart the program before the next poll confirms the update.
-                        None => self.inbox.store().remember(&[id])?,
+                        None => self.inbox().remember(&[id])?,
                     }
                     presses.push((press, shown));
                 }
@@ -221,9 +223,9 @@ impl Poller {
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
-        self.inbox.add_all(messages)?;
-        for edited in &edits {
-            self.inbox.edit(edited)?;
+        self.inbox().add_all(messages)?;
+        for edited in edits {
+            self.inbox().edit(edited)?;
         }
         for (press, shown) in presses {
             self.acknowledge(&press, &shown);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::{Api, Failure, send_styled};
-use super::ask::Questions;
+use super::ask::{record_failure, record_message};
 use super::update::GENERAL;
 use super::{CHANNEL, MAX_BACK_OFF, back_off, tries};
 use crate::cancel::Cancel;
@@ -40,7 +40,6 @@ pub(crate) struct MessageSender {
     pub(super) log: Logger,
     /// User who is asked to confirm calls, and is notified of unreachable chats.
     pub(crate) owner: Option<i64>,
-    pub(super) questions: Arc<Questions>,
     /// Cancel for single messages, which are sent completely when the program stops.
     pub(super) whole: Cancel,
     created: Instant,
@@ -88,7 +87,6 @@ impl MessageSender {
     ) -> Arc<Self> {
         Arc::new(Self {
             api,
-            questions: Arc::new(Questions::new(outbox.queue().clone())),
             outbox,
             cancel,
             log,
@@ -441,7 +439,7 @@ impl MessageSender {
             return self.is_done(id);
         }
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
-            self.record(|| self.questions.fails(&item.question));
+            self.record(|| record_failure(self.outbox.inbox(), &item.question));
         }
         let why = what_happened(failure);
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
@@ -506,7 +504,7 @@ impl MessageSender {
                 self.is_ok("the outbox", &recorded);
             } else if !item.question.is_empty() {
                 let message = sent["message_id"].as_i64().unwrap_or_default();
-                let recorded = self.questions.record_message(&item.question, message);
+                let recorded = record_message(self.outbox.inbox(), &item.question, message);
                 self.is_ok("the outbox", &recorded);
             }
         }

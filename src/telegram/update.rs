@@ -27,7 +27,7 @@ pub(super) struct IncomingMessage {
     /// The text alone, if it starts with a slash.
     pub command: Option<String>,
     pub files: Vec<RemoteFile>,
-    /// Whether related messages follow, because this is part of an album or of a text that the client has split.
+    /// Whether there is a sign that related messages follow: an album, a text that the client has split, a forwarded message.
     pub more_follows: bool,
     pub is_edit: bool,
 }
@@ -121,9 +121,10 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         chat,
         id: message["message_id"].as_i64().unwrap_or_default(),
         from: user,
-        // Clients split texts near the length limit.
+        // Clients split texts near the length limit. The comment on a forwarded message may follow it.
         more_follows: message.get("media_group_id").is_some()
-            || parts.iter().any(|part| part.chars().count() > 4000),
+            || message.get("forward_origin").is_some()
+            || parts.iter().any(|part| part.encode_utf16().count() > 4000),
         text: parts.join("\n"),
         command,
         files,

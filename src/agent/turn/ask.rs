@@ -58,7 +58,10 @@ impl Turn<'_> {
             stream: agent.stream,
             sampling: &turn.request.sampling,
             input_tokens: history::estimate(base, messages),
-            cancel: turn.cancel,
+            cancel: match wanted {
+                Wanted::Summary(_) => turn.cancel,
+                Wanted::Step | Wanted::Words => &self.asking,
+            },
         };
         let allowed = turn
             .check_size(request.input_tokens)

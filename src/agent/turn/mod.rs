@@ -16,7 +16,7 @@ use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::resume::{calls_used, ids_in_turn, last_reply, resume};
 use super::{Agent, Budget, History, Request, history};
 use crate::bus::{Event, Response, TurnStop};
-use crate::cancel::{Cancel, CancelReason};
+use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User, UserKind};
 use crate::provider::chain::Choice;
@@ -89,6 +89,9 @@ pub(super) struct Turn<'a> {
     is_shortened: bool,
     /// Number of last replies whose calls were cut off.
     cuts: u32,
+    /// Stops the request, which is repeated if a message has arrived.
+    asking: Cancel,
+    asking_hook: Option<Hook>,
     /// The text of the last request's reply that arrived.
     arrived: String,
     ended: Ended,
@@ -227,6 +230,8 @@ impl<'a> Turn<'a> {
             empty_answers: 0,
             is_shortened: false,
             cuts: 0,
+            asking: shared.cancel.clone(),
+            asking_hook: None,
             arrived: String::new(),
             ended: Ended::default(),
             open,
@@ -305,13 +310,18 @@ impl<'a> Turn<'a> {
         } else {
             Wanted::Step
         };
+        if self.shared.request.steering.is_some() {
+            let (asking, hook) = self.shared.cancel.follower();
+            (self.asking, self.asking_hook) = (asking, Some(hook));
+        }
         // A later message gets a separate turn with all steps.
-        let has_steps = self.response.steps < agent.limits.max_steps / 2;
-        if !self.response.tool_calls.is_empty() && wanted == Wanted::Step && has_steps {
+        if wanted == Wanted::Step && self.response.steps < agent.limits.max_steps.div_ceil(2) {
             self.take_steering()?;
         }
         let mut reply = match self.ask_with_room(wanted) {
             Ok(reply) => reply,
+            // A message has arrived in time to be answered as well.
+            Err(_) if self.is_interrupted() => return Ok(State::Asking),
             Err(failure) => return self.end_failed(failure),
         };
         self.response.steps += 1;
@@ -462,15 +472,21 @@ impl<'a> Turn<'a> {
             .append(&records, Durability::Later, SystemTime::now())
     }
 
+    /// Whether only the request was stopped, and not the turn.
+    fn is_interrupted(&self) -> bool {
+        self.asking.reason() == Some(CancelReason::Stopped) && self.shared.cancel.reason().is_none()
+    }
+
     /// Adds the messages that arrived since the last request.
     fn take_steering(&mut self) -> Result<()> {
         let Some(steering) = &self.shared.request.steering else {
             return Ok(());
         };
-        for part in steering() {
+        for part in steering(&self.asking) {
             let now = SystemTime::now();
             self.append_message(Message::User(User {
                 content: part.text,
+                media: part.media,
                 time: rfc3339(now),
                 local_time: self.shared.agent.prompt.local_time(now),
                 ids: vec![part.id],

@@ -7,11 +7,10 @@ use std::sync::Weak;
 
 use super::Dispatcher;
 use crate::agent::{TaskReport, TaskSink};
-use crate::bus::{Event, Inbound, Origin, Source, message_id};
+use crate::bus::{Event, Inbound, Inbox, Origin, Source, message_id};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::outbox::{Item, Note};
-use crate::telegram;
 use crate::text::clip;
 
 /// Maximum size of a report that is sent to the user unchanged, in bytes.
@@ -22,10 +21,9 @@ const CHANNEL: &str = "task";
 
 /// Builds the message of a report.
 fn message(report: &TaskReport) -> Inbound {
-    let Origin { channel, chat } = &report.origin;
     Inbound {
         id: message_id(CHANNEL, &report.id),
-        reply_to: (channel == telegram::CHANNEL).then(|| format!("{channel}:{chat}")),
+        reply_to: Some(report.origin.address()),
         source: Source::Task,
         ..Inbound::message(
             report.origin.clone(),
@@ -55,49 +53,52 @@ impl Dispatcher {
             text: &report.text,
         };
         let ids = std::slice::from_ref(&report.id);
-        self.poster.post(&Item::text(to, text), ids, Some(&note));
+        self.post(&Item::text(to, text), ids, Some(&note));
     }
 }
 
-/// A dropped dispatcher ignores reports.
-impl TaskSink for Weak<Dispatcher> {
-    fn begin(&self) -> Cancel {
-        if let Some(own) = self.upgrade() {
-            own.queues.begin_other();
+/// The reports of tasks go to the inbox. A dropped dispatcher ignores them.
+pub(super) struct Reports {
+    inbox: Inbox,
+    dispatcher: Weak<Dispatcher>,
+}
+
+impl Reports {
+    pub(super) fn new(inbox: &Inbox, dispatcher: &Weak<Dispatcher>) -> Self {
+        Self {
+            inbox: inbox.clone(),
+            dispatcher: dispatcher.clone(),
         }
+    }
+}
+
+impl TaskSink for Reports {
+    fn begin(&self) -> Cancel {
+        self.inbox.begin_task();
         Cancel::new(None)
     }
 
     /// Writes to disk before returning.
     fn keep(&self, report: &TaskReport) -> Result<()> {
-        let Some(own) = self.upgrade() else {
-            return Ok(());
-        };
-        let kept = own.store.keep(&[message(report)]);
+        let kept = self.inbox.keep(&[message(report)]);
         kept.doing("storing a background task")
     }
 
     fn forget(&self, ids: &[String]) -> Result<()> {
-        let Some(own) = self.upgrade() else {
-            return Ok(());
-        };
         // An answered report is finished already.
         let ids: Vec<String> = ids.iter().map(|id| message_id(CHANNEL, id)).collect();
-        let forgotten = own.store.finish(&ids);
+        let forgotten = self.inbox.finish(&ids);
         forgotten.doing("forgetting a background task")
     }
 
     fn event(&self, origin: &Origin, event: Event) {
-        if let Some(own) = self.upgrade() {
-            own.show(origin, event);
+        if let Some(dispatcher) = self.dispatcher.upgrade() {
+            dispatcher.show(origin, event);
         }
     }
 
     fn end(&self, report: Option<TaskReport>) {
-        let Some(own) = self.upgrade() else { return };
-        if let Some(report) = report {
-            own.enqueue(message(&report));
-        }
-        own.queues.end_other();
+        self.inbox.push(report.iter().map(message).collect());
+        self.inbox.end_task();
     }
 }

@@ -1,0 +1,430 @@
+//! The waiting messages of each conversation, and what may begin.
+//!
+//! A conversation has one turn or command at a time. Messages wait for more only after a sign that more will come: parts of an
+//! album or of a cut text, or a forwarded message, whose comment may follow.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::{Command, Inbound, Origin, Source};
+use crate::cancel::Cancel;
+use crate::storage::queue::{CALM, MAX_STARTS};
+
+/// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
+const NEXT_PART: Duration = Duration::from_secs(1);
+/// Maximum total wait for the parts of a message.
+const WHOLE_MESSAGE: Duration = Duration::from_secs(3);
+/// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
+const MAX_JOINED: usize = 16;
+
+/// What may begin now.
+pub(crate) enum Next {
+    /// Messages of a conversation, never empty, which one turn or command answers. If there are several, all are plain messages
+    /// of one chat. The cancel stops the turn.
+    Turn(Vec<Inbound>, Cancel),
+    /// A command that waits for no turn, and whether it has stopped one.
+    Apart(Inbound, bool),
+    /// The user of this chat wrote instead of answering a question.
+    Remind(Origin),
+}
+
+pub(super) struct Waiting {
+    by_session: BTreeMap<String, Conversation>,
+    apart: VecDeque<Next>,
+    /// Number of tasks, turns of HTTP clients, commands and other work without a conversation.
+    pub others: usize,
+    /// Number of starts that are being written.
+    pub starting: usize,
+    /// Whether no further message is accepted.
+    pub is_closed: bool,
+    /// Whether no turn begins any more.
+    pub is_halted: bool,
+    pub most_turns: usize,
+    /// Counts changes of questions.
+    pub answers: u64,
+    created: Instant,
+}
+
+struct Conversation {
+    waiting: VecDeque<(Instant, Inbound)>,
+    running: Option<Running>,
+    /// Stops the running turn, or the next one before it starts.
+    cancel: Cancel,
+}
+
+#[derive(Default)]
+struct Running {
+    ids: Vec<String>,
+    /// Ids whose start is counted on disk.
+    counted: Vec<String>,
+    first: Inbound,
+    /// Numbers of the messages in their Telegram chat.
+    numbers: Vec<i64>,
+    /// A message that arrives stops this, if the turn has no reply yet.
+    asking: Option<Cancel>,
+    has_replied: bool,
+    /// Whether it waits for something slow, so that other turns may run.
+    waits: bool,
+    /// Whether the user was reminded of the question that it waits for.
+    is_reminded: Option<bool>,
+}
+
+impl Running {
+    fn new(messages: &[Inbound]) -> Self {
+        let mut running = Self::default();
+        if let Some(first) = messages.first() {
+            running.first = Inbound {
+                text: String::new(),
+                media: Vec::new(),
+                ..first.clone()
+            };
+        }
+        running.join(messages);
+        running
+    }
+
+    fn join(&mut self, messages: &[Inbound]) {
+        let ids = messages.iter().map(|message| message.id.clone());
+        self.ids.extend(ids);
+        self.numbers
+            .extend(messages.iter().filter_map(Inbound::number));
+    }
+
+    /// Whether it counts against the number of turns.
+    fn is_turn(&self) -> bool {
+        !self.waits && self.first.command.is_none()
+    }
+
+    /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
+    fn takes(&self, next: &Inbound) -> bool {
+        let first = &self.first;
+        next.is_plain()
+            && first.starts == 0
+            && first.command.is_none()
+            && next.origin == first.origin
+            && next.user().is_some()
+            && next.user() == first.user()
+            && self.ids.len() < MAX_JOINED
+    }
+}
+
+impl Conversation {
+    /// Returns the number of the first messages that one turn answers, and when it may begin.
+    fn next(&self, created: Instant) -> Option<(usize, Instant)> {
+        let (arrived, first) = self.waiting.front()?;
+        let mut count = 1;
+        let mut last = (arrived, first);
+        for (at, next) in self.waiting.iter().skip(1) {
+            // All parts of one message are answered together.
+            let has_room = last.1.more_follows() || count < MAX_JOINED;
+            let can_join = first.is_plain() && next.is_plain() && first.origin == next.origin;
+            if !can_join || !has_room {
+                return Some((count, *arrived));
+            }
+            (count, last) = (count + 1, (at, next));
+        }
+        let mut begin = *arrived;
+        if first.is_plain() && last.1.more_follows() {
+            begin = (*last.0 + NEXT_PART).min(*arrived + WHOLE_MESSAGE);
+        }
+        if first.starts + 1 == MAX_STARTS {
+            begin = begin.max(created + CALM);
+        }
+        Some((count, begin))
+    }
+}
+
+impl Waiting {
+    pub(super) fn new(created: Instant) -> Self {
+        Self {
+            by_session: BTreeMap::new(),
+            apart: VecDeque::new(),
+            others: 0,
+            starting: 0,
+            is_closed: false,
+            is_halted: false,
+            most_turns: 1,
+            answers: 0,
+            created,
+        }
+    }
+
+    /// Adds a message. Returns what to stop.
+    pub(super) fn push(&mut self, message: Inbound, now: Instant) -> Option<Cancel> {
+        match message.command {
+            Some(Command::Stop) => {
+                let stopped = self.stop(&message.session);
+                self.apart.push_back(Next::Apart(message, stopped.is_some()));
+                return stopped;
+            }
+            Some(Command::Status | Command::Usage | Command::Help) => {
+                self.apart.push_back(Next::Apart(message, false));
+                return None;
+            }
+            _ => {}
+        }
+        let session = message.session.clone();
+        let conversation = self
+            .by_session
+            .entry(session)
+            .or_insert_with(|| Conversation {
+                waiting: VecDeque::new(),
+                running: None,
+                cancel: Cancel::new(None),
+            });
+        let running = conversation.running.as_mut();
+        let is_new = message.command == Some(Command::New);
+        let mut stopped = None;
+        if let Some(running) = running {
+            if running.first.command.is_none() && is_new {
+                stopped = Some(conversation.cancel.clone());
+            } else if running.takes(&message) && !running.has_replied {
+                stopped = running.asking.take();
+            }
+            if message.command.is_none() && running.is_reminded == Some(false) {
+                running.is_reminded = Some(true);
+                self.apart.push_back(Next::Remind(message.origin.clone()));
+            }
+        }
+        if is_new {
+            // `/new` takes effect immediately; waiting messages are answered in the new conversation.
+            conversation.waiting.push_front((now, message));
+        } else {
+            conversation.waiting.push_back((now, message));
+        }
+        stopped
+    }
+
+    /// Returns the cancel of the running turn, or of the next waiting one.
+    fn stop(&mut self, session: &str) -> Option<Cancel> {
+        let conversation = self.by_session.get_mut(session)?;
+        // The tasks of these reports are stopped.
+        conversation
+            .waiting
+            .retain(|(_, message)| !matches!(message.source, Source::Task));
+        let running = conversation.running.as_ref().map(|running| &running.first);
+        let waiting = conversation.waiting.iter().map(|(_, message)| message);
+        let has_turn = running.into_iter().chain(waiting).any(|message| message.command.is_none());
+        let stopped = has_turn.then(|| conversation.cancel.clone());
+        self.remove_ended(session);
+        stopped
+    }
+
+    /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
+    /// as a message of its own.
+    pub(super) fn edit(&mut self, mut edited: Inbound) -> Option<Inbound> {
+        let number = edited.number()?;
+        let conversation = self.by_session.get_mut(&edited.session)?;
+        for (_, message) in &mut conversation.waiting {
+            if message.number() == Some(number) && !message.has_begun {
+                message.text = edited.text;
+                return Some(message.clone());
+            }
+        }
+        let running = conversation.running.as_ref()?;
+        let counts = running.numbers.contains(&number) && !running.has_replied;
+        edited.text = format!("[I edited my message. It now reads:]\n{}", edited.text);
+        (counts && running.takes(&edited)).then_some(edited)
+    }
+
+    /// Removes the next work from the waiting messages.
+    ///
+    /// # Errors
+    /// Returns when the next work may begin, if only time is missing.
+    pub(super) fn next(&mut self, now: Instant) -> Result<Next, Option<Instant>> {
+        if let Some(next) = self.apart.pop_front() {
+            return Ok(next);
+        }
+        if self.is_halted {
+            return Err(None);
+        }
+        let mut first: Option<(Instant, String, usize)> = None;
+        let has_turn = self.turns() < self.most_turns;
+        let has_suspect = self
+            .running()
+            .any(|running| running.first.starts > 0 && !running.waits);
+        for (session, conversation) in &self.by_session {
+            let Some((count, begin)) = conversation.next(self.created) else {
+                continue;
+            };
+            let message = &conversation.waiting[0].1;
+            // Unfinished turns run one at a time after a restart, so that the message that crashes the program is identified.
+            let may_run =
+                message.command.is_some() || (has_turn && !(has_suspect && message.starts > 0));
+            let is_earlier = first.as_ref().is_none_or(|(at, ..)| begin < *at);
+            if conversation.running.is_none() && may_run && is_earlier {
+                first = Some((begin, session.clone(), count));
+            }
+        }
+        let (begin, session, count) = first.ok_or(None)?;
+        if begin > now {
+            return Err(Some(begin));
+        }
+        let conversation = self.by_session.get_mut(&session).ok_or(None)?;
+        let taken = conversation.waiting.drain(..count);
+        let messages: Vec<Inbound> = taken.map(|(_, message)| message).collect();
+        conversation.running = Some(Running::new(&messages));
+        Ok(Next::Turn(messages, conversation.cancel.clone()))
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Running> {
+        let conversations = self.by_session.values();
+        conversations.filter_map(|conversation| conversation.running.as_ref())
+    }
+
+    fn running_in(&mut self, session: &str) -> Option<&mut Running> {
+        self.by_session.get_mut(session)?.running.as_mut()
+    }
+
+    pub(super) fn turns(&self) -> usize {
+        self.running().filter(|running| running.is_turn()).count()
+    }
+
+    /// Returns the messages of a conversation's work whose start is to be counted, unless the program is stopping.
+    pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
+        if self.is_halted {
+            return None;
+        }
+        let running = self.running_in(session)?;
+        let mut new = running.ids.clone();
+        new.retain(|id| !running.counted.contains(id));
+        running.counted.extend(new.iter().cloned());
+        self.starting += 1;
+        Some(new)
+    }
+
+    pub(super) fn end_start(&mut self) {
+        self.starting -= 1;
+    }
+
+    /// Moves messages that the running turn of a conversation can receive to `more`. Returns until when to wait for further
+    /// parts of the last one.
+    pub(super) fn take_more(
+        &mut self,
+        session: &str,
+        more: &mut Vec<(Instant, Inbound)>,
+    ) -> Option<Instant> {
+        let conversation = self.by_session.get_mut(session)?;
+        let running = conversation.running.as_mut()?;
+        while let Some((arrived, next)) = conversation.waiting.pop_front() {
+            if !running.takes(&next) {
+                conversation.waiting.push_front((arrived, next));
+                return None;
+            }
+            running.join(std::slice::from_ref(&next));
+            more.push((arrived, next));
+        }
+        let last = more.last().filter(|(_, last)| last.more_follows());
+        last.map(|(arrived, _)| *arrived + NEXT_PART)
+    }
+
+    /// A message that arrives before the first reply of a running turn stops `asking`.
+    pub(super) fn begin_asking(&mut self, session: &str, asking: &Cancel) {
+        if let Some(running) = self.running_in(session) {
+            running.asking = Some(asking.clone());
+        }
+    }
+
+    pub(super) fn has_replied(&mut self, session: &str) {
+        if let Some(running) = self.running_in(session) {
+            running.has_replied = true;
+        }
+    }
+
+    /// Lets other turns run.
+    pub(super) fn begin_wait(&mut self, session: &str) {
+        if let Some(running) = self.running_in(session) {
+            running.waits = true;
+        }
+    }
+
+    /// Ends a wait if a turn may run. Returns whether it has ended.
+    pub(super) fn end_wait(&mut self, session: &str) -> bool {
+        let has_turn = self.turns() < self.most_turns;
+        if let (true, Some(running)) = (has_turn, self.running_in(session)) {
+            running.waits = false;
+        }
+        has_turn
+    }
+
+    /// Notes that a turn waits for its user. Returns the messages whose start is no longer counted.
+    pub(super) fn begin_question(&mut self, session: &str) -> Vec<String> {
+        let Some(running) = self.running_in(session) else {
+            return Vec::new();
+        };
+        running.is_reminded = Some(false);
+        std::mem::take(&mut running.counted)
+    }
+
+    pub(super) fn end_question(&mut self, session: &str) {
+        if let Some(running) = self.running_in(session) {
+            running.is_reminded = None;
+        }
+    }
+
+    /// Ends the work of a conversation. Returns the messages whose start is still counted.
+    pub(super) fn leave(&mut self, session: &str) -> Vec<String> {
+        let Some(conversation) = self.by_session.get_mut(session) else {
+            return Vec::new();
+        };
+        let ended = conversation.running.take();
+        if ended.as_ref().is_some_and(|ended| ended.first.command.is_none()) {
+            conversation.cancel = Cancel::new(None);
+        }
+        self.remove_ended(session);
+        ended.map(|ended| ended.counted).unwrap_or_default()
+    }
+
+    pub(super) fn ids(&mut self, session: &str) -> Vec<String> {
+        let running = self.running_in(session);
+        running.map(|running| running.ids.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn forget(&mut self, session: &str, ids: &[String]) {
+        let Some(conversation) = self.by_session.get_mut(session) else {
+            return;
+        };
+        conversation
+            .waiting
+            .retain(|(_, message)| !ids.contains(&message.id));
+        if let Some(running) = &mut conversation.running {
+            running.counted.retain(|id| !ids.contains(id));
+        }
+        self.remove_ended(session);
+    }
+
+    fn remove_ended(&mut self, session: &str) {
+        let has_ended = |conversation: &Conversation| {
+            conversation.waiting.is_empty() && conversation.running.is_none()
+        };
+        if self.by_session.get(session).is_some_and(has_ended) {
+            self.by_session.remove(session);
+        }
+    }
+
+    /// Returns the messages whose start is counted, and counts them no more.
+    pub(super) fn halt(&mut self) -> Vec<String> {
+        let conversations = self.by_session.values_mut();
+        let running = conversations.filter_map(|conversation| conversation.running.as_mut());
+        running
+            .flat_map(|running| std::mem::take(&mut running.counted))
+            .collect()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        let mut conversations = self.by_session.values();
+        let asks = |running: &Running| running.is_reminded.is_some();
+        self.others == 0
+            && self.apart.is_empty()
+            && conversations
+                .all(|conversation| conversation.running.as_ref().is_some_and(asks))
+    }
+
+    /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.
+    pub(super) fn is_over(&self) -> bool {
+        let mut conversations = self.by_session.values();
+        self.is_closed
+            && self.others == 0
+            && conversations.all(|conversation| conversation.running.is_none() && self.is_halted)
+    }
+}
