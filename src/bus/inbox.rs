@@ -94,7 +94,9 @@ impl Inbox {
     pub(crate) fn push(&self, messages: Vec<Inbound>) {
         let now = Instant::now();
         let push = |waiting: &mut Waiting| -> Vec<Cancel> {
-            let pushed = messages.into_iter().map(|message| waiting.push(message, now));
+            let pushed = messages
+                .into_iter()
+                .map(|message| waiting.push(message, now));
             pushed.flatten().collect()
         };
         // Hooks of a stop may take their time, so nothing is locked.
@@ -323,7 +325,10 @@ impl Inbox {
                 return Ok(());
             }
             let is_same = |waiting: &mut Waiting| waiting.answers == seen;
-            let waited = self.0.changed.wait_timeout_while(self.lock(), left, is_same);
+            let waited = self
+                .0
+                .changed
+                .wait_timeout_while(self.lock(), left, is_same);
             drop(waited);
         }
     }
@@ -386,12 +391,12 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::Origin;
+    use crate::bus::{Next, Origin};
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
-    fn inbox_in(dir: &TestDir) -> (Inbox, Receiver<Inbound>) {
-        Inbox::new(MessageStore::new(Arc::new(Queue::of_home(&dir.home()))))
+    fn inbox_in(dir: &TestDir) -> Inbox {
+        Inbox::new(Arc::new(Queue::of_home(&dir.home())))
     }
 
     fn written(id: &str, number: i64, text: &str) -> Inbound {
@@ -412,45 +417,117 @@ mod tests {
         }
     }
 
+    /// Returns the next work.
+    fn taken(inbox: &Inbox) -> Work {
+        let Some(Next::Turn(messages, cancel)) = inbox.next() else {
+            panic!("no turn");
+        };
+        let inbox = inbox.clone();
+        Work {
+            inbox,
+            messages,
+            cancel,
+        }
+    }
+
+    fn texts(messages: &[Inbound]) -> Vec<&str> {
+        messages
+            .iter()
+            .map(|message| message.text.as_str())
+            .collect()
+    }
+
     #[test]
     fn inbox_message_survives_crash_until_done() {
         let dir = TestDir::new();
-        let (inbox, arrivals) = inbox_in(&dir);
+        let inbox = inbox_in(&dir);
         assert!(inbox.add(written("7:10", 5, "hello")).unwrap());
+        let work = taken(&inbox);
+        assert!(inbox.start("telegram_1").0);
+        inbox.has_replied("telegram_1");
         assert!(inbox.add(written("7:11", 6, "you")).unwrap());
         assert!(!inbox.add(written("7:11", 6, "again")).unwrap());
-        inbox.store().start(&["telegram:7:10".to_owned()]).unwrap();
-        inbox.edit(&written("7:12", 5, "late")).unwrap();
-        inbox.edit(&written("7:13", 6, "there")).unwrap();
-        let ids: Vec<String> = arrivals.try_iter().map(|message| message.id).collect();
-        assert_eq!(ids, ["telegram:7:10", "telegram:7:11"]);
-        let (inbox, _arrivals) = inbox_in(&dir);
-        let all = inbox.store().all().unwrap();
+        inbox.edit(written("7:12", 5, "late")).unwrap();
+        inbox.edit(written("7:13", 6, "there")).unwrap();
+        // The work of a crashed program is never dropped.
+        std::mem::forget(work);
+        let inbox = inbox_in(&dir);
+        let all = inbox.all().unwrap();
         let found: Vec<_> = all.iter().map(|m| (m.text.as_str(), m.starts)).collect();
         assert_eq!(found, [("hello", 1), ("there", 0)]);
-        inbox.store().finish(&ids).unwrap();
-        let (inbox, _arrivals) = inbox_in(&dir);
-        assert!(inbox.store().all().unwrap().is_empty());
-        assert!(inbox.store().is_known("telegram:7:11").unwrap());
+        let ids: Vec<String> = all.iter().map(|message| message.id.clone()).collect();
+        inbox.finish(&ids).unwrap();
+        let inbox = inbox_in(&dir);
+        assert!(inbox.all().unwrap().is_empty());
+        assert!(inbox.is_known("telegram:7:11").unwrap());
     }
 
     #[test]
     fn message_after_shutdown_is_refused() {
         let dir = TestDir::new();
-        let (inbox, arrivals) = inbox_in(&dir);
-        let cancel = Cancel::new(None);
-        let _hook = inbox.close_on(&cancel);
-        cancel.stop();
+        let inbox = inbox_in(&dir);
+        inbox.close();
         let refused = inbox.add(written("1", 1, "late")).unwrap_err();
         assert_eq!(refused.kind, Kind::Interrupted);
-        assert!(arrivals.recv().is_err());
+        assert!(inbox.next().is_none());
     }
 
     #[test]
     fn a_message_without_an_id_gets_one() {
         let dir = TestDir::new();
-        let (inbox, arrivals) = inbox_in(&dir);
+        let inbox = inbox_in(&dir);
         assert!(inbox.add(written("", 1, "a")).unwrap() && inbox.add(written("", 1, "a")).unwrap());
-        assert_ne!(arrivals.recv().unwrap().id, arrivals.recv().unwrap().id);
+        let all = inbox.all().unwrap();
+        assert_ne!(all[0].id, all[1].id);
+    }
+
+    #[test]
+    fn a_message_before_the_first_reply_stops_the_request_and_joins_the_turn() {
+        let dir = TestDir::new();
+        let inbox = inbox_in(&dir);
+        inbox.add(written("1", 1, "look")).unwrap();
+        let work = taken(&inbox);
+        let asking = Cancel::new(None);
+        assert!(inbox.take_more("telegram_1", &asking).is_empty());
+        inbox.add(written("2", 2, "at this")).unwrap();
+        assert!(asking.reason().is_some());
+        let again = Cancel::new(None);
+        let more = inbox.take_more("telegram_1", &again);
+        assert_eq!(texts(&more), ["at this"]);
+        inbox.edit(written("3", 1, "see")).unwrap();
+        let more = inbox.take_more("telegram_1", &again);
+        assert!(again.reason().is_some() && texts(&more)[0].ends_with("\nsee"));
+        inbox.has_replied("telegram_1");
+        let last = Cancel::new(None);
+        assert!(inbox.take_more("telegram_1", &last).is_empty());
+        inbox.add(written("4", 4, "later")).unwrap();
+        assert!(last.reason().is_none());
+        assert_eq!(inbox.ids("telegram_1").len(), 3);
+        drop(work);
+        assert_eq!(texts(&taken(&inbox).messages), ["later"]);
+    }
+
+    #[test]
+    fn parts_are_waited_for_and_a_plain_message_is_not() {
+        let dir = TestDir::new();
+        let inbox = inbox_in(&dir);
+        let mut part = written("1", 1, "first");
+        if let Source::Telegram { more_follows, .. } = &mut part.source {
+            *more_follows = true;
+        }
+        inbox.add(part).unwrap();
+        let late = inbox.clone();
+        let adding = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            late.add(written("2", 2, "second")).unwrap();
+        });
+        let begun = Instant::now();
+        assert_eq!(texts(&taken(&inbox).messages), ["first", "second"]);
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+        adding.join().unwrap();
+        inbox.add(written("3", 3, "alone")).unwrap();
+        let begun = Instant::now();
+        drop(taken(&inbox));
+        assert!(begun.elapsed() < Duration::from_millis(200));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum Next {
     /// of one chat. The cancel stops the turn.
     Turn(Vec<Inbound>, Cancel),
     /// A command that waits for no turn, and whether it has stopped one.
-    Apart(Inbound, bool),
+    Apart(Box<Inbound>, bool),
     /// The user of this chat wrote instead of answering a question.
     Remind(Origin),
 }
@@ -154,11 +154,12 @@ impl Waiting {
         match message.command {
             Some(Command::Stop) => {
                 let stopped = self.stop(&message.session);
-                self.apart.push_back(Next::Apart(message, stopped.is_some()));
+                self.apart
+                    .push_back(Next::Apart(Box::new(message), stopped.is_some()));
                 return stopped;
             }
             Some(Command::Status | Command::Usage | Command::Help) => {
-                self.apart.push_back(Next::Apart(message, false));
+                self.apart.push_back(Next::Apart(Box::new(message), false));
                 return None;
             }
             _ => {}
@@ -204,7 +205,10 @@ impl Waiting {
             .retain(|(_, message)| !matches!(message.source, Source::Task));
         let running = conversation.running.as_ref().map(|running| &running.first);
         let waiting = conversation.waiting.iter().map(|(_, message)| message);
-        let has_turn = running.into_iter().chain(waiting).any(|message| message.command.is_none());
+        let has_turn = running
+            .into_iter()
+            .chain(waiting)
+            .any(|message| message.command.is_none());
         let stopped = has_turn.then(|| conversation.cancel.clone());
         self.remove_ended(session);
         stopped
@@ -368,7 +372,10 @@ impl Waiting {
             return Vec::new();
         };
         let ended = conversation.running.take();
-        if ended.as_ref().is_some_and(|ended| ended.first.command.is_none()) {
+        if ended
+            .as_ref()
+            .is_some_and(|ended| ended.first.command.is_none())
+        {
             conversation.cancel = Cancel::new(None);
         }
         self.remove_ended(session);
@@ -377,7 +384,9 @@ impl Waiting {
 
     pub(super) fn ids(&mut self, session: &str) -> Vec<String> {
         let running = self.running_in(session);
-        running.map(|running| running.ids.clone()).unwrap_or_default()
+        running
+            .map(|running| running.ids.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn forget(&mut self, session: &str, ids: &[String]) {
@@ -416,8 +425,7 @@ impl Waiting {
         let asks = |running: &Running| running.is_reminded.is_some();
         self.others == 0
             && self.apart.is_empty()
-            && conversations
-                .all(|conversation| conversation.running.as_ref().is_some_and(asks))
+            && conversations.all(|conversation| conversation.running.as_ref().is_some_and(asks))
     }
 
     /// Whether serving has ended: no message comes any more, and all are answered or remain for the next program.

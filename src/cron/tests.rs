@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::jobs::Tick;
 use super::schedule::Millis;
 use super::*;
-use crate::bus::{Inbound, JobRun, Inbox, Source, message_id};
+use crate::bus::{Inbound, Inbox, JobRun, Source, message_id};
 use crate::storage::Queue;
 use crate::test_dir::TestDir;
 use crate::timezone::Zone;

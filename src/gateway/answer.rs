@@ -137,13 +137,17 @@ impl Dispatcher {
         let request = Request {
             media,
             origin: origin.clone(),
-            ids: work.messages.iter().map(|message| message.id.clone()).collect(),
+            ids: work
+                .messages
+                .iter()
+                .map(|message| message.id.clone())
+                .collect(),
             model: first.model.clone(),
             confirm: self.asker(first, &work.cancel),
             cancel: work.cancel.clone(),
             budget: Some(budget.clone()),
             tasks: Some(self.tasks.clone()),
-            steering: self.steering(first, budget),
+            steering: Some(self.steering(first, budget)),
             ..Request::new(text, session)
         };
         let has_replied = AtomicBool::new(false);
@@ -173,9 +177,9 @@ impl Dispatcher {
     }
 
     /// Lets the message's turn receive later messages of its chat.
-    fn steering(self: &Arc<Self>, first: &Inbound, budget: &Arc<Budget>) -> Option<Arc<Steering>> {
+    fn steering(self: &Arc<Self>, first: &Inbound, budget: &Arc<Budget>) -> Arc<Steering> {
         let (own, first, budget) = (self.clone(), first.clone(), budget.clone());
-        Some(Arc::new(move |asking: &Cancel| {
+        Arc::new(move |asking: &Cancel| {
             let mut more = own.inbox.take_more(&first.session, asking);
             // Messages taken while the program stops remain open.
             if more.is_empty() || !own.start(&first) {
@@ -189,7 +193,7 @@ impl Dispatcher {
                 media: message.media,
             });
             received.collect()
-        }))
+        })
     }
 
     /// Stores the answer and finishes the answered messages, in one write.

@@ -23,7 +23,11 @@ struct Asker {
 
 impl Dispatcher {
     /// Returns the callback for a message's turn; `None` if there is no owner to ask.
-    pub(super) fn asker(self: &Arc<Self>, first: &Inbound, cancel: &Cancel) -> Option<Arc<Confirm>> {
+    pub(super) fn asker(
+        self: &Arc<Self>,
+        first: &Inbound,
+        cancel: &Cancel,
+    ) -> Option<Arc<Confirm>> {
         let chats = self.chats_of(&first.origin)?;
         let asker = Asker {
             chats: chats.clone(),
@@ -47,7 +51,12 @@ impl Dispatcher {
             only_no: !is_whole,
             ..Question::default()
         };
-        let Inbound { id, session, origin, .. } = &asker.first;
+        let Inbound {
+            id,
+            session,
+            origin,
+            ..
+        } = &asker.first;
         asker.chats.end_activity(&origin.chat);
         let answer = self
             .inbox

@@ -29,13 +29,15 @@ const RETRY: i64 = 60_000;
 /// Report on an interrupted run that is not resumed.
 const INTERRUPTED: &str = "was interrupted when the program ended; what it did is unknown.";
 
-/// A channel that adds due jobs and heartbeats, and shows no events.
+/// Posts a text to a chat.
+pub(crate) type Post = dyn Fn(&str, &str) + Send;
+
+/// Adds due jobs and heartbeats.
 pub(crate) struct Clock {
     pub starter: Arc<RunStarter>,
     /// Time in milliseconds after which a run that has not started is missed, and an interrupted run is not resumed.
     pub grace: i64,
-    /// Posts a text to a chat.
-    pub post: Box<dyn Fn(&str, &str) + Send>,
+    pub post: Box<Post>,
     pub zone: Zone,
     /// Retention time of unnamed conversations; zero is unlimited.
     pub keep: Duration,

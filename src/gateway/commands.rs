@@ -111,7 +111,11 @@ fn model_buttons(models: Vec<String>) -> Vec<Vec<Button>> {
         let data = format!("{MODEL_BUTTON}{name}");
         (data.len() <= MAX_DATA).then(|| vec![Button { text: name, data }])
     };
-    models.into_iter().filter_map(button).take(MAX_MODELS).collect()
+    models
+        .into_iter()
+        .filter_map(button)
+        .take(MAX_MODELS)
+        .collect()
 }
 
 fn stopped_tasks(count: usize) -> String {

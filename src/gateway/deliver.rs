@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Wakes the threads that deliver.
 #[derive(Clone, Default)]
-pub(super) struct Deliveries(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Deliveries(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Default)]
 struct State {
@@ -71,7 +71,10 @@ impl Deliveries {
                         has_delivered = true;
                     }
                     Err(e) => {
-                        log(Level::Warn, &format!("delivering to {}, will retry: {e}", item.to));
+                        log(
+                            Level::Warn,
+                            &format!("delivering to {}, will retry: {e}", item.to),
+                        );
                         let known = failing.remove(&item.to).map(|(_, tries)| tries);
                         let mut tries = known
                             .unwrap_or_else(|| Tries::new(u32::MAX, FIRST_PAUSE, LONGEST_PAUSE));
@@ -102,7 +105,11 @@ fn oldest(outbox: &Outbox, channel: &str) -> Vec<Pending> {
     let mut seen = Vec::new();
     let mut pending = outbox.pending().unwrap_or_default();
     pending.retain(|pending| {
-        let is_of_channel = pending.item.to.split_once(':').is_some_and(|(of, _)| of == channel);
+        let is_of_channel = pending
+            .item
+            .to
+            .split_once(':')
+            .is_some_and(|(of, _)| of == channel);
         let is_first = is_of_channel && !seen.contains(&pending.item.to);
         if is_first {
             seen.push(pending.item.to.clone());

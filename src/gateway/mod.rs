@@ -115,7 +115,9 @@ impl Dispatcher {
             let (own, slot) = (self.clone(), slot.clone());
             let run = move || {
                 let work = crate::sync::lock(&slot).take();
-                work.into_iter().for_each(|work| work(&own));
+                if let Some(work) = work {
+                    work(&own);
+                }
             };
             let started = Builder::new().name("worker".to_owned()).spawn(run);
             match started.doing("starting a thread") {
@@ -145,7 +147,10 @@ impl Dispatcher {
     /// Logs an event, and shows it in its channel.
     fn show(&self, origin: &Origin, event: Event) {
         if let Some((level, text)) = turn_log::line(&event) {
-            (self.turn_log)(level, &format!("{} {}: {text}", origin.channel, origin.chat));
+            (self.turn_log)(
+                level,
+                &format!("{} {}: {text}", origin.channel, origin.chat),
+            );
         }
         let channels = self.channels.iter();
         let outbound = Outbound {

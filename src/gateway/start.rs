@@ -246,13 +246,17 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
         turn_log: log.sink("turn"),
     });
     let (halted, halting) = (inbox.clone(), log.sink("gateway"));
-    let _halt = cancel.on_stop(move || drop(log_error(&halting, halted.halt())));
+    let _halt = cancel.on_stop(move || {
+        log_error(&halting, halted.halt());
+    });
     let (posting, starter) = (dispatcher.clone(), log.sink("jobs"));
     let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
     let clock = Clock {
         starter: RunStarter::new(jobs, cancel.clone(), starter, check_command(&loaded).ok()),
         grace: grace.saturating_mul(MINUTE),
-        post: Box::new(move |to, text| drop(posting.post(&Item::text(to, text), &[], None))),
+        post: Box::new(move |to, text| {
+            posting.post(&Item::text(to, text), &[], None);
+        }),
         keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
         zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
         runs_jobs: config.cron.enabled,
@@ -317,10 +321,7 @@ fn log(loaded: &Loaded) -> Log {
 }
 
 /// Returns what wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
-fn wake(
-    clock: SyncSender<()>,
-    sender: Option<Arc<MessageSender>>,
-) -> Arc<dyn Fn() + Send + Sync> {
+fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || {
         // A full channel already contains a wake-up.
         let _full = clock.try_send(());

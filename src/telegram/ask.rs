@@ -151,9 +151,8 @@ impl Chats {
         inbox.change_question(
             |message| message.id == id,
             |open| {
-                let is_same = |open: &Question| {
-                    (&open.call, &open.text) == (&question.call, &question.text)
-                };
+                let is_same =
+                    |open: &Question| (&open.call, &open.text) == (&question.call, &question.text);
                 if open.as_ref().is_some_and(is_same) {
                     known.clone_from(open);
                     return false;

@@ -28,9 +28,9 @@ use crate::bus::{Channel, Inbox, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
-use crate::sync;
 /// Name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
+use crate::sync;
 use crate::tries::{self, Tries};
 use crate::usage::Budget;
 use activity::Activity;
