@@ -112,19 +112,18 @@ impl Conversation {
     /// Returns the number of the first messages that one turn answers, and when it may begin.
     fn next(&self, created: Instant) -> Option<(usize, Instant)> {
         let (arrived, first) = self.waiting.front()?;
-        let mut count = 1;
-        let mut last = (arrived, first);
+        let (mut count, mut last) = (1, (arrived, first));
         for (at, next) in self.waiting.iter().skip(1) {
             // All parts of one message are answered together.
             let has_room = last.1.more_follows() || count < MAX_JOINED;
             let can_join = first.is_plain() && next.is_plain() && first.origin == next.origin;
             if !can_join || !has_room {
-                return Some((count, *arrived));
+                break;
             }
             (count, last) = (count + 1, (at, next));
         }
         let mut begin = *arrived;
-        if first.is_plain() && last.1.more_follows() {
+        if first.is_plain() && last.1.more_follows() && count == self.waiting.len() {
             begin = (*last.0 + NEXT_PART).min(*arrived + WHOLE_MESSAGE);
         }
         if first.starts + 1 == MAX_STARTS {

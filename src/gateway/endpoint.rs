@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use super::{Dispatcher, turn_log};
@@ -41,7 +41,8 @@ pub(crate) struct HttpChannel {
 }
 
 impl HttpChannel {
-    pub(crate) fn start(self) -> Result<()> {
+    /// Starts the endpoint's thread, which ends after the last reply when the program stops.
+    pub(crate) fn start(self) -> Result<JoinHandle<()>> {
         if let Some(warning) = self.settings.warning() {
             (self.log)(Level::Warn, &warning);
         }
@@ -52,8 +53,7 @@ impl HttpChannel {
                 endpoint.close();
             }
         };
-        let thread = Builder::new().spawn(serve);
-        thread.map(drop).doing("starting a thread")
+        Builder::new().spawn(serve).doing("starting a thread")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
@@ -270,18 +270,20 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
     if clock.has_work() {
         clock.start(inbox)?;
     }
+    let mut endpoint = None;
     if let Some(settings) = setup.http {
-        let endpoint = HttpChannel {
+        let channel = HttpChannel {
             settings,
             turns: Arc::new(EndpointTurns::new(dispatcher.clone(), log.sink("turn"))),
             cancel: cancel.clone(),
             log: log.sink("http"),
             report,
         };
-        endpoint.start()?;
+        endpoint = Some(channel.start()?);
     }
     let served = dispatcher.serve_channels(sources.clone(), &cancel);
     drop(sources);
+    endpoint.map(JoinHandle::join);
     if let Some(sender) = sender {
         sender.wait(UPLOAD_GRACE);
     }
