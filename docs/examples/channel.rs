@@ -2,19 +2,18 @@
 
 use std::io::stdin;
 
-use bantam::{Agent, Cancel, FileStore, Inbound, Inbox, OpenAi, Outbound, Result};
+use bantam::{Agent, Cancel, FileStore, Inbound, Inbox, OpenAi, Result};
 
-fn read(inbox: &Inbox) {
-    for line in stdin().lines().map_while(std::io::Result::ok) {
-        let message = Inbound::line("terminal", "me", line).expect("a plain key");
-        inbox.add(message).expect("room on the disk");
+fn read(inbox: &Inbox) -> Result<()> {
+    for line in stdin().lines() {
+        inbox.add(Inbound::line("terminal", "me", line?)?)?;
     }
+    Ok(())
 }
 
-fn show(event: &Outbound) {
-    if let Some(text) = event.text() {
-        println!("{text}");
-    }
+fn deliver(_chat: &str, text: &str) -> Result<()> {
+    println!("{text}");
+    Ok(())
 }
 
 pub fn main() -> Result<()> {
@@ -23,6 +22,6 @@ pub fn main() -> Result<()> {
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .store(FileStore::at("agent-home"))
         .build()?;
-    let terminal = bantam::channel(read, show);
+    let terminal = bantam::channel("terminal", read, deliver);
     bantam::serve(agent, "agent-home", vec![terminal], &Cancel::new(None))
 }

@@ -4,35 +4,42 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::{Agent, Cancel, Channel, FileStore, Inbound, Inbox, OpenAi, Outbound, Result};
+use bantam::{Agent, Cancel, Channel, FileStore, Inbound, Inbox, OpenAi, Result};
 
 struct TcpChat {
     listener: TcpListener,
-    people: Vec<String>,
+    people: Arc<Vec<String>>,
+    /// The clients by the names of their people.
+    clients: Arc<Clients>,
 }
 
-/// The clients by the names of their people.
 type Clients = Mutex<HashMap<String, Arc<TcpStream>>>;
 
 impl Channel for TcpChat {
-    fn start(self: Box<Self>, inbox: Inbox) -> Result<Sender<Outbound>> {
-        let (clients, (outbound, events)) = (Arc::new(Clients::default()), channel());
-        let known = clients.clone();
-        thread::spawn(move || write(&events, &clients));
-        let Self { listener, people } = *self;
-        let people = Arc::new(people);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (inbox, known, people) = (inbox.clone(), known.clone(), people.clone());
-                thread::spawn(move || read(stream, &people, &inbox, &known));
-            }
-        });
-        Ok(outbound)
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn poll(&self, inbox: &Inbox, _: &Cancel) -> Result<()> {
+        for stream in self.listener.incoming().flatten() {
+            let (inbox, people) = (inbox.clone(), self.people.clone());
+            let clients = self.clients.clone();
+            thread::spawn(move || read(stream, &people, &inbox, &clients));
+        }
+        Ok(())
+    }
+
+    /// Who is not here gets the text later.
+    fn deliver(&self, chat: &str, text: &str) -> Result<()> {
+        // Writing may take a while: the lock is not held over it.
+        let clients = self.clients.lock().map(|all| all.get(chat).cloned());
+        let absent = std::io::Error::other("nobody of that name is here");
+        let client = clients.ok().flatten().ok_or(absent)?;
+        Ok(writeln!(&*client, "{text}")?)
     }
 }
 
@@ -53,19 +60,6 @@ fn read(stream: TcpStream, people: &[String], inbox: &Inbox, clients: &Clients) 
     None
 }
 
-fn write(events: &Receiver<Outbound>, clients: &Clients) {
-    for event in events {
-        let Some(text) = event.text() else { continue };
-        // Writing may take a while: the lock is not held over it.
-        let client = clients
-            .lock()
-            .map(|all| all.get(&event.origin.chat).cloned());
-        if let Ok(Some(client)) = client {
-            writeln!(&*client, "{text}").ok();
-        }
-    }
-}
-
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let agent = Agent::builder()
@@ -73,9 +67,18 @@ pub fn main() -> Result<()> {
         .store(FileStore::at("agent-home"))
         .build()?;
     let people = std::fs::read_to_string("people.txt")?;
-    let people = people.lines().map(str::to_owned).collect();
+    let people = Arc::new(people.lines().map(str::to_owned).collect());
     let listener = TcpListener::bind(std::env::var("CHAT").unwrap_or("127.0.0.1:7007".to_owned()))?;
     println!("{}", listener.local_addr()?);
-    let chat: Box<dyn Channel> = Box::new(TcpChat { listener, people });
-    bantam::serve(agent, "agent-home", vec![chat], &Cancel::new(None))
+    let chat = TcpChat {
+        listener,
+        people,
+        clients: Arc::default(),
+    };
+    bantam::serve(
+        agent,
+        "agent-home",
+        vec![Box::new(chat)],
+        &Cancel::new(None),
+    )
 }

@@ -27,6 +27,8 @@ mod limits;
 mod mcp;
 mod panics;
 mod pieces;
+#[path = "../../docs/examples/pipe_channel.rs"]
+mod pipe_channel;
 mod policies;
 mod programs;
 #[path = "../../docs/examples/research.rs"]
@@ -71,6 +73,7 @@ const PROGRAMS: &[Program] = &[
     ("mcp", mcp::main),
     ("exec", exec::main),
     ("limits", limits::main),
+    ("pipe_channel", pipe_channel::main),
     ("policies", policies::main),
     ("homes", homes::main),
     ("research", research::main),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bantam::{EventLog, Response};
 use serde_json::json;
 
-use crate::support::harness::Home;
+use crate::support::harness::{Home, until};
 use crate::support::model::{Model, Reply, call};
 use crate::{Test, events};
 
@@ -49,6 +49,10 @@ pub const TESTS: &[Test] = &[
     (
         "programs::chat_answers_what_a_crash_interrupted",
         chat_answers_what_a_crash_interrupted,
+    ),
+    (
+        "programs::pipe_channel_writes_an_answer_that_a_crash_has_kept",
+        pipe_channel_writes_an_answer_that_a_crash_has_kept,
     ),
     (
         "programs::channel_answers_each_line_before_it_ends",
@@ -355,6 +359,37 @@ fn channel_answers_each_line_before_it_ends() {
     assert_eq!(answer, "\n");
     let kept = place.path("agent-home/sessions/terminal_me.jsonl");
     assert!(kept.exists());
+}
+
+fn pipe_channel_writes_an_answer_that_a_crash_has_kept() {
+    let place = Place::new();
+    let pipe = place.path("questions");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let model = Model::scripted([Reply::text("It is noon.")]);
+    // Nothing can be written to a directory, so the answer waits.
+    fs::create_dir(place.path("answers")).unwrap();
+    let mut program = place.start("pipe_channel", &model);
+    fs::write(&pipe, "What time is it?\n").unwrap();
+    let queue = place.path("agent-home/state/queue.jsonl");
+    until("no answer is kept", || {
+        fs::read_to_string(&queue).is_ok_and(|lines| lines.contains("It is noon."))
+    });
+    program.kill().unwrap();
+    program.wait().unwrap();
+    fs::remove_dir(place.path("answers")).unwrap();
+    let mut program = place.start("pipe_channel", &model);
+    until("the answer is not written", || {
+        fs::read_to_string(place.path("answers")).is_ok_and(|text| text == "It is noon.\n")
+    });
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert_eq!(model.asked(), 1);
 }
 
 fn store_goes_on_with_its_conversation() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bantam::FileStore;
 use bantam::{
-    Agent, Cancel, Channel, Demo, Inbound, Inbox, ModelRequest, Outbound, Provider, ProviderError,
-    Reply, Result, Sink,
+    Agent, Cancel, Channel, Demo, Inbound, Inbox, ModelRequest, Provider, ProviderError, Reply,
+    Result, Sink,
 };
 
 use crate::Test;
@@ -44,16 +44,15 @@ impl Provider for Fatal {
 pub fn main() -> Result<()> {
     let agent = Agent::builder().provider(Fatal).store(FileStore::at("."));
     let asks = |inbox: &Inbox| {
-        let mut message = Inbound::line("tests", "ada", "What is in this file?").unwrap();
+        let mut message = Inbound::line("tests", "ada", "What is in this file?")?;
         message.id = "1".to_owned();
-        inbox.add(message).unwrap();
+        inbox.add(message).map(drop)
     };
-    let shows = |event: &Outbound| {
-        if let Some(text) = event.text() {
-            println!("{text}");
-        }
+    let shows = |_: &str, text: &str| {
+        println!("{text}");
+        Ok(())
     };
-    let channels = vec![bantam::channel(asks, shows)];
+    let channels = vec![bantam::channel("tests", asks, shows)];
     bantam::serve(agent.build()?, ".", channels, &Cancel::new(None))
 }
 
@@ -79,30 +78,24 @@ fn the_end_stops_what_reads() {
     let asks = move |inbox: &Inbox| {
         stop.stop();
         // Messages on their way are stored; later ones are refused.
-        for n in 0.. {
-            let message = Inbound::line("tests", &n.to_string(), "time").unwrap();
-            if inbox.add(message).is_err() {
-                refused.send(n).unwrap();
-                return;
-            }
+        let mut n = 0;
+        while inbox
+            .add(Inbound::line("tests", &n.to_string(), "time")?)
+            .is_ok()
+        {
+            n += 1;
             thread::yield_now();
         }
+        refused.send(n).unwrap();
+        Ok(())
     };
-    let served = serve(
-        &home,
-        vec![bantam::channel(asks, |_: &Outbound| ())],
-        &cancel,
-    );
-    served.unwrap();
+    let asking = bantam::channel("tests", asks, |_, _| Ok(()));
+    serve(&home, vec![asking], &cancel).unwrap();
     told.recv_timeout(HANG).expect("the reader is never told");
     // The end of serving stops an unstopped channel, for readers in separate threads.
     let ended = Cancel::new(None);
-    serve(
-        &home,
-        vec![bantam::channel(|_: &Inbox| (), |_: &Outbound| ())],
-        &ended,
-    )
-    .unwrap();
+    let silent = bantam::channel("tests", |_| Ok(()), |_, _| Ok(()));
+    serve(&home, vec![silent], &ended).unwrap();
     assert!(ended.reason().is_some());
 }
 
