@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::notify;
-use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
+use crate::paths::{Home, session_name};
 use crate::session::{deferred, displaced_by};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
 use crate::text::to_single_line;
@@ -24,7 +24,7 @@ use crate::text::to_single_line;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Item {
-    /// `telegram:CHAT`.
+    /// `CHANNEL:CHAT`.
     pub to: String,
     /// Markdown.
     pub text: String,
@@ -65,6 +65,14 @@ impl Item {
             text: text.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Returns the channel and the chat that it goes to.
+    pub(crate) fn destination(&self) -> Result<(&str, &str)> {
+        let parts = self.to.split_once(':');
+        parts
+            .filter(|(channel, chat)| !channel.is_empty() && !chat.is_empty())
+            .ok_or_else(|| Error::usage(format!("invalid destination {:?}", self.to)))
     }
 }
 
@@ -135,58 +143,26 @@ impl Outbox {
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
-    /// Posts a message and returns its id. `answered` are the items of the queue that it ends. Writes to disk before returning.
-    pub(crate) fn post(&self, item: &Item, answered: &[String]) -> Result<String> {
-        let id = fresh_id();
-        self.add(&id, item, Vec::new(), answered)?;
-        Ok(id)
-    }
-
-    /// Posts a message with an optional note; see [`Outbox::post`] and [`Outbox::post_and_note`].
-    pub(crate) fn post_noted(
-        &self,
-        item: &Item,
-        answered: &[String],
-        note: Option<&Note>,
-    ) -> Result<String> {
-        match note {
-            Some(note) => self.post_and_note(item, answered, note),
-            None => self.post(item, answered),
+    /// Posts a message and returns its id. `ends` are the items of the queue that it ends. Writes to disk before returning.
+    ///
+    /// With a note, the conversation of its chat is told, so that a reply there has context, and a running gateway delivers it.
+    pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> Result<String> {
+        let (channel, chat) = item.destination()?;
+        let (id, session) = (fresh_id(), session_name(channel, chat)?);
+        let (mut entries, mut ended) = (Vec::new(), ends.to_vec());
+        if let Some(note) = note.filter(|note| note.from != session) {
+            let text = Some(note.text).filter(|text| !text.is_empty());
+            let deferred = deferred(&id, &session, note.title, text.unwrap_or(&item.text));
+            ended.extend(displaced_by(&deferred, &self.queue)?);
+            entries.push(deferred);
         }
-    }
-
-    /// Posts a message from elsewhere. Its chat's conversation gets a note, so that a reply there has context, and a running
-    /// gateway is notified to deliver the message.
-    pub(crate) fn post_and_note(
-        &self,
-        item: &Item,
-        answered: &[String],
-        note: &Note,
-    ) -> Result<String> {
-        let session = session_name(TELEGRAM, telegram_chat(&item.to)?)?;
-        let id = fresh_id();
-        let text = if note.text.is_empty() {
-            &item.text
-        } else {
-            note.text
-        };
-        if session == note.from {
-            self.add(&id, item, Vec::new(), answered)?;
-        } else {
-            let deferred = deferred(&id, &session, note.title, text);
-            let ended = [answered, &displaced_by(&deferred, &self.queue)?].concat();
-            self.add(&id, item, vec![deferred], &ended)?;
+        entries.push(Entry::new(&id, KIND, item));
+        let added = self.queue.add_for(&entries, &ended);
+        added.doing("keeping a message to be sent")?;
+        if note.is_some() {
+            notify::signal(&self.home);
         }
-        notify::signal(&self.home);
         Ok(id)
-    }
-
-    /// Adds a message to the queue, with other entries in the same write.
-    fn add(&self, id: &str, item: &Item, mut others: Vec<Entry>, ended: &[String]) -> Result<()> {
-        telegram_chat(&item.to)?;
-        others.push(Entry::new(id, KIND, item));
-        let added = self.queue.add_for(&others, ended);
-        added.doing("keeping a message to be sent")
     }
 
     /// Records the number of sent pieces.

@@ -19,7 +19,7 @@ impl Poster {
     pub(super) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
         match &self.chats {
             Some(chats) => chats.sender.post(item, ends, note),
-            None => log_error(&self.log, self.outbox.post_noted(item, ends, note)).is_some(),
+            None => log_error(&self.log, self.outbox.post(item, ends, note)).is_some(),
         }
     }
 }

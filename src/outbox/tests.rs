@@ -15,10 +15,10 @@ fn outbox_item_survives_renewals_until_done() {
         ..Item::default()
     };
     let answers = |n: usize| vec![format!("telegram:{n}")];
-    let kept = outbox.post(&item(0), &answers(0)).unwrap();
+    let kept = outbox.post(&item(0), &answers(0), None).unwrap();
     outbox.progress(&kept, 2).unwrap();
     for n in 1..150 {
-        let id = outbox.post(&item(n), &answers(n)).unwrap();
+        let id = outbox.post(&item(n), &answers(n), None).unwrap();
         assert_eq!(outbox.pending().unwrap().len(), 2);
         outbox.done(&id).unwrap();
     }
@@ -60,7 +60,7 @@ fn outbox_file_is_removed_with_its_item() {
             name: "a.txt".into(),
             ..Item::default()
         };
-        (outbox.post(&item, &[]).unwrap(), item)
+        (outbox.post(&item, &[], None).unwrap(), item)
     };
     let ((first, one), (second, two)) = (post(), post());
     let (filling, name) = outbox.new_file().unwrap();
@@ -106,7 +106,9 @@ fn outbox_outcome_survives_renewals() {
         text: text.into(),
         ..Item::default()
     };
-    let moved = outbox.post(&item("telegram:-1", "mine"), &[]).unwrap();
+    let moved = outbox
+        .post(&item("telegram:-1", "mine"), &[], None)
+        .unwrap();
     outbox.progress(&moved, 3).unwrap();
     let pending = outbox.pending().unwrap().remove(0);
     let elsewhere = item("telegram:-2", "mine");
@@ -118,6 +120,7 @@ fn outbox_outcome_survives_renewals() {
             .post(
                 &item("telegram:1", &format!("{n} {}", "x".repeat(4000))),
                 &[],
+                None,
             )
             .unwrap();
         outbox.give_up(&id, "chat not found").unwrap();
@@ -152,7 +155,7 @@ fn undeliverable_destination_is_refused() {
     let dir = TestDir::new();
     let root = dir.join("home");
     let outbox = Outbox::new(Home::new(root.clone()));
-    for to in ["pigeon:1", "telegram:", ""] {
+    for to in ["pigeon", ":1", "telegram:", ""] {
         assert!(
             outbox
                 .post(
@@ -160,7 +163,8 @@ fn undeliverable_destination_is_refused() {
                         to: to.into(),
                         ..Item::default()
                     },
-                    &[]
+                    &[],
+                    None
                 )
                 .is_err(),
             "{to}"
@@ -179,7 +183,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         ..Item::default()
     };
     let ids: Vec<String> = (0..3)
-        .map(|n| outbox.post(&item(format!("{n} 日本")), &[]).unwrap())
+        .map(|n| outbox.post(&item(format!("{n} 日本")), &[], None).unwrap())
         .collect();
     outbox.progress(&ids[0], 1).unwrap();
     outbox.done(&ids[1]).unwrap();
@@ -208,14 +212,16 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
             left.remove(1);
         }
         assert_eq!(texts(), left, "cut at {cut}");
-        outbox.post(&item("next".to_owned()), &[]).unwrap();
+        outbox.post(&item("next".to_owned()), &[], None).unwrap();
         left.push("next".to_owned());
         assert_eq!(texts(), left, "cut at {cut}");
     }
 
     // A compaction, which drops finished items.
     restore_dir(&state, &whole);
-    let long = outbox.post(&item("x".repeat(300 << 10)), &[]).unwrap();
+    let long = outbox
+        .post(&item("x".repeat(300 << 10)), &[], None)
+        .unwrap();
     let before = read_dir(&state);
     outbox.done(&long).unwrap();
     let after = read_dir(&state);
@@ -227,7 +233,9 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         restore_dir(&state, &image);
         let (now, names) = (texts(), image.keys().cloned().collect::<Vec<_>>());
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
-        let long = outbox.post(&item("y".repeat(300 << 10)), &[]).unwrap();
+        let long = outbox
+            .post(&item("y".repeat(300 << 10)), &[], None)
+            .unwrap();
         outbox.done(&long).unwrap();
         let now = texts();
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
@@ -246,7 +254,7 @@ fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
     let ids: Vec<String> = (0..2)
         .map(|n| {
             let item = Item::text("telegram:1", &n.to_string());
-            outbox.post(&item, &[]).unwrap()
+            outbox.post(&item, &[], None).unwrap()
         })
         .collect();
     // A file in place of the directory has no files to remove.

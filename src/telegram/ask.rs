@@ -298,7 +298,7 @@ impl Chats {
             (id, question)
         };
         if question.message == 0 && question.answer.is_none() && self.waiting_item(&id)?.is_none() {
-            self.sender.outbox.post(&question.item(&id), &[])?;
+            self.sender.outbox.post(&question.item(&id), &[], None)?;
             self.sender.wake();
         }
         Ok(id)
@@ -334,7 +334,10 @@ impl Chats {
                 text: format!("{}\n\n{decided}", question.text),
                 ..question.item(id)
             };
-            self.sender.outbox.post(&item, &[id.to_owned()]).map(drop)
+            self.sender
+                .outbox
+                .post(&item, &[id.to_owned()], None)
+                .map(drop)
         };
         self.sender.is_ok("ending a question", &ended);
         self.sender.wake();

@@ -99,7 +99,7 @@ impl Delivery {
     fn post(&self, chat: &str, note: &Note) -> Result<()> {
         let to = format!("{CHANNEL}:{chat}");
         let item = Item::text(&to, note.text);
-        let id = self.outbox.post_and_note(&item, &[], note)?;
+        let id = self.outbox.post(&item, &[], Some(note))?;
         self.confirm(&id, &to)
     }
 

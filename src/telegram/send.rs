@@ -181,7 +181,7 @@ impl MessageSender {
 
     /// Posts a message. `ends` are the items of the queue that it answers. Returns whether this is on disk.
     pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
-        let posted = self.outbox.post_noted(item, ends, note);
+        let posted = self.outbox.post(item, ends, note);
         self.wake();
         self.is_ok("keeping an answer", &posted)
     }

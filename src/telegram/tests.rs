@@ -108,6 +108,7 @@ fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
                 ..Item::default()
             },
             &[],
+            None,
         )
         .unwrap()
 }
@@ -137,7 +138,7 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
     ] {
         let dir = TestDir::new();
         let outbox = Outbox::new(dir.home());
-        let id = outbox.post(&text("telegram:1"), &[]).unwrap();
+        let id = outbox.post(&text("telegram:1"), &[], None).unwrap();
         let (url, _) = server(does);
         assert_eq!(send(&outbox, &url, 1), 1);
         let (url, asked) = server(|_| Does::Takes);
@@ -159,7 +160,7 @@ fn early_upload_refusal_is_read() {
     let dir = TestDir::new();
     let outbox = Outbox::new(dir.home());
     let id = post_file(&outbox, "telegram:1", 20 << 20);
-    outbox.post(&text("telegram:1"), &[]).unwrap();
+    outbox.post(&text("telegram:1"), &[], None).unwrap();
     assert_eq!(send(&outbox, &url, 20), 0);
     let DeliveryState::GivenUp(why) = outbox.outcome(&id).unwrap() else {
         panic!("it is not given up")
@@ -184,7 +185,7 @@ fn failing_upload_does_not_block_its_chat() {
     let dir = TestDir::new();
     let outbox = Outbox::new(dir.home());
     let id = post_file(&outbox, "telegram:1", 8 << 20);
-    outbox.post(&text("telegram:1"), &[]).unwrap();
+    outbox.post(&text("telegram:1"), &[], None).unwrap();
     assert_eq!(send(&outbox, &url, 30), 0);
     assert!(matches!(
         outbox.outcome(&id).unwrap(),
