@@ -1,31 +1,33 @@
-//! Messages to chats, stored until they are delivered.
+//! Messages to chats, stored until they are delivered; [`deliveries`] chooses the next one to send.
 //!
 //! They are items of the home's [`Queue`], `state/queue.jsonl`, which also contains unanswered messages and notes for the next
 //! turn of conversations. Any process may post; the process with the sender's lock delivers: the gateway, or another process if
 //! no gateway is running. Delivery is at least once: sent messages are recorded without a sync, so the last messages may be
 //! sent again after a power cut. Files to send are copies in `state/outbox/`.
 
+mod deliveries;
+
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::bus::Inbox;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::notify;
-use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
+use crate::paths::{Home, session_name};
 use crate::session::{deferred, displaced_by};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
-use crate::text::to_single_line;
+use deliveries::Deliveries;
 
 /// A message to a chat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Item {
-    /// `telegram:CHAT`.
+    /// `CHANNEL:CHAT`.
     pub to: String,
     /// Markdown.
     pub text: String,
@@ -67,6 +69,14 @@ impl Item {
             ..Self::default()
         }
     }
+
+    /// Returns the channel and the chat that it goes to.
+    pub(crate) fn destination(&self) -> Result<(&str, &str)> {
+        let parts = self.to.split_once(':');
+        parts
+            .filter(|(channel, chat)| !channel.is_empty() && !chat.is_empty())
+            .ok_or_else(|| Error::usage(format!("invalid destination {:?}", self.to)))
+    }
 }
 
 /// A message that is not delivered yet.
@@ -76,17 +86,23 @@ pub(crate) struct Pending {
     pub item: Item,
     /// Number of sent pieces.
     pub pieces: usize,
-    /// Number of times that the program ended while sending it.
+    /// Number of times that an earlier process ended while sending it.
     pub starts: u32,
+    /// Number of consecutive failures in its chat.
+    pub failures: u32,
 }
 
-/// Delivery state of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeliveryState {
-    Pending,
+/// Result of a try to send a message.
+pub(crate) enum Tried {
+    /// This number of its pieces is sent; more are left.
+    Pieces(usize),
     Sent,
     /// It is rejected permanently, for this reason.
-    GivenUp(String),
+    Refused(String),
+    /// It goes to another chat, or in another form.
+    Replaced(Item),
+    /// It is tried again, after the time that the server demands, if it does.
+    PutOff(Option<Duration>),
 }
 
 /// A note for the chat's conversation about a message from elsewhere.
@@ -104,18 +120,24 @@ pub(crate) struct Outbox {
     home: Home,
     queue: Arc<Queue>,
     inbox: Inbox,
+    /// What this process sends, and a signal for every change.
+    deliveries: Arc<(Mutex<Deliveries>, Condvar)>,
 }
 
 /// Kind of the queue's items that are messages to chats.
 const KIND: &str = "out";
-/// Maximum length of the reason for giving up, in bytes.
-const MAX_REASON: usize = 200;
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
         let queue = Arc::new(Queue::of_home(&home));
         let inbox = Inbox::new(queue.clone());
-        Self { home, queue, inbox }
+        let deliveries = Arc::new((Mutex::new(Deliveries::new()), Condvar::new()));
+        Self {
+            home,
+            queue,
+            inbox,
+            deliveries,
+        }
     }
 
     /// Queue with the messages.
@@ -143,84 +165,27 @@ impl Outbox {
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
-    /// Posts a message and returns its id. `answered` are the items of the queue that it ends. Writes to disk before returning.
-    pub(crate) fn post(&self, item: &Item, answered: &[String]) -> Result<String> {
-        let id = fresh_id();
-        self.add(&id, item, Vec::new(), answered)?;
-        Ok(id)
-    }
-
-    /// Posts a message with an optional note; see [`Outbox::post`] and [`Outbox::post_and_note`].
-    pub(crate) fn post_noted(
-        &self,
-        item: &Item,
-        answered: &[String],
-        note: Option<&Note>,
-    ) -> Result<String> {
-        match note {
-            Some(note) => self.post_and_note(item, answered, note),
-            None => self.post(item, answered),
+    /// Posts a message and returns its id. `ends` are the items of the queue that it ends. Writes to disk before returning.
+    ///
+    /// With a note, the conversation of its chat is told, so that a reply there has context, and a running gateway delivers it.
+    pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> Result<String> {
+        let (channel, chat) = item.destination()?;
+        let (id, session) = (fresh_id(), session_name(channel, chat)?);
+        let (mut entries, mut ended) = (Vec::new(), ends.to_vec());
+        if let Some(note) = note.filter(|note| note.from != session) {
+            let text = Some(note.text).filter(|text| !text.is_empty());
+            let deferred = deferred(&id, &session, note.title, text.unwrap_or(&item.text));
+            ended.extend(displaced_by(&deferred, &self.queue)?);
+            entries.push(deferred);
         }
-    }
-
-    /// Posts a message from elsewhere. Its chat's conversation gets a note, so that a reply there has context, and a running
-    /// gateway is notified to deliver the message.
-    pub(crate) fn post_and_note(
-        &self,
-        item: &Item,
-        answered: &[String],
-        note: &Note,
-    ) -> Result<String> {
-        let session = session_name(TELEGRAM, telegram_chat(&item.to)?)?;
-        let id = fresh_id();
-        let text = if note.text.is_empty() {
-            &item.text
-        } else {
-            note.text
-        };
-        if session == note.from {
-            self.add(&id, item, Vec::new(), answered)?;
-        } else {
-            let deferred = deferred(&id, &session, note.title, text);
-            let ended = [answered, &displaced_by(&deferred, &self.queue)?].concat();
-            self.add(&id, item, vec![deferred], &ended)?;
+        entries.push(Entry::new(&id, KIND, item));
+        let added = self.queue.add_for(&entries, &ended);
+        added.doing("keeping a message to be sent")?;
+        if note.is_some() {
+            notify::signal(&self.home);
         }
-        notify::signal(&self.home);
+        self.wake();
         Ok(id)
-    }
-
-    /// Adds a message to the queue, with other entries in the same write.
-    fn add(&self, id: &str, item: &Item, mut others: Vec<Entry>, ended: &[String]) -> Result<()> {
-        telegram_chat(&item.to)?;
-        others.push(Entry::new(id, KIND, item));
-        let added = self.queue.add_for(&others, ended);
-        added.doing("keeping a message to be sent")
-    }
-
-    /// Records the number of sent pieces.
-    pub(crate) fn progress(&self, id: &str, pieces: usize) -> Result<()> {
-        self.queue
-            .part(id, u32::try_from(pieces).unwrap_or(u32::MAX))
-    }
-
-    /// Records that a message is sent.
-    pub(crate) fn done(&self, id: &str) -> Result<()> {
-        self.queue.done(&[id.to_owned()])?;
-        // A failed removal is repeated with the next message.
-        drop(self.remove_orphans());
-        Ok(())
-    }
-
-    /// Records that a message is rejected permanently.
-    pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.queue.give_up(id, &to_single_line(why, MAX_REASON))?;
-        drop(self.remove_orphans());
-        Ok(())
-    }
-
-    /// Replaces the item of a message that goes to another chat.
-    pub(crate) fn replace(&self, id: &str, item: &Item) -> Result<()> {
-        self.queue.add(&[Entry::new(id, KIND, item)])
     }
 
     /// Returns the messages to send, oldest first.
@@ -231,21 +196,9 @@ impl Outbox {
             id: entry.id,
             pieces: entry.part as usize,
             starts: entry.starts,
+            failures: 0,
         };
         Ok(entries.into_iter().map(pending).collect())
-    }
-
-    /// Returns the delivery state of a message. An unknown message counts as sent.
-    pub(crate) fn outcome(&self, id: &str) -> Result<DeliveryState> {
-        if let Some(why) = self.queue.given_up(id)? {
-            return Ok(DeliveryState::GivenUp(why));
-        }
-        let is_pending = !self.queue.find(&[id.to_owned()])?.is_empty();
-        Ok(if is_pending {
-            DeliveryState::Pending
-        } else {
-            DeliveryState::Sent
-        })
     }
 
     /// Acquires the lock for delivering, which prevents a second sender from sending messages twice.

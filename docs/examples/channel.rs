@@ -1,6 +1,6 @@
 //! A channel of your own: the terminal, in lines. `/stop`, `/new` and `/status` are commands.
 
-use std::io::stdin;
+use std::io::{Write, stdin, stdout};
 
 use bantam::{Agent, Cancel, FileStore, Inbound, Inbox, OpenAi, Result};
 
@@ -12,8 +12,7 @@ fn read(inbox: &Inbox) -> Result<()> {
 }
 
 fn deliver(_chat: &str, text: &str) -> Result<()> {
-    println!("{text}");
-    Ok(())
+    Ok(writeln!(stdout(), "{text}")?)
 }
 
 pub fn main() -> Result<()> {

@@ -353,7 +353,7 @@ fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
             from,
             text: &told,
         };
-        let id = Outbox::new(home.clone()).post_and_note(&Item::text(to, &told), &[], &note)?;
+        let id = Outbox::new(home.clone()).post(&Item::text(to, &told), &[], Some(&note))?;
         if let Some(delivery) = delivery {
             delivery.deliver_posted(&mut response, &id, to);
         }

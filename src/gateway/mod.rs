@@ -34,7 +34,6 @@ use crate::paths::Home;
 use crate::telegram::{self, Chats};
 pub(crate) use checks::check_command;
 use commands::CommandReply;
-use deliver::Deliveries;
 pub use serving::serve;
 pub(crate) use start::run;
 
@@ -68,7 +67,6 @@ pub(crate) struct Dispatcher {
     pub outbox: Outbox,
     pub jobs: Jobs,
     pub channels: Vec<Arc<dyn Channel>>,
-    pub deliveries: Deliveries,
     /// Chats of the Telegram bot, if there is one.
     pub bot: Option<Arc<Chats>>,
     pub tasks: Tasks,
@@ -136,12 +134,7 @@ impl Dispatcher {
 
     /// Posts a message and finishes the messages that it answers, in one write. Returns whether this is on disk.
     fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
-        let posted = log_error(&self.log, self.outbox.post_noted(item, ends, note));
-        match &self.bot {
-            Some(bot) if item.to.starts_with(telegram::CHANNEL) => bot.sender.wake(),
-            _ => self.deliveries.wake(),
-        }
-        posted.is_some()
+        log_error(&self.log, self.outbox.post(item, ends, note)).is_some()
     }
 
     /// Logs an event, and shows it in its channel.

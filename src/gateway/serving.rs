@@ -1,12 +1,13 @@
 //! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 use std::time::Duration;
 
 use super::commands::CommandReply;
-use super::deliver::Deliveries;
+use super::deliver::deliver;
 use super::reports::Reports;
 use super::{Dispatcher, Handler};
 use crate::agent::{Agent, Tasks};
@@ -93,7 +94,6 @@ fn serve_until_end(
         jobs: jobs.with_messages(inbox.clone()),
         outbox,
         channels: channels.into_iter().map(Arc::from).collect(),
-        deliveries: Deliveries::default(),
         bot: None,
         tasks: Tasks::with_sink(Reports::new(&inbox, own)),
         // Received messages are answered even after the channels have ended.
@@ -146,7 +146,7 @@ impl Dispatcher {
         let inbox = self.inbox.clone();
         let _close = cancel.on_stop(move || inbox.close());
         let (failed, failures) = mpsc::channel();
-        let mut delivering = Vec::new();
+        let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
         for channel in &self.channels {
             let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
             let (polled, source) = (channel.clone(), sources.clone());
@@ -162,20 +162,22 @@ impl Dispatcher {
             let thread = Builder::new().name("read".to_owned());
             thread.spawn(poll).doing("starting a thread")?;
             if channel.name() != telegram::CHANNEL {
-                let (own, channel) = (self.clone(), channel.clone());
-                let deliver = move || own.deliveries.run(&*channel, &own.outbox, &own.log);
+                let (own, channel, over) = (self.clone(), channel.clone(), is_over.clone());
+                let deliver = move || deliver(&*channel, &own.outbox, &over);
                 let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
                 delivering.push(thread.doing("starting a thread")?);
             }
         }
         drop(sources);
         self.serve();
-        self.deliveries.end();
+        is_over.store(true, Ordering::SeqCst);
+        self.outbox.wake();
+        let mut served = failures.try_iter().next().map_or(Ok(()), Err);
         for thread in delivering {
-            // A panic of a channel is a failure of its delivery.
-            drop(thread.join());
+            // A panic in the channel is a failed delivery, so there is none here.
+            served = served.and(thread.join().unwrap_or(Ok(())));
         }
-        failures.try_iter().next().map_or(Ok(()), Err)
+        served
     }
 }
 

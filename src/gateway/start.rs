@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::clock::Clock;
-use super::deliver::Deliveries;
 use super::endpoint::{EndpointTurns, HttpChannel};
 use super::handler::HomeAgent;
 use super::monitor::{self, Monitor, Shutdown};
@@ -238,7 +237,6 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
         outbox,
         jobs: jobs.clone(),
         channels,
-        deliveries: Deliveries::default(),
         bot,
         tasks: Tasks::with_sink(Reports::new(&inbox, own)),
         cancel: cancel.clone(),

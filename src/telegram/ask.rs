@@ -168,7 +168,7 @@ impl Chats {
         let question = known.unwrap_or(question);
         let is_sent = question.message != 0 || question.answer.is_some();
         if !is_sent && self.waiting_item(&question.id)?.is_none() {
-            self.sender.outbox.post(&item(&question), &[])?;
+            self.sender.outbox.post(&item(&question), &[], None)?;
             self.sender.wake();
         }
         Ok(question)
@@ -206,7 +206,7 @@ impl Chats {
             text: format!("{}\n\n{decided}", question.text),
             ..item(question)
         };
-        self.sender.outbox.post(&settled, &[])?;
+        self.sender.outbox.post(&settled, &[], None)?;
         self.sender.wake();
         Ok(())
     }

@@ -182,7 +182,7 @@ impl Sender<'_> {
             from: &session_name(&turn.origin.channel, &turn.origin.chat)?,
             text: noted.trim(),
         };
-        outbox.post_and_note(&item, &[], &note)?;
+        outbox.post(&item, &[], Some(&note))?;
         Ok(ToolOutput::text(report))
     }
 }
