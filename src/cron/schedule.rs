@@ -33,12 +33,8 @@ pub(crate) enum Schedule {
 
 /// Converts a time; times before 1970 become 1970.
 pub(crate) fn millis(time: SystemTime) -> Millis {
-    Millis::try_from(
-        time.duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_millis(),
-    )
-    .unwrap_or(Millis::MAX)
+    let passed = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis::try_from(passed.as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Schedule {
@@ -156,11 +152,8 @@ impl Cron {
             if from > after && !self.any_hour && self.first(passed, first).is_some() {
                 return Some(from);
             }
-            let start = if self.elapsing {
-                first
-            } else {
-                first.max(passed)
-            };
+            let repeated = if self.elapsing { first } else { passed };
+            let start = first.max(repeated);
             if let Some(wall) = self.first(start.max(after + 1 + offset), until + offset) {
                 return Some(wall - offset);
             }
@@ -190,15 +183,9 @@ impl Cron {
     }
 
     fn fits_day(&self, t: &UtcDateTime) -> bool {
-        let (day, weekday) = (
-            has(self.days, t.month_day()),
-            has(self.weekdays, t.week_day()),
-        );
-        if self.either_day {
-            day || weekday
-        } else {
-            day && weekday
-        }
+        let day = has(self.days, t.month_day());
+        let weekday = has(self.weekdays, t.week_day());
+        (day && weekday) || (self.either_day && (day || weekday))
     }
 }
 
@@ -238,21 +225,15 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
         let (first, last) = match range.split_once('-') {
             _ if range == "*" => (low, high),
             Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                // "fri-sun" ends with Sunday as day 7.
-                (
-                    first,
-                    if last == 0 && high == 7 && first > 0 {
-                        7
-                    } else {
-                        last
-                    },
-                )
+                let first = number(first)?;
+                match number(last)? {
+                    // "fri-sun" ends with Sunday as day 7.
+                    0 if high == 7 && first > 0 => (first, 7),
+                    last => (first, last),
+                }
             }
-            None => (
-                number(range)?,
-                if step.is_some() { high } else { number(range)? },
-            ),
+            None if step.is_some() => (number(range)?, high),
+            None => (number(range)?, number(range)?),
         };
         let step = step
             .map_or(Some(1), |step| step.parse::<u8>().ok())

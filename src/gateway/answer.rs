@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Dispatcher;
 use super::queue::{MAX_JOINED, Work};
-use super::run::{begin_run, end_of_run, note_title};
+use super::run::note_title;
 use super::tasks::{MAX_POSTED, task_of};
 use crate::agent::{ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Origin, Response, Source, TurnStop};
@@ -44,6 +44,9 @@ impl Dispatcher {
         }
         let (origin, ids) = (work.first().origin.clone(), TurnIds::new(work.ids()));
         self.show(&origin, Event::TurnStarted);
+        if let Source::Job(_) = work.first().source {
+            return self.answer_job(&mut work, &ids);
+        }
         let fetched = self.fetch(&mut work);
         let permit = self.turns.acquire();
         // If the program is stopping by now, the message remains open, and its start was undone.
@@ -51,7 +54,7 @@ impl Dispatcher {
             return;
         }
         let (response, text) = match fetched {
-            Ok(()) => self.run(&mut work, &ids),
+            Ok(()) => self.run(&mut work, &ids, ""),
             Err(e) => failed(&work.first().session, e),
         };
         drop((permit, alone));
@@ -76,7 +79,7 @@ impl Dispatcher {
                 return false;
             }
         }
-        if self.refuse_command(work) {
+        if self.refuse_command(work) || self.gives_up_job(work.first()) {
             return false;
         }
         if starts >= MAX_STARTS {
@@ -92,7 +95,6 @@ impl Dispatcher {
         if !self.start(&work.first().origin, &work.ids()) {
             return false;
         }
-        log_error(&self.log, begin_run(&self.home, work.first()));
         true
     }
 
@@ -152,8 +154,13 @@ impl Dispatcher {
         fetched.unwrap_or(Ok(()))
     }
 
-    /// Runs the turn. Also returns the text that ends it in a chat.
-    fn run(self: &Arc<Self>, work: &mut Work, ids: &TurnIds) -> (Response, String) {
+    /// Runs the turn. Also returns the text that ends it in a chat. If `title` is empty, the text is the title.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        work: &mut Work,
+        ids: &TurnIds,
+        title: &str,
+    ) -> (Response, String) {
         let first = work.first();
         let (origin, session) = (first.origin.clone(), first.session.clone());
         let agent = match self.handler.agent() {
@@ -171,6 +178,7 @@ impl Dispatcher {
         let first = work.first();
         let request = Request {
             media,
+            title: title.to_owned(),
             origin: origin.clone(),
             ids: work.ids(),
             model: first.model.clone(),
@@ -227,16 +235,18 @@ impl Dispatcher {
     }
 
     /// Stores the answer and finishes the answered messages, in one write.
-    fn finish(&self, first: &Inbound, ids: &TurnIds, response: Response, mut text: String) {
+    pub(super) fn finish(
+        &self,
+        first: &Inbound,
+        ids: &TurnIds,
+        response: Response,
+        mut text: String,
+    ) {
         let mut answered = ids.all();
         answered.extend_from_slice(&response.answered);
         let mut title = None;
         match &first.source {
-            Source::Job(run) => {
-                let (end, told) = end_of_run(run, &response);
-                log_error(&self.log, self.jobs.finish(run, &end));
-                (text, title) = (told, Some(note_title(run)));
-            }
+            Source::Job(_) => title = Some(note_title(&first.source)),
             // The model could not pass on the report, so the user gets the original.
             Source::Task if response.stop == TurnStop::Error && response.output.is_empty() => {
                 text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::run::CheckCommand;
+use super::semaphore::Semaphore;
 use crate::app::{make_workspace, must_confirm_exec, workers};
 use crate::cancel::Cancel;
 use crate::child::Network;
@@ -12,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::text::to_single_line;
 use crate::tool::exec::{ending, passed};
 use crate::worker::protocol::{ExecJob, Termination};
+
+/// Maximum number of concurrent checks; each is a process.
+const MAX_CHECKS: usize = 4;
 
 /// Returns a function that runs checks like commands of `exec`. A check made by a model has no network.
 ///
@@ -32,6 +36,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
     let env = passed(&loaded.config, &loaded.env);
     let timeout_secs = exec.timeout;
     let redactor = loaded.redactor().at(loaded.config.tools.redact);
+    let checks = Semaphore::new(MAX_CHECKS);
     Ok(Arc::new(move |check: &JobCheck, cancel: &Cancel| {
         let workers = match check {
             JobCheck::OfUser(_) => &of_user,
@@ -48,6 +53,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
             env: env.clone(),
             input: Vec::new(),
         };
+        let _permit = checks.acquire();
         let done = workers.run(job, cancel, &mut |_| ())?;
         let printed = String::from_utf8_lossy(&done.printed);
         let output = redactor.redact_output(printed.into_owned(), "");

@@ -27,15 +27,14 @@ use std::time::{Duration, Instant};
 use crate::agent::{Agent, Tasks};
 use crate::bus::{Channel, Command, Event, Inbound, Inbox, MessageStore, Origin, Outbound, Source};
 use crate::cancel::Cancel;
-use crate::cron::Jobs;
 use crate::error::{Context, Result};
 use crate::log::Logger;
-use crate::paths::Home;
 use crate::sync;
 use crate::telegram::{self, Chats};
 pub(crate) use checks::check_command;
 use poster::Poster;
 use queue::Queues;
+use run::JobRunner;
 use semaphore::Semaphore;
 pub use serving::serve;
 pub(crate) use start::run;
@@ -83,9 +82,9 @@ pub(crate) struct Resources {
     pub handler: Arc<dyn Handler>,
     /// Maximum number of concurrent turns.
     pub workers: usize,
-    pub home: Home,
     pub store: MessageStore,
-    pub jobs: Jobs,
+    /// Runs jobs, if there can be any.
+    pub runner: Option<JobRunner>,
     pub poster: Poster,
     /// Set when the program is stopping: turns no longer start, and the next program resumes the running ones.
     pub cancel: Cancel,
@@ -94,9 +93,8 @@ pub(crate) struct Resources {
 
 pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
-    home: Home,
     store: MessageStore,
-    jobs: Jobs,
+    runner: Option<JobRunner>,
     poster: Poster,
     cancel: Cancel,
     log: Logger,
@@ -118,9 +116,8 @@ impl Dispatcher {
     pub(crate) fn new(with: Resources) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             handler: with.handler,
-            home: with.home,
             store: with.store,
-            jobs: with.jobs,
+            runner: with.runner,
             poster: with.poster,
             cancel: with.cancel,
             log: with.log,

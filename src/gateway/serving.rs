@@ -10,8 +10,6 @@ use crate::agent::Agent;
 use crate::app::status;
 use crate::bus::{Channel, Command, Inbox, MessageStore, Source};
 use crate::cancel::Cancel;
-use crate::config;
-use crate::cron::Jobs;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::log::Logger;
 use crate::outbox::Outbox;
@@ -105,18 +103,16 @@ fn serve_until_end(
     left.retain(|message| {
         message.reply_to.is_none() && matches!(message.source, Source::Channel | Source::Task)
     });
-    let jobs = Jobs::new(home.clone(), &config::environment());
     let log: Logger = Arc::new(|_, _| ());
     let dispatcher = Dispatcher::new(Resources {
         handler: Arc::new(OneAgent(Arc::new(agent))),
         workers: WORKERS,
-        home,
         poster: Poster {
             outbox,
             chats: None,
             log: log.clone(),
         },
-        jobs: jobs.with_messages(store.clone()),
+        runner: None,
         store: store.clone(),
         // Received messages are answered even after the channels have ended.
         cancel: Cancel::new(None),

@@ -13,10 +13,10 @@ use super::endpoint::{EndpointTurns, HttpChannel};
 use super::handler::GatewayHandler;
 use super::monitor::{self, Monitor, Shutdown};
 use super::poster::Poster;
-use super::run::RunStarter;
+use super::run::JobRunner;
 use super::serving::{Taken, take};
 use super::turn_log::TurnLog;
-use super::{Dispatcher, Resources, check_command};
+use super::{Dispatcher, Resources};
 use crate::app::bot::Bot;
 use crate::app::status::StatusFile;
 use crate::app::{App, Flags, local_time, make_workspace, media};
@@ -44,7 +44,6 @@ use crate::timezone::Zone;
 /// Wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
-const MINUTE: i64 = 60_000;
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
 /// Time for uploads to finish when the program stops.
@@ -252,13 +251,14 @@ impl Gateway {
     /// Serves until a signal, and ends its threads. `seen` is the stamp of config.json before it was read.
     fn serve(self, seen: monitor::Stamp) -> Result<()> {
         let (cancel, log) = (self.place.shutdown.cancel.clone(), self.place.log);
-        let jobs = self.jobs();
+        let runner = JobRunner::new(self.jobs(), &self.place.loaded);
+        let (change, changed) = sync_channel(1);
+        let clock = self.clock(&runner, change.clone(), changed);
         let dispatcher = Dispatcher::new(Resources {
             handler: self.handler.clone(),
             workers: self.place.loaded.config.gateway.workers,
-            home: self.place.loaded.home.clone(),
             store: self.place.store.clone(),
-            jobs: jobs.clone(),
+            runner: Some(runner),
             poster: self.poster(),
             cancel: cancel.clone(),
             log: log.sink("gateway"),
@@ -266,13 +266,10 @@ impl Gateway {
         let halting = dispatcher.clone();
         let _halt = cancel.on_stop(move || halting.halt());
         let sender = self.chats.as_ref().map(|chats| chats.sender.clone());
-        let (change, changed) = sync_channel(1);
-        let wake = wake(change.clone(), sender.clone());
+        let wake = wake(change, sender.clone());
         let watch = self.monitor(seen, &dispatcher, &wake).start();
         listen(&self.place.loaded.home, wake, log);
         let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
-        let clock = self.clock(jobs, change, changed);
-        clock.end_old_runs();
         let left = self.left()?;
         if clock.has_work() {
             channels.push(Box::new(clock));
@@ -351,20 +348,19 @@ impl Gateway {
         }
     }
 
-    fn clock(&self, jobs: Jobs, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
+    fn clock(&self, runner: &JobRunner, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
         let (place, config) = (&self.place, &self.place.loaded.config);
-        let (cancel, log) = (&place.shutdown.cancel, place.log.sink("jobs"));
-        let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
-        let check = check_command(&place.loaded).ok();
         let days = config.session.keep_days;
         Clock {
-            starter: RunStarter::new(jobs, cancel.clone(), log, check),
-            grace: grace.saturating_mul(MINUTE),
-            poster: self.poster(),
-            keep: Duration::from_secs(days.saturating_mul(24 * 3600)),
-            zone: Zone::local(&place.loaded.env).unwrap_or_else(|_| Zone::utc()),
-            runs_jobs: config.cron.enabled,
+            jobs: config.cron.enabled.then(|| runner.jobs.clone()),
+            home: place.loaded.home.clone(),
             heartbeat: self.heartbeat.clone(),
+            grace: runner.grace,
+            zone: Zone::local(&place.loaded.env).unwrap_or_else(|_| Zone::utc()),
+            keep: Duration::from_secs(days.saturating_mul(24 * 3600)),
+            cancel: place.shutdown.cancel.clone(),
+            log: place.log.sink("jobs"),
+            report: self.report.clone(),
             wake,
             changed,
         }
