@@ -133,6 +133,7 @@ impl FileStore {
     fn open_file(&self, key: &str) -> Result<(OpenFile, Loaded)> {
         let path = self.home.session(key);
         let mut warnings = Vec::new();
+        let has_bytes = fs_err::metadata(&path).is_ok_and(|meta| meta.len() > 0);
         let mut opened = Journal::open(&path);
         let is_large = |meta: std::fs::Metadata| meta.len() > storage::MAX_LOG;
         if opened.is_err() && fs_err::metadata(&path).is_ok_and(is_large) {
@@ -148,7 +149,14 @@ impl FileStore {
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?;
         let Some((mut journal, found)) = opened else {
-            return Ok((OpenFile::Missing, Loaded::default()));
+            if has_bytes {
+                let file = path.display();
+                warnings.push(format!(
+                    "{file} has no complete line, so a new conversation begins; its content is in {file}.torn-*"
+                ));
+            }
+            let lines = Vec::new();
+            return Ok((OpenFile::Missing, Loaded { lines, warnings }));
         };
         refuse_newer(version_of(&found.lines), &path)?;
         let named = Named::from_lines(&found.lines);
