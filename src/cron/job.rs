@@ -11,7 +11,7 @@ use crate::text::to_single_line;
 use crate::timezone::Zone;
 
 /// Answer of a job without anything to send.
-pub(crate) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
+pub(super) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
 
 /// Maximum length, in characters, of a text that is not delivered because [`NOTHING_TO_REPORT`] is beside it.
 const MAX_REMARK: usize = 300;
@@ -130,7 +130,7 @@ impl Job {
     }
 
     /// Returns the stored time, which another program may have written wrong; [`Job::due`] checks it.
-    pub(crate) fn next_run(&self) -> Option<Millis> {
+    pub(super) fn next_run(&self) -> Option<Millis> {
         self.0["state"]["nextRunAtMs"].as_i64()
     }
 
@@ -143,7 +143,7 @@ impl Job {
         self.text("/state/lastStatus").unwrap_or_default()
     }
 
-    pub(crate) fn schedule(&self) -> Result<Schedule> {
+    pub(super) fn schedule(&self) -> Result<Schedule> {
         let schedule = &self.0["schedule"];
         let read = match schedule["kind"].as_str().unwrap_or_default() {
             "at" => schedule["atMs"]

@@ -147,6 +147,6 @@ impl Clock {
                 log_error(&self.log, message.and_then(add));
             }
         }
-        log_error(&self.log, job.schedule())?.next(now, &self.zone)
+        log_error(&self.log, job.due(now, 0, &self.zone)).flatten()
     }
 }
