@@ -224,10 +224,10 @@ pub(crate) struct JobRun {
     pub job: String,
     /// Name of the job, for display after the job is deleted.
     pub name: String,
-    /// Start of the run, in milliseconds since 1970; together with the job's id, the key of its record.
+    /// When the run was due, in milliseconds since 1970.
+    pub due: i64,
+    /// When it was started, in milliseconds since 1970; together with the job's id, the key of its record.
     pub at: i64,
-    /// The conversation is emptied before the run.
-    pub is_fresh: bool,
 }
 
 /// A file on Telegram's servers.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::status;
 use super::{App, bot};
 use crate::config::{Loaded, Model, keys, path, shown};
-use crate::cron::{Due, Jobs, schedule};
+use crate::cron::{Jobs, schedule};
 use crate::error::Result;
 use crate::notify;
 use crate::outbox::Outbox;
@@ -140,11 +140,9 @@ impl<'a> Facts<'a> {
         let mut jobs = Vec::new();
         for job in self.or_warn(all.list()) {
             let due = all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone));
-            match due {
-                Ok(Due::Later(Some(next)) | Due::Missed(next)) => jobs.push((next, job)),
-                Ok(Due::Now) => jobs.push((now, job)),
-                // The job will not run; `cron list` shows why.
-                Ok(Due::Later(None)) | Err(_) => {}
+            // `cron list` shows why a job will not run.
+            if let Ok(Some(next)) = due {
+                jobs.push((next, job));
             }
         }
         jobs.sort_by_key(|(at, _)| *at);

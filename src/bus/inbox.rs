@@ -166,11 +166,21 @@ impl Inbox {
 
     /// Lets other turns run while a turn does something slow.
     pub(crate) fn without_turn<T>(&self, session: &str, work: impl FnOnce() -> T) -> T {
-        self.change(|waiting| waiting.begin_wait(session));
+        self.release_turn(session);
         let done = work();
+        self.take_turn(session);
+        done
+    }
+
+    /// Lets other turns run, until [`Inbox::take_turn`].
+    pub(crate) fn release_turn(&self, session: &str) {
+        self.change(|waiting| waiting.begin_wait(session));
+    }
+
+    /// Waits until another turn may run.
+    pub(crate) fn take_turn(&self, session: &str) {
         let is_full = |waiting: &mut Waiting| !waiting.end_wait(session);
         drop(sync::wait_while(&self.0.changed, self.lock(), is_full));
-        done
     }
 
     /// Lets other turns run while a turn waits for its user. A crash then is not the fault of the turn, and a restart does not
@@ -349,6 +359,8 @@ pub(crate) struct Work {
     pub messages: Vec<Inbound>,
     /// Stops the turn.
     pub cancel: Cancel,
+    /// Title of a conversation that begins with it; empty for the text.
+    pub title: String,
 }
 
 impl Work {
@@ -427,6 +439,7 @@ mod tests {
             inbox,
             messages,
             cancel,
+            title: String::new(),
         }
     }
 

@@ -1,8 +1,6 @@
 //! `bantam cron`: adds, lists, changes and runs scheduled jobs, and lists their runs.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -12,24 +10,18 @@ use super::{notice, print, print_json, report, table, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::{self, App, Flags};
-use crate::bus::{Inbound, Response};
+use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::cron::schedule::Schedule;
-use crate::cron::{
-    Due, DueRun, Job, JobCheck, Jobs, NewJob, Run, RunEnd, RunStatus, When, heartbeat, schedule,
-};
-use crate::error::{Context, Error, Kind, Result};
+use crate::cron::{DueRun, Job, JobCheck, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
+use crate::error::{Error, Kind, Result};
 use crate::gateway::check_command;
-use crate::gateway::run::{
-    CheckCommand, begin_run, end_of_run, note_title, question_with, run_message,
-};
+use crate::gateway::run::{CheckCommand, JobEnd, JobRunner, note_title, now, run_message};
 use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox};
-use crate::paths::{Home, session_name, telegram_chat};
+use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::provider::catalog;
 use crate::session::{FileStore, Session};
-use crate::storage::Lock;
 use crate::telegram::deliver::Delivery;
 use crate::text::{counted, not_found, printable, to_single_line};
 
@@ -72,10 +64,6 @@ pub(super) const COMMANDS: &[Command] = commands! {
             --json               print one JSON object"
 };
 
-fn now() -> i64 {
-    schedule::millis(SystemTime::now())
-}
-
 fn jobs(app: &App) -> Jobs {
     Jobs::new(app.home.clone(), &app.env)
 }
@@ -104,7 +92,7 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         ));
     }
     if let Some(chat) = job.to() {
-        tell_if_undelivered(&chat, app);
+        tell_if_undelivered(&chat, app)?;
     }
     if let Some((run, check)) = &check {
         notice(&try_check(run.as_ref(), check));
@@ -195,14 +183,22 @@ fn tell_if_refused(app: &App) {
 }
 
 /// Shows what the bot still needs. The gateway may have a token in its environment that this command lacks.
-fn tell_if_undelivered(chat: &str, app: &App) {
+fn tell_if_undelivered(to: &str, app: &App) -> Result<()> {
     let Ok(loaded) = app.loaded() else {
-        return;
+        return Ok(());
     };
+    let chat = telegram_chat(to)?;
+    let allowed = loaded.config.channels.telegram.ids();
+    let is_allowed = allowed.iter().any(|user| user.to_string() == chat);
     if let Err(e) = Bot::delivery(loaded, Some(chat), notice) {
         let hint = e.hint.unwrap_or_default();
-        notice(&format!("cannot deliver to {chat}: {}; {hint}", e.message));
+        notice(&format!("cannot deliver to {to}: {}; {hint}", e.message));
+    } else if !is_allowed && !app.home.session(&session_name(TELEGRAM, chat)?).exists() {
+        notice(&format!(
+            "warning: the bot does not know the chat {to}; `bantam sessions list` shows the ids of its chats"
+        ));
     }
+    Ok(())
 }
 
 /// Parses an interval to seconds. A small bare number is probably meant as minutes.
@@ -244,18 +240,14 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
                 notice(&to_single_line(&e.message, 300));
                 "cannot run".to_owned()
             }
-            Ok(_) if !job.is_enabled() => match job.ran_once() {
-                Some(at) => format!("done {}", zone.stamp(at / 1000)),
-                None => "disabled".to_owned(),
-            },
-            Ok(Due::Later(next)) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
-            Ok(Due::Now | Due::Missed(_)) => "overdue".to_owned(),
+            Ok(_) if !job.is_enabled() => "disabled".to_owned(),
+            Ok(Some(at)) if at <= now => "overdue".to_owned(),
+            Ok(next) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
         };
         let to = job.to().map(|to| format!(" -> {to}")).unwrap_or_default();
-        let status = if job.last_status().is_empty() {
-            "-"
-        } else {
-            job.last_status()
+        let status = match job.last_status() {
+            "" => "-",
+            status => status,
         };
         rows.push([
             job.id().to_owned(),
@@ -265,17 +257,7 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             format!("{}{to}", job.name()),
         ]);
     }
-    let heartbeat = &app.loaded()?.config.heartbeat;
-    if heartbeat.enabled {
-        let minutes = heartbeat.interval_minutes;
-        let next = heartbeat::job(minutes, "")?.schedule()?.next(now, &zone);
-        let next = next.map_or(String::new(), |at| zone.stamp(at / 1000));
-        let (when, name) = (
-            format!("every {minutes} min"),
-            "built in: agent/HEARTBEAT.md".to_owned(),
-        );
-        rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
-    } else if list.is_empty() {
+    if list.is_empty() {
         notice("no jobs yet; `bantam cron add` adds one");
     }
     let next = format!("next run ({})", zone.name());
@@ -307,115 +289,64 @@ fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 
-/// Runs a job like the gateway, and prints its answer.
+/// Runs a job like the gateway, in this process, and prints its answer.
 fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
-    let ui = &ui.with_flags(given);
-    let (home, jobs) = (&app.home, jobs(app));
-    let due = DueRun {
-        job: jobs.find(&given.words[0])?,
-        at: now(),
-    };
-    let job = &due.job;
-    let (run, mut message) = run_message(home, &due, job.question())?;
-    let is_waiting = is_running(home) && jobs.is_waiting(job)?;
-    if is_waiting || run.is_fresh && is_held(&home.lock(&message.session))? {
-        let text = format!(
-            "the job {} is already running",
-            to_single_line(job.id(), 40)
-        );
+    let (ui, jobs) = (&ui.with_flags(given), jobs(app));
+    let job = jobs.find(&given.words[0])?;
+    let message = run_message(&app.home, &DueRun { job, due: now() })?;
+    let Origin { chat: id, .. } = &message.origin;
+    if is_running(&app.home) && jobs.running()?.iter().any(|run| run.job == *id) {
+        let what = format!("the job {} is already running", to_single_line(id, 40));
         let hint = "wait until it ends; `bantam cron history` shows when it started";
-        return Err(Error::new(Kind::Busy, text).hint(hint));
-    }
-    message.text = match question(app, job) {
-        Ok(Ok(question)) => question,
-        Ok(Err(why)) => {
-            notice(&format!("the model was not asked: {why}"));
-            return jobs.skip(job.id(), Ok(why)).map(|()| 0);
-        }
-        Err(e) => return jobs.skip(job.id(), Err(e)).map(|()| 1),
-    };
-    let (mut response, delivery) = match turn(app, ui, job, &message) {
-        Ok(turn) => turn,
-        Err(e) => {
-            let end = RunEnd::Failed(e.message.clone());
-            if let Err(e) = jobs.finish(&run, &end) {
-                notice(&e.doing("recording the run").message);
-            }
-            return Err(e);
-        }
-    };
-    let (end, told) = end_of_run(&run, &response);
-    let recorded = jobs.finish(&run, &end).doing("recording the run");
-    if let (Some(to), false) = (&message.reply_to, told.is_empty()) {
-        let (title, from) = (note_title(&run), &message.session);
-        let note = Note {
-            title: &title,
-            from,
-            text: &told,
-        };
-        let id = Outbox::new(home.clone()).post(&Item::text(to, &told), &[], Some(&note))?;
-        if let Some(delivery) = delivery {
-            delivery.deliver_posted(&mut response, &id, to);
-        }
-    }
-    let code = response.error.as_ref().map_or(0, report);
-    if !given.has("quiet") {
-        tell_if_it_runs_again(&jobs, job)?;
-    }
-    recorded.map(|()| code)
-}
-
-/// Whether a lock is taken.
-fn is_held(path: &Path) -> Result<bool> {
-    match Lock::acquire(path, Duration::ZERO) {
-        Err(e) if e.kind == Kind::Busy => Ok(true),
-        lock => lock.map(|_| false),
-    }
-}
-
-/// Returns the question for the model, or why it is not asked.
-fn question(app: &App, job: &Job) -> Result<Result<String, String>> {
-    let Some(job_check) = job.check() else {
-        return Ok(Ok(job.question()));
-    };
-    let check = check_command(app.loaded()?)?;
-    let output = check(&job_check, &Cancel::new(None));
-    Ok(output?.map(|output| question_with(job, &output)))
-}
-
-/// Shows that a one-time job will also run at its time, because this run was a trial.
-fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
-    if job.is_enabled() && matches!(job.schedule(), Ok(Schedule::At(at)) if at > now()) {
-        let next = upcoming(jobs, job, 1)?;
-        notice(&format!("it still runs at its time; {}", next.trim_end()));
-    }
-    Ok(())
-}
-
-/// Asks the job's message like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
-fn turn(app: &App, ui: &Ui, job: &Job, message: &Inbound) -> Result<(Response, Option<Delivery>)> {
-    if job.message().trim().is_empty() {
-        return Err(Error::config("the job has no message")
-            .hint("add it as payload.message in cron/jobs.json"));
+        return Err(Error::new(Kind::Busy, what).hint(hint));
     }
     ui.watch_signals(false)?;
+    let cancel = Cancel::new(None);
+    let mut delivery = None;
+    let runner = JobRunner::new(jobs, app.loaded()?);
+    let ended = runner.run_job(message.clone(), &cancel, |message, title| {
+        let (response, opened) = ask(app, ui, &message, title)?;
+        delivery = opened;
+        Ok(response)
+    })?;
+    let (mut response, text) = match ended {
+        JobEnd::Asked(response, text) => (response, text),
+        JobEnd::Skipped(why) => {
+            notice(&format!("the model was not asked: {why}"));
+            return Ok(0);
+        }
+    };
+    if let (Some(delivery), Some(to), false) = (delivery, &message.reply_to, text.is_empty()) {
+        let note = Note {
+            title: &note_title(&message.source),
+            from: &message.session,
+            text: &text,
+        };
+        let outbox = Outbox::new(app.home.clone());
+        let id = outbox.post(&Item::text(to, &text), &[], Some(&note))?;
+        delivery.deliver_posted(&mut response, &id, to);
+    }
+    Ok(response.error.as_ref().map_or(0, report))
+}
+
+/// Asks the message of a run like `bantam agent`. Also returns the delivery of the answer, if there is a bot.
+fn ask(app: &App, ui: &Ui, message: &Inbound, title: &str) -> Result<(Response, Option<Delivery>)> {
     let app = Arc::new(app.with_overrides(Vec::new()));
     let loaded = app.loaded()?;
-    let to = job.to();
-    let chat = to.as_deref().map(telegram_chat).transpose()?;
+    let chat = message.reply_to.as_deref().map(telegram_chat).transpose()?;
     let delivery = Bot::delivery(loaded, chat, notice)?;
     let (agent, notices) = app.build(&Flags::default())?;
     app::make_workspace(loaded)?;
     super::warn_once(ui, &app, &notices)?;
-    begin_run(&app.home, message)?;
+    let cancel = Cancel::new(Some(agent.limits().timeout));
     let request = Request {
+        title: title.to_owned(),
         origin: message.origin.clone(),
         model: message.model.clone(),
+        cancel,
         ..Request::new(&message.text, &message.session)
     };
-    let cancel = Cancel::new(Some(agent.limits().timeout));
-    let response = ui.turn(&Arc::new(agent), Request { cancel, ..request });
-    Ok((response, delivery))
+    Ok((ui.turn(&Arc::new(agent), request), delivery))
 }
 
 /// Returns the last answer in the conversation of a run.
@@ -443,7 +374,8 @@ fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
             .find(|job| job.name() == wanted)
             .map_or(wanted.as_str(), Job::id);
         runs.retain(|run| [&run.job, &run.name].contains(&wanted) || run.job == named);
-        if runs.is_empty() && !list.iter().any(|job| job.id() == named) {
+        let is_known = named == heartbeat::ID || list.iter().any(|job| job.id() == named);
+        if runs.is_empty() && !is_known {
             let known = list.iter().flat_map(|job| [job.id(), job.name()]);
             return Err(not_found("job", wanted, known, "bantam cron history"));
         }
@@ -458,7 +390,7 @@ fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let zone = zone(&app.env);
     let rows = runs.iter().map(|run| {
         let took = match run.ended {
-            Some(ended) if run.status != RunStatus::Interrupted => {
+            Some(ended) if run.status == RunStatus::Ok => {
                 format!("{} s", (ended - run.at) / 1000)
             }
             _ => String::new(),

@@ -275,7 +275,7 @@ sections! {
     Cron {
         /// run jobs in the gateway
         enabled: bool = true,
-        /// record a run as missed if it is later than this many minutes
+        /// skip a run that is later than this many minutes
         grace_minutes: u64 = 60,
     }
 

@@ -4,14 +4,14 @@
 
 use serde_json::{Value, json};
 
-use super::runs::{Run, RunStatus};
+use super::runs::Run;
 use super::schedule::{Cron, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::text::to_single_line;
 use crate::timezone::Zone;
 
 /// Answer of a job without anything to send.
-pub(crate) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
+pub(super) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
 
 /// Maximum length, in characters, of a text that is not delivered because [`NOTHING_TO_REPORT`] is beside it.
 const MAX_REMARK: usize = 300;
@@ -20,7 +20,8 @@ const MAX_REMARK: usize = 300;
 /// formatting, unless a long text is beside it.
 pub(crate) fn report(answer: &str) -> &str {
     let is_mark = |c: char| !c.is_alphanumeric();
-    let bare = |line: &str| line.trim_matches(is_mark).to_uppercase();
+    // Markdown may escape the underscores.
+    let bare = |line: &str| line.trim_matches(is_mark).replace('\\', "").to_uppercase();
     let start = answer.trim_start_matches(is_mark);
     let end = answer.trim_end_matches(is_mark);
     let (first, after) = start.split_once('\n').unwrap_or((start, ""));
@@ -46,7 +47,7 @@ pub(crate) enum JobCheck {
 }
 
 /// The value of `ifBy` in jobs.json for [`JobCheck::OfModel`].
-const MODEL: &str = "model";
+pub(super) const MODEL: &str = "model";
 
 impl JobCheck {
     pub(crate) fn command(&self) -> &str {
@@ -54,31 +55,11 @@ impl JobCheck {
             Self::OfUser(command) | Self::OfModel(command) => command,
         }
     }
-
-    /// Returns the fields of a job's payload.
-    pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let command = ("if", self.command().into());
-        match self {
-            Self::OfUser(_) => vec![command],
-            Self::OfModel(_) => vec![command, ("ifBy", MODEL.into())],
-        }
-    }
 }
 
 /// A JSON object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Job(pub(super) Value);
-
-/// Whether a job is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// Due at this time; never if `None`.
-    Later(Option<Millis>),
-    /// Due now, once for all times that have passed.
-    Now,
-    /// Was due at this time; all times since are also too long ago.
-    Missed(Millis),
-}
 
 /// Maximum step back of the clock that counts as a correction; Vixie cron has the same limit of three hours.
 const CLOCK_CORRECTION: Millis = 3 * 3600 * 1000;
@@ -149,7 +130,7 @@ impl Job {
     }
 
     /// Returns the stored time, which another program may have written wrong; [`Job::due`] checks it.
-    pub(crate) fn next_run(&self) -> Option<Millis> {
+    pub(super) fn next_run(&self) -> Option<Millis> {
         self.0["state"]["nextRunAtMs"].as_i64()
     }
 
@@ -157,25 +138,12 @@ impl Job {
         self.0["state"]["lastRunAtMs"].as_i64()
     }
 
-    /// Returns when a one-time job has run.
-    pub(crate) fn ran_once(&self) -> Option<Millis> {
-        match self.schedule() {
-            Ok(Schedule::At(at)) => self.last_run().filter(|ran| *ran >= at),
-            _ => None,
-        }
-    }
-
     /// Returns `ok`, `error` and so on; empty before the first run.
     pub(crate) fn last_status(&self) -> &str {
         self.text("/state/lastStatus").unwrap_or_default()
     }
 
-    /// Whether the last run has this status.
-    pub(crate) fn is(&self, status: RunStatus) -> bool {
-        self.last_status() == status.name()
-    }
-
-    pub(crate) fn schedule(&self) -> Result<Schedule> {
+    pub(super) fn schedule(&self) -> Result<Schedule> {
         let schedule = &self.0["schedule"];
         let read = match schedule["kind"].as_str().unwrap_or_default() {
             "at" => schedule["atMs"]
@@ -207,9 +175,6 @@ impl Job {
         match self.schedule() {
             Err(_) => "?".to_owned(),
             Ok(Schedule::At(at)) => format!("at {}", zone.stamp(at / 1000)),
-            Ok(Schedule::Every { interval, .. }) if interval % 1000 != 0 => {
-                format!("every {interval} ms")
-            }
             Ok(Schedule::Every { interval, .. }) => every(interval / 1000),
             Ok(Schedule::Cron(_)) => {
                 let tz = self.tz().map(|tz| format!(" ({tz})")).unwrap_or_default();
@@ -218,10 +183,11 @@ impl Job {
         }
     }
 
-    /// Returns whether the job is due at `now`. A run that is more than `grace` late is missed.
-    pub(crate) fn due(&self, now: Millis, grace: Millis, zone: &Zone) -> Result<Due> {
+    /// Returns when the job is due next, or since when: of several times that have passed, the first in the last `grace`
+    /// milliseconds, or else the first.
+    pub(crate) fn due(&self, now: Millis, grace: Millis, zone: &Zone) -> Result<Option<Millis>> {
         if !self.is_enabled() {
-            return Ok(Due::Later(None));
+            return Ok(None);
         }
         let schedule = self.schedule()?;
         let planned = match &schedule {
@@ -245,27 +211,23 @@ impl Job {
                 }
             }
         };
-        let Some(at) = planned.filter(|at| *at <= now) else {
-            return Ok(Due::Later(planned));
+        let oldest = now.saturating_sub(grace);
+        let Some(missed) = planned.filter(|at| *at < oldest) else {
+            return Ok(planned);
         };
-        // Allows at least a minute, because a gateway may wake up a little late.
-        let oldest = at.max(now.saturating_sub(grace.max(60_000)));
-        let is_recent = match &schedule {
-            Schedule::At(_) => oldest == at,
-            schedule => schedule.next(oldest - 1, zone).is_some_and(|at| at <= now),
-        };
-        Ok(if is_recent { Due::Now } else { Due::Missed(at) })
+        let recent = schedule.next(oldest - 1, zone).filter(|at| *at <= now);
+        Ok(recent.or(Some(missed)))
     }
 
-    /// Stores the next run after `now`. A one-time job in the past is disabled.
-    pub(super) fn advance(&mut self, now: Millis, zone: &Zone) -> Result<()> {
+    /// Stores and returns the next run after `now`. A one-time job in the past is disabled.
+    pub(super) fn advance(&mut self, now: Millis, zone: &Zone) -> Result<Option<Millis>> {
         let schedule = self.schedule()?;
         let next = schedule.next(now, zone);
         if matches!(schedule, Schedule::At(_)) && next.is_none() {
             self.0["enabled"] = false.into();
         }
-        self.set_next(if self.is_enabled() { next } else { None });
-        Ok(())
+        self.set_next(next);
+        Ok(next)
     }
 
     pub(super) fn set_next(&mut self, next: Option<Millis>) {
@@ -335,6 +297,8 @@ mod tests {
             "```\nnothing_to_report\n```",
             "I checked everything.\n\n“Nothing_To_Report.”",
             "> `NOTHING_TO_REPORT`\n\nAll is well.",
+            "# Nothing\\_to\\_report",
+            "- NOTHING_TO_REPORT!\n\nAll is well.",
         ] {
             assert_eq!(report(quiet), "", "{quiet}");
         }

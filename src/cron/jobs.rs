@@ -1,17 +1,17 @@
-//! The jobs of a home: lists and changes them, starts due runs, and finishes runs.
+//! The jobs of a home: lists and changes them, starts due runs, and records their ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::file::JobsFile;
 use super::heartbeat;
-use super::job::{Due, Job};
+use super::job::Job;
 use super::new::NewJob;
-use super::runs::{Run, RunEnd, RunStatus, Runs};
-use super::schedule::{Millis, Schedule};
-use crate::bus::{Inbound, Inbox, JobRun, Source, message_id};
+use super::runs::{Run, RunStatus, Runs};
+use super::schedule::{Millis, Schedule, millis};
+use crate::bus::{Inbound, Inbox, JobRun, Source};
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::Home;
@@ -29,56 +29,30 @@ pub(crate) struct Jobs {
     env: BTreeMap<String, String>,
 }
 
-/// Due work.
-#[derive(Default)]
-pub(crate) struct Tick {
-    /// Due runs, and runs whose message a crash has lost. Their status is `running`.
-    pub started: Vec<DueRun>,
-    /// Missed jobs, each with its due time.
-    pub missed: Vec<(Job, Millis)>,
-    /// Jobs whose last run was interrupted too long ago to be resumed.
-    pub interrupted: Vec<Job>,
-    /// Time of the next due job.
-    pub next: Option<Millis>,
-    /// One sentence for each job whose schedule or zone is invalid.
-    pub broken: Vec<String>,
-}
-
-/// A run whose message must be added to the inbox.
+/// A job that is due.
 pub(crate) struct DueRun {
     pub job: Job,
-    /// Start of the run.
-    pub at: Millis,
+    pub due: Millis,
 }
 
 /// Channel of runs.
 pub(crate) const CHANNEL: &str = "cron";
 
 impl DueRun {
-    /// Returns the id of its message within the channel.
-    pub(crate) fn name(&self) -> String {
-        run_name(self.job.id(), self.at)
+    /// Returns the id of its message within the channel. It stays the same until the run is recorded in the file, so that a run
+    /// is added once, and differs when a clock that was set back shows the same time again.
+    pub(crate) fn id(&self) -> String {
+        let last = self.job.last_run().unwrap_or_default();
+        format!("{}:{}:{last}", self.job.id(), self.due)
     }
-}
-
-fn run_name(job: &str, at: Millis) -> String {
-    format!("{job}:{at}")
-}
-
-/// Location of a job's run with the status `running`.
-enum Place {
-    /// Waiting in the inbox.
-    Waiting,
-    /// Finished, with its record.
-    Over(Run),
-    /// Missing, because of a crash before its message was added.
-    Nowhere,
 }
 
 /// Time to wait for the lock, which other processes need only for a few writes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// Delay before the next check of a job that is due while it runs.
-const BUSY_RETRY: Millis = 60_000;
+/// A run is on time for at least this long, because a gateway may wake up a little late.
+pub(crate) const MIN_GRACE: Millis = 60_000;
+/// Delay before the next look at a job that is due and cannot start yet.
+const RETRY: Millis = 60_000;
 
 impl Jobs {
     pub(crate) fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
@@ -128,10 +102,10 @@ impl Jobs {
 
     /// Returns all jobs. Changes nothing.
     pub(crate) fn list(&self) -> Result<Vec<Job>> {
-        let mut jobs = JobsFile::read(&self.home)?.jobs;
+        let (mut jobs, running) = (JobsFile::read(&self.home)?.jobs, self.running()?);
         for job in &mut jobs {
-            if let Some(Place::Over(run)) = self.place_of_run(job)? {
-                job.set_last(&run);
+            if running.iter().any(|run| run.job == job.id()) {
+                job.set_state("lastStatus", RunStatus::Running.name().into());
             }
         }
         Ok(jobs)
@@ -142,26 +116,27 @@ impl Jobs {
         JobsFile::read(&self.home)?.find(id).cloned()
     }
 
-    /// Whether a run of this job is in the inbox.
-    pub(crate) fn is_waiting(&self, job: &Job) -> Result<bool> {
-        let place = self.place_of_run(job)?;
-        Ok(matches!(place, Some(Place::Waiting)))
+    /// Returns the runs that wait for their end in the inbox.
+    pub(crate) fn running(&self) -> Result<Vec<JobRun>> {
+        let run = |message: Inbound| match message.source {
+            Source::Job(run) => Some(run),
+            _ => None,
+        };
+        Ok(self.messages.all()?.into_iter().filter_map(run).collect())
     }
 
     /// Returns all recorded runs, the oldest first, followed by the running ones.
     pub(crate) fn history(&self) -> Result<Vec<Run>> {
         let mut runs = self.runs.read()?;
-        for job in self.list()? {
-            if job.is(RunStatus::Running) {
-                runs.push(Run::last(&job, RunStatus::Running));
-            }
-        }
+        let running = self.running()?.into_iter();
+        runs.extend(running.map(|run| Run::new(&run, RunStatus::Running, None, "")));
         Ok(runs)
     }
 
     pub(crate) fn add(&self, new: &NewJob, now: Millis) -> Result<Job> {
         let tz = Some(new.tz.trim()).filter(|tz| !tz.is_empty());
-        let zone = self.zone(tz).map_err(|e| Error {
+        let zone = tz.map_or(Ok(()), check_sign).and_then(|()| self.zone(tz));
+        let zone = zone.map_err(|e| Error {
             kind: Kind::Usage,
             ..e
         })?;
@@ -215,193 +190,82 @@ impl Jobs {
         })
     }
 
-    /// Starts due runs, finds missed and interrupted ones, and returns the time of the next due job. On disk before this
-    /// returns; unchanged jobs are not written. A run more than `grace` late is missed. `checking` are the names of runs whose
-    /// checks are running.
+    /// Calls `start` for each job that is due and not running, which adds its run to the inbox. Returns the time of the next
+    /// due job, and one sentence for each job that could not start. A run is added before the file changes, so that a crash in
+    /// between adds it again, which the inbox ignores.
     pub(crate) fn tick(
         &self,
         now: Millis,
         grace: Millis,
-        checking: &BTreeSet<String>,
-    ) -> Result<Tick> {
+        start: &dyn Fn(&DueRun) -> Result<()>,
+    ) -> Result<(Option<Millis>, Vec<String>)> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
-        let stored = file.jobs.clone();
-        let mut tick = Tick::default();
+        let (stored, running) = (file.jobs.clone(), self.running()?);
+        let (mut next, mut problems) = (None, Vec::new());
         for job in &mut file.jobs {
-            let looked = self
-                .look_for_run(job, now - grace, checking, &mut tick)
-                .and_then(|()| self.check(job, now, grace, &mut tick));
+            let is_running = running.iter().any(|run| run.job == job.id());
+            let looked = self.named_zone(job).and_then(|zone| {
+                let due = match job.due(now, grace.max(MIN_GRACE), &zone)? {
+                    Some(due) if due <= now => due,
+                    later => {
+                        job.set_next(later);
+                        return Ok(later);
+                    }
+                };
+                let run = DueRun {
+                    job: job.clone(),
+                    due,
+                };
+                if is_running || start(&run).map_err(|e| problems.push(e.message)).is_err() {
+                    return Ok(Some(now + RETRY));
+                }
+                job.set_state("lastRunAtMs", now.into());
+                job.advance(now, &zone)
+            });
             match looked {
-                Ok(next) => tick.next = [tick.next, next].into_iter().flatten().min(),
-                Err(e) => tick.broken.push(e.message),
+                Ok(at) => next = [next, at].into_iter().flatten().min(),
+                Err(e) => problems.push(e.message),
             }
         }
         if file.jobs != stored {
             file.write(&self.home)?;
         }
-        Ok(tick)
+        Ok((next, problems))
     }
 
-    /// Updates a job whose status is `running`. A run without a message is started again, or marked as interrupted if it began
-    /// before `oldest`.
-    fn look_for_run(
-        &self,
-        job: &mut Job,
-        oldest: Millis,
-        checking: &BTreeSet<String>,
-        tick: &mut Tick,
-    ) -> Result<()> {
-        let at = job.last_run().unwrap_or_default();
-        match self.place_of_run(job)? {
-            None | Some(Place::Waiting) => {}
-            Some(Place::Over(run)) => job.set_last(&run),
-            Some(Place::Nowhere) if checking.contains(&run_name(job.id(), at)) => {}
-            Some(Place::Nowhere) if at < oldest => {
-                let run = Run::last(job, RunStatus::Interrupted);
-                self.record(&run)?;
-                job.set_last(&run);
-                tick.interrupted.push(job.clone());
-            }
-            Some(Place::Nowhere) => tick.started.push(DueRun {
-                job: job.clone(),
-                at,
-            }),
+    /// Records how a run ended, with its answer, or the reason why it has none. A one-time job that went well is removed if it
+    /// has that option. On disk when this returns; a repetition changes nothing.
+    pub(crate) fn finish(&self, run: &JobRun, status: RunStatus, text: &str) -> Result<()> {
+        let ended = Run::new(run, status, Some(millis(SystemTime::now())), text);
+        if matches!(status, RunStatus::Ok | RunStatus::Error) {
+            self.runs.record(&ended)?;
         }
-        Ok(())
-    }
-
-    /// Locates the last run of a job; `None` if its status is not `running`.
-    fn place_of_run(&self, job: &Job) -> Result<Option<Place>> {
-        if !job.is(RunStatus::Running) {
-            return Ok(None);
-        }
-        let run = Run::last(job, RunStatus::Quiet);
-        let id = message_id(CHANNEL, &run_name(job.id(), run.at));
-        if self.messages.is_open(&id)? {
-            return Ok(Some(Place::Waiting));
-        }
-        let mut recorded = self.runs.read()?.into_iter().rev();
-        if let Some(recorded) = recorded.find(|other| other.is(&run)) {
-            return Ok(Some(Place::Over(recorded)));
-        }
-        let is_over = self.messages.is_known(&id)?;
-        Ok(Some(if is_over {
-            Place::Over(run)
-        } else {
-            Place::Nowhere
-        }))
-    }
-
-    /// Ends runs in the inbox that began before `oldest`, which were interrupted too long ago. Returns their messages.
-    pub(crate) fn end_old(&self, oldest: Millis) -> Result<Vec<Inbound>> {
-        let mut old = self.messages.all()?;
-        old.retain(|message| matches!(&message.source, Source::Job(run) if run.at < oldest));
-        for message in &old {
-            if let Source::Job(run) = &message.source {
-                self.finish(run, &RunEnd::Interrupted)?;
-                self.messages.finish(std::slice::from_ref(&message.id))?;
-            }
-        }
-        Ok(old)
-    }
-
-    /// Updates one job during a tick, and returns when it is due next.
-    fn check(
-        &self,
-        job: &mut Job,
-        now: Millis,
-        grace: Millis,
-        tick: &mut Tick,
-    ) -> Result<Option<Millis>> {
-        let zone = self
-            .zone(job.tz())
-            .doing(format_args!("the job {}", to_single_line(job.id(), 40)))?;
-        match job.due(now, grace, &zone)? {
-            Due::Later(next) => job.set_next(next),
-            Due::Missed(_) | Due::Now if job.is(RunStatus::Running) => {
-                return Ok(Some(now + BUSY_RETRY));
-            }
-            Due::Missed(at) => {
-                job.advance(now, &zone)?;
-                self.record(&Run::new(job, now, RunStatus::Missed))?;
-                job.set_state("lastStatus", RunStatus::Missed.name().into());
-                tick.missed.push((job.clone(), at));
-            }
-            Due::Now => {
-                job.advance(now, &zone)?;
-                job.set_last(&Run::new(job, now, RunStatus::Running));
-                let job = job.clone();
-                tick.started.push(DueRun { job, at: now });
-            }
-        }
-        Ok(job.next_run())
-    }
-
-    /// Records the end of a run. A successful one-time job is removed if it has that option. Runs without anything to report
-    /// are not recorded. On disk when this returns; a repetition changes nothing.
-    pub(crate) fn finish(&self, run: &JobRun, end: &RunEnd) -> Result<()> {
         if run.job == heartbeat::ID {
             // The heartbeat is not in the file.
-            return match end {
-                RunEnd::Answered(_) => self.record(&end.run(run, &run.name)),
-                _ => Ok(()),
+            return Ok(());
+        }
+        self.edit(|file| {
+            // The job may have been removed meanwhile.
+            let Some(job) = file.jobs.iter_mut().find(|job| job.id() == run.job) else {
+                return Ok(());
             };
-        }
-        let _lock = self.lock()?;
-        let file = JobsFile::read(&self.home);
-        let jobs = file.as_ref().map_or(&[][..], |file| &file.jobs);
-        // The job may have been removed meanwhile.
-        let job = jobs.iter().find(|job| job.id() == run.job);
-        let name = job.map_or(run.name.clone(), |job| to_single_line(job.name(), 80));
-        let ended = end.run(run, &name);
-        if ended.status != RunStatus::Quiet {
-            self.record(&ended)?;
-        }
-        let mut file = file?;
-        let Some(job) = file.jobs.iter_mut().find(|job| job.id() == run.job) else {
-            return Ok(());
-        };
-        if job.last_run().is_some_and(|last| last > run.at) {
-            return Ok(());
-        }
-        job.set_last(&ended);
-        if matches!(job.schedule(), Ok(Schedule::At(at)) if at <= run.at) {
-            job.0["enabled"] = false.into();
-            job.set_next(None);
-        }
-        let went_well = matches!(ended.status, RunStatus::Ok | RunStatus::Quiet);
-        let is_over =
-            matches!(job.schedule(), Ok(Schedule::At(_))) && !job.is_enabled() && went_well;
-        if is_over && job.0["deleteAfterRun"] == true {
-            file.jobs.retain(|job| job.id() != run.job);
-        }
-        file.write(&self.home)
+            job.set_last(&ended);
+            if matches!(job.schedule(), Ok(Schedule::At(at)) if at <= run.at) {
+                job.0["enabled"] = false.into();
+                job.set_next(None);
+                let is_over = matches!(status, RunStatus::Ok | RunStatus::Quiet);
+                if is_over && job.0["deleteAfterRun"] == true {
+                    file.jobs.retain(|job| job.id() != run.job);
+                }
+            }
+            Ok(())
+        })
     }
 
-    /// Records why the check of a job prevented its run, which has neither a turn nor a record. Returns the error of a check
-    /// that could not run.
-    pub(crate) fn skip(&self, id: &str, why: Result<String>) -> Result<()> {
-        let _lock = self.lock()?;
-        let mut file = JobsFile::read(&self.home)?;
-        let found = file.jobs.iter_mut().find(|job| job.id() == id);
-        // The job may have been removed meanwhile.
-        let Some(job) = found else { return Ok(()) };
-        let (status, text) = match &why {
-            Ok(why) => (RunStatus::Skipped, why),
-            Err(e) => (RunStatus::Error, &e.message),
-        };
-        let checks = job.0["state"]["checks"].as_u64().unwrap_or_default() + 1;
-        job.set_state("checks", checks.into());
-        job.set_state("lastStatus", status.name().into());
-        job.set_state("lastError", to_single_line(text, 300).into());
-        file.write(&self.home)?;
-        why.map(drop)
-            .doing(format_args!("the job {}", to_single_line(id, 40)))
-    }
-
-    fn record(&self, run: &Run) -> Result<()> {
-        self.runs.record(run)
+    fn named_zone(&self, job: &Job) -> Result<Zone> {
+        self.zone(job.tz())
+            .doing(format_args!("the job {}", to_single_line(job.id(), 40)))
     }
 
     fn lock(&self) -> Result<Lock> {
@@ -410,12 +274,37 @@ impl Jobs {
     }
 
     /// Reads, changes and writes the file under the lock, and notifies the gateway. If `change` fails, the file is unchanged.
-    fn edit(&self, change: impl FnOnce(&mut JobsFile) -> Result<Job>) -> Result<Job> {
+    fn edit<T>(&self, change: impl FnOnce(&mut JobsFile) -> Result<T>) -> Result<T> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
-        let job = change(&mut file)?;
+        let changed = change(&mut file)?;
         file.write(&self.home)?;
         notify::signal(&self.home);
-        Ok(job)
+        Ok(changed)
     }
+}
+
+/// Refuses a zone such as `UTC+2`, which would have the sign of POSIX: two hours west of Greenwich.
+fn check_sign(tz: &str) -> Result<()> {
+    let names = ["UTC+", "UTC-", "GMT+", "GMT-"];
+    let is_signed = |name: &&&str| {
+        tz.get(..4)
+            .is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
+    let Some(name) = names.iter().find(is_signed) else {
+        return Ok(());
+    };
+    let (meant, other) = if name.ends_with('+') {
+        ("west", '-')
+    } else {
+        ("east", '+')
+    };
+    let what = format!(
+        "\"{}\" would be {meant} of Greenwich",
+        to_single_line(tz, 40)
+    );
+    let hours = to_single_line(&tz[4..], 10);
+    Err(Error::usage(what).hint(format!(
+        "use a city such as Europe/Berlin, or Etc/GMT{other}{hours}, which has the sign of POSIX"
+    )))
 }

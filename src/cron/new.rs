@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::job::JobCheck;
+use super::job::{JobCheck, MODEL};
 use super::schedule::{self, Cron, EARLIEST, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
@@ -13,7 +13,7 @@ use crate::timezone::Zone;
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// A job to add.
-#[derive(Clone, Debug)]
+#[derive(Default)]
 pub(crate) struct NewJob {
     /// Name; if empty, the beginning of the message is used.
     pub name: String,
@@ -31,7 +31,6 @@ pub(crate) struct NewJob {
     pub check: Option<JobCheck>,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) enum When {
     /// A time that [`schedule::at`] can parse.
     At(String),
@@ -39,6 +38,12 @@ pub(crate) enum When {
     Every(u64),
     /// A cron expression.
     Cron(String),
+}
+
+impl Default for When {
+    fn default() -> Self {
+        Self::At(String::new())
+    }
 }
 
 impl NewJob {
@@ -127,8 +132,11 @@ impl NewJob {
         if !self.model.trim().is_empty() {
             payload["model"] = self.model.trim().into();
         }
-        for (field, value) in self.check.iter().flat_map(JobCheck::fields) {
-            payload[field] = value;
+        if let Some(check) = &self.check {
+            payload["if"] = check.command().into();
+            if let JobCheck::OfModel(_) = check {
+                payload["ifBy"] = MODEL.into();
+            }
         }
         Ok(payload)
     }

@@ -1,12 +1,10 @@
-//! The record of runs, `cron/history.jsonl`, with every finished, interrupted or missed run.
+//! The record of runs, `cron/history.jsonl`, with every run that answered or failed.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::job::Job;
-use super::schedule::{Millis, millis};
+use super::schedule::Millis;
 use crate::bus::JobRun;
 use crate::error::{Context, Result};
 use crate::paths::Home;
@@ -19,16 +17,12 @@ use crate::text::to_single_line;
 pub(crate) enum RunStatus {
     Running,
     Ok,
-    /// The run had nothing to report.
+    /// It had nothing to report.
     Quiet,
-    Error,
-    /// The check of the job prevented the run.
+    /// It did not run: its check said no, or it was too late.
     Skipped,
-    /// No gateway was running at its time.
-    Missed,
-    /// The program ended during the run, too long ago to resume it.
     #[serde(other)]
-    Interrupted,
+    Error,
 }
 
 impl RunStatus {
@@ -38,42 +32,6 @@ impl RunStatus {
     }
 }
 
-/// Result of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RunEnd {
-    Answered(String),
-    /// The run had nothing to report.
-    Quiet,
-    /// The run failed for this reason.
-    Failed(String),
-    /// The program ended during the run, too long ago to resume it.
-    Interrupted,
-}
-
-impl RunEnd {
-    /// Creates the record of a run that ends now.
-    pub(super) fn run(&self, run: &JobRun, name: &str) -> Run {
-        let (status, answer, error) = match self {
-            Self::Answered(answer) => (RunStatus::Ok, answer.as_str(), ""),
-            Self::Quiet => (RunStatus::Quiet, "", ""),
-            Self::Failed(why) => (RunStatus::Error, "", why.as_str()),
-            Self::Interrupted => (RunStatus::Interrupted, "", CUT_SHORT),
-        };
-        let ended = (*self != Self::Interrupted).then(|| millis(SystemTime::now()));
-        Run {
-            job: run.job.clone(),
-            name: name.to_owned(),
-            at: run.at,
-            status,
-            ended,
-            error: to_single_line(error, 300),
-            answer: to_single_line(answer, 300),
-        }
-    }
-}
-
-const CUT_SHORT: &str = "the program ended before the run did";
-
 /// A run, as recorded in a line.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Run {
@@ -81,7 +39,7 @@ pub(crate) struct Run {
     /// Name of the job, for display after the job is deleted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Start of the run; for a missed run, the time when that was detected.
+    /// Start of the run.
     #[serde(rename = "atMs")]
     pub at: Millis,
     pub status: RunStatus,
@@ -95,29 +53,22 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(job: &Job, at: Millis, status: RunStatus) -> Self {
-        let error = match status {
-            RunStatus::Interrupted => CUT_SHORT,
-            _ => "",
+    /// Creates the record of a run that ended at `ended`, with its answer, or the reason why it has none.
+    pub(super) fn new(run: &JobRun, status: RunStatus, ended: Option<Millis>, text: &str) -> Self {
+        let text = to_single_line(text, 300);
+        let (answer, error) = match status {
+            RunStatus::Ok => (text, String::new()),
+            _ => (String::new(), text),
         };
         Self {
-            job: job.id().to_owned(),
-            name: to_single_line(job.name(), 80),
-            at,
-            ended: None,
+            job: run.job.clone(),
+            name: run.name.clone(),
+            at: run.at,
             status,
-            error: error.to_owned(),
-            answer: String::new(),
+            ended,
+            error,
+            answer,
         }
-    }
-
-    /// Creates the record of a job's last run with this status.
-    pub(crate) fn last(job: &Job, status: RunStatus) -> Self {
-        Self::new(job, job.last_run().unwrap_or_default(), status)
-    }
-
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        self.at == other.at && self.job == other.job
     }
 }
 
@@ -148,17 +99,10 @@ impl Runs {
 
     /// Adds or updates the record of a run, on disk before this returns.
     pub(super) fn record(&self, run: &Run) -> Result<()> {
-        let new = entry(run);
-        let others = self.0.entries(KIND)?.into_iter();
-        let mut old: Vec<String> = others
-            .map(|entry| entry.id)
-            .filter(|id| *id != new.id)
-            .collect();
+        let new = Entry::new(&format!("{}:{}", run.job, run.at), KIND, run);
+        let others = self.0.entries(KIND)?.into_iter().map(|entry| entry.id);
+        let mut old: Vec<String> = others.filter(|id| *id != new.id).collect();
         old.truncate((old.len() + 1).saturating_sub(KEPT_RUNS));
         self.0.add_for(&[new], &old)
     }
-}
-
-fn entry(run: &Run) -> Entry {
-    Entry::new(&format!("{}:{}", run.job, run.at), KIND, run)
 }

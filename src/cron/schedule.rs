@@ -13,14 +13,14 @@ use crate::text::counted;
 use crate::timezone::{self, Zone};
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
-pub(crate) type Millis = i64;
+pub(super) type Millis = i64;
 
 /// 2025-01-01, before this program was written; a clock before that is not set. Fixed, so that builds are reproducible.
 pub(crate) const EARLIEST: Millis = 1_735_689_600_000;
 
 /// Schedule of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Schedule {
+pub(super) enum Schedule {
     /// Runs once.
     At(Millis),
     /// Runs whenever a whole number of intervals has passed since `anchor`, so that a restart does not move it.
@@ -33,17 +33,13 @@ pub(crate) enum Schedule {
 
 /// Converts a time; times before 1970 become 1970.
 pub(crate) fn millis(time: SystemTime) -> Millis {
-    Millis::try_from(
-        time.duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_millis(),
-    )
-    .unwrap_or(Millis::MAX)
+    let passed = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis::try_from(passed.as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Schedule {
     /// Whether the schedule follows elapsed time instead of times of day or dates.
-    pub(crate) fn is_elapsing(&self) -> bool {
+    pub(super) fn is_elapsing(&self) -> bool {
         match self {
             Self::At(_) => false,
             Self::Every { .. } => true,
@@ -53,7 +49,7 @@ impl Schedule {
 
     /// Returns the first time after `after`, if it is within the next nine years. `zone` is the zone of an expression's times
     /// of day.
-    pub(crate) fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
+    pub(super) fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
         // Limits invalid times in a file to the calendar's range.
         let after = after.clamp(-FARTHEST, FARTHEST);
         match self {
@@ -75,7 +71,7 @@ const FARTHEST: Millis = 253_402_300_799_000;
 
 /// Fields of a cron expression as bit sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cron {
+pub(super) struct Cron {
     minutes: u64,
     hours: u64,
     /// Begins at bit 1.
@@ -103,7 +99,7 @@ const MOST_DAYS: i64 = 9 * 366;
 
 impl Cron {
     /// Parses an expression: five fields with lists, ranges, steps and names, or a word that begins with `@`.
-    pub(crate) fn parse(expr: &str) -> Result<Self> {
+    pub(super) fn parse(expr: &str) -> Result<Self> {
         let expr = expr.trim();
         let plain = match expr.to_ascii_lowercase().as_str() {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -156,11 +152,8 @@ impl Cron {
             if from > after && !self.any_hour && self.first(passed, first).is_some() {
                 return Some(from);
             }
-            let start = if self.elapsing {
-                first
-            } else {
-                first.max(passed)
-            };
+            let repeated = if self.elapsing { first } else { passed };
+            let start = first.max(repeated);
             if let Some(wall) = self.first(start.max(after + 1 + offset), until + offset) {
                 return Some(wall - offset);
             }
@@ -190,15 +183,9 @@ impl Cron {
     }
 
     fn fits_day(&self, t: &UtcDateTime) -> bool {
-        let (day, weekday) = (
-            has(self.days, t.month_day()),
-            has(self.weekdays, t.week_day()),
-        );
-        if self.either_day {
-            day || weekday
-        } else {
-            day && weekday
-        }
+        let day = has(self.days, t.month_day());
+        let weekday = has(self.weekdays, t.week_day());
+        (day && weekday) || (self.either_day && (day || weekday))
     }
 }
 
@@ -238,21 +225,15 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
         let (first, last) = match range.split_once('-') {
             _ if range == "*" => (low, high),
             Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                // "fri-sun" ends with Sunday as day 7.
-                (
-                    first,
-                    if last == 0 && high == 7 && first > 0 {
-                        7
-                    } else {
-                        last
-                    },
-                )
+                let first = number(first)?;
+                match number(last)? {
+                    // "fri-sun" ends with Sunday as day 7.
+                    0 if high == 7 && first > 0 => (first, 7),
+                    last => (first, last),
+                }
             }
-            None => (
-                number(range)?,
-                if step.is_some() { high } else { number(range)? },
-            ),
+            None if step.is_some() => (number(range)?, high),
+            None => (number(range)?, number(range)?),
         };
         let step = step
             .map_or(Some(1), |step| step.parse::<u8>().ok())
@@ -269,7 +250,7 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
 
 /// Parses a single time: RFC 3339, local time in `zone` (`2026-03-29T02:30`), the next occurrence of a time of day (`18:00`),
 /// or a time from now (`+20m`, `+1h30m`; s, m, h, d).
-pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
+pub(super) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),

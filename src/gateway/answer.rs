@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Dispatcher;
 use super::reports::{MAX_POSTED, task_of};
-use super::run::{begin_run, end_of_run, note_title};
+use super::run::note_title;
 use crate::agent::{Agent, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::log::log_error;
 use crate::message::Media;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::MAX_STARTS;
@@ -23,7 +22,8 @@ impl Dispatcher {
         if let Some(command) = work.first().command.clone() {
             return self.command_in_turn(&work, &command);
         }
-        if self.refuse_command(&work) || self.skip_crasher(&work) {
+        if self.refuse_command(&work) || self.gives_up_job(work.first()) || self.skip_crasher(&work)
+        {
             return;
         }
         let agent = self.handler.agent();
@@ -41,9 +41,11 @@ impl Dispatcher {
         if !self.start(work.first()) {
             return;
         }
-        log_error(&self.log, begin_run(&self.home, work.first()));
         self.show(&work.first().origin.clone(), Event::TurnStarted);
         let (response, text) = match (agent, budget) {
+            (Ok(agent), Some(budget)) if matches!(work.first().source, Source::Job(_)) => {
+                return self.answer_job(&mut work, &agent, &budget);
+            }
             (Ok(agent), Some(budget)) => {
                 let fetched = self.fetch(&mut work, &budget);
                 // If the program is stopping by now, the message remains open, and its start was undone.
@@ -125,7 +127,7 @@ impl Dispatcher {
     }
 
     /// Runs the turn. Also returns the text that ends it in a chat.
-    fn run(
+    pub(super) fn run(
         self: &Arc<Self>,
         work: &mut Work,
         agent: &Agent,
@@ -136,6 +138,7 @@ impl Dispatcher {
         let (origin, session) = (&first.origin, &first.session);
         let request = Request {
             media,
+            title: work.title.clone(),
             origin: origin.clone(),
             ids: work
                 .messages
@@ -197,17 +200,13 @@ impl Dispatcher {
     }
 
     /// Stores the answer and finishes the answered messages, in one write.
-    fn finish(&self, work: &Work, response: Response, mut text: String) {
+    pub(super) fn finish(&self, work: &Work, response: Response, mut text: String) {
         let first = work.first();
         let mut answered = self.inbox.ids(&first.session);
         answered.extend_from_slice(&response.answered);
         let mut title = None;
         match &first.source {
-            Source::Job(run) => {
-                let (end, told) = end_of_run(run, &response);
-                log_error(&self.log, self.jobs.finish(run, &end));
-                (text, title) = (told, Some(note_title(run)));
-            }
+            Source::Job(_) => title = Some(note_title(&first.source)),
             // The model could not pass on the report, so the user gets the original.
             Source::Task if response.stop == TurnStop::Error && response.output.is_empty() => {
                 text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));

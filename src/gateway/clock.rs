@@ -1,4 +1,4 @@
-//! Adds scheduled jobs and heartbeats to the inbox when they are due.
+//! Adds runs of jobs and heartbeats to the inbox when they are due.
 //!
 //! A board without a battery may start with the time set to 1970. Jobs wait until the time is set; every wake-up of this thread
 //! checks it again.
@@ -8,15 +8,16 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use super::run::{RunStarter, now};
+use super::run::{now, run_message};
 use crate::access;
-use crate::bus::{Inbox, Source};
+use crate::bus::{Inbound, Inbox};
+use crate::cancel::Cancel;
 use crate::cron::schedule::EARLIEST;
-use crate::cron::{DueRun, Job, heartbeat};
+use crate::cron::{DueRun, Job, Jobs, heartbeat};
 use crate::error::{Context, Result};
-use crate::log::{Level, log_error};
+use crate::log::{Level, Logger, log_error};
+use crate::paths::Home;
 use crate::session::archive;
-use crate::text::to_single_line;
 use crate::timezone::Zone;
 
 /// Maximum time between two checks of the jobs, because a signal may be lost.
@@ -26,25 +27,22 @@ const REMOVAL_INTERVAL: i64 = 24 * 3600 * 1000;
 /// Delay of a new check after an error, in milliseconds.
 const RETRY: i64 = 60_000;
 
-/// Report on an interrupted run that is not resumed.
-const INTERRUPTED: &str = "was interrupted when the program ended; what it did is unknown.";
-
-/// Posts a text to a chat.
-pub(crate) type Post = dyn Fn(&str, &str) + Send;
-
 /// Adds due jobs and heartbeats.
 pub(crate) struct Clock {
-    pub starter: Arc<RunStarter>,
-    /// Time in milliseconds after which a run that has not started is missed, and an interrupted run is not resumed.
+    /// The jobs, if they run.
+    pub jobs: Option<Jobs>,
+    pub home: Home,
+    /// The built-in job, if heartbeats are enabled.
+    pub heartbeat: Option<Job>,
+    /// Time in milliseconds after which a run is missed.
     pub grace: i64,
-    pub post: Box<Post>,
     pub zone: Zone,
     /// Retention time of unnamed conversations; zero is unlimited.
     pub keep: Duration,
-    /// Whether scheduled jobs run.
-    pub runs_jobs: bool,
-    /// The built-in job, if heartbeats are enabled.
-    pub heartbeat: Option<Job>,
+    pub cancel: Cancel,
+    pub log: Logger,
+    /// Logs an error, and notifies the owner of the bot.
+    pub report: Arc<dyn Fn(&str) + Send + Sync>,
     /// Wakes the clock when the jobs or the time may have changed.
     pub wake: SyncSender<()>,
     pub changed: Receiver<()>,
@@ -54,7 +52,7 @@ impl Clock {
     /// Starts the clock's thread.
     pub(crate) fn start(self, inbox: Inbox) -> Result<()> {
         let wake = self.wake.clone();
-        let stop = self.starter.cancel.on_stop(move || {
+        let stop = self.cancel.on_stop(move || {
             // If the channel is full, a wake-up is already pending.
             let _full = wake.try_send(());
         });
@@ -68,12 +66,13 @@ impl Clock {
 
     /// Whether the configuration needs the clock.
     pub(crate) fn has_work(&self) -> bool {
-        self.runs_jobs || self.heartbeat.is_some() || !self.keep.is_zero()
+        self.jobs.is_some() || self.heartbeat.is_some() || !self.keep.is_zero()
     }
 
     fn run(self, inbox: &Inbox) {
         let (mut was_set, mut beat_at, mut removed_at) = (true, None, None);
-        while self.starter.cancel.reason().is_none() {
+        let mut problems = Vec::new();
+        while self.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
@@ -82,10 +81,8 @@ impl Clock {
                 } else {
                     "is not set: no job runs until it is"
                 };
-                (self.starter.log)(
-                    Level::Warn,
-                    &format!("the clock {what}; it shows {}", self.zone.stamp(now / 1000)),
-                );
+                let shown = self.zone.stamp(now / 1000);
+                (self.log)(Level::Warn, &format!("the clock {what}; it shows {shown}"));
                 was_set = is_set;
             }
             let mut next = None;
@@ -94,11 +91,7 @@ impl Clock {
                     self.remove_expired();
                     removed_at = Some(now);
                 }
-                let job_at = if self.runs_jobs {
-                    self.tick(now, inbox)
-                } else {
-                    None
-                };
+                let job_at = self.tick(now, inbox, &mut problems);
                 beat_at = self.beat(now, beat_at, inbox);
                 next = [job_at, beat_at].into_iter().flatten().min();
             }
@@ -114,87 +107,45 @@ impl Clock {
     /// Removes old, unused conversations of jobs and questions.
     fn remove_expired(&self) {
         if !self.keep.is_zero() {
-            let removed =
-                archive::remove_expired(self.starter.jobs.home(), self.keep, SystemTime::now());
-            log_error(
-                &self.starter.log,
-                removed.doing("removing old conversations"),
-            );
+            let removed = archive::remove_expired(&self.home, self.keep, SystemTime::now());
+            log_error(&self.log, removed.doing("removing old conversations"));
         }
     }
 
-    /// Adds due runs, reports missed and interrupted jobs, and returns the time of the next check.
-    fn tick(&self, now: i64, inbox: &Inbox) -> Option<i64> {
-        // Read before the jobs. A check that ends in between has added its run by then, and still counts as running here.
-        let checking = self.starter.checking().clone();
-        let Some(tick) = log_error(
-            &self.starter.log,
-            self.starter.jobs.tick(now, self.grace, &checking),
-        ) else {
-            return Some(now + RETRY);
-        };
-        for broken in &tick.broken {
-            (self.starter.log)(Level::Error, broken);
+    /// Adds due runs, and returns the time of the next check. Reports new problems; `known` are those of the last check.
+    fn tick(&self, now: i64, inbox: &Inbox, known: &mut Vec<String>) -> Option<i64> {
+        let jobs = self.jobs.as_ref()?;
+        let start = |due: &DueRun| self.add(run_message(&self.home, due)?, inbox);
+        let ticked = jobs.tick(now, self.grace, &start);
+        let (next, problems) = ticked.unwrap_or_else(|e| (Some(now + RETRY), vec![e.message]));
+        for problem in problems.iter().filter(|problem| !known.contains(problem)) {
+            (self.report)(problem);
         }
-        for (job, at) in &tick.missed {
-            let at = self.zone.stamp(at / 1000);
-            self.report(job.to(), job.name(), &format!("was missed at {at}."));
-        }
-        for job in &tick.interrupted {
-            self.report(job.to(), job.name(), INTERRUPTED);
-        }
-        let mut next = tick.next;
-        for due in tick.started {
-            let started = self.starter.start(due, inbox);
-            if log_error(&self.starter.log, started).is_none() {
-                next = next.min(Some(now + RETRY)).or(Some(now + RETRY));
-            }
-        }
+        *known = problems;
         next
     }
 
-    /// Ends runs that were interrupted too long ago, before the others are resumed.
-    pub(crate) fn end_old_runs(&self) {
-        let now = now();
-        if now < EARLIEST {
-            return;
-        }
-        let ended = log_error(
-            &self.starter.log,
-            self.starter.jobs.end_old(now - self.grace),
-        );
-        for message in ended.into_iter().flatten() {
-            match &message.source {
-                // The next heartbeat repeats the check.
-                Source::Job(run) if run.job != heartbeat::ID => {
-                    self.report(message.reply_to.clone(), &run.name, INTERRUPTED);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Logs an event of a job, and posts it to the job's chat.
-    fn report(&self, to: Option<String>, name: &str, what: &str) {
-        let text = format!("The job “{}” {what}", to_single_line(name, 80));
-        (self.starter.log)(Level::Warn, &text);
-        if let Some(to) = to {
-            (self.post)(&to, &text);
+    fn add(&self, message: Inbound, inbox: &Inbox) -> Result<()> {
+        match inbox.add(message) {
+            // The next start adds the run again.
+            Err(_) if self.cancel.reason().is_some() => Ok(()),
+            added => added.map(drop).doing("starting a job"),
         }
     }
 
     /// Adds a heartbeat if the time `beat_at` has passed, and returns the time of the next heartbeat.
     fn beat(&self, now: i64, beat_at: Option<i64>, inbox: &Inbox) -> Option<i64> {
         let job = self.heartbeat.as_ref()?;
-        if beat_at.is_some_and(|at| at <= now) {
-            let file = access::read_untrusted(&self.starter.jobs.home().agent(), "HEARTBEAT.md");
-            let file = log_error(&self.starter.log, file.doing("reading agent/")).flatten();
-            if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
+        if let Some(due) = beat_at.filter(|at| *at <= now) {
+            let file = access::read_untrusted(&self.home.agent(), "HEARTBEAT.md");
+            let file = log_error(&self.log, file.doing("reading agent/")).flatten();
+            if let Some(text) = file.and_then(|file| heartbeat::question(&file)) {
                 let job = job.clone();
-                let due = DueRun { job, at: now };
-                log_error(&self.starter.log, self.starter.add(&due, question, inbox));
+                let message = run_message(&self.home, &DueRun { job, due });
+                let add = |message| self.add(Inbound { text, ..message }, inbox);
+                log_error(&self.log, message.and_then(add));
             }
         }
-        log_error(&self.starter.log, job.schedule())?.next(now, &self.zone)
+        log_error(&self.log, job.due(now, 0, &self.zone)).flatten()
     }
 }

@@ -26,14 +26,13 @@ use std::time::Duration;
 use crate::agent::{Agent, Tasks};
 use crate::bus::{Channel, Command, Event, Inbox, Next, Origin, Outbound, Work};
 use crate::cancel::Cancel;
-use crate::cron::Jobs;
 use crate::error::{Context, Result};
 use crate::log::{Logger, log_error};
 use crate::outbox::{Item, Note, Outbox};
-use crate::paths::Home;
 use crate::telegram::{self, Chats};
 pub(crate) use checks::check_command;
 use commands::CommandReply;
+use run::JobRunner;
 pub use serving::serve;
 pub(crate) use start::run;
 
@@ -62,10 +61,10 @@ pub(crate) trait Handler: Send + Sync {
 /// Answers the messages of a home.
 pub(crate) struct Dispatcher {
     pub handler: Arc<dyn Handler>,
-    pub home: Home,
     pub inbox: Inbox,
     pub outbox: Outbox,
-    pub jobs: Jobs,
+    /// Runs jobs, if there can be any.
+    pub runner: Option<JobRunner>,
     pub channels: Vec<Arc<dyn Channel>>,
     /// Chats of the Telegram bot, if there is one.
     pub bot: Option<Arc<Chats>>,
@@ -87,6 +86,7 @@ impl Dispatcher {
                         inbox,
                         messages,
                         cancel,
+                        title: String::new(),
                     };
                     self.on_thread(move |own| own.answer(work));
                 }

@@ -1,51 +1,42 @@
-//! A run of a job: a message in a separate conversation, whose answer goes to the job's chat.
+//! Runs a job: its check, then its question in a conversation of its own, and the record of its end.
+//!
+//! A run is a message. A gateway adds it when it is due, and `bantam cron run` makes one and runs it in its own process.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::Builder;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::bus::{Inbound, Inbox, JobRun, Origin, Response, Source};
+use super::{Dispatcher, check_command};
+use crate::agent::Agent;
+use crate::bus::{Inbound, JobRun, Origin, Response, Source, Work};
 use crate::cancel::Cancel;
-use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, RunEnd, heartbeat, report, schedule};
-use crate::error::{Context, Error, Kind, Result};
-use crate::log::{Logger, log_error};
+use crate::config::Loaded;
+use crate::cron::{CHANNEL, DueRun, Job, JobCheck, Jobs, MIN_GRACE, RunStatus};
+use crate::cron::{heartbeat, report, schedule};
+use crate::error::{Error, Kind, Result};
+use crate::log::{Level, log_error};
 use crate::message::Message;
 use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
-use crate::sync;
+use crate::storage::queue::MAX_STARTS;
 use crate::text::{clip, fenced, to_single_line};
+use crate::usage::Budget;
 
 /// Number of earlier runs of a job whose conversations are retained.
 const KEPT_RUNS: usize = 10;
 /// Maximum size of a check's output in the question, in bytes.
 const MAX_OUTPUT: usize = 30_000;
-/// Maximum number of concurrent checks; each is a process.
-const MAX_CHECKS: usize = 4;
 
-pub(super) fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     schedule::millis(SystemTime::now())
 }
 
-/// Returns the conversation of a job's next run, and whether it starts empty.
-fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
-    match job.session() {
-        Some(key) => Ok((
-            archive::find(home, key).or_else(|_| session_name("cli", key))?,
-            false,
-        )),
-        None => Ok((session_name(CHANNEL, job.id())?, true)),
-    }
-}
-
-/// Returns a run and its message with this question.
-pub(crate) fn run_message(
-    home: &Home,
-    due: &DueRun,
-    question: String,
-) -> Result<(JobRun, Inbound)> {
+/// Returns the message of a run that starts now.
+pub(crate) fn run_message(home: &Home, due: &DueRun) -> Result<Inbound> {
     let job = &due.job;
-    let (session, is_fresh) = job_session(home, job)?;
+    let session = match job.session() {
+        Some(key) => archive::find(home, key).or_else(|_| session_name("cli", key))?,
+        None => session_name(CHANNEL, job.id())?,
+    };
     let origin = Origin {
         channel: CHANNEL.to_owned(),
         chat: job.id().to_owned(),
@@ -53,62 +44,16 @@ pub(crate) fn run_message(
     let run = JobRun {
         job: job.id().to_owned(),
         name: to_single_line(job.name(), 80),
-        at: due.at,
-        is_fresh,
+        due: due.due,
+        at: now(),
     };
-    let message = Inbound {
-        id: due.name(),
+    Ok(Inbound {
+        id: due.id(),
         reply_to: job.to(),
         model: job.model().unwrap_or_default().to_owned(),
-        source: Source::Job(run.clone()),
-        ..Inbound::message(origin, session, question)
-    };
-    Ok((run, message))
-}
-
-/// Empties the conversation of a run, unless the job continues a conversation or the conversation contains this run.
-pub(crate) fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
-    match &message.source {
-        Source::Job(run) if run.is_fresh => {}
-        _ => return Ok(()),
-    }
-    if message.has_begun {
-        let store = FileStore::new(home.clone());
-        let stored = Session::peek(&store, &message.session)?.messages;
-        let is_own = |stored: &Message| matches!(stored, Message::User(user) if user.ids.contains(&message.id));
-        if stored.iter().any(is_own) {
-            return Ok(());
-        }
-    }
-    let cancel = Cancel::new(None);
-    archive::reset(home, &message.session, &cancel, SystemTime::now())?;
-    archive::keep_newest_segments(home, &message.session, KEPT_RUNS, &cancel)
-}
-
-/// Returns the result of a run, and the text for its chat.
-pub(crate) fn end_of_run(run: &JobRun, response: &Response) -> (RunEnd, String) {
-    let answer = response.answer_for_chat();
-    let Some(e) = &response.error else {
-        let told = report(&answer).to_owned();
-        return match told.as_str() {
-            "" => (RunEnd::Quiet, told),
-            _ => (RunEnd::Answered(told.clone()), told),
-        };
-    };
-    let told = if run.job == heartbeat::ID {
-        // The next heartbeat will try again.
-        String::new()
-    } else if answer.is_empty() {
-        format!("⚠️ The job “{}” failed: {}", run.name, e.message)
-    } else {
-        answer
-    };
-    (RunEnd::Failed(e.message.clone()), told)
-}
-
-/// Returns the title of the note that the chat's conversation gets with an answer.
-pub(crate) fn note_title(run: &JobRun) -> String {
-    format!("The job “{}” sent this to the chat", run.name)
+        source: Source::Job(run),
+        ..Inbound::message(origin, session, job.question())
+    })
 }
 
 /// Runs the command of a check until it ends or is cancelled. Returns what it printed, or the reason for not asking the model.
@@ -116,94 +61,197 @@ pub(crate) fn note_title(run: &JobRun) -> String {
 pub(crate) type CheckCommand =
     dyn Fn(&JobCheck, &Cancel) -> Result<Result<String, String>> + Send + Sync;
 
-/// Returns the question of a job whose check printed output.
-pub(crate) fn question_with(job: &Job, output: &str) -> String {
-    let output = fenced(clip(output, MAX_OUTPUT));
-    let check = job.check();
-    let command = to_single_line(check.as_ref().map_or("", JobCheck::command), 200);
-    format!("{}\n\nOutput of {command}:\n{output}", job.question())
+/// What became of a run.
+pub(crate) enum JobEnd {
+    /// The model was asked. The text is for the chat of the job, and may be empty.
+    Asked(Box<Response>, String),
+    /// The check said no, for this reason.
+    Skipped(String),
 }
 
-/// Adds the runs of jobs to the inbox, after their checks if they have one.
-pub(crate) struct RunStarter {
-    pub(super) jobs: Jobs,
-    pub(super) cancel: Cancel,
-    pub(super) log: Logger,
-    /// Runs checks; if `None`, jobs with a check do not run.
-    check: Option<Arc<CheckCommand>>,
-    /// Number of running checks, and the end of one.
-    running: Mutex<usize>,
-    ended: Condvar,
-    /// Names of the runs whose checks are running.
-    checking: Mutex<BTreeSet<String>>,
+/// Runs jobs, for the clock and for `bantam cron run`.
+pub(crate) struct JobRunner {
+    pub jobs: Jobs,
+    /// Why jobs with a check cannot run, if so.
+    check: Result<Arc<CheckCommand>>,
+    /// Time in milliseconds after which a run that has not begun is missed, and an interrupted one is not resumed.
+    pub grace: i64,
 }
 
-impl RunStarter {
-    pub(crate) fn new(
-        jobs: Jobs,
-        cancel: Cancel,
-        log: Logger,
-        check: Option<Arc<CheckCommand>>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+impl JobRunner {
+    pub(crate) fn new(jobs: Jobs, loaded: &Loaded) -> Self {
+        let minutes = i64::try_from(loaded.config.cron.grace_minutes).unwrap_or(i64::MAX);
+        Self {
             jobs,
-            cancel,
-            log,
-            check,
-            running: Mutex::new(0),
-            ended: Condvar::new(),
-            checking: Mutex::default(),
-        })
+            check: check_command(loaded),
+            grace: minutes.saturating_mul(60_000),
+        }
     }
 
-    pub(super) fn checking(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        sync::lock(&self.checking)
+    /// Runs a job: `ask` sends the message of the run to the model, in a conversation with the given title. The end is recorded
+    /// when this returns.
+    ///
+    /// # Errors
+    /// Returns an error if the model was not asked: the check failed, or the run was interrupted or is running elsewhere, which
+    /// is not recorded.
+    pub(crate) fn run_job(
+        &self,
+        mut message: Inbound,
+        cancel: &Cancel,
+        ask: impl FnOnce(Inbound, &str) -> Result<Response>,
+    ) -> Result<JobEnd> {
+        let Source::Job(run) = message.source.clone() else {
+            return Err(Error::failed("the message is not a run of a job"));
+        };
+        let all = self.jobs.list()?;
+        let job = all.iter().find(|job| job.id() == run.job);
+        if job.is_none() && run.job != heartbeat::ID {
+            return Ok(JobEnd::Skipped("the job was removed".to_owned()));
+        }
+        let checked = match job.and_then(Job::check) {
+            Some(check) => self.check(&check, cancel),
+            None => Ok(Ok(String::new())),
+        };
+        match checked {
+            Ok(Ok(output)) => message.text.push_str(&output),
+            Ok(Err(why)) => {
+                self.jobs.finish(&run, RunStatus::Skipped, &why)?;
+                return Ok(JobEnd::Skipped(why));
+            }
+            Err(e) if e.kind == Kind::Interrupted => return Err(e),
+            Err(e) => {
+                self.jobs.finish(&run, RunStatus::Error, &e.message)?;
+                return Err(e.doing(format_args!("the job {}", run.name)));
+            }
+        }
+        let title = job.map_or(run.name.as_str(), Job::message);
+        let (home, session) = (self.jobs.home(), message.session.clone());
+        let mut response = match begin_run(home, &message).and_then(|()| ask(message, title)) {
+            Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Busy) => return Err(e),
+            asked => asked.unwrap_or_else(|e| Response::failed(&session, e)),
+        };
+        let answer = response.answer_for_chat();
+        let news = report(&answer);
+        let (status, text, told) = match &response.error {
+            None if news.is_empty() => (RunStatus::Quiet, news, String::new()),
+            None => (RunStatus::Ok, news, news.to_owned()),
+            Some(e) => {
+                let text = e.message.as_str();
+                let told = match answer.as_str() {
+                    // The next heartbeat will try again.
+                    _ if run.job == heartbeat::ID => String::new(),
+                    "" => format!("⚠️ The job “{}” failed: {text}", run.name),
+                    answer => answer.to_owned(),
+                };
+                (RunStatus::Error, text, told)
+            }
+        };
+        if let Err(e) = self.jobs.finish(&run, status, text) {
+            response.error.get_or_insert(e.doing("recording the run"));
+        }
+        Ok(JobEnd::Asked(Box::new(response), told))
     }
 
-    /// Adds a run, or starts its check first.
-    pub(super) fn start(self: &Arc<Self>, due: DueRun, inbox: &Inbox) -> Result<()> {
-        let Some(job_check) = due.job.check() else {
-            return self.add(&due, due.job.question(), inbox);
+    /// Runs a check, and returns what it adds to the question, or why the model is not asked.
+    fn check(&self, check: &JobCheck, cancel: &Cancel) -> Result<Result<String, String>> {
+        let run = self.check.as_ref().map_err(Clone::clone)?;
+        let command = to_single_line(check.command(), 200);
+        let printed = run(check, cancel)?;
+        Ok(printed.map(|output| {
+            format!(
+                "\n\nOutput of {command}:\n{}",
+                fenced(clip(&output, MAX_OUTPUT))
+            )
+        }))
+    }
+}
+
+/// Empties the conversation of a run, unless the job continues a conversation or the conversation contains this run.
+fn begin_run(home: &Home, message: &Inbound) -> Result<()> {
+    let own = session_name(CHANNEL, &message.origin.chat)?;
+    if message.session != own {
+        return Ok(());
+    }
+    if message.has_begun {
+        let store = FileStore::new(home.clone());
+        let stored = Session::peek(&store, &own)?.messages;
+        let is_of_run = |stored: &Message| matches!(stored, Message::User(user) if user.ids.contains(&message.id));
+        if stored.iter().any(is_of_run) {
+            return Ok(());
+        }
+    }
+    let cancel = Cancel::new(None);
+    archive::reset(home, &own, &cancel, SystemTime::now())?;
+    archive::keep_newest_segments(home, &own, KEPT_RUNS, &cancel)
+}
+
+/// Returns the title of the note that the chat's conversation gets with an answer.
+pub(crate) fn note_title(source: &Source) -> String {
+    let name = match source {
+        Source::Job(run) => run.name.as_str(),
+        _ => "",
+    };
+    format!("The job “{name}” sent this to the chat")
+}
+
+impl Dispatcher {
+    /// Ends the run of a job that crashed the program or is too late. Returns whether it did.
+    pub(super) fn gives_up_job(&self, message: &Inbound) -> bool {
+        let (Source::Job(run), Some(runner)) = (&message.source, &self.runner) else {
+            return false;
         };
-        self.checking().insert(due.name());
-        let (own, inbox) = (self.clone(), inbox.clone());
-        let check = move || {
-            let result = own.check(&due, &job_check, &inbox);
-            own.checking().remove(&due.name());
-            log_error(&own.log, result);
+        let is_late = |since: i64, grace: i64| now().saturating_sub(since) > grace;
+        let (status, what) = match message.has_begun {
+            _ if message.starts >= MAX_STARTS => {
+                (RunStatus::Error, "crashed the program three times")
+            }
+            true if is_late(run.at, runner.grace) => {
+                let what = "was interrupted when the program ended; what it did is unknown";
+                (RunStatus::Error, what)
+            }
+            false if is_late(run.due, runner.grace.max(MIN_GRACE)) => {
+                (RunStatus::Skipped, "was missed: no gateway was running")
+            }
+            _ => return false,
         };
-        let thread = Builder::new().name("check".to_owned()).spawn(check);
-        thread.map(drop).doing("starting a thread")
+        let text = format!("The job “{}” {what}.", run.name);
+        if message.reply_to.is_some() {
+            (self.log)(Level::Warn, &text);
+        }
+        log_error(&self.log, runner.jobs.finish(run, status, what));
+        self.reply(message, &text);
+        true
     }
 
-    fn check(&self, due: &DueRun, job_check: &JobCheck, inbox: &Inbox) -> Result<()> {
-        let is_full = |running: &mut usize| *running >= MAX_CHECKS;
-        *sync::wait_while(&self.ended, sync::lock(&self.running), is_full) += 1;
-        let result = match &self.check {
-            Some(check) => check(job_check, &self.cancel),
-            None => Err(Error::failed("a check needs tools.exec")),
+    /// Runs a job and posts its answer. If the program is ending, the message stays open.
+    pub(super) fn answer_job(
+        self: &Arc<Self>,
+        work: &mut Work,
+        agent: &Agent,
+        budget: &Arc<Budget>,
+    ) {
+        let (message, Some(runner)) = (work.first().clone(), &self.runner) else {
+            return;
         };
-        *sync::lock(&self.running) -= 1;
-        self.ended.notify_one();
-        let why = match result {
-            Ok(Ok(output)) => return self.add(due, question_with(&due.job, &output), inbox),
-            // The next start repeats the check.
-            _ if self.cancel.reason().is_some() => return Ok(()),
-            Ok(Err(why)) => Ok(why),
-            Err(e) => Err(e),
-        };
-        self.jobs.skip(due.job.id(), why)
-    }
-
-    pub(super) fn add(&self, due: &DueRun, question: String, inbox: &Inbox) -> Result<()> {
-        let (_, message) = run_message(self.jobs.home(), due, question)?;
-        match inbox.add(message) {
-            // The next start adds the run again.
-            Err(Error {
-                kind: Kind::Interrupted,
-                ..
-            }) => Ok(()),
-            added => added.map(drop).doing("starting a job"),
+        // A check may take its time.
+        self.inbox.release_turn(&message.session);
+        let ended = runner.run_job(message.clone(), &self.cancel, |asked, title| {
+            self.inbox.take_turn(&message.session);
+            if self.cancel.reason().is_some() {
+                return Err(Error::new(Kind::Interrupted, "the program is ending"));
+            }
+            (work.messages, work.title) = (vec![asked], title.to_owned());
+            Ok(self.run(work, agent, budget).0)
+        });
+        match ended {
+            Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, text),
+            Err(_) if self.cancel.reason().is_some() => {}
+            ended => {
+                log_error(&self.log, ended.map(drop));
+                self.reply(&message, "");
+                self.inbox
+                    .forget(&message.session, std::slice::from_ref(&message.id));
+            }
         }
     }
 }

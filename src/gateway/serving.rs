@@ -14,8 +14,6 @@ use crate::agent::{Agent, Tasks};
 use crate::app::status;
 use crate::bus::{Channel, Command, Inbound, Inbox, Source};
 use crate::cancel::Cancel;
-use crate::config;
-use crate::cron::Jobs;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
 use crate::log::Logger;
 use crate::outbox::Outbox;
@@ -82,16 +80,14 @@ fn serve_until_end(
 ) -> Result<()> {
     let home = Home::new(std::path::absolute(home)?);
     let _lock = lock(&home)?;
-    let outbox = Outbox::new(home.clone());
+    let outbox = Outbox::new(home);
     let inbox = outbox.inbox().clone();
     inbox.allow_turns(WORKERS);
-    let jobs = Jobs::new(home.clone(), &config::environment());
     let log: Logger = Arc::new(|_, _| ());
     let dispatcher = Arc::new_cyclic(|own| Dispatcher {
         handler: Arc::new(OneAgent(Arc::new(agent))),
-        home,
         inbox: inbox.clone(),
-        jobs: jobs.with_messages(inbox.clone()),
+        runner: None,
         outbox,
         channels: channels.into_iter().map(Arc::from).collect(),
         bot: None,

@@ -13,9 +13,9 @@ use super::endpoint::{EndpointTurns, HttpChannel};
 use super::handler::HomeAgent;
 use super::monitor::{self, Monitor, Shutdown};
 use super::reports::Reports;
-use super::run::RunStarter;
+use super::run::JobRunner;
 use super::serving::{Sources, lock};
-use super::{Dispatcher, Handler, check_command};
+use super::{Dispatcher, Handler};
 use crate::agent::Tasks;
 use crate::app::bot::Bot;
 use crate::app::status::StatusFile;
@@ -30,7 +30,7 @@ use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log, log_error};
 use crate::mcp::{Background, Unknown};
 use crate::notify;
-use crate::outbox::{Item, Outbox};
+use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::provider::catalog::learn_window;
 use crate::secret::Secret;
@@ -41,7 +41,6 @@ use crate::telegram::admission::Admit;
 use crate::telegram::{self, Chats, MessageSender, Telegram};
 use crate::timezone::Zone;
 
-const MINUTE: i64 = 60_000;
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
 /// Time for uploads to finish when the program stops.
@@ -230,12 +229,25 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
         monitor::tick(watch, cancel.clone())?;
     }
     let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
+    let runner = JobRunner::new(jobs, &loaded);
+    let clock = Clock {
+        jobs: config.cron.enabled.then(|| runner.jobs.clone()),
+        home: home.clone(),
+        heartbeat: setup.heartbeat,
+        grace: runner.grace,
+        zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
+        keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
+        cancel: cancel.clone(),
+        log: log.sink("jobs"),
+        report: report.clone(),
+        wake: change,
+        changed,
+    };
     let dispatcher = Arc::new_cyclic(|own| Dispatcher {
         handler,
-        home: home.clone(),
         inbox: inbox.clone(),
         outbox,
-        jobs: jobs.clone(),
+        runner: Some(runner),
         channels,
         bot,
         tasks: Tasks::with_sink(Reports::new(&inbox, own)),
@@ -247,22 +259,6 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
     let _halt = cancel.on_stop(move || {
         log_error(&halting, halted.halt());
     });
-    let (posting, starter) = (dispatcher.clone(), log.sink("jobs"));
-    let grace = i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX / MINUTE);
-    let clock = Clock {
-        starter: RunStarter::new(jobs, cancel.clone(), starter, check_command(&loaded).ok()),
-        grace: grace.saturating_mul(MINUTE),
-        post: Box::new(move |to, text| {
-            posting.post(&Item::text(to, text), &[], None);
-        }),
-        keep: Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600)),
-        zone: Zone::local(&loaded.env).unwrap_or_else(|_| Zone::utc()),
-        runs_jobs: config.cron.enabled,
-        heartbeat: setup.heartbeat,
-        wake: change,
-        changed,
-    };
-    clock.end_old_runs();
     dispatcher.take_left(left(&inbox, bot_id, &allowed, log)?);
     let sources = Sources::new(&inbox);
     if clock.has_work() {

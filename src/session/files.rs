@@ -133,9 +133,9 @@ impl FileStore {
     fn open_file(&self, key: &str) -> Result<(OpenFile, Loaded)> {
         let path = self.home.session(key);
         let mut warnings = Vec::new();
+        let len = fs_err::metadata(&path).map_or(0, |meta| meta.len());
         let mut opened = Journal::open(&path);
-        let is_large = |meta: std::fs::Metadata| meta.len() > storage::MAX_LOG;
-        if opened.is_err() && fs_err::metadata(&path).is_ok_and(is_large) {
+        if opened.is_err() && len > storage::MAX_LOG {
             let old = archive::begin_anew(&self.home, key, SystemTime::now())?;
             let most = size(storage::MAX_LOG);
             warnings.push(format!(
@@ -148,7 +148,11 @@ impl FileStore {
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?;
         let Some((mut journal, found)) = opened else {
-            return Ok((OpenFile::Missing, Loaded::default()));
+            let file = path.display();
+            let begins = format!("{file} has no complete line: a new conversation begins");
+            let lines = Vec::new();
+            warnings.extend((len > 0).then_some(begins));
+            return Ok((OpenFile::Missing, Loaded { lines, warnings }));
         };
         refuse_newer(version_of(&found.lines), &path)?;
         let named = Named::from_lines(&found.lines);
@@ -175,12 +179,8 @@ impl FileStore {
             new.push(header(key, &now));
         }
         // Results must follow their calls.
-        new.extend(
-            found
-                .missing
-                .iter()
-                .map(|m| fields(&Record::Message(m), &now)),
-        );
+        let missing = found.missing.iter();
+        new.extend(missing.map(|m| fields(&Record::Message(m), &now)));
         new.extend_from_slice(&waiting.lines);
         self.append(key, file, &new, Durability::Now)?;
         lines.extend(new);
@@ -340,9 +340,8 @@ pub(super) fn read_log(
 /// Returns sentences about the damage in a session file, and about an incomplete last line. Changes nothing; the next turn
 /// repairs the file.
 pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
-    let found = storage::read_journal(path)
-        .doing("reading the session")?
-        .unwrap_or_default();
+    let found = storage::read_journal(path).doing("reading the session")?;
+    let found = found.unwrap_or_default();
     let mut damage = found.damage;
     let format = version_of(&found.lines);
     damage.extend(refuse_newer(format, path).err().map(|e| e.message));

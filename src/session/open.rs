@@ -131,6 +131,12 @@ impl OpenSession {
         if self.position.next == 0 {
             return Ok(());
         }
+        // Without a summary and messages, a new conversation begins.
+        if summary.is_none() && kept.is_empty() {
+            self.session.created = rfc3339(now);
+            self.session.title.clear();
+            self.session.values.clear();
+        }
         let lines = self.next_segment(summary.as_deref(), &kept, now);
         let name = &self.session.name;
         self.store.write(name, 0, &lines, Durability::Now)?;
@@ -201,13 +207,11 @@ impl OpenSession {
             header.insert("began".to_owned(), self.session.created.as_str().into());
         }
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        // Without a summary and messages, a new conversation begins.
-        let goes_on = summary.is_some() || !kept.is_empty();
-        if goes_on && !self.session.title.is_empty() {
+        if !self.session.title.is_empty() {
             header.insert("title".to_owned(), self.session.title.as_str().into());
         }
         let mut state = Line::new();
-        if goes_on && !self.session.values.is_empty() {
+        if !self.session.values.is_empty() {
             state.insert("values".to_owned(), self.session.values.clone().into());
         }
         if let Some(model) = &self.session.model {
@@ -242,10 +246,6 @@ impl OpenSession {
             .rposition(Message::is_question)
             .map_or(0, |at| at as u64 + 1);
         self.position = Position { base, next, asked };
-        if summary.is_none() && kept.is_empty() {
-            self.session.title.clear();
-            self.session.values.clear();
-        }
         (self.session.summary, self.session.messages) = (summary, kept);
     }
 }

@@ -106,26 +106,16 @@ fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String
                 .hint("remove some that are no longer needed"),
         );
     }
-    let (message, tz) = (
-        text(args, "message").to_owned(),
-        text(args, "tz").to_owned(),
-    );
-    let (name, session) = (String::new(), String::new());
-    let job = jobs.add(
-        &NewJob {
-            name,
-            message,
-            when,
-            tz,
-            to,
-            session,
-            model: String::new(),
-            check: Some(text(args, "if").trim())
-                .filter(|command| !command.is_empty())
-                .map(|command| JobCheck::OfModel(command.to_owned())),
-        },
-        now,
-    )?;
+    let check = text(args, "if").trim();
+    let new = NewJob {
+        message: text(args, "message").to_owned(),
+        tz: text(args, "tz").to_owned(),
+        to,
+        check: (!check.is_empty()).then(|| JobCheck::OfModel(check.to_owned())),
+        when,
+        ..NewJob::default()
+    };
+    let job = jobs.add(&new, now)?;
     let (zone, times) = jobs.upcoming(&job, now, 3)?;
     let times: Vec<String> = times.iter().map(|at| zone.rfc3339(at / 1000)).collect();
     Ok(format!(

@@ -4,9 +4,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Home, Run, merged};
+use crate::harness::{Home, Run, merged, until};
 use crate::model::{Model, Reply, call};
+use crate::stored::journal;
 
 #[track_caller]
 fn cron<const N: usize>(home: &Home, args: [&str; N]) -> Run {
@@ -125,33 +127,6 @@ fn a_job_is_added_listed_switched_and_removed() {
 }
 
 #[test]
-fn intervals_and_single_times_are_stored_as_others_read_them() {
-    let home = Home::empty();
-    added(&home, ["-m", "a", "--every", "90"]);
-    added(
-        &home,
-        ["-m", "b", "--at", "2999-03-29T02:30", "--session", "notes"],
-    );
-    let jobs = stored(&home)["jobs"].clone();
-    let (every, at) = (&jobs[0], &jobs[1]);
-    assert_eq!(
-        every["schedule"],
-        json!({"kind": "every", "everyMs": 90_000})
-    );
-    let created = every["createdAtMs"].as_i64().unwrap();
-    assert_eq!(
-        every["state"]["nextRunAtMs"].as_i64(),
-        Some(created + 90_000)
-    );
-    assert_eq!(
-        (&at["schedule"]["kind"], &at["deleteAfterRun"]),
-        (&json!("at"), &json!(true))
-    );
-    assert_eq!(at["schedule"]["atMs"], 32_479_669_800_000_i64);
-    assert_eq!(at["payload"]["session"], "notes");
-}
-
-#[test]
 fn broken_jobs_file_is_reported_and_kept() {
     let home = Home::empty();
     let long = format!("{{\"jobs\": [{}]}}", "[],".repeat(3 << 20));
@@ -248,10 +223,20 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
     let refused = model.request(1).last("tool");
     assert!(refused.contains("a job cannot change jobs"), "{refused}");
 
-    // The next run starts over.
+    // The next run starts over, and the list has its beginning.
+    let created = || {
+        let list = home
+            .bantam()
+            .args(["sessions", "list", "--json"])
+            .run()
+            .json();
+        list["sessions"][0]["created"].as_str().unwrap().to_owned()
+    };
+    let first = created();
     cron(&home, ["run", "check"])
         .exits(0)
         .prints("Still well.\n");
+    assert!(created() > first, "{first}");
     assert_eq!(model.request(2).texts("user").len(), 1);
     let run = cron(&home, ["history", "check"]);
     assert_eq!(
@@ -270,6 +255,22 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
         (&json!(id), &json!("ok"))
     );
     cron(&home, ["run", "nobody"]).exits(2).fails_with_a_hint();
+    cron(&home, ["remove", "check"]).exits(0);
+    for name in ["check", &id] {
+        let history = cron(&home, ["history", name]).exits(0).stdout.clone();
+        assert!(history.contains("check: Still well."), "{history}");
+    }
+    cron(&home, ["history", "nobody"]).exits(2);
+    let model = Model::scripted([Reply::error(401, "no such key")]);
+    home.config(&model.config().to_string());
+    let id = added(&home, ["-m", "x", "-c", "@daily"]);
+    cron(&home, ["run", &id])
+        .exits(4)
+        .prints("")
+        .fails_with_a_hint();
+    let list = cron(&home, ["list"]).exits(0).stdout.clone();
+    assert!(list.contains("error"), "{list}");
+    assert_eq!(statuses(&home), ["ok", "ok", "error"]);
 }
 
 #[test]
@@ -323,37 +324,6 @@ fn named_conversation_job_delivers_without_gateway() {
         stored(&home)["jobs"].as_array().unwrap().len(),
         1,
         "its own time is still to come"
-    );
-}
-
-#[test]
-fn failed_run_is_recorded_with_exit_code() {
-    let model = Model::scripted([Reply::error(401, "no such key")]);
-    let home = Home::with(&model.config());
-    let id = added(&home, ["-m", "x", "-c", "@daily"]);
-    cron(&home, ["run", &id])
-        .exits(4)
-        .prints("")
-        .fails_with_a_hint();
-    let state = stored(&home)["jobs"][0]["state"].clone();
-    assert_eq!(state["lastStatus"], "error");
-    assert!(
-        cron(&home, ["history"])
-            .stdout
-            .contains(state["lastError"].as_str().unwrap().get(..40).unwrap())
-    );
-    home.config("{ \"agents\": 5 }");
-    cron(&home, ["run", &id])
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint();
-    let runs = cron(&home, ["history", "--json"]).json();
-    assert_eq!(
-        (
-            runs["runs"].as_array().unwrap().len(),
-            &runs["runs"][1]["status"]
-        ),
-        (2, &json!("error"))
     );
 }
 
@@ -452,81 +422,34 @@ fn default_job_answer_goes_to_owner() {
     assert!(!list.contains("kept ->"), "{list}");
     let jobs = stored(&home);
     assert_eq!(jobs["jobs"][1]["schedule"]["everyMs"], 86_400_000);
+    cron(
+        &home,
+        ["add", "-m", "look", "-e", "1d", "--to", "telegram:43"],
+    )
+    .exits(0)
+    .does_not_say("sessions list");
+    for stranger in ["telegram:999", "telegram:-100999", "telegram:999_5"] {
+        cron(&home, ["add", "-m", "look", "-e", "1d", "--to", stranger])
+            .exits(0)
+            .says("bantam sessions list");
+    }
+    let jobs = stored(&home);
+    for zone in ["UTC+2", "gmt-3", "UTC+5:30"] {
+        let add = ["add", "-m", "look", "-c", "@daily", "--tz", zone];
+        cron(&home, add)
+            .exits(2)
+            .fails_with_a_hint()
+            .says("Greenwich");
+    }
+    for zone in ["Etc/GMT-2", "CET-1CEST,M3.5.0,M10.5.0/3", "UTC"] {
+        cron(&home, ["add", "-m", "look", "-c", "@daily", "--tz", zone]).exits(0);
+    }
+    home.write("cron/jobs.json", jobs.to_string());
     cron(&home, ["add", "-m", "look", "-e", "5"])
         .exits(2)
         .says("-e 5 means every 5 seconds")
         .says("`-e 5m`");
     assert_eq!(stored(&home), jobs);
-}
-
-#[test]
-fn removed_job_runs_are_found_by_name() {
-    let model = Model::answering(|_, _| Reply::text("All is well."));
-    let home = Home::with(&model.config());
-    let id = added(&home, ["-m", "look", "-e", "60", "-n", "watch"]);
-    cron(&home, ["run", &id]).exits(0);
-    cron(&home, ["remove", "watch"]).exits(0);
-    for name in ["watch", &id] {
-        let history = cron(&home, ["history", name]);
-        history.exits(0);
-        assert!(
-            history.stdout.contains("watch: All is well."),
-            "{}",
-            history.stdout
-        );
-    }
-    cron(&home, ["history", "nobody"]).exits(2);
-}
-
-#[test]
-fn a_single_run_that_is_over_is_shown_as_done() {
-    let home = Home::empty();
-    let job = |id: &str, state: Value| {
-        json!({
-            "id": id, "name": id, "enabled": false, "schedule": { "kind": "at", "atMs": 1_700_000_000_000_i64 },
-            "payload": { "kind": "agent_turn", "message": "hi" }, "state": state,
-        })
-    };
-    let ran = json!({ "lastRunAtMs": 1_700_000_000_000_i64, "lastStatus": "error" });
-    let jobs = json!({ "version": 1, "jobs": [job("ran", ran), job("waits", json!({}))] });
-    home.write("cron/jobs.json", jobs.to_string());
-    let list = cron(&home, ["list"]);
-    list.exits(0).is_quiet();
-    let row = |id: &str| {
-        let mut lines = list.stdout.lines();
-        lines.find(|line| line.starts_with(id)).unwrap().to_owned()
-    };
-    assert!(
-        row("ran").starts_with("ran    done 2023-11-14 "),
-        "{}",
-        row("ran")
-    );
-    assert!(
-        row("waits").starts_with("waits  disabled "),
-        "{}",
-        row("waits")
-    );
-}
-
-#[test]
-fn single_job_can_be_tried_early() {
-    let model = Model::answering(|_, _| Reply::text("Water them."));
-    let home = Home::with(&model.config());
-    added(&home, ["-m", "tomatoes", "--at", "+1h", "-n", "water"]);
-    let trial = cron(&home, ["run", "water"]);
-    trial.exits(0).prints("Water them.\n");
-    trial.says("it still runs at its time; next: ");
-    cron(&home, ["list"]).exits(0).is_quiet();
-
-    let mut jobs = stored(&home);
-    let job = &mut jobs["jobs"][0];
-    let past = job["state"]["lastRunAtMs"].clone();
-    job["schedule"]["atMs"] = past.clone();
-    job["state"]["nextRunAtMs"] = past;
-    home.write("cron/jobs.json", jobs.to_string());
-    let run = cron(&home, ["run", "water"]);
-    run.exits(0).prints("Water them.\n");
-    assert!(!run.stderr.contains("still runs"), "{}", run.stderr);
 }
 
 /// The model costs money; the command does not.
@@ -539,7 +462,6 @@ fn a_check_decides_whether_the_model_is_asked() {
     let id = added(&home, ["--if", "cat new.txt", "-e", "1h", "What is new?"]);
     let run = cron(&home, ["run", &id]);
     run.exits(0).prints("").says("it printed nothing");
-    assert_eq!(stored(&home)["jobs"][0]["state"]["checks"], 1);
     assert_eq!(stored(&home)["jobs"][0]["state"]["lastStatus"], "skipped");
     assert!(model.requests().is_empty() && statuses(&home).is_empty());
     home.write("workspace/new.txt", "three apples\n");
@@ -638,20 +560,38 @@ fn a_job_with_nothing_to_report_sends_nothing() {
         BotApi::start(),
     );
     api.chat(42);
-    let home = Home::with(&crate::bot::config(&model, &api));
-    let gateway = crate::bot::start(&home);
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
     let add = ["--at", "+1s", "--to", "telegram:42", "Is it dry?"];
     home.bantam().args(["cron", "add"]).args(add).run().exits(0);
     // A quiet run is not recorded, and a one-time job is removed after it.
     let jobs = home.path("cron/jobs.json");
-    crate::harness::until("it ran", || {
+    until("it ran", || {
         let jobs = fs::read_to_string(&jobs).unwrap_or_default();
         model.asked() == 1 && !jobs.contains("Is it dry?")
     });
     home.bantam().args(["cron", "add"]).args(add).run().exits(0);
     assert_eq!(api.wait_for_texts(42, 1), ["A leak!"]);
-    crate::bot::ends(gateway);
+    ends(gateway);
+    // Lists show the question, without what the program adds.
+    let list = home
+        .bantam()
+        .args(["sessions", "list", "--json"])
+        .run()
+        .json();
+    let titles = list["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["title"]);
+    assert!(titles.clone().any(|title| title == "Is it dry?"), "{list}");
+    assert!(
+        titles
+            .clone()
+            .all(|title| !title.to_string().contains("NOTHING")),
+        "{list}"
+    );
 }
 
 #[test]
@@ -704,9 +644,12 @@ fn gateway_job_runs_after_its_check_passes() {
     );
     api.chat(42);
     let second = json!({ "model_name": "second", "model": "vllm/second-model", "api_base": model.base(), "api_key": "k" });
-    let mut config = crate::bot::config(&model, &api);
-    config["model_list"].as_array_mut().unwrap().push(second);
-    let home = Home::with(&config);
+    let mut configured = config(&model, &api);
+    configured["model_list"]
+        .as_array_mut()
+        .unwrap()
+        .push(second);
+    let home = Home::with(&configured);
     home.write("workspace/news.txt", "a parcel\n");
     let quiet = added(&home, ["--if", "true", "--at", "+1s", "silence"]);
     let unable = added(&home, ["--if", "nosuchcmd", "--at", "+1s", "nothing"]);
@@ -726,10 +669,10 @@ fn gateway_job_runs_after_its_check_passes() {
         .arg("What came?")
         .run()
         .exits(0);
-    let gateway = crate::bot::start(&home);
+    let gateway = start(&home);
     let texts = api.wait_for_texts(42, 1);
     assert!(texts[0].contains("a parcel"), "{texts:?}");
-    crate::harness::until("the others have not run", || {
+    until("the others have not run", || {
         let jobs = stored(&home)["jobs"].clone();
         let jobs = jobs.as_array().unwrap().clone();
         let is = |id: &str, status| {
@@ -738,7 +681,7 @@ fn gateway_job_runs_after_its_check_passes() {
         };
         is(&quiet, "skipped") && is(&unable, "error")
     });
-    crate::bot::ends(gateway);
+    ends(gateway);
     let asked: Vec<String> = model
         .requests()
         .iter()
@@ -746,4 +689,127 @@ fn gateway_job_runs_after_its_check_passes() {
         .collect();
     assert_eq!(asked, ["second-model"]);
     cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(2);
+}
+
+/// A run that ended the program, or that is too late to go on, is reported once, and is not repeated.
+#[test]
+fn a_run_that_an_earlier_program_left_is_given_up() {
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Hello.")),
+        BotApi::start(),
+    );
+    api.chat(42);
+    let home = Home::with(&config(&model, &api));
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let old = now - 5 * HOUR;
+    let runs = [
+        ("crashes", now, 3, "crashed the program three times"),
+        ("cut", old, 1, "was interrupted"),
+        ("waited", old, 0, "was missed"),
+    ];
+    let lines = runs.map(|(name, at, starts, _)| {
+        added(&home, ["-m", "look", "-e", "1d", "-n", name, "--to", "telegram:42"]);
+        let jobs = stored(&home);
+        let id = jobs["jobs"].as_array().unwrap().last().unwrap()["id"].clone();
+        let id = id.as_str().unwrap();
+        let item = json!({
+            "origin": { "channel": "cron", "chat": id }, "session": format!("cron_{id}"), "text": "look", "reply_to": "telegram:42",
+            "source": { "job": { "job": id, "name": name, "due": at, "at": at } },
+        });
+        json!({ "add": format!("cron:{id}:{at}:0"), "kind": "message", "item": item, "starts": starts, "begun": starts > 0 })
+    });
+    let lines = [&[json!({ "v": 1 })], &lines[..]].concat();
+    home.write("state/queue.jsonl", journal::<4>(lines.try_into().unwrap()));
+    assert_eq!(statuses(&home), ["running"; 3]);
+    for n in 1..=2 {
+        let gateway = start(&home);
+        api.text(42, "hello");
+        let texts = api.wait_for_texts(42, 3 + n);
+        for (name, _, _, what) in &runs {
+            let told = texts
+                .iter()
+                .filter(|text| text.contains(&format!("“{name}” {what}")));
+            assert_eq!(told.count(), 1, "{texts:?}");
+        }
+        ends(gateway);
+    }
+    assert_eq!(model.asked(), 2);
+    assert_eq!(statuses(&home), ["error", "error"]);
+    let list = cron(&home, ["list"]).exits(0).stdout.clone();
+    let ended = |name: &str| {
+        list.lines()
+            .find(|line| line.contains(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        ended("crashes").contains("error") && ended("waited").contains("skipped"),
+        "{list}"
+    );
+}
+
+/// A power cut may leave zeros; no job runs then, and nobody would notice.
+#[test]
+fn the_owner_is_told_of_a_broken_jobs_file_once() {
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Looked.")),
+        BotApi::start(),
+    );
+    api.chat(42);
+    let home = Home::with(&config(&model, &api));
+    home.write("cron/jobs.json", "\0".repeat(512));
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(42, 1);
+    assert!(texts[0].contains("jobs.json"), "{texts:?}");
+    let doctor = home.bantam().arg("doctor").run();
+    assert!(doctor.stdout.contains("jobs.json"), "{}", doctor.stdout);
+    // Each wake-up reads the file again; a job that cannot run is reported too.
+    let moon = json!({ "id": "m", "name": "moon", "schedule": { "kind": "moon" } });
+    home.write("cron/jobs.json", json!({ "jobs": [moon] }).to_string());
+    for n in 0..2 {
+        added(&home, ["-m", "look", "--at", "+1s", "--to", "telegram:42"]);
+        let texts = api.wait_for_texts(42, 3 + n);
+        let told = texts.iter().filter(|text| text.contains("moon"));
+        assert_eq!(told.count(), 1, "{texts:?}");
+    }
+    ends(gateway);
+}
+
+/// A run that was cut short goes on, and one that had waited begins.
+#[test]
+fn waiting_runs_begin_after_a_restart() {
+    let hold = |request: &crate::model::Request, n| {
+        let reply = Reply::text("Done.");
+        if n == 0 && request.last("user").contains("long") {
+            reply.held()
+        } else {
+            reply
+        }
+    };
+    let (model, api) = (Model::answering(hold), BotApi::start());
+    let one = json!({ "gateway": { "workers": 1 } });
+    let home = Home::with(&merged(config(&model, &api), &one));
+    let gateway = start(&home);
+    api.text(42, "long");
+    model.wait_for_holds(1);
+    added(
+        &home,
+        ["-m", "water them", "--at", "+1s", "--to", "telegram:43"],
+    );
+    api.chat(43);
+    until("the job is due", || statuses(&home) == ["running"]);
+    ends(gateway);
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(43, 1), ["Done."]);
+    ends(gateway);
+    assert_eq!(statuses(&home), ["ok"]);
+}
+
+#[test]
+fn a_heartbeat_is_in_the_history_only() {
+    let home = Home::with(&json!({ "heartbeat": { "enabled": true } }));
+    cron(&home, ["list"]).exits(0).says("no jobs").prints("");
+    cron(&home, ["history", "heartbeat"])
+        .exits(0)
+        .says("no runs yet");
 }

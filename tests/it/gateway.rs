@@ -799,3 +799,25 @@ fn crashed_job_is_resumed_and_answered_once() {
     let runs = history["runs"].as_array().unwrap();
     assert_eq!((runs.len(), &runs[0]["status"]), (1, &json!("ok")));
 }
+
+/// A power cut may leave zeros in place of a conversation, or after its last line.
+#[test]
+fn a_chat_is_told_that_its_conversation_is_damaged() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let path = "sessions/telegram_42.jsonl";
+    for n in 0..3 {
+        let mut damaged = fs::read(home.path(path)).unwrap_or_default();
+        match n {
+            0 => damaged.resize(4096, 0),
+            1 => damaged.fill(0),
+            _ => damaged.extend([0; 512]),
+        }
+        home.write(path, damaged);
+        let gateway = start(&home);
+        api.text(OWNER, "hello");
+        let texts = api.wait_for_texts(OWNER, n + 1);
+        ends(gateway);
+        assert!(texts[n].contains("telegram_42.jsonl"), "{texts:?}");
+    }
+}

@@ -22,7 +22,6 @@ mod botschema;
 mod bytes;
 mod calls;
 mod cancel;
-mod clocks;
 mod compaction;
 mod config;
 mod confirm;
