@@ -80,7 +80,7 @@
 //
 // `telegram/poll` → `bus/inbox` (on disk) → `gateway/queue` → `gateway/answer`, which begins it (on disk), fetches its files
 // (`telegram/chats`), runs it (`agent/turn`: session, model, tools) and ends it by its answer (`outbox`, on disk) →
-// `telegram/send`. Delivery marks (`Outbox::done`, `Outbox::progress`) are not synced before the next message is posted, so a
+// `telegram/send`. Delivery marks (`Outbox::tried`) are not synced before the next message is posted, so a
 // power cut may repeat messages that were sent since the last post.
 //
 // # Where a new thing goes

@@ -1,14 +1,16 @@
-//! Messages to chats, stored until they are delivered.
+//! Messages to chats, stored until they are delivered; [`deliveries`] chooses the next one to send.
 //!
 //! They are items of the home's [`Queue`], `state/queue.jsonl`, which also contains unanswered messages and notes for the next
 //! turn of conversations. Any process may post; the process with the sender's lock delivers: the gateway, or another process if
 //! no gateway is running. Delivery is at least once: sent messages are recorded without a sync, so the last messages may be
 //! sent again after a power cut. Files to send are copies in `state/outbox/`.
 
+mod deliveries;
+
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ use crate::notify;
 use crate::paths::{Home, session_name};
 use crate::session::{deferred, displaced_by};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
-use crate::text::to_single_line;
+use deliveries::Deliveries;
 
 /// A message to a chat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,17 +85,26 @@ pub(crate) struct Pending {
     pub item: Item,
     /// Number of sent pieces.
     pub pieces: usize,
-    /// Number of times that the program ended while sending it.
+    /// Number of times that an earlier process ended while sending it.
     pub starts: u32,
+    /// Number of consecutive failures.
+    pub failures: u32,
 }
 
-/// Delivery state of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeliveryState {
-    Pending,
+/// Result of a try to send a message.
+pub(crate) enum Tried {
+    /// This number of its pieces is sent; more are left.
+    Pieces(usize),
     Sent,
     /// It is rejected permanently, for this reason.
-    GivenUp(String),
+    Refused(String),
+    /// It goes to another chat, or in another form.
+    Replaced(Item),
+    /// It is tried again after this time, as one that failed so many times in a row.
+    PutOff {
+        time: Duration,
+        failures: u32,
+    },
 }
 
 /// A note for the chat's conversation about a message from elsewhere.
@@ -110,17 +121,21 @@ pub(crate) struct Note<'a> {
 pub(crate) struct Outbox {
     home: Home,
     queue: Arc<Queue>,
+    /// What this process sends, and a signal for every change.
+    deliveries: Arc<(Mutex<Deliveries>, Condvar)>,
 }
 
 /// Kind of the queue's items that are messages to chats.
 const KIND: &str = "out";
-/// Maximum length of the reason for giving up, in bytes.
-const MAX_REASON: usize = 200;
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
         let queue = Arc::new(Queue::of_home(&home));
-        Self { home, queue }
+        Self {
+            home,
+            queue,
+            deliveries: Arc::default(),
+        }
     }
 
     /// Queue with the messages.
@@ -162,33 +177,8 @@ impl Outbox {
         if note.is_some() {
             notify::signal(&self.home);
         }
+        self.wake();
         Ok(id)
-    }
-
-    /// Records the number of sent pieces.
-    pub(crate) fn progress(&self, id: &str, pieces: usize) -> Result<()> {
-        self.queue
-            .part(id, u32::try_from(pieces).unwrap_or(u32::MAX))
-    }
-
-    /// Records that a message is sent.
-    pub(crate) fn done(&self, id: &str) -> Result<()> {
-        self.queue.done(&[id.to_owned()])?;
-        // A failed removal is repeated with the next message.
-        drop(self.remove_orphans());
-        Ok(())
-    }
-
-    /// Records that a message is rejected permanently.
-    pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.queue.give_up(id, &to_single_line(why, MAX_REASON))?;
-        drop(self.remove_orphans());
-        Ok(())
-    }
-
-    /// Replaces the item of a message that goes to another chat.
-    pub(crate) fn replace(&self, id: &str, item: &Item) -> Result<()> {
-        self.queue.add(&[Entry::new(id, KIND, item)])
     }
 
     /// Returns the messages to send, oldest first.
@@ -199,21 +189,9 @@ impl Outbox {
             id: entry.id,
             pieces: entry.part as usize,
             starts: entry.starts,
+            failures: 0,
         };
         Ok(entries.into_iter().map(pending).collect())
-    }
-
-    /// Returns the delivery state of a message. An unknown message counts as sent.
-    pub(crate) fn outcome(&self, id: &str) -> Result<DeliveryState> {
-        if let Some(why) = self.queue.given_up(id)? {
-            return Ok(DeliveryState::GivenUp(why));
-        }
-        let is_pending = !self.queue.find(&[id.to_owned()])?.is_empty();
-        Ok(if is_pending {
-            DeliveryState::Pending
-        } else {
-            DeliveryState::Sent
-        })
     }
 
     /// Acquires the lock for delivering, which prevents a second sender from sending messages twice.
@@ -227,24 +205,13 @@ impl Outbox {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
-        let pending = self.pending()?;
         for entry in entries {
-            let entry = entry?;
-            if pending
-                .iter()
-                .any(|pending| entry.file_name() == pending.item.file.as_str())
-            {
-                continue;
-            }
-            // A locked file is being filled, and will be posted next.
-            if let Ok(_lock) = Lock::acquire(&entry.path(), Duration::ZERO) {
-                // Its author held the lock until it was posted, possibly just now.
-                let is_posted = self
-                    .pending()?
-                    .iter()
-                    .any(|pending| entry.file_name() == pending.item.file.as_str());
-                if !is_posted {
-                    storage::remove(&entry.path())?;
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            // The author of a file holds its lock until it is posted.
+            if let Ok(_lock) = Lock::acquire(&path, Duration::ZERO) {
+                let pending = self.pending()?;
+                if pending.iter().all(|pending| name != *pending.item.file) {
+                    storage::remove(&path)?;
                 }
             }
         }

@@ -4,6 +4,10 @@ use super::*;
 use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 use crate::test_dir::TestDir;
 
+fn tried(outbox: &Outbox, id: &str, result: &Tried) {
+    outbox.tried(id, result).unwrap();
+}
+
 #[test]
 fn outbox_item_survives_renewals_until_done() {
     let root = TestDir::new();
@@ -16,11 +20,11 @@ fn outbox_item_survives_renewals_until_done() {
     };
     let answers = |n: usize| vec![format!("telegram:{n}")];
     let kept = outbox.post(&item(0), &answers(0), None).unwrap();
-    outbox.progress(&kept, 2).unwrap();
+    tried(&outbox, &kept, &Tried::Pieces(2));
     for n in 1..150 {
         let id = outbox.post(&item(n), &answers(n), None).unwrap();
         assert_eq!(outbox.pending().unwrap().len(), 2);
-        outbox.done(&id).unwrap();
+        tried(&outbox, &id, &Tried::Sent);
     }
     let left = outbox.pending().unwrap();
     assert_eq!(
@@ -29,7 +33,7 @@ fn outbox_item_survives_renewals_until_done() {
             id: kept,
             item: item(0),
             pieces: 2,
-            starts: 0
+            ..Pending::default()
         }]
     );
     let is_answered = |n: usize| outbox.queue().is_done(&answers(n)[0]).unwrap();
@@ -65,7 +69,7 @@ fn outbox_file_is_removed_with_its_item() {
     let ((first, one), (second, two)) = (post(), post());
     let (filling, name) = outbox.new_file().unwrap();
     fs_err::write(outbox.file("orphan"), "left").unwrap();
-    outbox.done(&first).unwrap();
+    tried(&outbox, &first, &Tried::Sent);
     assert!(!outbox.file("orphan").exists() && outbox.file(&name).exists());
     drop(filling);
     assert!(!outbox.file(&name).exists());
@@ -74,9 +78,8 @@ fn outbox_file_is_removed_with_its_item() {
     let pending = outbox.pending().unwrap().remove(0);
     let mut item = pending.item;
     item.to = "telegram:-2".into();
-    outbox.replace(&pending.id, &item).unwrap();
+    tried(&outbox, &second, &Tried::Replaced(item));
     assert!(outbox.file(&two.file).exists());
-    assert_eq!(outbox.outcome(&second).unwrap(), DeliveryState::Pending);
     let pending = outbox.pending().unwrap().remove(0);
     assert_eq!(
         pending.item,
@@ -85,69 +88,14 @@ fn outbox_file_is_removed_with_its_item() {
             ..two.clone()
         }
     );
-    outbox.give_up(&pending.id, "no such chat").unwrap();
-    assert_eq!(
-        outbox.outcome(&second).unwrap(),
-        DeliveryState::GivenUp("no such chat".into())
-    );
-    assert_eq!(outbox.outcome(&first).unwrap(), DeliveryState::Sent);
+    tried(&outbox, &second, &Tried::Refused("no such chat".into()));
+    let given_up = |id: &str| outbox.queue().given_up(id).unwrap();
+    assert_eq!(given_up(&second).as_deref(), Some("no such chat"));
+    assert_eq!(given_up(&first), None);
     assert_eq!(
         fs_err::read_dir(root.join("state/outbox")).unwrap().count(),
         0
     );
-}
-
-#[test]
-fn outbox_outcome_survives_renewals() {
-    let root = TestDir::new();
-    let outbox = Outbox::new(root.home());
-    let item = |to: &str, text: &str| Item {
-        to: to.into(),
-        text: text.into(),
-        ..Item::default()
-    };
-    let moved = outbox
-        .post(&item("telegram:-1", "mine"), &[], None)
-        .unwrap();
-    outbox.progress(&moved, 3).unwrap();
-    let pending = outbox.pending().unwrap().remove(0);
-    let elsewhere = item("telegram:-2", "mine");
-    outbox.replace(&pending.id, &elsewhere).unwrap();
-    let refused = DeliveryState::GivenUp("chat not found".into());
-    let mut ids = Vec::new();
-    for n in 0..20 {
-        let id = outbox
-            .post(
-                &item("telegram:1", &format!("{n} {}", "x".repeat(4000))),
-                &[],
-                None,
-            )
-            .unwrap();
-        outbox.give_up(&id, "chat not found").unwrap();
-        ids.push(id);
-        assert!(
-            ids.iter().all(|id| outbox.outcome(id).unwrap() == refused),
-            "item {n}"
-        );
-        assert_eq!(
-            outbox.outcome(&moved).unwrap(),
-            DeliveryState::Pending,
-            "item {n}"
-        );
-    }
-    let left = outbox.pending().unwrap();
-    // The sent pieces are not sent again.
-    assert_eq!((left.len(), left[0].pieces), (1, 3));
-    outbox.give_up(&left[0].id, "chat not found").unwrap();
-    assert_eq!(outbox.outcome(&moved).unwrap(), refused);
-    // Only the last failures are stored, which limits the size of the file.
-    for n in 0..1000 {
-        outbox
-            .give_up(&format!("{n}-0-0"), "chat not found")
-            .unwrap();
-    }
-    let path = root.join("state/queue.jsonl");
-    assert!(fs_err::metadata(path).unwrap().len() < 200 << 10);
 }
 
 #[test]
@@ -185,8 +133,8 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
     let ids: Vec<String> = (0..3)
         .map(|n| outbox.post(&item(format!("{n} 日本")), &[], None).unwrap())
         .collect();
-    outbox.progress(&ids[0], 1).unwrap();
-    outbox.done(&ids[1]).unwrap();
+    tried(&outbox, &ids[0], &Tried::Pieces(1));
+    tried(&outbox, &ids[1], &Tried::Sent);
     let state = root.join("state");
     let whole = read_dir(&state);
     let bytes = &whole["queue.jsonl"];
@@ -223,7 +171,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         .post(&item("x".repeat(300 << 10)), &[], None)
         .unwrap();
     let before = read_dir(&state);
-    outbox.done(&long).unwrap();
+    tried(&outbox, &long, &Tried::Sent);
     let after = read_dir(&state);
     assert_eq!(after.len(), before.len());
     assert!(after["queue.jsonl"].len() < 2000);
@@ -236,7 +184,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         let long = outbox
             .post(&item("y".repeat(300 << 10)), &[], None)
             .unwrap();
-        outbox.done(&long).unwrap();
+        tried(&outbox, &long, &Tried::Sent);
         let now = texts();
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
         assert_eq!(
@@ -259,7 +207,69 @@ fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
         .collect();
     // A file in place of the directory has no files to remove.
     fs_err::write(root.join("state/outbox"), "").unwrap();
-    outbox.done(&ids[0]).unwrap();
-    outbox.give_up(&ids[1], "chat not found").unwrap();
+    tried(&outbox, &ids[0], &Tried::Sent);
+    tried(&outbox, &ids[1], &Tried::Refused("chat not found".into()));
     assert!(outbox.pending().unwrap().is_empty());
+}
+
+#[test]
+fn chats_are_served_in_turn_and_each_in_order() {
+    let root = TestDir::new();
+    let outbox = Outbox::new(root.home());
+    for to in [
+        "telegram:1",
+        "telegram:1",
+        "telegram:2",
+        "telegram:3",
+        "pipe:4",
+    ] {
+        outbox.post(&Item::text(to, "text"), &[], None).unwrap();
+    }
+    let next = || outbox.next("telegram", Duration::ZERO).unwrap();
+    let mut served = Vec::new();
+    for result in [
+        Tried::Pieces(1),
+        Tried::PutOff {
+            time: Duration::from_secs(60),
+            failures: 1,
+        },
+        Tried::Refused("chat not found".into()),
+        Tried::Pieces(2),
+        Tried::Sent,
+        Tried::Sent,
+    ] {
+        let pending = next().unwrap();
+        served.push((pending.item.to.clone(), pending.pieces, pending.starts));
+        outbox.tried(&pending.id, &result).unwrap();
+    }
+    let expected = [(1, 0), (2, 0), (3, 0), (1, 1), (1, 2), (1, 0)];
+    let expected = expected.map(|(chat, pieces)| (format!("telegram:{chat}"), pieces, 0));
+    assert_eq!(served, expected);
+    assert!(next().is_none());
+    // No start is left of what this process survived.
+    let starts = outbox
+        .pending()
+        .unwrap()
+        .into_iter()
+        .map(|left| left.starts);
+    assert_eq!(starts.collect::<Vec<_>>(), [0, 0]);
+}
+
+#[test]
+fn what_crashes_the_program_is_tried_three_times_and_a_stop_is_no_crash() {
+    let root = TestDir::new();
+    let item = Item::text("telegram:1", "text");
+    let id = Outbox::new(root.home()).post(&item, &[], None).unwrap();
+    for (starts, stops) in [(0, true), (0, false), (1, false)] {
+        let outbox = Outbox::new(root.home());
+        let next = outbox.next("telegram", Duration::ZERO).unwrap().unwrap();
+        assert_eq!((next.id, next.starts), (id.clone(), starts));
+        if stops {
+            outbox.stop().unwrap();
+        }
+    }
+    // The third waits until the program has been up for a while.
+    let outbox = Outbox::new(root.home());
+    assert!(outbox.next("telegram", Duration::ZERO).unwrap().is_none());
+    assert_eq!(outbox.pending().unwrap()[0].starts, 2);
 }

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::cancel::Cancel;
 use crate::http::{Body, Client, Fault, Outgoing, Settings};
 use crate::json::parse_json;
-use crate::markdown::Piece;
 use crate::secret::Secret;
 
 /// Telegram's own server.
@@ -65,6 +64,27 @@ impl Failure {
             Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat has moved to {chat}"),
             Self::Stopped => "stopped".to_owned(),
+        }
+    }
+
+    /// Whether the chat takes no message at all.
+    pub(super) fn is_about_chat(&self) -> bool {
+        let refusals = ["chat not found", "rights to send", "CHAT_WRITE_FORBIDDEN"];
+        match self {
+            Self::Refused(403, _) => true,
+            Self::Refused(400, why) => refusals.iter().any(|refusal| why.contains(refusal)),
+            _ => false,
+        }
+    }
+
+    /// Whether the server may accept the same text without its styles.
+    pub(super) fn is_about_text(&self) -> bool {
+        let others = ["not found", "not modified", "TOPIC_"];
+        match self {
+            Self::Refused(400, why) => {
+                !self.is_about_chat() && !others.iter().any(|other| why.contains(other))
+            }
+            _ => false,
         }
     }
 }
@@ -229,37 +249,5 @@ impl Api {
         } else {
             Failure::Failing(why)
         })
-    }
-}
-
-/// Parts of refusals whose cause is not the text.
-const OTHER_CAUSES: [&str; 5] = ["not found", "not modified", "TOPIC_", "PHOTO_", "IMAGE_"];
-
-/// Sends a text as the parameter `field`, or as plain text if the server refuses it with its styles.
-pub(super) fn send_styled(
-    field: &str,
-    piece: Option<&Piece>,
-    params: Value,
-    send: &dyn Fn(Value) -> Result<Value, Failure>,
-) -> Result<Value, Failure> {
-    let Some(piece) = piece else {
-        return send(params);
-    };
-    let mut styled = params.clone();
-    (styled[field], styled["parse_mode"]) = (piece.html.as_str().into(), "HTML".into());
-    match send(styled) {
-        Err(Failure::Refused(400, why))
-            if !OTHER_CAUSES.iter().any(|cause| why.contains(cause)) =>
-        {
-            // After a failure of one part, all are sent again.
-            let mut sent = Value::Null;
-            for part in &piece.plain {
-                let mut plain = params.clone();
-                plain[field] = part.as_str().into();
-                sent = send(plain)?;
-            }
-            Ok(sent)
-        }
-        result => result,
     }
 }

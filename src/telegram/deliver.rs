@@ -9,7 +9,7 @@ use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::notify::is_running;
-use crate::outbox::{DeliveryState, Item, Note, Outbox};
+use crate::outbox::{Item, Note, Outbox};
 use crate::paths::Home;
 use crate::sync;
 use crate::test_speed::paced;
@@ -105,22 +105,22 @@ impl Delivery {
 
     /// Sends a message, or waits until a gateway has sent it.
     fn confirm(&self, id: &str, to: &str) -> Result<()> {
-        let last =
-            self.send_until(&|| !matches!(self.outbox.outcome(id), Ok(DeliveryState::Pending)))?;
+        let queue = self.outbox.queue();
+        let ids = [id.to_owned()];
+        let is_done = || queue.find(&ids).is_ok_and(|open| open.is_empty());
+        let last = self.send_until(&is_done)?;
         let what = format!("delivering the answer to {to}");
-        match self.outbox.outcome(id)? {
-            DeliveryState::Sent => Ok(()),
-            DeliveryState::GivenUp(why) => Err(Error::failed(why)
-                .doing(what)
-                .hint("write to the bot from that chat first")),
-            DeliveryState::Pending => {
-                let secs = WAIT.as_secs();
-                let what =
-                    format!("{what}: Telegram did not accept the message within {secs} s ({last})");
-                let next = "run `bantam gateway`: the message is queued, and it will be sent";
-                Err(Error::failed(what).hint(next))
-            }
+        if let Some(why) = queue.given_up(id)? {
+            let hint = "write to the bot from that chat first";
+            return Err(Error::failed(why).doing(what).hint(hint));
         }
+        if is_done() {
+            return Ok(());
+        }
+        let secs = WAIT.as_secs();
+        let what = format!("{what}: Telegram did not accept the message within {secs} s ({last})");
+        let next = "run `bantam gateway`: the message is queued, and it will be sent";
+        Err(Error::failed(what).hint(next))
     }
 
     /// Sends messages that turns posted with the tool `message`, unless a gateway is running.
@@ -148,7 +148,8 @@ impl Delivery {
         let log = move |_, line: &str| {
             *sync::lock(&heard) = to_single_line(line, 300);
         };
-        let (api, outbox) = (self.api.clone(), self.outbox.clone());
+        // Of its own, because this sender ends here.
+        let (api, outbox) = (self.api.clone(), Outbox::new(self.home.clone()));
         let cancel = Cancel::new(Some(paced(WAIT)));
         MessageSender::new(api, outbox, cancel, Arc::new(log), None).deliver_until(is_done)?;
         let last = sync::lock(&last).clone();

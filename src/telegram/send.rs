@@ -1,14 +1,14 @@
-//! Delivers the outbox on one thread: the oldest message of each chat when it is due. A failed delivery never blocks other
-//! chats.
+//! Delivers the outbox on one thread, and files on another: one piece of a message at a time. A failed delivery never blocks
+//! other chats.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::api::{Api, Failure, send_styled};
+use super::api::{Api, Failure};
 use super::ask::Questions;
 use super::update::GENERAL;
 use super::{CHANNEL, MAX_BACK_OFF, back_off, tries};
@@ -16,21 +16,24 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Logger};
 use crate::markdown::{self, Piece};
-use crate::outbox::{Button, Item, Note, Outbox, Pending};
+use crate::outbox::{Button, Item, Note, Outbox, Pending, Tried};
 use crate::paths::telegram_chat;
-use crate::storage::Lock;
-use crate::storage::queue::{CALM, MAX_STARTS};
+use crate::storage::queue::MAX_STARTS;
 use crate::sync;
-use crate::text::to_single_line;
-use crate::tries::Tries;
+use crate::text::{clip, to_single_line};
 
 /// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
+/// Maximum number of messages of a text; a longer text is sent as a file, after its beginning of up to so many bytes.
+const MAX_PIECES: usize = 20;
+const BEGINNING: usize = 3000;
 /// Maximum number of consecutive failures, about two minutes, of a message while the server accepts other calls.
 const MAX_FAILURES: u32 = 7;
+/// Minimum size of a text that is divided because the server finds it too long, in bytes.
+const MIN_DIVIDED: usize = 500;
 /// Time for which another process may send before the log reports that it blocks this process.
 const OTHER_SENDER: Duration = Duration::from_secs(60);
-/// Interval between checks for sent messages.
+/// Interval between checks whether another process has stopped sending.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct MessageSender {
@@ -43,36 +46,8 @@ pub(crate) struct MessageSender {
     pub(super) questions: Arc<Questions>,
     /// Cancel for single messages, which are sent completely when the program stops.
     pub(super) whole: Cancel,
-    created: Instant,
-    state: Mutex<SenderState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct SenderState {
-    /// Held while this process delivers.
-    lock: Option<Lock>,
-    /// Whether a message may have been posted.
-    is_woken: bool,
-    is_sending: bool,
-    /// Chat of the current file upload. An upload may take minutes, so it has a separate thread, one file at a time.
-    uploading: Option<String>,
-    chats: BTreeMap<String, ChatState>,
-    /// Messages that were tried. A message that this process survived once is not the cause of its crashes.
-    tried: BTreeSet<String>,
-    /// Ids of messages whose counted start has not ended.
-    under_way: BTreeSet<String>,
     /// Unreachable chats that the owner was notified of.
-    refusing: BTreeSet<String>,
-}
-
-/// Delivery state of a chat.
-struct ChatState {
-    /// Earliest time of the next try.
-    not_before: Instant,
-    /// Tries of the next message after failures, and after demands to wait, which are no failures.
-    failing: Tries,
-    flooded: Tries,
+    refusing: Mutex<BTreeSet<String>>,
 }
 
 /// Prefix of a notice about a failed message. A failed notice is not reported.
@@ -94,22 +69,17 @@ impl MessageSender {
             log,
             owner,
             whole: Cancel::new(None),
-            created: Instant::now(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
+            refusing: Mutex::default(),
         })
     }
 
-    /// Delivers whenever it is woken, as soon as no other process delivers. One-shot commands only deliver briefly.
+    /// Delivers on a thread, as soon as no other process does. One-shot commands only deliver briefly.
     pub(super) fn start(self: &Arc<Self>) -> Result<()> {
         let own = self.clone();
         let work = move || {
             loop {
                 match own.outbox.sender(OTHER_SENDER) {
-                    Ok(lock) => {
-                        own.state().lock = Some(lock);
-                        return own.deliver();
-                    }
+                    Ok(_lock) => return own.deliver(&|| false),
                     Err(_) if own.cancel.reason().is_some() => return,
                     Err(e) => (own.log)(
                         Level::Warn,
@@ -127,48 +97,45 @@ impl MessageSender {
     /// Delivers, or waits while another process does, until `is_done` or the cancel. Completes a send in progress.
     pub(crate) fn deliver_until(self: &Arc<Self>, is_done: &dyn Fn() -> bool) -> Result<()> {
         while !is_done() && self.cancel.sleep(PAUSE).is_ok() {
-            if self.state().lock.is_some() {
-                continue;
-            }
             match self.outbox.sender(Duration::ZERO) {
-                Ok(lock) => {
-                    let mut state = self.state();
-                    state.lock = Some(lock);
-                    // The thread has no message yet, but is about to send.
-                    state.is_sending = true;
-                    drop(state);
-                    let own = self.clone();
-                    Builder::new()
-                        .spawn(move || own.deliver())
-                        .doing("starting a thread")?;
-                }
+                Ok(_lock) => self.deliver(is_done),
                 Err(e) if e.kind == Kind::Busy => {}
                 Err(e) => return Err(e),
             }
         }
-        self.cancel.stop();
-        self.wait(Duration::MAX);
-        self.state().lock = None;
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, SenderState> {
-        sync::lock(&self.state)
+    /// Delivers until `is_done` or the program stops, and completes what is being sent.
+    fn deliver(self: &Arc<Self>, is_done: &dyn Fn() -> bool) {
+        let own = self.clone();
+        let _hook = self.cancel.on_stop(move || {
+            own.is_ok("the outbox", &own.outbox.stop());
+        });
+        while self.cancel.reason().is_none() && !is_done() {
+            let most = self.cancel.remaining(Duration::MAX);
+            match self.outbox.next(CHANNEL, most) {
+                Ok(Some(pending)) if pending.item.file.is_empty() => self.try_to_send(&pending),
+                Ok(Some(pending)) => self.upload_apart(pending),
+                Ok(None) => {}
+                Err(e) => {
+                    self.is_ok::<()>("the outbox", &Err(e));
+                    let _ended = self.cancel.sleep(MAX_BACK_OFF);
+                }
+            }
+        }
+        self.cancel.stop();
+        self.wait(Duration::MAX);
     }
 
     /// Wakes the thread to deliver new messages.
     pub(crate) fn wake(&self) {
-        self.state().is_woken = true;
-        self.changed.notify_all();
+        self.outbox.wake();
     }
 
-    /// Waits until all messages are sent, and up to `grace` for a file, whose upload may take an hour.
+    /// Waits until nothing is being sent, and up to `grace` for a file, whose upload may take an hour.
     pub(crate) fn wait(&self, grace: Duration) {
-        let state = self.state();
-        let is_sending = |state: &mut SenderState| state.is_sending;
-        let state = sync::wait_while(&self.changed, state, is_sending);
-        let is_uploading = |state: &mut SenderState| state.uploading.is_some();
-        drop(self.changed.wait_timeout_while(state, grace, is_uploading));
+        self.outbox.wait(grace);
     }
 
     /// Logs an error. Returns whether the result is a success.
@@ -182,7 +149,6 @@ impl MessageSender {
     /// Posts a message. `ends` are the items of the queue that it answers. Returns whether this is on disk.
     pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> bool {
         let posted = self.outbox.post(item, ends, note);
-        self.wake();
         self.is_ok("keeping an answer", &posted)
     }
 
@@ -194,7 +160,15 @@ impl MessageSender {
             ..Pending::default()
         };
         let (mut pending, mut tries) = (unsent(item), tries(u32::MAX));
-        while let Err(failure) = self.send(&mut pending) {
+        loop {
+            let failure = match self.send(&pending) {
+                Ok(Tried::Pieces(sent)) => {
+                    pending.pieces = sent;
+                    continue;
+                }
+                Ok(_) => break,
+                Err(failure) => failure,
+            };
             let Item { to, text, .. } = &pending.item;
             let why = what_happened(&failure);
             (self.log)(Level::Error, &format!("a message to {to} {why}"));
@@ -213,204 +187,102 @@ impl MessageSender {
         self.record(|| self.outbox.queue().done(ends));
     }
 
-    /// Returns the waiting messages, oldest first.
-    fn pending(&self) -> Vec<Pending> {
-        self.outbox.pending().unwrap_or_else(|e| {
-            self.is_ok::<()>("the outbox", &Err(e));
-            Vec::new()
-        })
-    }
-
-    /// Delivers until the program stops: the oldest message of each chat when it is due.
-    fn deliver(self: &Arc<Self>) {
-        let own = self.clone();
-        let _hook = self.cancel.on_stop(move || {
-            // A planned stop does not count as a crash during a send.
-            let under_way = std::mem::take(&mut own.state().under_way);
-            let ids: Vec<String> = under_way.into_iter().collect();
-            if !ids.is_empty() {
-                own.is_ok("the outbox", &own.outbox.queue().halt(&ids));
-            }
-            own.wake();
-        });
-        while self.cancel.reason().is_none() {
-            self.state().is_woken = false;
-            match self.next(&self.pending()) {
-                Next::Send(pending) => self.try_to_send(pending),
-                Next::Upload(pending) => self.upload_apart(pending),
-                Next::Wait(until) => self.sleep(until),
-            }
-        }
-        self.state().is_sending = false;
-        self.changed.notify_all();
-    }
-
-    /// Returns the next step, or the time of the next try. Sets `is_sending` under the lock that [`MessageSender::wait`] uses.
-    fn next(&self, pending: &[Pending]) -> Next {
-        let mut state = self.state();
-        let now = Instant::now();
-        let (mut seen, mut until) = (BTreeSet::new(), None::<Instant>);
-        state.is_sending = false;
-        if self.cancel.reason().is_some() {
-            self.changed.notify_all();
-            return Next::Wait(None);
-        }
-        for pending in pending {
-            let chat = chat_of(&pending.item);
-            let is_file = !pending.item.file.is_empty();
-            let is_first = seen.insert(chat);
-            if !is_first
-                || state.uploading.as_deref() == Some(chat)
-                || (is_file && state.uploading.is_some())
-            {
-                continue;
-            }
-            let mut not_before = state.chats.get(chat).map_or(now, |chat| chat.not_before);
-            // The last try of a message during which the program has crashed twice.
-            if pending.starts + 1 == MAX_STARTS && !state.tried.contains(&pending.id) {
-                not_before = not_before.max(self.created + CALM);
-            }
-            if not_before > now {
-                until = Some(until.map_or(not_before, |until| until.min(not_before)));
-                continue;
-            }
-            if is_file {
-                state.uploading = Some(chat.to_owned());
-                return Next::Upload(pending.clone());
-            }
-            state.is_sending = true;
-            return Next::Send(pending.clone());
-        }
-        self.changed.notify_all();
-        Next::Wait(until)
-    }
-
-    /// Waits until a message is posted, the program stops, or this time.
-    fn sleep(&self, until: Option<Instant>) {
-        let state = self.state();
-        let is_asleep = |state: &mut SenderState| !state.is_woken && self.cancel.reason().is_none();
-        if let Some(until) = until {
-            let left = until.saturating_duration_since(Instant::now());
-            drop(self.changed.wait_timeout_while(state, left, is_asleep));
-        } else {
-            drop(self.changed.wait_while(state, is_asleep));
-        }
-    }
-
     /// Sends a message with a file on a separate thread.
     fn upload_apart(self: &Arc<Self>, pending: Pending) {
-        let own = self.clone();
-        let work = move || {
-            own.try_to_send(pending);
-            own.state().uploading = None;
-            own.wake();
-        };
+        let (own, id) = (self.clone(), pending.id.clone());
+        let work = move || own.try_to_send(&pending);
         if let Err(e) = Builder::new().spawn(work) {
             self.is_ok::<()>("starting a thread", &Err(e.into()));
-            self.state().uploading = None;
-            let _ended = self.cancel.sleep(back_off(0));
+            let result = Tried::PutOff {
+                time: MAX_BACK_OFF,
+                failures: 0,
+            };
+            self.record(|| self.outbox.tried(&id, &result));
         }
     }
 
-    /// Sends one message and records the result.
-    fn try_to_send(&self, mut pending: Pending) {
-        let id = [pending.id.clone()];
-        let is_first = {
-            let mut state = self.state();
-            if self.cancel.reason().is_some() {
-                return;
-            }
-            let is_first = state.tried.insert(pending.id.clone());
-            if is_first {
-                state.under_way.insert(pending.id.clone());
-            }
-            is_first
-        };
-        let result = if is_first && pending.starts >= MAX_STARTS {
+    /// Sends the next piece of a message, and records the result.
+    fn try_to_send(&self, pending: &Pending) {
+        let sent = if pending.starts >= MAX_STARTS {
             let why = "it has crashed this program three times";
             Err(Failure::Refused(0, why.to_owned()))
-        } else {
-            if is_first {
-                self.is_ok("the outbox", &self.outbox.queue().start_later(&id));
+        } else if is_too_long(pending) {
+            let sent = self.send_as_file(pending);
+            if self.is_ok("writing a long answer to a file", &sent) {
+                return;
             }
-            self.send(&mut pending)
-        };
-        let is_counted = self.state().under_way.remove(&pending.id);
-        if is_counted && result.is_err() {
-            self.is_ok("the outbox", &self.outbox.queue().halt(&id));
-        }
-        let chat = chat_of(&pending.item);
-        let known = self.state().chats.remove(chat);
-        let mut now = known.unwrap_or_else(|| ChatState {
-            not_before: Instant::now(),
-            failing: tries(u32::MAX),
-            flooded: tries(u32::MAX),
-        });
-        let wait = self.settle(&pending, result, &mut now);
-        let mut state = self.state();
-        if wait.is_zero() {
-            state.tried.remove(&pending.id);
+            self.send(pending)
         } else {
-            now.not_before = Instant::now() + wait;
-            state.chats.insert(chat.to_owned(), now);
-        }
+            self.send(pending)
+        };
+        let tried = sent.unwrap_or_else(|failure| self.settle(pending, &failure));
+        self.record(|| self.outbox.tried(&pending.id, &tried));
     }
 
-    /// Handles the result of sending one message. Returns the pause of its chat.
+    /// Replaces a message by its beginning and a file.
+    fn send_as_file(&self, pending: &Pending) -> Result<()> {
+        let text = &pending.item.text;
+        let (mut file, name) = self.outbox.new_file()?;
+        file.push(text.as_bytes())?;
+        file.keep()?;
+        let beginning = clip(text, BEGINNING);
+        let item = Item {
+            text: format!(
+                "📄 The whole answer is in the file answer.md. It begins:\n\n{beginning}…"
+            ),
+            file: name,
+            name: "answer.md".to_owned(),
+            ..pending.item.clone()
+        };
+        self.outbox.tried(&pending.id, &Tried::Replaced(item))
+    }
+
+    /// Handles a failure of a message.
     fn settle(
         &self,
-        pending: &Pending,
-        result: Result<(), Failure>,
-        chat: &mut ChatState,
-    ) -> Duration {
-        let Pending { id, item, .. } = pending;
-        let Err(mut failure) = result else {
-            self.is_done(id);
-            return Duration::ZERO;
-        };
-        // A duplicate notice of a possible loss is better than no notice.
-        if item.text.starts_with(NOTICE) && matches!(failure, Failure::Lost(_)) {
-            failure = Failure::Failing(failure.text());
-        }
-        let retry = || {
+        Pending {
+            item,
+            failures,
+            pieces,
+            ..
+        }: &Pending,
+        failure: &Failure,
+    ) -> Tried {
+        let chat = chat_of(item);
+        let retry = |time, failures| {
+            let why = failure.text();
             (self.log)(
                 Level::Warn,
-                &format!("sending to {}, will retry: {}", item.to, failure.text()),
+                &format!("sending to {}, will retry: {why}", item.to),
             );
+            Tried::PutOff { time, failures }
         };
-        match &failure {
-            Failure::TooMany(time) => {
-                retry();
-                return chat.flooded.wait(Some(*time)).unwrap_or(*time);
-            }
+        match failure {
+            Failure::TooMany(time) => retry(*time, *failures),
             Failure::Migrated(new) => {
-                let topic = chat_of(item)
-                    .split_once('_')
-                    .map_or(String::new(), |(_, topic)| format!("_{topic}"));
-                let to = format!("{CHANNEL}:{new}{topic}");
-                let item = item.clone();
-                let item = Item { to, ..item };
-                self.record(|| self.outbox.replace(id, &item));
+                let topic = chat.find('_').map_or("", |at| &chat[at..]);
+                let mut item = item.clone();
+                item.to = format!("{CHANNEL}:{new}{topic}");
+                Tried::Replaced(item)
             }
             // The topic no longer exists, so the message goes to its group.
-            Failure::Refused(400, why) if has_no_topic(why) && chat_of(item).contains('_') => {
-                let (group, topic) = chat_of(item).split_once('_').unwrap_or_default();
+            Failure::Refused(400, why) if has_no_topic(why) && chat.contains('_') => {
+                let (group, topic) = chat.split_once('_').unwrap_or_default();
                 let mut item = item.clone();
                 item.to = format!("{CHANNEL}:{group}");
-                if pending.pieces == 0 {
+                if *pieces == 0 {
                     item.text = format!("(for the topic {topic})\n\n{}", item.text);
                 }
-                self.record(|| self.outbox.replace(id, &item));
+                Tried::Replaced(item)
             }
-            Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
-                if chat.failing.made() < MAX_FAILURES || !self.server_works() =>
-            {
-                retry();
-                return chat.failing.wait(None).unwrap_or(MAX_BACK_OFF);
+            // A duplicate notice of a possible loss is better than no notice.
+            Failure::Lost(_) if !item.text.starts_with(NOTICE) => self.give_up(item, failure),
+            Failure::Refused(..) => self.give_up(item, failure),
+            _ if *failures < MAX_FAILURES || !self.server_works() => {
+                retry(back_off(*failures), failures + 1)
             }
-            _ => self.give_up(id, item, &failure),
+            _ => self.give_up(item, failure),
         }
-        Duration::ZERO
     }
 
     /// Whether the server answers; if it does, the cause of a lasting failure is the message.
@@ -418,10 +290,6 @@ impl MessageSender {
         self.api
             .call("getMe", &json!({}), Duration::ZERO, &self.whole)
             .is_ok()
-    }
-
-    fn is_done(&self, id: &str) {
-        self.record(|| self.outbox.done(id));
     }
 
     /// Records in the outbox, with retries, because an unrecorded message would be sent again.
@@ -434,25 +302,24 @@ impl MessageSender {
         }
     }
 
-    /// Drops a message that is rejected permanently or may have arrived, and reports this in its chat.
-    fn give_up(&self, id: &str, item: &Item, failure: &Failure) {
+    /// Drops a message that is rejected permanently or may have arrived, and reports this in its chat, or to the owner if the
+    /// chat takes nothing.
+    fn give_up(&self, item: &Item, failure: &Failure) -> Tried {
         if item.edits != 0 {
             // The edited message may be deleted, or have this text already.
-            return self.is_done(id);
+            return Tried::Sent;
         }
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
             self.record(|| self.questions.fails(&item.question));
         }
         let why = what_happened(failure);
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
-        let is_about_chat =
-            matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
-        if is_about_chat {
+        if failure.is_about_chat() {
             self.tell_owner_of_refusal(chat_of(item), &why);
         } else if !item.text.starts_with(NOTICE) {
             self.post(&notice(item, failure), &[], None);
         }
-        self.record(|| self.outbox.give_up(id, &why));
+        Tried::Refused(why)
     }
 
     /// Notifies the owner, once per chat, that a chat is unreachable.
@@ -460,62 +327,120 @@ impl MessageSender {
         let Some(owner) = self.owner.map(|owner| owner.to_string()) else {
             return;
         };
-        if chat != owner && self.state().refusing.insert(chat.to_owned()) {
+        if chat != owner && sync::lock(&self.refusing).insert(chat.to_owned()) {
             let text = format!("{NOTICE}a message to {chat} {}", to_single_line(why, 200));
             self.post(&Item::text(&format!("{CHANNEL}:{owner}"), &text), &[], None);
         }
     }
 
-    /// Sends the rest of a message piece by piece, its file last.
-    fn send(&self, pending: &mut Pending) -> Result<(), Failure> {
-        let item = &pending.item;
-        let chat = chat_of(item);
-        if chat.is_empty() {
+    /// Sends the next piece of a message, or its file after the last.
+    fn send(
+        &self,
+        Pending {
+            item, pieces: sent, ..
+        }: &Pending,
+    ) -> Result<Tried, Failure> {
+        if chat_of(item).is_empty() {
             return Err(Failure::Refused(403, "invalid destination".to_owned()));
         }
-        let (mut pieces, has_file) = (markdown::pieces(&item.text), !item.file.is_empty());
+        let mut pieces = markdown::pieces(&item.text);
+        let has_file = !item.file.is_empty();
         if pieces.is_empty() && !has_file {
             pieces = markdown::pieces("(empty answer)");
         }
-        let fits_caption =
-            |piece: &Piece| piece.plain.concat().encode_utf16().count() <= MAX_CAPTION;
-        let is_caption = has_file && pieces.len() == 1 && fits_caption(&pieces[0]);
-        let caption = if is_caption { pieces.pop() } else { None };
         if item.edits != 0 {
             // Only the last piece has changed.
             pieces.drain(..pieces.len() - 1);
         }
-        for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
-            let is_last = n + 1 == pieces.len();
-            let sent = send_styled("text", Some(piece), chat_params(chat), &|mut params| {
-                params["link_preview_options"] = json!({"is_disabled": true});
-                if is_last && !item.buttons.is_empty() {
-                    params["reply_markup"] = keyboard(&item.buttons);
+        let is_caption = has_file && *sent == 0 && pieces.len() == 1 && fits_caption(&pieces[0]);
+        if is_caption {
+            let caption = Some(pieces[0].html.as_str());
+            match self.upload(item, caption, chat_params(chat_of(item))) {
+                // The text goes first, without limits of a caption.
+                Err(Failure::Refused(400, why)) => {
+                    (self.log)(Level::Info, &format!("sending a caption as text: {why}"));
                 }
-                let method = if item.edits == 0 {
-                    "sendMessage"
-                } else {
-                    params["message_id"] = item.edits.into();
-                    "editMessageText"
-                };
-                self.api.call(method, &params, Duration::ZERO, &self.whole)
-            })?;
-            if !is_last || has_file {
-                pending.pieces = n + 1;
-                let recorded = self.outbox.progress(&pending.id, pending.pieces);
-                self.is_ok("the outbox", &recorded);
-            } else if !item.question.is_empty() {
-                let message = sent["message_id"].as_i64().unwrap_or_default();
-                let recorded = self.questions.record_message(&item.question, message);
-                self.is_ok("the outbox", &recorded);
+                result => return result.map(|()| Tried::Sent),
             }
         }
-        if has_file {
-            self.upload(item, caption.as_ref(), &chat_params(chat))
-        } else {
-            Ok(())
+        let Some(piece) = pieces.get(*sent) else {
+            let params = chat_params(chat_of(item));
+            return self.upload(item, None, params).map(|()| Tried::Sent);
+        };
+        let is_last = sent + 1 == pieces.len();
+        let message = self.send_piece(item, piece, is_last)?;
+        if !is_last || has_file {
+            return Ok(Tried::Pieces(sent + 1));
         }
+        if !item.question.is_empty() {
+            let message = message["message_id"].as_i64().unwrap_or_default();
+            let recorded = self.questions.record_message(&item.question, message);
+            self.is_ok("the outbox", &recorded);
+        }
+        Ok(Tried::Sent)
     }
+
+    /// Sends a piece, without its styles if the server refuses them.
+    fn send_piece(&self, item: &Item, piece: &Piece, is_last: bool) -> Result<Value, Failure> {
+        let (mut edits, mut parts) = (item.edits, VecDeque::from(piece.plain.clone()));
+        let mut send = |text: &str, mode: &str, has_buttons: bool| {
+            let mut params = chat_params(chat_of(item));
+            params["text"] = text.into();
+            params["link_preview_options"] = json!({"is_disabled": true});
+            if !mode.is_empty() {
+                params["parse_mode"] = mode.into();
+            }
+            if has_buttons && !item.buttons.is_empty() {
+                params["reply_markup"] = keyboard(&item.buttons);
+            }
+            let method = if edits == 0 {
+                "sendMessage"
+            } else {
+                params["message_id"] = edits.into();
+                "editMessageText"
+            };
+            let sent = self
+                .api
+                .call(method, &params, Duration::ZERO, &self.whole)?;
+            edits = 0;
+            Ok(sent)
+        };
+        let mut result = send(&piece.html, "HTML", is_last);
+        if !result.as_ref().is_err_and(Failure::is_about_text) {
+            return result;
+        }
+        // After a failure of one part, all are sent again.
+        while let Some(part) = parts.pop_front() {
+            result = send(&part, "", is_last && parts.is_empty());
+            match &result {
+                Err(Failure::Refused(400, why))
+                    if why.contains("too long") && part.len() > MIN_DIVIDED =>
+                {
+                    let half = clip(&part, part.len() / 2);
+                    // Words and addresses stay whole.
+                    let space = half.rfind(char::is_whitespace).filter(|at| *at > 0);
+                    let (first, second) = part.split_at(space.unwrap_or(half.len()));
+                    parts.push_front(second.to_owned());
+                    parts.push_front(first.to_owned());
+                }
+                Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        result
+    }
+}
+
+/// Whether a text has too many pieces to be sent as messages.
+fn is_too_long(Pending { item, pieces, .. }: &Pending) -> bool {
+    let is_text =
+        *pieces == 0 && item.file.is_empty() && item.buttons.is_empty() && item.edits == 0;
+    is_text && markdown::pieces(&item.text).len() > MAX_PIECES
+}
+
+/// Whether a text fits in a caption, also without its styles.
+fn fits_caption(piece: &Piece) -> bool {
+    piece.plain.concat().encode_utf16().count() <= MAX_CAPTION
 }
 
 /// Describes the failure of a message.
@@ -547,14 +472,6 @@ fn keyboard(rows: &[Vec<Button>]) -> Value {
     let button = |button: &Button| json!({"text": button.text, "callback_data": button.data});
     let row = |row: &Vec<Button>| -> Vec<Value> { row.iter().map(button).collect() };
     json!({"inline_keyboard": rows.iter().map(row).collect::<Vec<_>>()})
-}
-
-/// Next step of the sender.
-enum Next {
-    Send(Pending),
-    Upload(Pending),
-    /// Wait, until this time if there is one.
-    Wait(Option<Instant>),
 }
 
 /// Returns the chat of a message; empty if the outbox was edited to be invalid.

@@ -11,7 +11,7 @@ use super::*;
 use crate::cancel::Cancel;
 use crate::http;
 use crate::log::Logger;
-use crate::outbox::{DeliveryState, Item, Outbox};
+use crate::outbox::{Item, Outbox};
 use crate::secret::Secret;
 use crate::test_dir::TestDir;
 
@@ -113,14 +113,15 @@ fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
         .unwrap()
 }
 
-/// Sends the outbox through this server until it is empty, for up to `time` seconds. Returns the number of remaining messages.
-fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
+/// Sends the home's outbox through this server until it is empty, for up to `time` seconds. Returns the number of remaining messages.
+fn send(dir: &TestDir, url: &str, time: u64) -> usize {
     let api = Arc::new(Api::new(
         http::Settings::default(),
         url,
         &Secret::new("123:token"),
     ));
     let log: Logger = Arc::new(|_, line: &str| eprintln!("{line}"));
+    let outbox = Outbox::new(dir.home());
     let is_done = || outbox.pending().unwrap().is_empty();
     let cancel = Cancel::new(Some(Duration::from_secs(time)));
     MessageSender::new(api, outbox.clone(), cancel, log, None)
@@ -140,10 +141,10 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
         let outbox = Outbox::new(dir.home());
         let id = outbox.post(&text("telegram:1"), &[], None).unwrap();
         let (url, _) = server(does);
-        assert_eq!(send(&outbox, &url, 1), 1);
+        assert_eq!(send(&dir, &url, 1), 1);
         let (url, asked) = server(|_| Does::Takes);
-        assert_eq!(send(&outbox, &url, 10), 0);
-        assert_eq!(outbox.outcome(&id).unwrap(), DeliveryState::Sent);
+        assert_eq!(send(&dir, &url, 10), 0);
+        assert_eq!(outbox.queue().given_up(&id).unwrap(), None);
         assert_eq!(*asked.lock().unwrap(), ["sendmessage"]);
     }
 }
@@ -161,10 +162,8 @@ fn early_upload_refusal_is_read() {
     let outbox = Outbox::new(dir.home());
     let id = post_file(&outbox, "telegram:1", 20 << 20);
     outbox.post(&text("telegram:1"), &[], None).unwrap();
-    assert_eq!(send(&outbox, &url, 20), 0);
-    let DeliveryState::GivenUp(why) = outbox.outcome(&id).unwrap() else {
-        panic!("it is not given up")
-    };
+    assert_eq!(send(&dir, &url, 20), 0);
+    let why = outbox.queue().given_up(&id).unwrap().unwrap();
     assert!(why.contains("Too Large"), "{why}");
     // The next message, and a notice about the dropped one.
     assert_eq!(
@@ -186,11 +185,8 @@ fn failing_upload_does_not_block_its_chat() {
     let outbox = Outbox::new(dir.home());
     let id = post_file(&outbox, "telegram:1", 8 << 20);
     outbox.post(&text("telegram:1"), &[], None).unwrap();
-    assert_eq!(send(&outbox, &url, 30), 0);
-    assert!(matches!(
-        outbox.outcome(&id).unwrap(),
-        DeliveryState::GivenUp(_)
-    ));
+    assert_eq!(send(&dir, &url, 30), 0);
+    assert!(outbox.queue().given_up(&id).unwrap().is_some());
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked[asked.len() - 2..], ["sendmessage", "sendmessage"]);
     assert!(asked.len() > 4, "{asked:?}");

@@ -5,10 +5,9 @@ use std::io::{ErrorKind, Read};
 use fs_err::File;
 use serde_json::Value;
 
-use super::api::{Failure, send_styled};
+use super::api::Failure;
 use super::send::MessageSender;
 use crate::log::Level;
-use crate::markdown::Piece;
 use crate::message::image_type;
 use crate::outbox::Item;
 use crate::text::to_single_line;
@@ -17,12 +16,12 @@ use crate::text::to_single_line;
 const MAX_PHOTO: u64 = 10 << 20;
 
 impl MessageSender {
-    /// Sends the file of a message to the chat in `params`.
+    /// Sends the file of a message to the chat in `params`, with an HTML caption.
     pub(super) fn upload(
         &self,
         item: &Item,
-        caption: Option<&Piece>,
-        params: &Value,
+        caption: Option<&str>,
+        mut params: Value,
     ) -> Result<(), Failure> {
         let path = self.outbox.file(&item.file);
         let open = || {
@@ -31,11 +30,13 @@ impl MessageSender {
                 _ => Failure::Failing(e.to_string()),
             })
         };
+        if let Some(caption) = caption {
+            params["caption"] = caption.into();
+            params["parse_mode"] = "HTML".into();
+        }
         let send = |method: &str, field: &str| {
-            send_styled("caption", caption, params.clone(), &|params| {
-                self.api
-                    .upload(method, &params, (field, &item.name, open()?), &self.whole)
-            })
+            let file = (field, item.name.as_str(), open()?);
+            self.api.upload(method, &params, file, &self.whole)
         };
         if is_photo(open()?) {
             match send("sendPhoto", "photo") {

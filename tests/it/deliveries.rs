@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault};
+use crate::botapi::{BotApi, Fault, State};
 use crate::harness::{Home, until};
 use crate::model::{Model, Reply};
 
@@ -64,12 +64,14 @@ fn a_styled_text_that_is_refused_arrives_without_its_styles() {
     let address = |n: usize| format!("https://site.example/{}/{n}", "long".repeat(20));
     let links = (0..90).map(|n| format!("- [page {n}]({})\n", address(n)));
     let links: String = links.collect();
+    let words = "long ".repeat(800);
     let picture = json!({ "content": "[seen](https://site.example/seen)", "file": "a.txt" });
     let replies = [
         Reply::text("see [the **guide**](https://site.example/guide) now"),
         Reply::text(&links),
         Reply::call("message", &picture),
         Reply::text("Sent."),
+        Reply::text(&words),
     ];
     let (model, api) = (Model::scripted(replies), BotApi::start());
     let home = Home::with(&config(&model, &api));
@@ -87,10 +89,18 @@ fn a_styled_text_that_is_refused_arrives_without_its_styles() {
         let line = format!("• page {n} ({})", address(n));
         assert_eq!(texts.matches(&line).count(), 1, "{line} in {texts}");
     }
+    // A caption goes as a text of its own, which is refused as well.
     refuse("sendDocument", "Bad Request: ENTITIES_TOO_LONG");
+    refuse("sendMessage", "Bad Request: ENTITIES_TOO_LONG");
     api.text(OWNER, "send it");
-    let texts = api.wait_for_texts(OWNER, 6)[4..].to_vec();
-    assert_eq!(texts, ["seen (https://site.example/seen)", "Sent."]);
+    let texts = api.wait_for_texts(OWNER, 7)[4..].to_vec();
+    assert_eq!(texts, ["seen (https://site.example/seen)", "", "Sent."]);
+    // The server counts otherwise.
+    refuse("sendMessage", "Bad Request: message is too long");
+    refuse("sendMessage", "Bad Request: message is too long");
+    api.text(OWNER, "in halves");
+    let halves = api.wait_for_texts(OWNER, 9)[7..].to_vec();
+    assert_eq!(halves.join(" "), words.trim_end());
     ends(gateway);
 }
 
@@ -266,27 +276,92 @@ fn closed_topic_answer_goes_to_the_group() {
 
 #[test]
 fn the_owner_is_told_once_of_a_chat_that_takes_nothing() {
+    let refusals = [
+        (403, "Forbidden: bot was blocked by the user"),
+        (
+            400,
+            "Bad Request: not enough rights to send text messages to the chat",
+        ),
+        (400, "Bad Request: CHAT_WRITE_FORBIDDEN"),
+        (400, "Bad Request: have no rights to send a message"),
+    ];
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let api = BotApi::start();
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
-    api.text(OTHER, "hello");
-    api.wait_for_texts(OTHER, 1);
-    api.block(OTHER);
-    for tried in 2..4 {
-        api.text(OTHER, "and again");
-        until("it is refused", || {
-            let asked = api.asked("sendMessage").into_iter();
-            let to_other = asked.filter(|asked| asked.params["chat_id"] == OTHER);
-            to_other.count() == tried
-        });
+    let groups = (0..).map(|n| -1_000_000_000_101 - n);
+    for (told, (group, (status, why))) in (1..).zip(groups.zip(refusals)) {
+        api.refuse(group, status, why);
+        for answered in 1..3 {
+            api.mention(group, OWNER, "hello");
+            until("it is refused", || {
+                let asked = api.asked("sendMessage").into_iter();
+                asked
+                    .filter(|asked| asked.params["chat_id"] == group)
+                    .count()
+                    >= answered
+            });
+        }
+        let texts = api.wait_for_texts(OWNER, told);
+        assert!(texts[told - 1].contains(&group.to_string()), "{texts:?}");
     }
-    let texts = api.wait_for_texts(OWNER, 1);
-    assert!(texts[0].contains("43"), "{texts:?}");
     api.text(OWNER, "hello");
-    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Hello.");
+    let texts = api.wait_for_texts(OWNER, refusals.len() + 1);
+    assert_eq!(texts[refusals.len()], "Hello.");
     ends(gateway);
+    assert_eq!(api.texts(OWNER).len(), refusals.len() + 1);
+}
+
+#[test]
+fn a_long_answer_delays_no_other_chat() {
+    let long = |bytes: usize| {
+        "A line of sixty-four characters, with its end, makes it longer.\n".repeat(bytes / 64)
+    };
+    let (pieces, file) = (long(60_000), long(800_000));
+    let answers = (pieces.clone(), file.clone());
+    let in_one_event = |text: &str| {
+        let choice = json!({ "index": 0, "delta": { "content": text }, "finish_reason": "stop" });
+        let chunk = json!({ "choices": [choice] });
+        Reply::stream([format!("data: {chunk}\n\n"), "data: [DONE]\n\n".to_owned()])
+    };
+    let model = Model::answering(move |request, _| match request.last("user") {
+        asked if asked.contains("pieces") => in_one_event(&answers.0),
+        asked if asked.contains("file") => in_one_event(&answers.1),
+        _ => Reply::text("Hello."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let slow = Fault::Late(Duration::from_millis(200));
+    api.weather(move |method| method.starts_with("sendM").then(|| slow.clone()));
+    let gateway = start(&home);
+    let sent = |state: &State, chat| state.sent.iter().filter(|sent| sent.chat == chat).count();
+    for (n, asked) in ["in pieces", "as a file"].into_iter().enumerate() {
+        let before = api.texts(OWNER).len();
+        api.text(OWNER, asked);
+        api.wait_for_texts(OWNER, before + 1);
+        let begun = Instant::now();
+        api.text(OTHER, "hello");
+        let time = Duration::from_secs(3);
+        assert!(
+            api.wait_up_to(time, |state| sent(state, OTHER) > n),
+            "{asked}"
+        );
+        let took = begun.elapsed();
+        assert!(took < time, "{asked}: {took:?}");
+        let all = [15, 2][n];
+        assert_eq!(api.wait_for_texts(OWNER, before + all).len(), before + all);
+    }
+    ends(gateway);
+    let sent = api.sent(OWNER);
+    let texts: Vec<&str> = sent[..15].iter().map(|sent| sent.text.as_str()).collect();
+    assert_eq!(texts.join("\n"), pieces.trim_end());
+    let (name, bytes) = sent[16].file.as_ref().unwrap();
+    assert!(sent[15].text.contains("A line of") && sent[15].text.contains(name));
+    assert_eq!(
+        (name.as_str(), bytes.len()),
+        ("answer.md", file.trim_end().len())
+    );
 }
 
 /// A slow network delays only the chat whose draft is slow.

@@ -99,7 +99,8 @@ pub struct State {
     pub poll: u64,
     pub polling: bool,
     pub chats: BTreeMap<i64, Value>,
-    pub blocked: Vec<i64>,
+    /// Chats that take nothing, with the status and the description of their refusal.
+    pub refusing: BTreeMap<i64, (u16, &'static str)>,
     pub sent: Vec<Sent>,
     pub files: BTreeMap<String, Vec<u8>>,
     pub asked: Vec<Asked>,
@@ -185,7 +186,12 @@ impl BotApi {
 
     /// Makes the user of this chat block the bot.
     pub fn block(&self, chat: i64) {
-        self.change(|state| state.blocked.push(chat));
+        self.refuse(chat, 403, "Forbidden: bot was blocked by the user");
+    }
+
+    /// Refuses every message to this chat with this status and description.
+    pub fn refuse(&self, chat: i64, status: u16, why: &'static str) {
+        self.change(|state| state.refusing.insert(chat, (status, why)));
     }
 
     /// Sets the id of the next update. After an idle week, the real server restarts anywhere.

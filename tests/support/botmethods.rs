@@ -185,8 +185,8 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
     if method == "getChat" {
         return Ok(description);
     }
-    if state.blocked.contains(&chat) {
-        return error(403, "Forbidden: bot was blocked by the user");
+    if let Some((status, why)) = state.refusing.get(&chat) {
+        return error(*status, why);
     }
     let html = get("parse_mode")
         .and_then(Value::as_str)
