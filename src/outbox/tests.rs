@@ -196,23 +196,6 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
 }
 
 #[test]
-fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
-    let root = TestDir::new();
-    let outbox = Outbox::new(root.home());
-    let ids: Vec<String> = (0..2)
-        .map(|n| {
-            let item = Item::text("telegram:1", &n.to_string());
-            outbox.post(&item, &[], None).unwrap()
-        })
-        .collect();
-    // A file in place of the directory has no files to remove.
-    fs_err::write(root.join("state/outbox"), "").unwrap();
-    tried(&outbox, &ids[0], &Tried::Sent);
-    tried(&outbox, &ids[1], &Tried::Refused("chat not found".into()));
-    assert!(outbox.pending().unwrap().is_empty());
-}
-
-#[test]
 fn chats_are_served_in_turn_and_each_in_order() {
     let root = TestDir::new();
     let outbox = Outbox::new(root.home());
