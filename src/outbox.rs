@@ -88,7 +88,7 @@ pub(crate) struct Pending {
     pub pieces: usize,
     /// Number of times that an earlier process ended while sending it.
     pub starts: u32,
-    /// Number of consecutive failures in its chat.
+    /// Number of consecutive failures.
     pub failures: u32,
 }
 
@@ -101,8 +101,11 @@ pub(crate) enum Tried {
     Refused(String),
     /// It goes to another chat, or in another form.
     Replaced(Item),
-    /// It is tried again, after the time that the server demands, if it does.
-    PutOff(Option<Duration>),
+    /// It is tried again after this time, as one that failed so many times in a row.
+    PutOff {
+        time: Duration,
+        failures: u32,
+    },
 }
 
 /// A note for the chat's conversation about a message from elsewhere.
@@ -131,12 +134,11 @@ impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
         let queue = Arc::new(Queue::of_home(&home));
         let inbox = Inbox::new(queue.clone());
-        let deliveries = Arc::new((Mutex::new(Deliveries::new()), Condvar::new()));
         Self {
             home,
             queue,
             inbox,
-            deliveries,
+            deliveries: Arc::default(),
         }
     }
 
@@ -212,24 +214,13 @@ impl Outbox {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
-        let pending = self.pending()?;
         for entry in entries {
-            let entry = entry?;
-            if pending
-                .iter()
-                .any(|pending| entry.file_name() == pending.item.file.as_str())
-            {
-                continue;
-            }
-            // A locked file is being filled, and will be posted next.
-            if let Ok(_lock) = Lock::acquire(&entry.path(), Duration::ZERO) {
-                // Its author held the lock until it was posted, possibly just now.
-                let is_posted = self
-                    .pending()?
-                    .iter()
-                    .any(|pending| entry.file_name() == pending.item.file.as_str());
-                if !is_posted {
-                    storage::remove(&entry.path())?;
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            // The author of a file holds its lock until it is posted.
+            if let Ok(_lock) = Lock::acquire(&path, Duration::ZERO) {
+                let pending = self.pending()?;
+                if pending.iter().all(|pending| name != *pending.item.file) {
+                    storage::remove(&path)?;
                 }
             }
         }

@@ -7,6 +7,11 @@ use std::time::Duration;
 use crate::bus::Channel;
 use crate::error::{Result, contained};
 use crate::outbox::{Outbox, Tried};
+use crate::tries::back_off;
+
+/// Pauses of a chat after failures.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Delivers until `is_over` and nothing is due: a chat that fails then gets its texts from the next program.
 pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBool) -> Result<()> {
@@ -24,8 +29,11 @@ pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBo
         let deliver = || channel.deliver(chat, &pending.item.text);
         let tried = match contained("the channel", deliver) {
             Ok(()) => Tried::Sent,
-            Err(_) => Tried::PutOff(None),
+            Err(_) => Tried::PutOff {
+                time: back_off(pending.failures, FIRST_PAUSE, LONGEST_PAUSE),
+                failures: pending.failures + 1,
+            },
         };
-        outbox.tried(&pending, &tried)?;
+        outbox.tried(&pending.id, &tried)?;
     }
 }

@@ -1,6 +1,8 @@
 //! What is sent next: one piece of the oldest message of each chat in turn, so that no chat delays the others.
 
 use std::collections::BTreeMap;
+use std::mem::take;
+use std::slice::from_ref;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -10,95 +12,73 @@ use crate::storage::Entry;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::sync;
 use crate::text::to_single_line;
-use crate::tries::back_off;
 
-/// Pause of a chat after its first failure, and at most; shorter in tests, which retry often.
-const FIRST_PAUSE: Duration = if cfg!(test) {
-    Duration::from_millis(5)
-} else {
-    Duration::from_secs(1)
-};
-const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum length of the reason for giving up, in bytes.
 const MAX_REASON: usize = 200;
 
-enum Next {
-    Send(Pending),
-    /// Nothing is due for this time, unless the outbox changes.
-    Wait(Duration),
-}
-
 /// What a process sends, and what it knows of earlier tries.
+#[derive(Default)]
 pub(super) struct Deliveries {
-    created: Instant,
-    /// Counts changes: a message may have been posted, or can be sent now.
+    /// Time of the first look at the outbox.
+    begun: Option<Instant>,
+    /// Whether a message may have been posted, or can be sent now.
     changes: u64,
     is_stopped: bool,
-    /// Messages that are being sent, by destination.
-    sending: BTreeMap<String, Sending>,
-    /// Tried messages, with the number of their sent pieces. A message that this process survived once is not the cause of its
-    /// crashes.
-    tried: BTreeMap<String, usize>,
-    pauses: BTreeMap<String, Pause>,
+    /// Tried messages by id.
+    tried: BTreeMap<String, TriedMessage>,
     /// Destination of the last piece.
     last: String,
 }
 
-struct Sending {
-    id: String,
+/// A message that was tried. A message that this process survived once is not the cause of its crashes.
+#[derive(Default)]
+struct TriedMessage {
+    is_sending: bool,
     is_file: bool,
     /// Whether its start is counted until it ends.
     is_counted: bool,
-}
-
-/// Pause of a destination after failures.
-struct Pause {
-    until: Instant,
+    /// Number of sent pieces, also if the disk is full.
+    pieces: usize,
     failures: u32,
+    not_before: Option<Instant>,
 }
 
 impl Deliveries {
-    pub(super) fn new() -> Self {
-        Self {
-            created: Instant::now(),
-            changes: 0,
-            is_stopped: false,
-            sending: BTreeMap::new(),
-            tried: BTreeMap::new(),
-            pauses: BTreeMap::new(),
-            last: String::new(),
-        }
-    }
-
-    /// Chooses among the oldest messages of all chats the next one that is due, in turn, or returns the time until then.
-    /// Sends one file at a time, because an upload takes minutes.
-    fn choose(&self, oldest: BTreeMap<String, Pending>, now: Instant) -> Next {
-        let has_upload = self.sending.values().any(|sending| sending.is_file);
-        let (mut wait, mut first) = (Duration::MAX, None);
-        for (to, mut pending) in oldest {
-            let is_file = !pending.item.file.is_empty();
-            if self.is_stopped || self.sending.contains_key(&to) || is_file && has_upload {
+    /// Returns the next of the chats' oldest messages that is due, in turn, and the time until another one is. Sends one file
+    /// at a time, because an upload takes minutes.
+    fn choose(
+        &self,
+        oldest: impl IntoIterator<Item = Pending>,
+        now: Instant,
+    ) -> (Option<Pending>, Duration) {
+        let has_upload = self.tried.values().any(|now| now.is_sending && now.is_file);
+        let (mut chosen, mut wait) = (None::<Pending>, Duration::MAX);
+        for mut pending in oldest {
+            if self.is_stopped || has_upload && !pending.item.file.is_empty() {
                 continue;
             }
-            let pause = self.pauses.get(&to);
-            pending.failures = pause.map_or(0, |pause| pause.failures);
-            if let Some(pieces) = self.tried.get(&pending.id) {
+            let mut due = now;
+            if let Some(known) = self.tried.get(&pending.id) {
+                if known.is_sending {
+                    continue;
+                }
+                due = known.not_before.unwrap_or(now);
                 pending.starts = 0;
-                pending.pieces = pending.pieces.max(*pieces);
+                pending.failures = known.failures;
+                pending.pieces = pending.pieces.max(known.pieces);
             }
-            let mut due = pause.map_or(now, |pause| pause.until);
             if pending.starts + 1 == MAX_STARTS {
-                due = due.max(self.created + CALM);
+                due = due.max(self.begun.unwrap_or(now) + CALM);
             }
+            let is_behind =
+                |first: &Pending| first.item.to <= self.last && pending.item.to > self.last;
             if due > now {
                 wait = wait.min(due - now);
-            } else if to > self.last {
-                return Next::Send(pending);
-            } else {
-                first.get_or_insert(pending);
+            } else if chosen.as_ref().is_none_or(is_behind) {
+                chosen = Some(pending);
             }
         }
-        first.map_or(Next::Wait(wait), Next::Send)
+        (chosen, wait)
     }
 }
 
@@ -115,68 +95,62 @@ impl Outbox {
         let mut oldest = BTreeMap::new();
         for pending in self.pending()? {
             if pending.item.destination().is_ok_and(|to| to.0 == channel) {
-                let to = pending.item.to.clone();
-                oldest.entry(to).or_insert(pending);
+                oldest.entry(pending.item.to.clone()).or_insert(pending);
             }
         }
-        let pending = match deliveries.choose(oldest, Instant::now()) {
-            Next::Send(pending) => pending,
-            Next::Wait(time) => {
-                let is_same = |deliveries: &mut Deliveries| deliveries.changes == seen;
-                let changed = &self.deliveries.1;
-                drop(changed.wait_timeout_while(deliveries, time.min(most), is_same));
-                return Ok(None);
-            }
+        let now = Instant::now();
+        deliveries.begun.get_or_insert(now);
+        let (chosen, wait) = deliveries.choose(oldest.into_values(), now);
+        let Some(pending) = chosen else {
+            let is_same = |of: &mut Deliveries| of.changes == seen && !of.is_stopped;
+            let changed = &self.deliveries.1;
+            drop(changed.wait_timeout_while(deliveries, wait.min(most), is_same));
+            return Ok(None);
         };
-        let (id, to) = (&pending.id, &pending.item.to);
-        let known = deliveries.tried.insert(id.clone(), pending.pieces);
-        let sending = Sending {
-            id: id.clone(),
-            is_file: !pending.item.file.is_empty(),
-            is_counted: known.is_none()
-                && pending.starts < MAX_STARTS
-                && self.queue.start_later(std::slice::from_ref(id)).is_ok(),
-        };
-        deliveries.sending.insert(to.clone(), sending);
-        deliveries.last.clone_from(to);
+        deliveries.last.clone_from(&pending.item.to);
+        let is_first = !deliveries.tried.contains_key(&pending.id);
+        let delivery = deliveries.tried.entry(pending.id.clone()).or_default();
+        delivery.is_sending = true;
+        delivery.is_file = !pending.item.file.is_empty();
+        if is_first && pending.starts < MAX_STARTS {
+            delivery.is_counted = self.queue.start_later(from_ref(&pending.id)).is_ok();
+        }
         Ok(Some(pending))
     }
 
     /// Records the result of a try. After an error the message is still being sent.
-    pub(crate) fn tried(&self, Pending { id, item, .. }: &Pending, result: &Tried) -> Result<()> {
-        let ids = [id.clone()];
+    pub(crate) fn tried(&self, id: &str, result: &Tried) -> Result<()> {
+        let ids = [id.to_owned()];
         match result {
             Tried::Sent => self.queue.done(&ids)?,
             Tried::Refused(why) => self.queue.give_up(id, &to_single_line(why, MAX_REASON))?,
             Tried::Replaced(item) => self.queue.add(&[Entry::new(id, KIND, item)])?,
-            // This process knows the number also without the disk.
             Tried::Pieces(n) => drop(self.queue.part(id, u32::try_from(*n).unwrap_or(u32::MAX))),
-            Tried::PutOff(_) => {}
+            Tried::PutOff { .. } => {}
         }
         let mut deliveries = self.deliveries();
-        let pause = deliveries.pauses.remove(&item.to);
-        match result {
-            Tried::Sent | Tried::Refused(_) => drop(deliveries.tried.remove(id)),
-            Tried::Replaced(_) => {}
-            Tried::Pieces(n) => drop(deliveries.tried.insert(id.clone(), *n)),
-            Tried::PutOff(demanded) => {
-                let mut failures = pause.map_or(0, |pause| pause.failures);
-                let own = back_off(failures, FIRST_PAUSE, MAX_PAUSE);
-                // A demand is not a failure.
-                failures += u32::from(demanded.is_none());
-                let until = Instant::now() + demanded.unwrap_or(own);
-                let pause = Pause { until, failures };
-                deliveries.pauses.insert(item.to.clone(), pause);
+        let delivery = deliveries.tried.remove(id).unwrap_or_default();
+        let ends = matches!(result, Tried::Sent | Tried::Refused(_));
+        if !ends {
+            if delivery.is_counted {
+                drop(self.queue.halt(&ids));
             }
+            let (pieces, time, failures) = match result {
+                Tried::Pieces(n) => (*n, Duration::ZERO, 0),
+                Tried::PutOff { time, failures } => (delivery.pieces, *time, *failures),
+                _ => (delivery.pieces, Duration::ZERO, 0),
+            };
+            let known = TriedMessage {
+                pieces,
+                failures,
+                not_before: Some(Instant::now() + time),
+                ..TriedMessage::default()
+            };
+            deliveries.tried.insert(id.to_owned(), known);
         }
-        let sending = deliveries.sending.remove(&item.to);
-        if sending.is_some_and(|sending| sending.is_counted) && deliveries.tried.contains_key(id) {
-            drop(self.queue.halt(&ids));
-        }
-        deliveries.changes += 1;
-        self.deliveries.1.notify_all();
         drop(deliveries);
-        if matches!(result, Tried::Sent | Tried::Refused(_)) {
+        self.wake();
+        if ends {
             // A failed removal is repeated with the next message.
             drop(self.remove_orphans());
         }
@@ -193,23 +167,23 @@ impl Outbox {
     pub(crate) fn stop(&self) -> Result<()> {
         let mut deliveries = self.deliveries();
         deliveries.is_stopped = true;
-        deliveries.changes += 1;
-        self.deliveries.1.notify_all();
-        for sending in deliveries.sending.values_mut() {
-            if std::mem::take(&mut sending.is_counted) {
-                self.queue.halt(std::slice::from_ref(&sending.id))?;
+        for (id, delivery) in &mut deliveries.tried {
+            if take(&mut delivery.is_counted) {
+                self.queue.halt(from_ref(id))?;
             }
         }
+        drop(deliveries);
+        self.wake();
         Ok(())
     }
 
     /// Waits until nothing is being sent, and up to `grace` for a file, whose upload may take an hour.
     pub(crate) fn wait(&self, grace: Duration) {
-        let (_, changed) = &*self.deliveries;
-        let is_sending =
-            |deliveries: &mut Deliveries| deliveries.sending.values().any(|now| !now.is_file);
-        let deliveries = sync::wait_while(changed, self.deliveries(), is_sending);
-        let is_busy = |deliveries: &mut Deliveries| !deliveries.sending.is_empty();
+        let is_busy =
+            |of: &mut Deliveries| of.tried.values().any(|of| of.is_sending && !of.is_file);
+        let changed = &self.deliveries.1;
+        let deliveries = sync::wait_while(changed, self.deliveries(), is_busy);
+        let is_busy = |of: &mut Deliveries| of.tried.values().any(|of| of.is_sending);
         drop(changed.wait_timeout_while(deliveries, grace, is_busy));
     }
 }

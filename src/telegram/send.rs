@@ -187,11 +187,15 @@ impl MessageSender {
 
     /// Sends a message with a file on a separate thread.
     fn upload_apart(self: &Arc<Self>, pending: Pending) {
-        let (own, again) = (self.clone(), pending.clone());
+        let (own, id) = (self.clone(), pending.id.clone());
         let work = move || own.try_to_send(&pending);
         if let Err(e) = Builder::new().spawn(work) {
             self.is_ok::<()>("starting a thread", &Err(e.into()));
-            self.record(|| self.outbox.tried(&again, &Tried::PutOff(None)));
+            let result = Tried::PutOff {
+                time: MAX_BACK_OFF,
+                failures: 0,
+            };
+            self.record(|| self.outbox.tried(&id, &result));
         }
     }
 
@@ -210,7 +214,7 @@ impl MessageSender {
             self.send(pending)
         };
         let tried = sent.unwrap_or_else(|failure| self.settle(pending, &failure));
-        self.record(|| self.outbox.tried(pending, &tried));
+        self.record(|| self.outbox.tried(&pending.id, &tried));
     }
 
     /// Replaces a message by its beginning and a file.
@@ -228,7 +232,7 @@ impl MessageSender {
             name: "answer.md".to_owned(),
             ..pending.item.clone()
         };
-        self.outbox.tried(pending, &Tried::Replaced(item))
+        self.outbox.tried(&pending.id, &Tried::Replaced(item))
     }
 
     /// Handles a failure of a message.
@@ -243,16 +247,16 @@ impl MessageSender {
         failure: &Failure,
     ) -> Tried {
         let chat = chat_of(item);
-        let retry = |demanded| {
+        let retry = |time, failures| {
             let why = failure.text();
             (self.log)(
                 Level::Warn,
                 &format!("sending to {}, will retry: {why}", item.to),
             );
-            Tried::PutOff(demanded)
+            Tried::PutOff { time, failures }
         };
         match failure {
-            Failure::TooMany(time) => retry(Some(*time)),
+            Failure::TooMany(time) => retry(*time, *failures),
             Failure::Migrated(new) => {
                 let topic = chat.find('_').map_or("", |at| &chat[at..]);
                 let mut item = item.clone();
@@ -272,7 +276,9 @@ impl MessageSender {
             // A duplicate notice of a possible loss is better than no notice.
             Failure::Lost(_) if !item.text.starts_with(NOTICE) => self.give_up(item, failure),
             Failure::Refused(..) => self.give_up(item, failure),
-            _ if *failures < MAX_FAILURES || !self.server_works() => retry(None),
+            _ if *failures < MAX_FAILURES || !self.server_works() => {
+                retry(back_off(*failures), failures + 1)
+            }
             _ => self.give_up(item, failure),
         }
     }
