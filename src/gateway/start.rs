@@ -28,7 +28,7 @@ use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log};
-use crate::mcp::{Background, Unknown};
+use crate::mcp::Keeper;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
@@ -75,7 +75,7 @@ impl Startup {
 
     pub(crate) fn check(app: App) -> Result<Self> {
         let app = Arc::new(app);
-        *sync::lock(&app.servers.unknown) = Unknown::Skip;
+        sync::lock(&app.servers.patience).stop();
         let loaded = app.loaded()?;
         let bot = Bot::if_wanted(loaded)?;
         let http = endpoint_settings(loaded)?;
@@ -229,12 +229,12 @@ impl Gateway {
             None => None,
         };
         let tell_owner = owner_teller(chats.as_ref());
-        let listing = Background {
+        let keeper = Keeper {
             cancel: place.shutdown.cancel.clone(),
             log: place.log,
             tell_owner: tell_owner.clone(),
         };
-        startup.handler.begin(place.outbox.queue(), listing)?;
+        startup.handler.begin(place.outbox.queue(), keeper)?;
         if let Some(chats) = &chats {
             drop(chats.admission.set(admission(&place.loaded)));
         }

@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::function::Function;
 use super::registry::{MAX_NAME, valid_name};
 use super::{Owner, Risk, ToolOutput, ToolSpec};
-use crate::bus::Event;
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
@@ -39,8 +38,7 @@ pub(crate) fn mcp_tools(
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
         let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
-            let tell = |text| (turn.events)(Event::Notice(text));
-            match server.call(&remote, args, turn.cancel, &tell) {
+            match server.call(&remote.name, args, turn.cancel, turn.events) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
                 // Most of the message comes from the server.
