@@ -154,19 +154,15 @@ impl Definition {
 /// Restricts a tool's name to letters, digits and `_-.`, because the user sees it unasked, and it must not be a sentence or a
 /// link.
 fn plain_name(name: &str) -> String {
-    let plain = |c: char| match c {
-        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' => c,
-        _ => '?',
-    };
-    name.chars().take(MAX_SHOWN).map(plain).collect()
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let name: String = name.chars().take(MAX_SHOWN).collect();
+    name.replace(|c| !is_plain(c), "?")
 }
 
 /// Returns a checksum of the settings that affect the list.
 pub(crate) fn checksum(entry: &McpServer) -> String {
-    let mut values = Vec::new();
-    for (name, value) in entry.env.iter().chain(&entry.headers) {
-        values.push([name.as_str(), value.reveal()]);
-    }
+    let values = entry.env.iter().chain(&entry.headers);
+    let values: Vec<_> = values.map(|(name, value)| [name, value.reveal()]).collect();
     let text = json!([
         entry.command,
         entry.args,

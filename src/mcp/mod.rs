@@ -170,6 +170,8 @@ impl Servers {
             let listed = list_all(&unknown, &cancel);
             known.extend(unknown.into_iter().zip(listed));
         }
+        // Hosts cache requests with the same order of tools.
+        known.sort_by(|(a, _), (b, _)| a.definition.name.cmp(&b.definition.name));
         known
     }
 
@@ -466,17 +468,11 @@ impl Server {
 
 /// Shortens an error to one line: its first line, and the last two lines of the server's output.
 pub(crate) fn brief(message: &str) -> String {
-    let lines: Vec<&str> = message
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    match lines.as_slice() {
-        [first, said @ ..] if !said.is_empty() => {
-            let last = said[said.len().saturating_sub(2)..].join(" / ");
-            to_single_line(&format!("{first} {last}"), 500)
-        }
-        _ => to_single_line(message, 500),
-    }
+    let mut lines = message.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or_default();
+    let said: Vec<&str> = lines.collect();
+    let last = said[said.len().saturating_sub(2)..].join(" / ");
+    to_single_line(format!("{first} {last}").trim(), 500)
 }
 
 /// Parses a message, or the messages of a batch. Other text is a misplaced log line, or an event that only keeps a connection
