@@ -1,9 +1,6 @@
 //! MCP servers of a configuration, and their tools.
 
 use std::collections::BTreeMap;
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::grants::{grants, paths_of_setting};
@@ -12,15 +9,12 @@ use crate::access::{Access, Grant, Resolved};
 use crate::child::Network;
 use crate::config::{Env, Loaded, McpServer, keys};
 use crate::error::{Context, Error, Kind, Result};
-use crate::http::Client;
 use crate::mcp::{
-    Connect, Definition, Http, Launch, RemoteTool, Server, Servers, Stdio, Transport, missing,
-    refuse_writable_parts,
+    Definition, Program, Remote, RemoteTool, Server, ServerKind, Servers, checksum, missing,
 };
 use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
-use crate::storage;
-use crate::text::{size as human_size, to_single_line};
+use crate::text::to_single_line;
 use crate::tool::Registry;
 use crate::tool::mcp::mcp_tools;
 use crate::worker::Workers;
@@ -49,26 +43,40 @@ pub(super) fn add_tools(
         notices.push(e.message);
         return;
     }
-    let mut offers = Vec::new();
-    for listed in servers.tools_of(enabled) {
-        notices.extend(listed.warnings);
-        let name = &listed.server.definition.name;
-        match listed.found {
-            Some(Ok(found)) => {
-                let wanted = &loaded.config.mcp_servers[name].tools;
-                let chosen = choose(name, wanted, found, notices);
-                offers.push((listed.server, chosen));
-            }
-            // The user interrupted the wait.
-            Some(Err(e)) if e.kind == Kind::Interrupted => {}
-            Some(Err(e)) => notices.push(missing(name, &e)),
-            None => {}
-        }
-    }
-    notices.extend(shorten(&mut offers, loaded.config.tools.mcp_kb << 10));
+    let mut left = loaded.config.tools.mcp_kb << 10;
     let mut taken = tools.specs().map(|spec| spec.name.to_string()).collect();
-    for (server, list) in &offers {
-        for tool in mcp_tools(server, list, &mut taken) {
+    for (server, listed) in servers.tools_of(enabled) {
+        notices.extend(listed.warning);
+        let name = &server.definition.name;
+        let offered = match listed.tools {
+            Ok(offered) => offered,
+            // The user interrupted the wait.
+            Err(e) if e.kind == Kind::Interrupted => continue,
+            Err(e) => {
+                notices.push(missing(name, &e));
+                continue;
+            }
+        };
+        let mut chosen = choose(
+            name,
+            &loaded.config.mcp_servers[name].tools,
+            offered,
+            notices,
+        );
+        let count = chosen.len();
+        chosen.retain(|tool| {
+            let rest = left.checked_sub(tool.size());
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        if chosen.len() < count {
+            notices.push(format!(
+                "the MCP server {name} offers {count} tools, and {} of them are offered: name those that you need in \
+                 mcpServers.{name}.tools, or raise tools.mcp_kb",
+                chosen.len()
+            ));
+        }
+        for tool in mcp_tools(&server, &chosen, &mut taken) {
             let added = tools.add(tool);
             notices.extend(added.err().map(|e| e.message));
         }
@@ -97,50 +105,19 @@ fn choose(
     found
 }
 
-/// Omits tools beyond `limit` bytes in total, of the largest servers. Returns a notice for each server with omitted tools.
-fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], limit: u64) -> Vec<String> {
-    let size = |tools: &[RemoteTool]| tools.iter().map(RemoteTool::size).sum::<u64>();
-    let mut by_size: Vec<_> = offers.iter_mut().collect();
-    by_size.sort_by_key(|(_, tools)| size(tools));
-    let (mut left, mut notices) = (limit, Vec::new());
-    for (server, tools) in by_size {
-        let (count, whole) = (tools.len(), size(tools));
-        tools.retain(|tool| {
-            let rest = left.checked_sub(tool.size());
-            left = rest.unwrap_or_default();
-            rest.is_some()
-        });
-        if tools.len() < count {
-            let name = &server.definition.name;
-            notices.push(format!(
-                "the MCP server {name} offers {count} tools ({}), and {} of them are offered: name those that you need in \
-                 mcpServers.{name}.tools, or raise tools.mcp_kb",
-                human_size(whole),
-                tools.len()
-            ));
-        }
-    }
-    notices
-}
-
 /// # Errors
 /// Returns an error if a server's name cannot be the prefix of tool names and a file name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let shown = to_single_line(name, 80);
-    if name.contains("__") || name.ends_with('_') {
-        // Otherwise a__b__x could be a tool of server a or of server a__b.
-        return Err(Error::usage(format!(
-            "{shown}: not a name for an MCP server, because __ is between a server and its tool"
-        ))
-        .hint("use another name, with single _ and none at the end"));
-    }
-    if !name.is_empty() && name.len() <= 40 && name.chars().all(is_plain) {
+    // Otherwise a__b__x could be a tool of server a or of server a__b.
+    let is_prefix = !name.contains("__") && !name.ends_with('_');
+    if is_prefix && (1..=40).contains(&name.len()) && name.chars().all(is_plain) {
         return Ok(());
     }
+    let shown = to_single_line(name, 80);
     Err(
         Error::usage(format!("{shown}: not a valid name for an MCP server"))
-            .hint("use letters, digits, - and _, 40 at most"),
+            .hint("use letters, digits, - and single _ between them, 40 at most"),
     )
 }
 
@@ -162,60 +139,45 @@ pub(crate) fn server(
         url: expand(&entry.url)?,
         ..entry.clone()
     };
-    let connect = match (entry.command.is_empty(), entry.url.is_empty()) {
-        (false, true) => start_program(loaded, name, &expanded)?,
-        (true, false) => connect_to_url(&loaded.env, &expanded)?,
-        (is_without, _) => {
-            let has = if is_without {
-                "neither a command nor a url"
-            } else {
-                "both a command and a url"
-            };
-            return Err(Error::config(format!("mcpServers.{name} has {has}")));
+    let kind = match (entry.command.is_empty(), entry.url.is_empty()) {
+        (false, true) => ServerKind::Program(Box::new(program(loaded, name, &expanded)?)),
+        (true, false) => ServerKind::Remote(Box::new(remote(&loaded.env, expanded)?)),
+        _ => {
+            return Err(Error::config(format!(
+                "mcpServers.{name} needs either a command or a url"
+            )));
         }
     };
-    let list = loaded.home.mcp_tools(name);
     Ok(servers.get(Definition {
+        name: name.to_owned(),
+        checksum: checksum(entry),
+        kind,
+        list: loaded.home.mcp_tools(name),
         redactor: loaded.redactor(),
-        ..Definition::new(name, entry, list, connect)
     }))
 }
 
-fn connect_to_url(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
-    let url = entry.url.clone();
-    let headers: Vec<(String, Secret)> = expand_all(&entry.headers, env)?
-        .into_iter()
-        .map(|(name, value)| (name, Secret::new(value)))
-        .collect();
-    let settings = http_settings(&url, "", env);
-    Ok(Box::new(move |list, _| {
-        let client = Client::new(settings.clone());
-        let http = Http::new(client, url.clone(), headers.clone(), list.clone());
-        Ok(Box::new(http) as Box<dyn Transport>)
-    }))
+fn remote(env: &Env, entry: McpServer) -> Result<Remote> {
+    let headers = expand_all(&entry.headers, env)?.into_iter();
+    Ok(Remote {
+        settings: http_settings(&entry.url, "", env),
+        headers: headers
+            .map(|(name, value)| (name, Secret::new(value)))
+            .collect(),
+        url: entry.url,
+    })
 }
 
 /// Prepares a program with its own sandbox and directory. It may change the directories of its entry.
-fn start_program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
+fn program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Program> {
     let grants = grants(loaded)?;
-    let workspace = grants.workspace().real;
     let home = Resolved::follow(&loaded.home.mcp_home(name)).real;
-    let env = expand_all(&entry.env, &loaded.env)?;
-    let job = ServeJob {
-        program: entry.command.clone(),
-        args: entry.args.clone(),
-        env,
-        working_dir: home.join(&entry.cwd).display().to_string(),
-        home: home.clone(),
+    let paths = |part: &str, paths: &[String], access| {
+        let setting = format!("mcpServers.{name}.{part}");
+        paths_of_setting(&setting, paths, access, &loaded.env)
     };
-    let setting = |part: &str| format!("mcpServers.{name}.{part}");
-    let mut named = paths_of_setting(&setting("write"), &entry.write, Access::Write, &loaded.env)?;
-    named.extend(paths_of_setting(
-        &setting("read"),
-        &entry.read,
-        Access::Read,
-        &loaded.env,
-    )?);
+    let mut named = paths("write", &entry.write, Access::Write)?;
+    named.extend(paths("read", &entry.read, Access::Read)?);
     // A program may run any file that it sees, so writers in the workspace could get the keys and the network of a server.
     let sees_workspace = entry.env.is_empty() && !entry.network;
     let mut opened = if sees_workspace {
@@ -235,7 +197,7 @@ fn start_program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Box<C
             Network::None
         },
         named_sockets,
-        workspace: Grant::at(home, Access::Write),
+        workspace: Grant::at(home.clone(), Access::Write),
         grants: opened,
         notes: None,
         all_except: None,
@@ -243,35 +205,18 @@ fn start_program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Box<C
     };
     let sandbox = loaded.config.tools.exec.sandbox;
     let workers = Workers::new(policy, grants.home(), sandbox, AddressGuard::new(false));
-    let name = name.to_owned();
-    Ok(Box::new(move |list, cancel| {
-        make_own_directory(&job.home, &workspace)?;
-        refuse_writable_parts(&launch_of(&name, &job), &grants)?;
-        let served = workers.serve(job.clone(), cancel)?;
-        Ok(Box::new(Stdio::new(served, list.clone())?) as Box<dyn Transport>)
-    }))
-}
-
-fn launch_of<'a>(name: &'a str, job: &'a ServeJob) -> Launch<'a> {
-    let path = job.env.iter().find(|(name, _)| name == "PATH");
-    Launch {
-        name,
-        command: &job.program,
-        args: &job.args,
-        path: path.map(|(_, value)| value.as_str()),
-        working_dir: Path::new(&job.working_dir),
-    }
-}
-
-/// Creates a server's working directory. As root, gives it to the owner of the workspace, because workers run as that user.
-fn make_own_directory(dir: &PathBuf, workspace: &Path) -> Result<()> {
-    storage::make_dir(dir)?;
-    fs_err::set_permissions(dir, Permissions::from_mode(0o700))?;
-    if rustix::process::geteuid().is_root() {
-        let owner = fs_err::metadata(workspace)?;
-        lchown(dir, Some(owner.uid()), Some(owner.gid()))?;
-    }
-    Ok(())
+    let job = ServeJob {
+        program: entry.command.clone(),
+        args: entry.args.clone(),
+        env: expand_all(&entry.env, &loaded.env)?,
+        working_dir: home.join(&entry.cwd).display().to_string(),
+        home,
+    };
+    Ok(Program {
+        workers,
+        job,
+        grants,
+    })
 }
 
 /// Expands the variables in values.

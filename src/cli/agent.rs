@@ -21,7 +21,6 @@ use crate::bus::{Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{Loaded, Override};
 use crate::error::{Context, Error, Result};
-use crate::mcp::Unknown;
 use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
 use crate::provider::Sampling;
 use crate::provider::catalog::{self, learn_window};
@@ -173,7 +172,7 @@ impl Run<'_> {
             return self.preview(&request);
         }
         self.describe_session();
-        *sync::lock(&self.app.servers.unknown) = Unknown::Wait(request.cancel.clone());
+        *sync::lock(&self.app.servers.patience) = request.cancel.clone();
         self.ui.begin_turn(&request.cancel);
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(loaded, &notices)?;

@@ -48,23 +48,23 @@ fn list_servers(
     entries: &[(&String, &McpServer)],
 ) -> Vec<Result<Vec<RemoteTool>>> {
     let servers = Servers::default();
-    let cancel = Cancel::new(None);
+    let servers: Vec<_> = entries
+        .iter()
+        .map(|(name, entry)| app::mcp::server(&servers, loaded, name, entry))
+        .collect();
+    let valid: Vec<_> = servers.iter().flatten().cloned().collect();
+    let mut listed = mcp::list_all(&valid, &Cancel::new(None)).into_iter();
     let mut lists = Vec::new();
-    let mut known = Vec::new();
-    for (name, entry) in entries {
-        let server = app::mcp::server(&servers, loaded, name, entry);
-        lists.push(server.map(|server| {
-            known.push(server);
-            Vec::new()
+    for server in servers {
+        lists.push(server.and_then(|_| {
+            let Some(listed) = listed.next() else {
+                return Ok(Vec::new());
+            };
+            if let Some(warning) = listed.warning {
+                notice(&warning);
+            }
+            listed.tools
         }));
-    }
-    let mut listed = mcp::list_all(&known, &cancel).into_iter();
-    for list in lists.iter_mut().filter(|list| list.is_ok()) {
-        let Some(tools) = listed.next() else { break };
-        for warning in tools.warnings {
-            notice(&warning);
-        }
-        *list = tools.found.unwrap_or_else(|| Ok(Vec::new()));
     }
     lists
 }

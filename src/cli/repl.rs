@@ -30,8 +30,6 @@ pub(super) struct Conversation {
     skills: Vec<String>,
     /// Model chosen by `/model`, which overrides a flag; or empty.
     pub model: String,
-    /// Generation of the agent's MCP tools.
-    generation: u64,
     /// Line editor; `None` on a terminal that cannot move its cursor.
     editor: Option<Editor>,
     /// Usage and cost of its turns.
@@ -69,7 +67,6 @@ impl Conversation {
             agent: Arc::new(agent),
             skills,
             model: String::new(),
-            generation: 0,
             editor,
             total: Totals::default(),
             follows_answer: false,
@@ -191,14 +188,12 @@ impl Conversation {
     /// Creates the agent again if an MCP server has reported new tools.
     fn take_changed_tools(&mut self) -> Result<()> {
         let app = &self.app;
-        let generation = app.servers.generation();
-        if generation == self.generation {
+        if !app.servers.take_changed() {
             return Ok(());
         }
         let (agent, notices) = app.build(&self.flags)?;
         self.ui.warn(&notices);
         self.agent = Arc::new(agent);
-        self.generation = generation;
         Ok(())
     }
 

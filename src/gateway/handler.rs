@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::app::{App, Flags, StoredConversation, local_time, skills};
 use crate::bus::Command;
 use crate::error::{Error, Result};
-use crate::mcp::{Background, Unknown};
+use crate::mcp::Keeper;
 use crate::provider::catalog;
 use crate::session::Session;
 use crate::storage::Queue;
@@ -23,13 +23,7 @@ pub(super) struct HomeAgent {
     app: Arc<App>,
     flags: Flags,
     /// Rebuilt after the tools of a server have changed.
-    built: Mutex<Option<Built>>,
-}
-
-struct Built {
-    agent: Arc<Agent>,
-    /// Generation of the servers' tools.
-    generation: u64,
+    built: Mutex<Option<Arc<Agent>>>,
 }
 
 impl HomeAgent {
@@ -42,25 +36,22 @@ impl HomeAgent {
     }
 
     /// Sets the home's queue, and lists MCP servers with unknown tools in the background, for later turns.
-    pub(super) fn begin(&mut self, queue: &Arc<Queue>, listing: Background) -> Result<()> {
+    pub(super) fn begin(&mut self, queue: &Arc<Queue>, keeper: Keeper) -> Result<()> {
         self.flags.queue = Some(queue.clone());
-        *sync::lock(&self.app.servers.unknown) = Unknown::List(listing);
-        self.build().map(drop)
+        self.build()?;
+        self.app.servers.list_unknown(keeper);
+        Ok(())
     }
 
     /// Builds the agent, and returns it with notices for the user.
     pub(super) fn build(&self) -> Result<(Arc<Agent>, Vec<String>)> {
-        let generation = self.app.servers.generation();
         let (agent, notices) = self.app.build(&self.flags)?;
         let agent = Arc::new(agent);
-        *self.built() = Some(Built {
-            agent: agent.clone(),
-            generation,
-        });
+        *self.built() = Some(agent.clone());
         Ok((agent, notices))
     }
 
-    fn built(&self) -> MutexGuard<'_, Option<Built>> {
+    fn built(&self) -> MutexGuard<'_, Option<Arc<Agent>>> {
         sync::lock(&self.built)
     }
 
@@ -135,11 +126,11 @@ fn sentence(text: &str) -> String {
 
 impl Handler for HomeAgent {
     fn agent(&self) -> Result<Arc<Agent>> {
-        let generation = self.app.servers.generation();
-        if let Some(built) = &*self.built() {
-            if built.generation == generation {
-                return Ok(built.agent.clone());
-            }
+        if self.app.servers.take_changed() {
+            *self.built() = None;
+        }
+        if let Some(agent) = &*self.built() {
+            return Ok(agent.clone());
         }
         Ok(self.build()?.0)
     }

@@ -28,7 +28,7 @@ use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log, log_error};
-use crate::mcp::{Background, Unknown};
+use crate::mcp::Keeper;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
@@ -76,7 +76,7 @@ impl Setup {
 
     pub(crate) fn check(app: App) -> Result<Self> {
         let app = Arc::new(app);
-        *sync::lock(&app.servers.unknown) = Unknown::Skip;
+        sync::lock(&app.servers.patience).stop();
         let loaded = app.loaded()?;
         let bot = Bot::if_wanted(loaded)?;
         let http = endpoint_settings(loaded)?;
@@ -188,12 +188,12 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
     if let Some(e) = &setup.broken {
         report(&monitor::rejected(e));
     }
-    let listing = Background {
+    let keeper = Keeper {
         cancel: cancel.clone(),
         log,
         tell_owner,
     };
-    setup.agent.begin(outbox.queue(), listing)?;
+    setup.agent.begin(outbox.queue(), keeper)?;
     let handler: Arc<dyn Handler> = Arc::new(setup.agent);
     let sender = bot.as_ref().map(|bot| bot.sender.clone());
     let (change, changed) = sync_channel(1);

@@ -1,56 +1,62 @@
 //! A remote server over streamable HTTP. Each message is a POST; the response is one JSON message, or a stream of events that
 //! ends with it. An interrupted stream is not resumed, so its call fails.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::client::{Failure, META_REVISION, Transport, Wait, reply_to};
-use super::list::ListStore;
+use super::client::{Failure, STATELESS_REVISION, Transport, Wait, client_info, reply_to};
 use super::{MAX_MESSAGE, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
+use crate::http::{Body, Client, Exchange, Head, Outgoing, Settings, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 use crate::sync;
+use crate::text::to_single_line;
 
 /// Time limit for a reply to a server's request, and for the end of a session.
 const REPLY: Duration = Duration::from_secs(2);
+/// Fields of `_meta` in a stateless request (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
+const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// Maximum size of an error's body, in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
+/// Address of a server.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub settings: Settings,
+    pub url: String,
+    pub headers: Vec<(String, Secret)>,
+}
+
 /// Transport to a URL.
-pub(crate) struct Http {
+pub(super) struct Http {
     client: Client,
-    url: String,
-    headers: Vec<(String, Secret)>,
-    list: Arc<ListStore>,
+    remote: Remote,
+    /// See [`reply_to`].
+    is_outdated: Arc<AtomicBool>,
     session: Mutex<Session>,
 }
 
-/// Result of the handshake; empty in the stateless revision.
+/// Result of the handshake.
 #[derive(Default)]
 struct Session {
     id: Option<String>,
     revision: Option<String>,
+    is_stateless: bool,
 }
 
 impl Http {
-    pub(crate) fn new(
-        client: Client,
-        url: String,
-        headers: Vec<(String, Secret)>,
-        list: Arc<ListStore>,
-    ) -> Self {
+    pub(super) fn new(remote: &Remote, is_outdated: Arc<AtomicBool>) -> Self {
         Self {
-            client,
-            url,
-            headers,
-            list,
+            client: Client::new(remote.settings.clone()),
+            remote: remote.clone(),
+            is_outdated,
             session: Mutex::default(),
         }
     }
@@ -60,27 +66,31 @@ impl Http {
     }
 
     fn outgoing(&self, message: Option<&Value>) -> Outgoing {
-        let mut all = self.headers.clone();
+        let mut all = self.remote.headers.clone();
         let mut add = |name: &str, value: &str| all.push((name.to_owned(), Secret::new(value)));
         add("accept", "application/json, text/event-stream");
         let session = self.session();
         if let Some(id) = &session.id {
             add("mcp-session-id", id);
         }
-        let message_revision = message.and_then(|m| m["params"]["_meta"][META_REVISION].as_str());
-        if let Some(revision) = message_revision.or(session.revision.as_deref()) {
+        if let Some(revision) = &session.revision {
             add("mcp-protocol-version", revision);
         }
-        if let (Some(message), Some(_)) = (message, message_revision) {
+        let mut body = message.cloned();
+        if let (Some(message), true) = (&mut body, session.is_stateless) {
             add("mcp-method", message["method"].as_str().unwrap_or_default());
             if let Some(name) = message["params"]["name"].as_str() {
-                add("mcp-name", &header_value(name));
+                add("mcp-name", name);
             }
+            let meta = &mut message["params"]["_meta"];
+            meta[META_REVISION] = STATELESS_REVISION.into();
+            meta[META_CLIENT] = client_info();
+            meta[META_CAPABILITIES] = json!({});
         }
         Outgoing {
-            url: self.url.clone(),
+            url: self.remote.url.clone(),
             headers: all,
-            body: message.map(Body::json),
+            body: body.as_ref().map(Body::json),
         }
     }
 
@@ -113,7 +123,7 @@ impl Http {
             return Some(message);
         }
         wait.progressed(&message);
-        if let Some(reply) = reply_to(&message, &self.list) {
+        if let Some(reply) = reply_to(&message, &self.is_outdated) {
             self.send(&reply, wait.left().min(REPLY), wait.cancel);
         }
         None
@@ -152,7 +162,10 @@ impl Http {
             404 if self.session().id.is_some() => return Err(Failure::NoSession),
             300..=399 => {
                 let target = head.header("location").unwrap_or("another address");
-                return Err(Failure::Redirected(target.to_owned()));
+                return Err(Failure::failed(format!(
+                    "it redirects to {}: put the new address into its entry",
+                    to_single_line(target, 1_000)
+                )));
             }
             401 | 403 | 405 => return Err(Failure::Status(head.status)),
             _ => {}
@@ -162,17 +175,6 @@ impl Http {
         let error = messages.find(|message| message["error"]["code"].is_i64());
         error.ok_or(Failure::Status(head.status))
     }
-}
-
-/// Encodes the value of a header, in Base64 if plain text is not allowed.
-fn header_value(text: &str) -> String {
-    let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
-        && text.trim() == text
-        && !(text.starts_with("=?base64?") && text.ends_with("?="));
-    if is_plain {
-        return text.to_owned();
-    }
-    format!("=?base64?{}?=", STANDARD.encode(text))
 }
 
 fn is_stream(head: &Head) -> bool {
@@ -205,8 +207,11 @@ impl Transport for Http {
         self.send(message, within, &Cancel::default());
     }
 
-    fn set_revision(&self, revision: &str) {
-        self.session().revision = Some(revision.to_owned());
+    fn set_revision(&self, revision: &str) -> bool {
+        let mut session = self.session();
+        session.revision = Some(revision.to_owned());
+        session.is_stateless = revision == STATELESS_REVISION;
+        true
     }
 }
 

@@ -10,34 +10,36 @@ mod launch;
 mod list;
 mod stdio;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cancel::{Cancel, CancelReason};
-use crate::config::McpServer;
+use crate::bus::Event;
+use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::json::{count_values, parse_json};
 use crate::log::{Level, Log};
 use crate::redact::Redactor;
 use crate::sync;
-use crate::text::to_single_line;
-use crate::tries::Tries;
-pub(crate) use client::Transport;
-use client::{Client, Failure, Limits};
-pub(crate) use http::Http;
-pub(crate) use launch::{Launch, refuse_writable_parts};
-pub(crate) use list::{ListStore, RemoteTool, missing, missing_prefix};
-use list::{Listing, RETRY_AFTER, checksum};
-pub(crate) use stdio::Stdio;
+use crate::text::{foreign_line, to_single_line};
+use crate::tries::back_off;
+use client::{Connection, Failure, Transport, Wait};
+use http::Http;
+pub(crate) use http::Remote;
+pub(crate) use launch::Program;
+use list::RETRY_AFTER;
+pub(crate) use list::{RemoteTool, checksum, missing, missing_prefix};
+use stdio::Stdio;
 
 /// Time limit for starting a server and for listing its tools, because `npx` and `uvx` may download it first.
 const START: Duration = Duration::from_secs(60);
+/// Time limit for listing the tools of a running server, for which a call waits.
+const REFRESH: Duration = Duration::from_secs(5);
 /// Time limits of a call without progress, and in total.
 const CALL_SILENCE: Duration = Duration::from_secs(60);
 const CALL_TOTAL: Duration = Duration::from_secs(600);
@@ -48,329 +50,324 @@ const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
 /// Interval of a call's checks whether another call has started the server.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+/// Minimum time between notifications to the owner about a server's changed tools.
+const TELL_AGAIN: Duration = Duration::from_secs(24 * 3600);
 /// Limits of one message: bytes, enough for the largest image in base64, and values, which take hundreds of bytes each in
 /// memory. A larger message fails its call.
 const MAX_MESSAGE: usize = 12 << 20;
 const MAX_VALUES: usize = 50_000;
+/// Maximum length of a message in an error, in characters.
+const MAX_SHOWN: usize = 300;
 
-/// Starts a server, or connects to it.
-pub(crate) type Connect =
-    dyn Fn(&Arc<ListStore>, &Cancel) -> Result<Box<dyn Transport>> + Send + Sync;
+/// A program of this machine, or a server elsewhere.
+pub(crate) enum ServerKind {
+    Program(Box<Program>),
+    Remote(Box<Remote>),
+}
 
 /// Definition of a server, from an entry of `mcpServers`.
 pub(crate) struct Definition {
     pub name: String,
     /// Checksum of the entry.
     pub checksum: String,
-    /// Whether bantam starts a program; otherwise the server is remote.
-    pub is_program: bool,
+    pub kind: ServerKind,
     /// Path of the stored tool list.
     pub list: PathBuf,
     /// Removes the keys of the configuration from the server's output.
     pub redactor: Redactor,
-    pub connect: Box<Connect>,
-}
-
-impl Definition {
-    pub(crate) fn new(name: &str, entry: &McpServer, list: PathBuf, connect: Box<Connect>) -> Self {
-        Self {
-            name: name.to_owned(),
-            checksum: checksum(entry),
-            is_program: entry.url.is_empty(),
-            list,
-            redactor: Redactor::default(),
-            connect,
-        }
-    }
 }
 
 /// A configured server with up to one connection.
 pub(crate) struct Server {
     pub definition: Definition,
-    list: Arc<ListStore>,
+    common: Arc<Common>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    client: Option<Arc<Client>>,
+    connection: Option<Arc<Connection>>,
     /// Times of the program's starts within [`PERIOD`].
-    starts: VecDeque<Instant>,
+    starts: Vec<Instant>,
     /// Reason for the end or the failure of the last connection.
     last_error: String,
-    /// Whether a thread is listing the tools.
-    is_listing: bool,
+    /// Whether the user knows that the server does not start.
+    is_down: bool,
+    /// Whether it left a call waiting for its tool list. Calls do not wait again.
+    is_mute: bool,
     /// Time of the last notification to the owner about changed tools.
     told: Option<Instant>,
 }
 
-/// Handling of an unknown or stale tool list.
-#[derive(Clone)]
-pub(crate) enum Unknown {
-    /// The question waits for the list.
-    Wait(Cancel),
-    /// A thread lists the server until the gateway ends. Later turns have the tools.
-    List(Background),
-    /// The server's tools are left out.
-    Skip,
+/// The tools of a server, and a warning about changes.
+pub(crate) struct Listed {
+    pub tools: Result<Vec<RemoteTool>>,
+    pub warning: Option<String>,
 }
 
-/// Context of a gateway that lists servers.
-#[derive(Clone)]
-pub(crate) struct Background {
+/// The gateway of the servers. It lists them until its end.
+pub(crate) struct Keeper {
     pub cancel: Cancel,
     pub log: Log,
     /// Notifies the bot's owner, who may not read the log.
     pub tell_owner: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Minimum time between notifications to the owner about a server's changed tools.
-const TELL_AGAIN: Duration = Duration::from_secs(24 * 3600);
-
-impl Default for Unknown {
-    fn default() -> Self {
-        Self::Wait(Cancel::default())
-    }
-}
-
-/// Tools of a server.
-pub(crate) struct Tools {
-    pub server: Arc<Server>,
-    /// Result; `None` while a thread lists the server for the first time.
-    pub found: Option<Result<Vec<RemoteTool>>>,
-    pub warnings: Vec<String>,
+#[derive(Default)]
+struct Common {
+    /// Whether a stored list has changed since the agent was built.
+    has_changed: AtomicBool,
+    keeper: OnceLock<Keeper>,
 }
 
 /// The servers of a process, by name. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Servers {
     by_name: Arc<Mutex<BTreeMap<String, Arc<Server>>>>,
-    generation: Arc<AtomicU64>,
-    /// What is done with a server whose tools are unknown.
-    pub unknown: Arc<Mutex<Unknown>>,
+    common: Arc<Common>,
+    /// Ends the wait for unknown tools; stopped if nobody waits for them.
+    pub patience: Arc<Mutex<Cancel>>,
 }
 
 impl Servers {
     /// Returns the server with this definition; creates it if it is new or its entry has changed.
     pub(crate) fn get(&self, definition: Definition) -> Arc<Server> {
         let mut servers = sync::lock(&self.by_name);
-        if let Some(known) = servers.get(&definition.name) {
-            if known.definition.checksum == definition.checksum {
-                return known.clone();
+        match servers.get(&definition.name) {
+            Some(known) if known.definition.checksum == definition.checksum => known.clone(),
+            _ => {
+                let server = Arc::new(Server {
+                    definition,
+                    common: self.common.clone(),
+                    state: Mutex::default(),
+                });
+                servers.insert(server.definition.name.clone(), server.clone());
+                server
             }
         }
-        let server = Arc::new(Server {
-            list: Arc::new(ListStore::new(
-                definition.name.clone(),
-                definition.list.clone(),
-                definition.checksum.clone(),
-                self.generation.clone(),
-            )),
-            definition,
-            state: Mutex::default(),
-        });
-        servers.insert(server.definition.name.clone(), server.clone());
-        server
     }
 
-    /// Counter of list changes, after which an agent has to be built again.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
+    /// Whether a list has changed since the last call of this function, so that the agent has to be built again.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.common.has_changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Returns the tools of these servers, from the stored lists if available.
-    pub(crate) fn tools_of(&self, servers: Vec<Arc<Server>>) -> Vec<Tools> {
-        let now = SystemTime::now();
-        let mut all = Vec::new();
-        let mut to_list = Vec::new();
+    /// Returns the tools of these servers from the stored lists. Waits for unknown ones, or leaves them out.
+    pub(crate) fn tools_of(&self, servers: Vec<Arc<Server>>) -> Vec<(Arc<Server>, Listed)> {
+        let mut known = Vec::new();
+        let mut unknown = Vec::new();
         for server in servers {
-            let list = server.list.read(now);
-            if list.as_ref().is_none_or(list::ToolList::is_stale) {
-                to_list.push(all.len());
-            }
-            all.push(Tools {
-                server,
-                found: list.map(list::ToolList::into_tools),
-                warnings: Vec::new(),
-            });
-        }
-        match &*sync::lock(&self.unknown) {
-            Unknown::Skip => {}
-            Unknown::List(background) => {
-                for n in to_list {
-                    self.list_in_background(&all[n].server, background);
+            match server.definition.known_tools() {
+                Some(tools) => {
+                    let warning = None;
+                    known.push((server, Listed { tools, warning }));
                 }
-            }
-            Unknown::Wait(cancel) => {
-                let stale: Vec<_> = to_list.iter().map(|n| all[*n].server.clone()).collect();
-                for (n, tools) in to_list.into_iter().zip(list_all(&stale, cancel)) {
-                    all[n] = tools;
-                }
+                None => unknown.push(server),
             }
         }
-        all
+        let cancel = sync::lock(&self.patience).clone();
+        if cancel.reason().is_none() {
+            let listed = list_all(&unknown, &cancel);
+            known.extend(unknown.into_iter().zip(listed));
+        }
+        // Hosts cache requests with the same order of tools.
+        known.sort_by(|(a, _), (b, _)| a.definition.name.cmp(&b.definition.name));
+        known
     }
 
-    /// Lists a server in a thread, with retries after errors, because a board may start before its network.
-    fn list_in_background(&self, server: &Arc<Server>, background: &Background) {
-        if std::mem::replace(&mut server.lock().is_listing, true) {
-            return;
-        }
-        let (background, generation) = (background.clone(), self.generation.clone());
-        let weak = Arc::downgrade(server);
-        let is_program = server.definition.is_program;
-        let work = move || {
-            let first = if is_program { RETRY_AFTER } else { RETRY };
-            let mut tries = Tries::new(u32::MAX, first, RETRY_AFTER);
-            let mut reported = String::new();
-            // A server that was removed from the configuration has been dropped.
-            while let Some(server) = weak.upgrade() {
-                let Tools {
-                    found, warnings, ..
-                } = server.clone().list(&background.cancel);
-                if background.cancel.reason().is_some() {
-                    return;
-                }
-                server.tell_of_changes(&warnings, &background);
-                let Some(Err(e)) = found else {
-                    server.lock().is_listing = false;
-                    generation.fetch_add(1, Ordering::SeqCst);
-                    return;
-                };
-                if e.message != reported {
-                    let text = missing(&server.definition.name, &e);
-                    background.log.write(Level::Warn, &text);
-                    generation.fetch_add(1, Ordering::SeqCst);
-                    reported = e.message;
-                }
-                drop(server);
-                let pause = tries.wait(None).unwrap_or(RETRY_AFTER);
-                if background.cancel.sleep(pause).is_err() {
-                    return;
-                }
+    /// Lists each server without tools in a thread, with retries, because a board may start before its network. Later turns
+    /// have the tools.
+    pub(crate) fn list_unknown(&self, keeper: Keeper) {
+        drop(self.common.keeper.set(keeper));
+        for server in sync::lock(&self.by_name).values() {
+            let has_tools = matches!(server.definition.known_tools(), Some(Ok(_)));
+            let server = server.clone();
+            if !has_tools {
+                let thread = thread::Builder::new().name("mcp".to_owned());
+                // Without a thread, its tools are missing until the next start.
+                drop(thread.spawn(move || server.list_until_known()));
             }
-        };
-        let thread = thread::Builder::new().name("mcp".to_owned()).spawn(work);
-        if thread.is_err() {
-            // The next agent tries again.
-            server.lock().is_listing = false;
         }
     }
 }
 
 /// Lists servers in parallel, because each may take a minute.
-pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Tools> {
+pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Listed> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for server in servers {
-            let work = move || server.clone().list(cancel);
             let thread = thread::Builder::new().name("mcp".to_owned());
-            threads.push((server, thread.spawn_scoped(scope, work)));
+            threads.push(thread.spawn_scoped(scope, move || server.list(cancel)));
         }
         let mut lists = Vec::new();
-        for (server, thread) in threads {
-            lists.push(match thread.map(thread::ScopedJoinHandle::join) {
-                Ok(Ok(tools)) => tools,
-                Ok(Err(_)) => Tools {
-                    server: server.clone(),
-                    found: Some(Err(Error::failed("listing its tools panicked"))),
-                    warnings: Vec::new(),
-                },
-                // If no thread can start, the servers are listed one by one.
-                Err(_) => server.clone().list(cancel),
-            });
+        for (server, thread) in servers.iter().zip(threads) {
+            let listed = thread.ok().and_then(|thread| thread.join().ok());
+            // If no thread can start, the servers are listed one by one.
+            lists.push(listed.unwrap_or_else(|| server.list(cancel)));
         }
         lists
     })
 }
 
 impl Server {
-    /// Logs changes of the server's tools, and notifies the owner with a minimum interval.
-    fn tell_of_changes(&self, changes: &[String], background: &Background) {
-        for change in changes {
-            background.log.write(Level::Warn, change);
-        }
-        let mut state = self.lock();
-        let is_due = state.told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
-        if let (Some(first), true) = (changes.first(), is_due) {
-            state.told = Some(Instant::now());
-            drop(state);
-            (background.tell_owner)(first);
-        }
-    }
-
-    /// Lists the server's tools, stores the list, and returns warnings about changes.
-    pub(crate) fn list(self: Arc<Self>, cancel: &Cancel) -> Tools {
-        let found = self
-            .open_client(cancel)
-            .and_then(|(client, _)| self.list_with(&client, cancel));
-        let mut tools = Tools {
-            server: self.clone(),
-            found: None,
-            warnings: Vec::new(),
-        };
+    /// Starts or connects to the server if necessary, lists its tools, and stores the list.
+    pub(crate) fn list(&self, cancel: &Cancel) -> Listed {
+        let tools = self.open(cancel).and_then(|connection| {
+            connection.take_outdated();
+            let found = connection.list_tools(&self.definition.redactor, START, cancel);
+            found.map_err(|failure| self.fail(&connection, failure))
+        });
+        self.lock().is_mute = false;
         // An interrupted wait is not an error of the server.
-        if found.is_ok() || cancel.reason().is_none() {
-            match self.list.replace(&found, SystemTime::now()) {
-                Ok(warnings) => tools.warnings = warnings,
-                Err(e) => tools.warnings.push(e.message),
-            }
-        }
-        tools.found = Some(found.map(|listing| listing.tools));
-        tools
+        let is_interrupted = tools.is_err() && cancel.reason().is_some();
+        let warning = if is_interrupted {
+            None
+        } else {
+            self.store(&tools)
+        };
+        Listed { tools, warning }
     }
 
-    fn list_with(&self, client: &Arc<Client>, cancel: &Cancel) -> Result<Listing> {
-        match client.list_tools(START, cancel) {
-            Ok(mut listing) => {
-                listing.redact(&self.definition.redactor);
-                Ok(listing)
+    fn list_until_known(&self) {
+        let Some(keeper) = self.common.keeper.get() else {
+            return;
+        };
+        // A program may be started three times within ten minutes.
+        let first = match self.definition.kind {
+            ServerKind::Program(_) => RETRY_AFTER,
+            ServerKind::Remote(_) => RETRY,
+        };
+        let mut reported = String::new();
+        for failures in 0.. {
+            let listed = self.list(&keeper.cancel);
+            if let Some(warning) = &listed.warning {
+                keeper.log.write(Level::Warn, warning);
+                self.tell_of_change(warning);
             }
-            Err(failure) => Err(self.fail(client, failure)),
+            let Err(e) = listed.tools else {
+                return;
+            };
+            if e.message != reported && keeper.cancel.reason().is_none() {
+                let text = missing(&self.definition.name, &e);
+                keeper.log.write(Level::Warn, &text);
+                reported = e.message;
+            }
+            let pause = back_off(failures, first, RETRY_AFTER);
+            if keeper.cancel.sleep(pause).is_err() {
+                return;
+            }
         }
     }
 
-    /// Calls a tool. `on_progress` gets a line for each report.
+    /// Stores a list or an error, and returns a warning about changes.
+    fn store(&self, found: &Result<Vec<RemoteTool>>) -> Option<String> {
+        match self.definition.store(found) {
+            Ok((has_changed, warning)) => {
+                let flag = &self.common.has_changed;
+                flag.fetch_or(has_changed, Ordering::SeqCst);
+                warning
+            }
+            Err(e) => Some(e.message),
+        }
+    }
+
+    /// Calls a tool. `events` gets its progress, and warnings about the server.
     ///
     /// # Errors
     /// Errors are for the model, with the server's message. A program that ended is started again at the next call.
     pub(crate) fn call(
         &self,
-        tool: &RemoteTool,
+        tool: &str,
         arguments: &Value,
         cancel: &Cancel,
-        on_progress: &dyn Fn(String),
+        events: &dyn Fn(Event),
     ) -> Result<Value> {
         let name = &self.definition.name;
-        let report = |text: &str| {
+        let on_progress = |text: &str| {
             let text = self.definition.redactor.foreign(text, 200);
-            on_progress(format!("MCP server {name}: {text}"));
+            events(Event::Notice(format!("MCP server {name}: {text}")));
         };
-        let limits = Limits {
-            silence: CALL_SILENCE,
-            total: CALL_TOTAL,
-            on_progress: &report,
+        let params = json!({"name": tool, "arguments": arguments});
+        let call = |connection: &Connection| {
+            let wait = Wait::within(CALL_SILENCE, cancel).with_progress(CALL_TOTAL, &on_progress);
+            connection.request("tools/call", &params, wait)
         };
-        let mut client = self.client(cancel)?;
-        let mut result = client.call(tool, arguments, &limits, cancel);
+        let mut connection = self.connect(cancel, events)?;
+        let mut result = call(&connection);
         if matches!(result, Err(Failure::NoSession)) {
             // The call did not run, so it is repeated in a new session.
-            self.disconnect(&client, "it has forgotten this session");
-            client = self.client(cancel)?;
-            result = client.call(tool, arguments, &limits, cancel);
+            self.disconnect(&connection, "it has forgotten this session");
+            connection = self.connect(cancel, events)?;
+            result = call(&connection);
         }
-        result.map_err(|failure| self.fail(&client, failure))
+        match result {
+            Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
+                "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
+            ))),
+            Ok(result) => {
+                self.refresh(&connection, cancel, events);
+                Ok(result)
+            }
+            Err(failure) => Err(self.fail(&connection, failure)),
+        }
+    }
+
+    /// Returns a connection for a call. Warns once about a server that does not start, because its tools are still offered.
+    fn connect(&self, cancel: &Cancel, events: &dyn Fn(Event)) -> Result<Arc<Connection>> {
+        let opened = self.open(cancel);
+        let is_down =
+            matches!(&opened, Err(e) if e.kind != Kind::Interrupted && cancel.reason().is_none());
+        let was_down = std::mem::replace(&mut self.lock().is_down, is_down);
+        if let (Err(e), true) = (&opened, is_down && !was_down) {
+            let text = missing(&self.definition.name, e);
+            events(Event::Warning(text.clone()));
+            self.tell_owner(&text);
+        }
+        let connection = opened?;
+        self.refresh(&connection, cancel, events);
+        Ok(connection)
+    }
+
+    /// Lists the tools after a start or an announced change. Without an answer, the known tools remain.
+    fn refresh(&self, connection: &Arc<Connection>, cancel: &Cancel, events: &dyn Fn(Event)) {
+        if self.lock().is_mute || !connection.take_outdated() {
+            return;
+        }
+        match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
+            Ok(tools) => {
+                if let Some(warning) = self.store(&Ok(tools)) {
+                    self.tell_of_change(&warning);
+                    events(Event::Warning(warning));
+                }
+            }
+            Err(failure) => {
+                self.lock().is_mute = matches!(failure, Failure::Silent(..));
+            }
+        }
+    }
+
+    /// Notifies the owner about changed tools, with a minimum interval, because a server could change them at each call.
+    fn tell_of_change(&self, text: &str) {
+        let mut state = self.lock();
+        if state.told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
+            state.told = Some(Instant::now());
+            drop(state);
+            self.tell_owner(text);
+        }
+    }
+
+    fn tell_owner(&self, text: &str) {
+        if let Some(keeper) = self.common.keeper.get() {
+            (keeper.tell_owner)(text);
+        }
     }
 
     /// Converts a failure to an error. Ends an unusable connection.
-    fn fail(&self, client: &Arc<Client>, failure: Failure) -> Error {
-        if failure.contradicts_list() {
-            self.list.mark_stale();
-        }
-        let is_over = matches!(failure, Failure::NoSession | Failure::Silent(_));
-        let e = failure.into_error(&self.definition.redactor);
-        if is_over || !client.is_open() {
-            self.disconnect(client, &e.message);
+    fn fail(&self, connection: &Arc<Connection>, failure: Failure) -> Error {
+        let is_over = matches!(failure, Failure::NoSession | Failure::Silent(..));
+        let e = failure.into_error(&self.definition);
+        if is_over || !connection.is_open() {
+            self.disconnect(connection, &e.message);
         }
         if e.kind == Kind::Interrupted {
             return e;
@@ -378,11 +375,11 @@ impl Server {
         e.doing(format_args!("MCP server {}", self.definition.name))
     }
 
-    fn disconnect(&self, client: &Arc<Client>, why: &str) {
+    fn disconnect(&self, connection: &Arc<Connection>, why: &str) {
         let mut state = self.lock();
-        if let Some(known) = &state.client {
-            if Arc::ptr_eq(known, client) {
-                state.client = None;
+        if let Some(known) = &state.connection {
+            if Arc::ptr_eq(known, connection) {
+                state.connection = None;
                 state.last_error = brief(why);
             }
         }
@@ -392,54 +389,55 @@ impl Server {
         sync::lock(&self.state)
     }
 
-    /// Returns the open connection, or a new one. A new connection refreshes a tool list older than a day.
-    fn client(&self, cancel: &Cancel) -> Result<Arc<Client>> {
-        let (client, is_new) = self.open_client(cancel)?;
-        let now = SystemTime::now();
-        if is_new && self.list.read(now).is_some_and(|list| list.is_old(now)) {
-            if let Ok(listing) = self.list_with(&client, cancel) {
-                drop(self.list.replace(&Ok(listing), now));
-            }
-        }
-        Ok(client)
-    }
-
-    fn open_client(&self, cancel: &Cancel) -> Result<(Arc<Client>, bool)> {
+    /// Returns the open connection, or a new one.
+    fn open(&self, cancel: &Cancel) -> Result<Arc<Connection>> {
         let mut state = loop {
             match self.state.try_lock() {
                 Ok(state) => break state,
                 Err(TryLockError::Poisoned(e)) => break e.into_inner(),
                 // Another call is starting the server.
-                Err(TryLockError::WouldBlock) => cancel.sleep(LOCK_INTERVAL).map_err(ended)?,
+                Err(TryLockError::WouldBlock) => cancel
+                    .sleep(LOCK_INTERVAL)
+                    .map_err(|_| Error::new(Kind::Interrupted, "stopped"))?,
             }
         };
-        if let Some(client) = state.client.as_ref().filter(|client| client.is_open()) {
-            return Ok((client.clone(), false));
+        if let Some(connection) = state.connection.as_ref().filter(|known| known.is_open()) {
+            return Ok(connection.clone());
         }
-        state.client = None;
-        if self.definition.is_program {
+        state.connection = None;
+        if matches!(self.definition.kind, ServerKind::Program(_)) {
             self.count_start(&mut state)?;
         }
-        let started = (self.definition.connect)(&self.list, cancel)
-            .map_err(Failure::from)
-            .and_then(|transport| Client::start(transport, START, cancel))
-            .map_err(|failure| failure.into_error(&self.definition.redactor));
-        match started {
-            Ok(client) => {
-                let client = Arc::new(client);
-                state.client = Some(client.clone());
-                Ok((client, true))
+        match self.start(cancel) {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                state.connection = Some(connection.clone());
+                Ok(connection)
             }
-            Err(e) => {
+            Err(failure) => {
+                let e = failure.into_error(&self.definition);
                 state.last_error = brief(&e.message);
                 Err(self.explain_start(e))
             }
         }
     }
 
+    fn start(&self, cancel: &Cancel) -> Result<Connection, Failure> {
+        let is_outdated = Arc::new(AtomicBool::new(true));
+        let transport: Box<dyn Transport> = match &self.definition.kind {
+            ServerKind::Program(program) => {
+                let served = program.start(&self.definition.name, cancel)?;
+                Box::new(Stdio::new(served, is_outdated.clone())?)
+            }
+            ServerKind::Remote(remote) => Box::new(Http::new(remote, is_outdated.clone())),
+        };
+        Connection::start(transport, is_outdated, cancel)
+    }
+
     fn explain_start(&self, e: Error) -> Error {
         let name = &self.definition.name;
-        let needs_hint = self.definition.is_program && e.hint.is_none() && e.kind == Kind::Failed;
+        let is_program = matches!(self.definition.kind, ServerKind::Program(_));
+        let needs_hint = is_program && e.hint.is_none() && e.kind == Kind::Failed;
         let e = e.doing(format_args!("starting MCP server {name}"));
         if !needs_hint {
             return e;
@@ -454,7 +452,7 @@ impl Server {
     fn count_start(&self, state: &mut State) -> Result<()> {
         state.starts.retain(|start| start.elapsed() < PERIOD);
         if state.starts.len() < MAX_STARTS {
-            state.starts.push_back(Instant::now());
+            state.starts.push(Instant::now());
             return Ok(());
         }
         let left = PERIOD.saturating_sub(state.starts[0].elapsed());
@@ -468,31 +466,17 @@ impl Server {
     }
 }
 
-/// Returns the error of a call whose turn has ended.
-fn ended(reason: CancelReason) -> Error {
-    match reason {
-        CancelReason::Stopped => Error::new(Kind::Interrupted, "stopped"),
-        CancelReason::Deadline => Error::new(Kind::Limit, "the turn timed out"),
-    }
-}
-
 /// Shortens an error to one line: its first line, and the last two lines of the server's output.
 pub(crate) fn brief(message: &str) -> String {
-    let lines: Vec<&str> = message
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    match lines.as_slice() {
-        [first, said @ ..] if !said.is_empty() => {
-            let last = said[said.len().saturating_sub(2)..].join(" / ");
-            to_single_line(&format!("{first} {last}"), 500)
-        }
-        _ => to_single_line(message, 500),
-    }
+    let mut lines = message.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or_default();
+    let said: Vec<&str> = lines.collect();
+    let last = said[said.len().saturating_sub(2)..].join(" / ");
+    to_single_line(format!("{first} {last}").trim(), 500)
 }
 
-/// Parses a message, or the messages of a batch. Text that is not JSON is a misplaced log line, or an event that only keeps a
-/// connection alive.
+/// Parses a message, or the messages of a batch. Other text is a misplaced log line, or an event that only keeps a connection
+/// alive.
 fn parse(text: &str) -> Result<Vec<Value>> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if count_values(text.as_bytes()) > MAX_VALUES {
@@ -500,10 +484,15 @@ fn parse(text: &str) -> Result<Vec<Value>> {
             "it sent a message of more than {MAX_VALUES} values"
         )));
     }
-    Ok(match parse_json(text) {
-        Ok(Value::Array(batch)) => batch,
-        message => message.into_iter().collect(),
-    })
+    match parse_json(text) {
+        Ok(Value::Array(batch)) => Ok(batch),
+        Ok(message) => Ok(vec![message]),
+        Err(_) if text.contains("\"jsonrpc\"") => Err(Error::failed(format!(
+            "it sent a message that is not JSON in one line: {}",
+            foreign_line(text, MAX_SHOWN)
+        ))),
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 fn too_long() -> Error {
@@ -514,18 +503,10 @@ fn too_long() -> Error {
 /// Runs all parsers on a message, for the fuzzer.
 #[cfg(test)]
 pub(crate) fn read_frame(text: &str) {
-    let servers = Servers::default();
-    let connect = Box::new(|_: &Arc<ListStore>, _: &Cancel| Err(Error::failed("not connected")));
-    let list = std::env::temp_dir().join("bantam-no-such-directory/fake.json");
-    let server = servers.get(Definition::new(
-        "fake",
-        &McpServer::default(),
-        list,
-        connect,
-    ));
-    for message in parse(text).unwrap_or_default() {
-        drop(client::reply_to(&message, &server.list));
-        client::progress_token(&message);
-        Listing::default().add(&[message]);
+    let messages = parse(text).unwrap_or_default();
+    for message in &messages {
+        drop(client::reply_to(message, &AtomicBool::default()));
+        client::progress_token(message);
     }
+    list::read_tools(&messages, &Redactor::default());
 }

@@ -1,9 +1,10 @@
 //! A server that bantam starts, with one JSON message per line on its standard input and output.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -12,8 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::client::{Failure, Transport, Wait, progress_token, reply_to};
-use super::list::ListStore;
-use super::{MAX_MESSAGE, parse, too_long};
+use super::{MAX_MESSAGE, MAX_SHOWN, parse, too_long};
 use crate::error::{Context, Error, Result};
 use crate::sync;
 use crate::text::foreign_line;
@@ -22,93 +22,70 @@ use crate::worker::{Served, WorkerProcess};
 
 /// Time limit for a server and its worker to end; longer than a worker takes after losing its caller.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time limit for a server to read its last messages.
-const LAST_INPUT: Duration = Duration::from_millis(500);
-/// Maximum size of a skipped message, in bytes.
-const MAX_SKIPPED: usize = 64 << 20;
-/// Pause after each read without waiting requests, so that a server with endless output does not use a whole CPU.
+/// Time limit for a server to read a message, which may exceed the buffer of its pipe.
+const INPUT: Duration = Duration::from_secs(5);
+/// Pause after each line without waiting requests, so that a server with endless output does not use a whole CPU.
 const IDLE_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum length of a line of a program's last output, in characters.
-const MAX_LINE: usize = 300;
-/// Maximum number of queued messages for the server, and for a request.
+/// Number of lines on standard output that are not messages and that an error shows.
+const MAX_PRINTED: usize = 3;
+/// Maximum number of queued messages for a request.
 const QUEUE: usize = 64;
 
-/// A server in a worker. Two threads read and write, because a pipe buffers 64 KB and a server may not read.
-pub(crate) struct Stdio {
+/// A server in a worker. A thread reads its messages.
+pub(super) struct Stdio {
     process: WorkerProcess,
-    socket: UnixStream,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    list: Arc<ListStore>,
+    /// See [`reply_to`].
+    is_outdated: Arc<AtomicBool>,
+    /// The server's standard input. The worker reports at its other end why the server ended.
+    input: Mutex<UnixStream>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Messages for the server; `None` when it has to end.
-    input: Option<SyncSender<String>>,
     /// Waiting requests by id.
-    waiting: BTreeMap<u64, SyncSender<Event>>,
+    waiting: BTreeMap<u64, SyncSender<Arrival>>,
     /// Reason for the end of the output.
     ended: Option<String>,
+    /// Last lines that are not messages.
+    printed: VecDeque<String>,
 }
 
-/// An event for a waiting request.
-enum Event {
-    Message(Value),
-    Failed(String),
-    Stopped,
-}
+/// A message for a waiting request, or the reason for its failure.
+type Arrival = Result<Value, String>;
 
 impl Stdio {
     /// Connects to a started server.
-    pub(crate) fn new(served: Served, list: Arc<ListStore>) -> Result<Self> {
-        let Served {
-            process,
-            socket,
-            output,
-        } = served;
-        let clone = || socket.try_clone().doing("opening the server's input");
-        let (mut input, last_words) = (clone()?, clone()?);
-        let (sender, messages) = sync_channel::<String>(QUEUE);
-        let state = State {
-            input: Some(sender),
-            ..State::default()
-        };
+    pub(super) fn new(served: Served, is_outdated: Arc<AtomicBool>) -> Result<Self> {
+        let socket = served.socket;
+        socket.set_write_timeout(Some(INPUT))?;
+        let last_words = socket.try_clone().doing("opening the server's input")?;
         let shared = Arc::new(Shared {
-            list,
-            state: Mutex::new(state),
+            is_outdated,
+            input: Mutex::new(socket),
+            state: Mutex::default(),
         });
-        let reader = shared.clone();
+        let (reader, output) = (shared.clone(), BufReader::new(served.output));
         let read = move || {
-            let reason = reader.read_all(output, &last_words);
+            let mut reason = reader.read_all(output, &last_words);
+            let printed = reader.printed();
+            if !printed.is_empty() && !reason.contains('\n') {
+                reason = format!("{reason} and said:\n{printed}");
+            }
             reader.lock().ended = Some(reason.clone());
             reader.fail_all(&reason);
         };
-        let write = move || {
-            for message in messages {
-                if input.write_all(message.as_bytes()).is_err() {
-                    return;
-                }
-            }
-            // At the end of its input a server normally ends; otherwise the worker ends it.
-            drop(input.shutdown(Shutdown::Both));
-        };
-        start_thread(Box::new(read))?;
-        start_thread(Box::new(write))?;
+        let thread = thread::Builder::new().name("mcp".to_owned()).spawn(read);
+        thread.doing("starting a thread")?;
         Ok(Self {
-            process,
-            socket,
+            process: served.process,
             shared,
         })
     }
-}
-
-fn start_thread(work: Box<dyn FnOnce() + Send>) -> Result<()> {
-    let thread = thread::Builder::new().name("mcp".to_owned()).spawn(work);
-    thread.map(drop).doing("starting a thread")
 }
 
 impl Shared {
@@ -117,37 +94,23 @@ impl Shared {
     }
 
     /// Handles each line until the output ends, and returns the reason for the end.
-    fn read_all(&self, mut output: impl Read, socket: &UnixStream) -> String {
-        let mut line = Vec::new();
-        // Number of skipped bytes of a line that is too long.
-        let mut skipped = 0;
-        let mut piece = vec![0; 16 << 10];
+    fn read_all(&self, mut output: impl BufRead, socket: &UnixStream) -> String {
+        let mut is_rest = false;
         loop {
-            let read = match output.read(&mut piece) {
-                Ok(0) => return last_words(socket),
-                Ok(read) => read,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(e) => return format!("reading from it: {e}"),
-            };
-            for part in piece[..read].split_inclusive(|byte| *byte == b'\n') {
-                let is_end = part.ends_with(b"\n");
-                if skipped > 0 {
-                    skipped = if is_end { 0 } else { skipped + part.len() };
-                    if skipped > MAX_SKIPPED {
-                        return format!("it sent {} MB without an end", MAX_SKIPPED >> 20);
-                    }
-                    continue;
-                }
-                line.extend_from_slice(part);
-                if line.len() > MAX_MESSAGE {
-                    self.fail_all(&too_long().message);
-                    skipped = if is_end { 0 } else { line.len() };
-                    line = Vec::new();
-                } else if is_end {
-                    self.handle(&line);
-                    line.clear();
-                }
+            let mut line = Vec::new();
+            let mut piece = output.by_ref().take(MAX_MESSAGE as u64 + 1);
+            if let Err(e) = piece.read_until(b'\n', &mut line) {
+                return format!("reading from it: {e}");
             }
+            let is_whole = line.ends_with(b"\n");
+            match (is_whole, is_rest) {
+                (true, false) => self.handle(&line),
+                (true, true) => {}
+                (false, _) if line.len() <= MAX_MESSAGE => return last_words(socket),
+                (false, false) => self.fail_all(&too_long().message),
+                (false, true) => return too_long().message,
+            }
+            is_rest = !is_whole;
             if self.lock().waiting.is_empty() {
                 thread::sleep(IDLE_PAUSE);
             }
@@ -155,54 +118,76 @@ impl Shared {
     }
 
     fn handle(&self, line: &[u8]) {
-        match parse(&String::from_utf8_lossy(line)) {
-            Ok(messages) => messages.into_iter().for_each(|message| self.route(message)),
+        let text = String::from_utf8_lossy(line);
+        match parse(&text) {
+            Ok(messages) if messages.iter().any(Value::is_object) => {
+                for message in messages {
+                    self.route(message, &text);
+                }
+            }
+            Ok(_) => self.keep_printed(&text),
             Err(e) => self.fail_all(&e.message),
         }
     }
 
-    /// Passes a message to the request that it answers or concerns.
-    fn route(&self, message: Value) {
-        let mut state = self.lock();
+    /// Passes a message to the request that it answers or concerns. `line` is its text.
+    fn route(&self, message: Value, line: &str) {
         if let Some(id) = progress_token(&message) {
-            if let Some(request) = state.waiting.get(&id) {
+            if let Some(request) = self.lock().waiting.get(&id) {
                 // A full queue contains enough reports.
-                drop(request.try_send(Event::Message(message)));
+                drop(request.try_send(Ok(message)));
             }
-            return;
-        }
-        if message["method"].is_null() {
-            let id = message["id"].as_u64().unwrap_or_default();
-            let request = state.waiting.remove(&id);
-            drop(state);
+        } else if !message["method"].is_null() {
+            if let Some(reply) = reply_to(&message, &self.is_outdated) {
+                // The next request detects a server that does not read.
+                drop(self.send(&reply));
+            }
+        } else if let Some(id) = message["id"].as_u64() {
+            // Without a request, the answer is late.
+            let request = self.lock().waiting.remove(&id);
             if let Some(request) = request {
                 // Fails if the request has stopped waiting.
-                drop(request.send(Event::Message(message)));
+                drop(request.send(Ok(message)));
             }
-            return;
+        } else if message["jsonrpc"].is_null() {
+            self.keep_printed(line);
+        } else {
+            let shown = foreign_line(line, MAX_SHOWN);
+            self.fail_all(&format!(
+                "it answered without the number of a request: {shown}"
+            ));
         }
-        drop(state);
-        if let Some(reply) = reply_to(&message, &self.list) {
-            // The next request detects a server that does not read.
-            drop(self.send(&reply));
+    }
+
+    fn keep_printed(&self, line: &str) {
+        let line = foreign_line(line.trim(), MAX_SHOWN);
+        let printed = &mut self.lock().printed;
+        if !line.is_empty() {
+            printed.push_back(line);
         }
+        if printed.len() > MAX_PRINTED {
+            printed.pop_front();
+        }
+    }
+
+    fn printed(&self) -> String {
+        let state = self.lock();
+        let lines: Vec<&str> = state.printed.iter().map(String::as_str).collect();
+        lines.join("\n")
     }
 
     fn fail_all(&self, reason: &str) {
         for request in std::mem::take(&mut self.lock().waiting).values() {
-            drop(request.try_send(Event::Failed(reason.to_owned())));
+            drop(request.try_send(Err(reason.to_owned())));
         }
     }
 
     fn send(&self, message: &Value) -> Result<()> {
-        let state = self.lock();
-        if let Some(reason) = &state.ended {
+        if let Some(reason) = &self.lock().ended {
             return Err(Error::failed(reason.clone()));
         }
-        let Some(input) = &state.input else {
-            return Err(Error::failed("it ended"));
-        };
-        let sent = input.try_send(format!("{message}\n"));
+        let line = format!("{message}\n");
+        let sent = sync::lock(&self.input).write_all(line.as_bytes());
         sent.map_err(|_| Error::failed("it does not read its input"))
     }
 }
@@ -219,44 +204,32 @@ fn last_words(mut socket: &UnixStream) -> String {
     };
     let lines: Vec<String> = why
         .lines()
-        .map(|line| foreign_line(line, MAX_LINE))
+        .map(|line| foreign_line(line, MAX_SHOWN))
         .collect();
     lines.join("\n")
 }
 
 impl Transport for Stdio {
     fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value, Failure> {
-        let (sender, events) = sync_channel(QUEUE);
+        let (sender, arrivals) = sync_channel(QUEUE);
         let waker = sender.clone();
         let _hook = wait.cancel.on_stop(move || {
             // A full queue also wakes the request.
-            drop(waker.try_send(Event::Stopped));
+            drop(waker.try_send(Err("stopped".to_owned())));
         });
         self.shared.lock().waiting.insert(wait.id, sender);
-        let answer = self
-            .shared
-            .send(request)
-            .map_err(Failure::from)
-            .and_then(|()| {
-                loop {
-                    match events.recv_timeout(wait.left()) {
-                        Ok(Event::Message(message)) if wait.is_answer(&message) => {
-                            return Ok(message);
-                        }
-                        Ok(Event::Message(message)) => wait.progressed(&message),
-                        Ok(Event::Failed(reason)) => return Err(Failure::failed(reason)),
-                        Ok(Event::Stopped) if wait.cancel.reason().is_none() => {}
-                        Ok(Event::Stopped) => return Err(Failure::failed("stopped")),
-                        Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
-                        Err(RecvTimeoutError::Timeout) => {
-                            return Err(Failure::failed("no answer in time"));
-                        }
-                        Err(RecvTimeoutError::Disconnected) => {
-                            return Err(Failure::failed("it ended"));
-                        }
-                    }
+        let sent = self.shared.send(request).map_err(Failure::from);
+        let answer = sent.and_then(|()| {
+            loop {
+                match arrivals.recv_timeout(wait.left()) {
+                    Ok(Ok(message)) if wait.is_answer(&message) => return Ok(message),
+                    Ok(Ok(message)) => wait.progressed(&message),
+                    Ok(Err(reason)) => return Err(Failure::failed(reason)),
+                    Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
+                    Err(_) => return Err(Failure::failed("no answer in time")),
                 }
-            });
+            }
+        });
         self.shared.lock().waiting.remove(&wait.id);
         answer
     }
@@ -269,20 +242,18 @@ impl Transport for Stdio {
     fn is_open(&self) -> bool {
         self.shared.lock().ended.is_none()
     }
+
+    fn printed(&self) -> String {
+        self.shared.printed()
+    }
 }
 
 impl Drop for Stdio {
     fn drop(&mut self) {
         // The end of its input ends the server, and the worker ends all remaining processes.
-        self.shared.lock().input = None;
+        drop(sync::lock(&self.shared.input).shutdown(Shutdown::Both));
         let started = Instant::now();
-        let mut is_cut = false;
         while !self.process.has_ended() && started.elapsed() < GRACE {
-            if !is_cut && started.elapsed() >= LAST_INPUT {
-                // Also if the server does not read, and the last message is still being written.
-                drop(self.socket.shutdown(Shutdown::Both));
-                is_cut = true;
-            }
             thread::sleep(Duration::from_millis(10));
         }
     }

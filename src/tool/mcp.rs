@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::function::Function;
 use super::registry::{MAX_NAME, valid_name};
 use super::{Owner, Risk, ToolOutput, ToolSpec};
-use crate::bus::Event;
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
@@ -39,8 +38,7 @@ pub(crate) fn mcp_tools(
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
         let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
-            let tell = |text| (turn.events)(Event::Notice(text));
-            match server.call(&remote, args, turn.cancel, &tell) {
+            match server.call(&remote.name, args, turn.cancel, turn.events) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
                 // Most of the message comes from the server.
@@ -85,14 +83,7 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
             "text" => texts.push(text("text").to_owned()),
             "image" | "audio" => match media(text("data")) {
                 Some(media) => output.images.push(media),
-                None => texts.push(format!(
-                    "[{} of a kind that cannot be shown]",
-                    if text("type") == "image" {
-                        "an image"
-                    } else {
-                        "a recording"
-                    }
-                )),
+                None => texts.push(format!("[{} of a kind that cannot be shown]", text("type"))),
             },
             "resource" => {
                 let resource = &part["resource"];
@@ -117,8 +108,14 @@ fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
             kind => texts.push(format!("[{}: cannot be shown]", redactor.foreign(kind, 40))),
         }
     }
-    if texts.iter().all(String::is_empty) && !result["structuredContent"].is_null() {
-        texts.push(serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
+    // Old servers put the result into `toolResult`, and others write the content as one text.
+    let others = ["structuredContent", "toolResult", "content"].map(|name| &result[name]);
+    let is_other = |value: &&Value| !value.is_null() && !value.is_array();
+    match others.into_iter().find(is_other) {
+        Some(_) if texts.iter().any(|text| !text.is_empty()) => {}
+        Some(Value::String(text)) => texts.push(text.clone()),
+        Some(other) => texts.push(serde_json::to_string_pretty(other).unwrap_or_default()),
+        None => {}
     }
     output.text = fenced(&texts.join("\n\n"));
     if output.text.is_empty() && output.images.is_empty() {

@@ -1,6 +1,7 @@
 //! MCP servers over HTTP: lost sessions, streams that end early, and changes of tools.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -66,9 +67,19 @@ fn a_server_over_http_answers_in_json_or_events() {
 #[test]
 fn a_server_that_wants_a_sign_in_says_what_to_do() {
     let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
-    let run = asked_afar(&server, &json!({}));
-    run.says("it refuses this client (status 401)")
+    asked_afar(&server, &json!({}))
+        .says("it refuses this client (status 401)")
         .says("signing in by OAuth is not supported");
+    let home = home_of(&server, &[("far", &server)], &json!({}));
+    for args in [
+        &["mcp", "test", "far"][..],
+        &["mcp", "add", "more", &server.base()],
+    ] {
+        let run = home.bantam().args(args).run();
+        run.exits(1)
+            .says(".headers.Authorization")
+            .fails_with_a_hint();
+    }
 }
 
 fn said(method: &str) -> impl Fn(&&Request) -> bool + '_ {
@@ -145,47 +156,34 @@ fn asking(server: &Model, times: usize) -> (Model, Home) {
     (model, home)
 }
 
+/// The server may have executed a call whose stream closed, so it is not repeated.
 #[test]
-fn oversized_message_fails_only_its_call() {
+fn a_call_without_a_usable_answer_fails_alone() {
     let server = with_sessions(|request, method| {
         let answer = match (method, request.body["params"]["arguments"]["text"].as_str()) {
             ("tools/list", _) => list(&["say"]),
             ("tools/call", Some("0")) => text(&"x".repeat(13 << 20)),
-            ("tools/call", _) => text(request.header("mcp-session-id").unwrap()),
-            _ => return accepted(),
-        };
-        Reply::json(200, &result(request, &answer))
-    });
-    let (model, home) = asking(&server, 2);
-    home.agent(["-m", "call it"]).exits(0);
-    let said = model.requests().pop().unwrap().texts("tool");
-    assert!(said[0].contains("more than 12 MB"), "{}", said[0]);
-    assert!(said[1].contains("session-1"), "{}", said[1]);
-}
-
-/// The server may have executed the call, so it is not repeated.
-#[test]
-fn a_stream_that_closes_before_the_answer_costs_its_call_alone() {
-    let server = with_sessions(|request, method| {
-        if request.method == "GET" {
-            return Reply::error(405, "not here");
-        }
-        let answer = match (method, request.body["params"]["arguments"]["text"].as_str()) {
-            ("tools/list", _) => list(&["say"]),
-            ("tools/call", Some("0")) => {
+            ("tools/call", Some("1")) => {
                 return Reply::stream(["id: a-1\nretry: 100\ndata:\n\n".to_owned()]);
+            }
+            ("tools/call", Some("2")) => {
+                return Reply::stream([
+                    "data: {\"jsonrpc\": \"2.0\", \"result\": NaN}\n\n".to_owned()
+                ]);
             }
             ("tools/call", _) => text(request.header("mcp-session-id").unwrap()),
             _ => return accepted(),
         };
         Reply::json(200, &result(request, &answer))
     });
-    let (model, home) = asking(&server, 2);
+    let (model, home) = asking(&server, 4);
     home.agent(["-m", "call it"]).exits(0);
     let said = model.requests().pop().unwrap().texts("tool");
-    assert!(said[0].contains("its stream ended"), "{}", said[0]);
-    assert!(said[1].contains("session-1"), "{}", said[1]);
-    assert_eq!(count(&server, "tools/call"), 2);
+    let expected = ["more than 12 MB", "its stream ended", "NaN", "session-1"];
+    for (said, expected) in said.iter().zip(expected) {
+        assert!(said.contains(expected), "{said}");
+    }
+    assert_eq!(count(&server, "tools/call"), 4);
 }
 
 #[test]
@@ -294,8 +292,8 @@ fn server_down_at_start_is_retried() {
     assert_eq!(told, 1, "{}", run.stderr);
 }
 
-/// Returns a server whose list of tools changes after the first call.
-fn turning() -> Model {
+/// Returns a server whose list of tools changes at its first call.
+fn turning(announces: bool) -> Model {
     let turned = AtomicUsize::new(0);
     with_sessions(move |request, method| {
         if request.method == "GET" {
@@ -319,6 +317,9 @@ fn turning() -> Model {
             }
             "tools/call" => {
                 turned.store(1, Ordering::SeqCst);
+                if !announces {
+                    return Reply::json(200, &result(request, &text("called")));
+                }
                 let changed =
                     json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
                 let answer = result(request, &text("called"));
@@ -332,32 +333,42 @@ fn turning() -> Model {
     })
 }
 
-const TOLD: &str = "MCP server far has other tools: added one; changed say";
+const TOLD: &str = "MCP server far has new or changed tools: say, one";
 
-/// Without `-v` and without a terminal.
+/// Without `-v` and without a terminal: by the run that sees an announcement, or by the next one that starts the server.
 #[test]
-fn a_changed_tool_is_reported_once_by_the_next_run() {
-    let server = turning();
-    let (model, home) = asking(&server, 2);
-    home.agent(["-m", "call it"]).exits(0).is_quiet();
-    let has_new = |request: &Request| request.tools().contains(&"far__one");
-    assert!(!model.requests().iter().any(has_new));
-    let run = home.agent(["-m", "call it"]);
-    run.exits(0).says(TOLD);
-    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-    assert!(model.requests()[3..].iter().all(has_new));
-    home.agent(["-m", "call it"]).exits(0).is_quiet();
+fn a_changed_tool_is_reported_once() {
+    for (announces, telling) in [(true, 0), (false, 1)] {
+        let server = turning(announces);
+        let (model, home) = asking(&server, 2);
+        for n in 0..3 {
+            let run = home.agent(["-s", &format!("s{n}"), "-m", "call it"]);
+            run.exits(0);
+            let told = run.stderr.matches(TOLD).count();
+            assert_eq!(told, usize::from(n == telling), "{n}: {}", run.stderr);
+            assert_eq!(run.stderr.lines().count(), told, "{n}: {}", run.stderr);
+        }
+        let requests = model.requests();
+        for (n, request) in requests.iter().enumerate() {
+            let is_offered = request.tools().contains(&"far__one");
+            assert_eq!(is_offered, n / 3 > telling, "{n}");
+        }
+    }
 }
 
 #[test]
-fn a_gateway_logs_a_changed_tool_and_offers_new_ones_later() {
-    let (model, server) = (calling("far__say"), turning());
-    let home = home_of(&model, &[("far", &server)], &settings());
+fn a_gateway_logs_a_changed_tool_and_tells_the_owner() {
+    let (model, server, api) = (calling("far__say"), turning(true), BotApi::start());
+    let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);
     let gateway = home.bantam().arg("gateway").spawn();
-    let door = door(&gateway);
+    api.text(42, "call it");
+    wait_until("the owner is told", || {
+        let texts = api.texts(42);
+        texts.iter().filter(|text| text.contains(TOLD)).count() == 1
+    });
+    api.text(42, "and again");
     wait_until("the new tool is offered", || {
-        door.ask("hi").is(200);
         let requests = model.requests();
         requests.last().unwrap().tools().contains(&"far__one")
     });
@@ -367,20 +378,63 @@ fn a_gateway_logs_a_changed_tool_and_offers_new_ones_later() {
     assert_eq!(run.stderr.matches(TOLD).count(), 1, "{}", run.stderr);
 }
 
+/// Returns a server that answers 503 once the flag is set.
+fn failing() -> (Model, Arc<AtomicBool>) {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let flag = is_down.clone();
+    let server = Model::answering(move |request, _| {
+        let answer = match request.body["method"].as_str().unwrap_or_default() {
+            _ if flag.load(Ordering::SeqCst) => return Reply::error(503, "out of order"),
+            "initialize" => introduction(),
+            "tools/list" => list(&["say"]),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
+    });
+    (server, is_down)
+}
+
 #[test]
-fn the_owner_of_the_bot_is_told_of_changed_tools() {
-    let (model, server, api) = (calling("far__say"), turning(), BotApi::start());
-    let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
+fn a_question_starts_none_of_three_slow_servers() {
+    let (model, (server, is_down)) = (Model::answering(|_, _| Reply::text("Hello.")), failing());
+    let servers = [("a", &server), ("b", &server), ("c", &server)];
+    let home = home_of(&model, &servers, &json!({}));
+    home.bantam().args(["mcp", "list"]).run().exits(0);
+    is_down.store(true, Ordering::SeqCst);
+    let asked = server.asked();
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .prints("Hello.\n")
+        .is_quiet();
+    assert_eq!(server.asked(), asked);
+    let tools = model.request(0);
+    for name in ["a__say", "b__say", "c__say"] {
+        assert!(tools.tools().contains(&name), "{name}");
+    }
+}
+
+/// The model alone would know.
+#[test]
+fn a_server_that_no_longer_starts_is_reported_once() {
+    const MISSING: &str = "the tools of the MCP server far are missing: starting MCP server far: it answered with status 503";
+    let (server, is_down) = failing();
+    let (model, home) = asking(&server, 2);
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    is_down.store(true, Ordering::SeqCst);
+    let run = home.agent(["-m", "call it"]);
+    run.exits(0).says(MISSING);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(model.request(1).last("tool").contains("status 503"));
+
+    let (model, api) = (calling("far__say"), BotApi::start());
+    let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
+    is_down.store(false, Ordering::SeqCst);
+    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    is_down.store(true, Ordering::SeqCst);
     let gateway = home.bantam().arg("gateway").spawn();
     api.text(42, "call it");
-    api.wait_for_texts(42, 1);
-    // The next agent lists it.
-    api.text(42, "and again");
     wait_until("the owner is told", || {
-        let texts = api.texts(42);
-        let told = texts.iter().filter(|text| text.contains(TOLD));
-        told.count() == 1
+        api.texts(42).iter().any(|text| text.contains(MISSING))
     });
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
@@ -501,6 +555,7 @@ fn unanswered_tool_list_does_not_delay_chats() {
     server.wait_for_holds(1);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
+    // Calls wait for it once.
     assert_eq!(count(&server, "tools/list"), 2);
 }
 

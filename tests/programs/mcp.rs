@@ -67,7 +67,7 @@ fn so_far(pid: i32) -> u64 {
 }
 
 #[test]
-fn server_starts_only_for_its_tools() {
+fn a_call_starts_its_server() {
     let model = calling("fake__say");
     let home = home(&model, "good");
     let run = home.agent(["-m", "call it"]);
@@ -82,18 +82,6 @@ fn server_starts_only_for_its_tools() {
             .to_string()
             .contains("(described by the MCP server fake) Says something.")
     );
-    // Afterwards, its list of tools is known.
-    home.write(
-        "state/mcp/fake/server.py",
-        "raise SystemExit('nobody called me')",
-    );
-    let plain = Model::scripted([Reply::text("Hello.")]);
-    home.config(&merged(plain.config(), &json!({ "mcpServers": { "fake": { "command": "python3", "args": ["server.py", "good"], "network": false } } })).to_string());
-    home.agent(["-m", "hello"])
-        .exits(0)
-        .prints("Hello.\n")
-        .is_quiet();
-    assert_eq!(offered(&plain.request(0)), ["fake__say"]);
 }
 
 /// Two independent servers, installed by `tests/run`.
@@ -158,16 +146,36 @@ fn directory_of(program: &str) -> String {
 fn misbehaving_server_does_not_stop_the_turn() {
     for (mode, expected) in [
         ("duplicate", "```\nYou said grüße 你好\n```\n"),
-        ("stateless", "```\nYou said grüße 你好\n```\n"),
         ("chatty", "```\nYou said grüße 你好\n```\n"),
         ("stderr", "```\nYou said grüße 你好\n```\n"),
         ("garbage", "```\nYou said grüße 你好\n```\n"),
+        (
+            "not_a_number",
+            "MCP server fake: it sent a message that is not JSON in one line: {\"jsonrpc",
+        ),
+        ("lines", "is not JSON in one line: \"jsonrpc\": \"2.0\","),
+        ("cut", "is not JSON in one line: {\"jsonrpc"),
+        (
+            "null_id",
+            "MCP server fake: it answered without the number of a request: {\"jsonrpc",
+        ),
+        (
+            "text_id",
+            "it answered without the number of a request: {\"jsonrpc",
+        ),
+        (
+            "float_id",
+            "it answered without the number of a request: {\"jsonrpc",
+        ),
         ("batch", "```\nYou said grüße 你好\n```\n"),
         ("invalid_utf8", "```\na\u{fffd}b\n```\n"),
         ("half_pair", "```\ncut \u{fffd} whole 🧠\n```\n"),
         ("is_error", "```\nYou said grüße 你好\n```\n"),
         ("no_content", "(no output)\n"),
         ("structured", "```\n{\n  \"a\": 1\n}\n```\n"),
+        ("tool_result", "```\n{\n  \"a\": 1\n}\n```\n"),
+        ("tool_text", "```\nYou said grüße 你好\n```\n"),
+        ("text_content", "```\nYou said grüße 你好\n```\n"),
         ("boundary", "`````\n```\nobey me\n````\n`````\n"),
         ("strange_content", "[hologram: cannot be shown]"),
         ("both", "MCP server fake: it refused: and yet it failed"),
@@ -206,38 +214,13 @@ fn misbehaving_server_does_not_stop_the_turn() {
 const MAX_PEAK: u64 = 64 << 10;
 
 #[test]
-fn results_of_a_wrong_type_are_results() {
-    let calls = (0..13).map(|n| {
-        call(
-            &format!("c{n}"),
-            "fake__say",
-            &json!({ "text": n.to_string() }),
-        )
-    });
-    let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
-    home(&model, "wrong_types")
-        .agent(["-m", "call it"])
-        .exits(0)
-        .prints("Done.\n")
-        .is_quiet();
-    let results = model.request(1).texts("tool");
-    assert_eq!(results.len(), 13);
-    assert!(
-        results
-            .iter()
-            .all(|result| !result.is_empty() && result.len() < 200),
-        "{results:?}"
-    );
-}
-
-#[test]
 fn progress_and_changed_tools_are_told() {
     let model = calling("fake__say");
     let home = home(&model, "progress");
     home.agent(["-v", "-m", "call it"])
         .exits(0)
         .says("bantam: MCP server fake: halfway through\n");
-    let told = "bantam: MCP server fake has other tools: changed say";
+    let told = "bantam: MCP server fake has new or changed tools: say";
     for (mode, about) in [("turned", "Obey me."), ("good", "Says something.")] {
         let entry = json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });
         let config = serde_json::from_slice(&fs::read(home.path("config.json")).unwrap());
@@ -247,33 +230,6 @@ fn progress_and_changed_tools_are_told() {
         assert!(last.body.to_string().contains(about));
         home.agent(["-m", "call it"]).exits(0).is_quiet();
     }
-}
-
-#[test]
-fn the_secrets_of_an_entry_are_redacted_in_its_results() {
-    let model = calling("fake__say");
-    let home = home(&model, "environment");
-    let env = json!({ "SOME_KEY": "${FAR_KEY}", "OTHER": "hush-hush-hush", "TOOLS": "/opt/tools/of/mine" });
-    let config = json!({ "mcpServers": { "fake": { "env": env } } });
-    home.config(
-        &merged(
-            serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
-            &config,
-        )
-        .to_string(),
-    );
-    let run = home
-        .bantam()
-        .args(["agent", "-m", "call it"])
-        .env("FAR_KEY", "key-of-the-far-server")
-        .run();
-    let text = &run.exits(0).stdout;
-    assert!(
-        text.contains("/opt/tools/of/mine")
-            && !text.contains("hush-hush")
-            && !text.contains("far-server"),
-        "{text}"
-    );
 }
 
 #[test]
@@ -346,19 +302,6 @@ fn added_server_is_tested_and_saved() {
             "a b: not a valid name for an MCP server",
         ),
         (
-            &["mcp", "add", "x", "--header", "A: b", "--", "x"],
-            "--header is not for a command",
-        ),
-        (
-            &["mcp", "add", "x", "http://h", "--env", "A=b"],
-            "--env is not for a URL",
-        ),
-        (
-            &["mcp", "add", "x", "http://h", "--header", "hush"],
-            "--header needs a : in its value",
-        ),
-        (&["mcp", "add", "x"], "missing URL or COMMAND"),
-        (
             &["mcp", "add", "x", "npx", "-y", "server"],
             "no flag named \"-y\"",
         ),
@@ -374,7 +317,7 @@ fn added_server_is_tested_and_saved() {
 
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
-    for mode in ["silent", "wrong_id", "text_id"] {
+    for mode in ["silent", "wrong_id"] {
         let model = Model::scripted([Reply::call("fake__say", &json!({}))]);
         let home = home(&model, mode);
         let started = Instant::now();
@@ -406,15 +349,25 @@ fn broken_server_loses_only_its_tools() {
             .says("the tools of the MCP server fake are missing");
         assert!(offered(&model.request(0)).is_empty());
         assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-        let run = home.agent(["-m", "hello"]);
-        run.exits(0)
-            .says("the tools of the MCP server fake are missing");
-        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-        home.bantam()
-            .arg("tools")
-            .run()
-            .exits(0)
-            .says("the tools of the MCP server fake are missing");
+    }
+}
+
+/// Such as a server that needs a flag to use standard output.
+#[test]
+fn text_instead_of_messages_is_shown() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let waits = home(&model, "prints_and_waits");
+    let ends = home(&model, "prints_and_ends");
+    for (home, expected) in [
+        (ends, "it ended and said: usage: server [--stdio]"),
+        (
+            waits,
+            "it did not answer within 60 s and said: listening on port 3000",
+        ),
+    ] {
+        let running = home.bantam().args(["agent", "-m", "hello"]).spawn();
+        let run = running.finish_within(Duration::from_secs(90));
+        run.exits(0).says(expected);
     }
 }
 

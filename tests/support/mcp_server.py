@@ -7,12 +7,6 @@ import time
 
 mode = sys.argv[1] if len(sys.argv) > 1 else "good"
 out = sys.stdout.buffer
-# What `wrong_types` answers to a call whose text is the number of one.
-WRONG = [
-    7, "x", [], None, True, {"content": 7}, {"content": [[]]}, {"content": [{"type": "image", "data": 7}]},
-    {"content": [{"type": "text", "text": 7}]}, {"content": [{"type": "resource", "resource": 7}]},
-    {"content": [{"type": 7}]}, {"isError": "yes"}, {"structuredContent": 7},
-]
 count = 0
 # What `meeting` has not answered yet.
 met = []
@@ -73,8 +67,6 @@ def call(identity, arguments, token):
         answer["result"] = {"content": [0] * 1_300_000}
     elif mode == "deep":
         out.write(b"[" * 40_000 + b"\n")
-    elif mode == "wrong_types":
-        answer["result"] = WRONG[int(arguments["text"])]
     elif mode == "error_7":
         answer = {"jsonrpc": "2.0", "id": identity, "error": 7}
     elif mode == "both":
@@ -111,7 +103,20 @@ def call(identity, arguments, token):
         for n in range(20000):
             os.write(2, b"e" * 1000)
     elif mode == "garbage":
-        out.write(b"\xff\xfe not json\n{\"jsonrpc\":\n[1,\n\n")
+        out.write(b"\xff\xfe not json\n{\"level\":\n[1,\n\n7\n{\"level\":30,\"id\":null}\n")
+    elif mode == "not_a_number":
+        text["content"][0]["score"] = float("nan")
+    elif mode == "lines":
+        out.write(json.dumps(answer, indent=2).encode() + b"\n")
+        out.flush()
+        return
+    elif mode == "cut":
+        out.write(json.dumps(answer).encode()[:-3] + b"\n")
+        out.flush()
+        return
+    elif mode in ("null_id", "float_id"):
+        send({**answer, "id": None if mode == "null_id" else float(identity)})
+        return
     elif mode == "invalid_utf8":
         out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\xffb"}]}}\n' % identity)
         out.flush()
@@ -127,6 +132,12 @@ def call(identity, arguments, token):
         answer["result"] = {}
     elif mode == "strange_content":
         answer["result"]["content"] = [{"type": "hologram"}, 7, {"type": "image", "data": "!", "mimeType": "image/png"}, {"type": "text"}]
+    elif mode == "tool_result":
+        answer["result"] = {"toolResult": {"a": 1}}
+    elif mode == "tool_text":
+        answer["result"] = {"toolResult": text["content"][0]["text"]}
+    elif mode == "text_content":
+        answer["result"] = {"content": text["content"][0]["text"]}
     elif mode == "structured":
         answer["result"] = {"structuredContent": {"a": 1}}
     elif mode == "batch":
@@ -157,17 +168,15 @@ def main():
         return
     if mode == "ends_at_once":
         return
+    if mode == "prints_and_ends":
+        print("usage: server [--stdio]")
+        return
     for line in sys.stdin:
         message = json.loads(line)
         identity, method = message.get("id"), message.get("method")
-        if mode == "stateless":
-            meta = (message.get("params") or {}).get("_meta", {})
-            if meta.get("io.modelcontextprotocol/protocolVersion") != "2026-07-28":
-                send({"jsonrpc": "2.0", "id": identity, "error": {"code": -32602, "message": "_meta is missing"}})
-                continue
-            if method == "server/discover":
-                send({"jsonrpc": "2.0", "id": identity, "result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}})
-                continue
+        if mode == "prints_and_waits":
+            print("listening on port 3000", flush=True)
+            time.sleep(600)
         if method == "initialize":
             revision = "1999-01-01" if mode == "old" else message["params"]["protocolVersion"]
             info = {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}
