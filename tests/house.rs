@@ -99,7 +99,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cron", 1237, 68),
     ("doctor", 609, 19),
     ("error", 139, 13),
-    ("files", 1456, 9),
+    ("files", 1443, 9),
     ("gateway", 2764, 42),
     ("http", 805, 22),
     ("http_api", 1690, 13),
