@@ -232,6 +232,27 @@ fn without_styles_every_link_has_its_address() {
     assert_eq!(parts.iter().map(whole).sum::<usize>(), 90);
 }
 
+/// The server refuses a message whose entities take more than about 9,500 bytes with their addresses (`ENTITIES_TOO_LONG`).
+#[test]
+fn ninety_long_links_arrive_whole() {
+    let long = |n: usize| format!("http://h.example/{n}/{}", "x".repeat(300));
+    for (before, after) in [("- ", "\n"), ("", " "), ("> **", "**, ")] {
+        let source = |n| format!("{before}[page {n}]({}){after}", long(n));
+        let text: String = (0..90).map(source).collect();
+        let pieces = checked(&text);
+        for Piece { html, .. } in &pieces {
+            let parsed = entities::strict(html).unwrap();
+            let bytes = html.matches("http").count() * long(0).len();
+            assert!(parsed.entities.len() <= 100 && bytes < 9_000, "{html}");
+        }
+        let is_whole = |n: &usize| {
+            let link = format!("<a href=\"{}\">", long(*n));
+            pieces.iter().any(|piece| piece.html.contains(&link))
+        };
+        assert_eq!((0..90).filter(is_whole).count(), 90, "{before}");
+    }
+}
+
 #[test]
 fn white_space_and_what_nobody_sees_give_no_message() {
     for text in [
