@@ -365,3 +365,30 @@ pub(crate) fn kill_all_others() -> io::Result<()> {
         result => result.map(drop),
     }
 }
+
+/// Unwinding that finds nothing, in place of the C library's. A release binary has no tables to unwind with and no symbols, so a
+/// backtrace could print no frame, but the standard library would bring its reader of debug information: 248 KB. Release builds
+/// for musl that abort on a panic have these, except 32-bit ARM, whose start files need the real ones. See docs/building.md.
+#[cfg(all(
+    target_env = "musl",
+    panic = "abort",
+    not(debug_assertions),
+    not(target_arch = "arm")
+))]
+mod no_unwinding {
+    macro_rules! finds_nothing {
+        ($($name:ident)*) => {
+            // SAFETY: nothing else defines these names, and each takes at most three words and returns at most one. All return 0:
+            // "no error" of the backtrace without a frame. Only a panic that unwinds calls the others, and ours abort.
+            $(#[unsafe(no_mangle)]
+            extern "C" fn $name() -> usize {
+                0
+            })*
+        };
+    }
+    finds_nothing! {
+        _Unwind_Backtrace _Unwind_DeleteException _Unwind_FindEnclosingFunction _Unwind_GetCFA _Unwind_GetDataRelBase
+        _Unwind_GetIP _Unwind_GetIPInfo _Unwind_GetLanguageSpecificData _Unwind_GetRegionStart _Unwind_GetTextRelBase
+        _Unwind_RaiseException _Unwind_Resume _Unwind_SetGR _Unwind_SetIP
+    }
+}

@@ -3,6 +3,8 @@
 //! It works on bytes, so that the rest of the file is unchanged. If every line ends in CRLF, the lines of the replacement do
 //! also.
 
+use memchr::memmem;
+
 use super::text::{has_only_crlf, with_crlf};
 use crate::error::{Error, Result};
 use crate::redact::REMOVED;
@@ -38,7 +40,8 @@ pub(super) fn replaced(
         }
     };
     let (old_adapted, new_adapted) = (adapt(old), adapt(new));
-    let matches = find_all(content, old_adapted.as_bytes());
+    // Its time is linear, whatever the texts are.
+    let matches: Vec<usize> = memmem::find_iter(content, &old_adapted).collect();
     if matches.is_empty() {
         return Err(Error::failed(explain_miss(content, old)));
     }
@@ -62,22 +65,6 @@ pub(super) fn replaced(
         out,
         format!("{} match{plural} replaced ({lines})", matches.len()),
     ))
-}
-
-/// Returns the positions of `part` in `content`, without overlaps.
-fn find_all(content: &[u8], part: &[u8]) -> Vec<usize> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(step) = content[at..].iter().position(|b| *b == part[0]) {
-        at += step;
-        if content[at..].starts_with(part) {
-            found.push(at);
-            at += part.len();
-        } else {
-            at += 1;
-        }
-    }
-    found
 }
 
 /// Formats line numbers as `line 3`, or `lines 3, 8, 9, 10, 11 and 12 more`.
@@ -174,6 +161,8 @@ fn find_similar<'a>(text: &'a str, old: &str) -> Option<(usize, &'a str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn change(
@@ -219,6 +208,24 @@ mod tests {
             let (bytes, _) = change(content, old, new, all).unwrap();
             assert_eq!(bytes, becomes, "{old:?} to {new:?}");
         }
+    }
+
+    #[test]
+    fn repetitive_text_is_found_or_missed_in_linear_time() {
+        let content = "ab".repeat(1 << 20);
+        let half = "ab".repeat(250_000);
+        let started = Instant::now();
+        for (old, is_found) in [
+            (format!("{half}b"), false),
+            (format!("{half}a{half}"), false),
+            (format!("b{half}"), true),
+        ] {
+            let changed = change(content.as_bytes(), &old, "", true);
+            assert_eq!(changed.is_ok(), is_found);
+        }
+        // Generous: it took minutes in quadratic time.
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ const MAX_MARKDOWN: usize = 128 << 10;
 /// Maximum indentation, in columns, because phones are narrow.
 const MAX_INDENT: usize = 24;
 /// Marker of an unordered list item.
-pub(super) const BULLET: &str = "•";
+const BULLET: &str = "•";
 
 /// Kind of a line, regardless of its context.
 pub(super) enum Line<'a> {
@@ -245,7 +245,7 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
 }
 
 /// Returns the indentation of a line, in columns. A tab counts as four.
-pub(super) fn indent(line: &str) -> usize {
+fn indent(line: &str) -> usize {
     line.chars()
         .take_while(|c| c.is_whitespace())
         .map(|c| if c == '\t' { 4 } else { 1 })

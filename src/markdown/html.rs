@@ -6,9 +6,7 @@ use std::ops::Range;
 
 use super::blocks;
 use super::split::split;
-use super::styled::{
-    BOLD, CODE, ITALIC, LINK, PRE, QUOTE, SPOILER, STRIKE, Style, StyledText, WHOLE,
-};
+use super::styled::{BOLD, CODE, ITALIC, LINK, PRE, QUOTE, STRIKE, Style, StyledText, WHOLE};
 
 /// A message in two formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +26,9 @@ pub(crate) fn pieces(markdown: &str) -> Vec<Piece> {
 }
 
 /// Tags of the styles, outermost first.
-const TAGS: [(u16, &str); 8] = [
+const TAGS: [(u16, &str); 7] = [
     (QUOTE, "blockquote"),
     (LINK, "a"),
-    (SPOILER, "tg-spoiler"),
     (BOLD, "b"),
     (ITALIC, "i"),
     (STRIKE, "s"),

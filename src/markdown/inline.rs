@@ -1,10 +1,10 @@
 //! Parses Markdown in a paragraph: emphasis, code, links.
 //!
 //! [`next`] reads one token at a time, for every output. A mark only opens or closes a style if it is unambiguous:
-//! `snake_case`, `2 * 3`, `src/**/*.rs` and `a || b` are text. [`read`] also pairs the marks of a whole paragraph; unpaired
+//! `snake_case`, `2 * 3`, `src/**/*.rs` and `a ~ b` are text. [`read`] also pairs the marks of a whole paragraph; unpaired
 //! marks are text. Both take linear time.
 
-use super::styled::{BOLD, CODE, ITALIC, LINK, SPOILER, STRIKE, Style, StyledText, WHOLE};
+use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText, WHOLE};
 use crate::text::{clip, is_unsafe_to_show};
 use crate::web;
 
@@ -24,17 +24,16 @@ const MAX_NAME: usize = 64;
 const MAX_ENTITY: usize = 10;
 
 /// Paired marks: the character, its number, and the style.
-pub(super) const MARKS: [(char, usize, u16); 6] = [
+pub(super) const MARKS: [(char, usize, u16); 5] = [
     ('*', 1, ITALIC),
     ('*', 2, BOLD),
     ('_', 1, ITALIC),
     ('_', 2, BOLD),
     ('~', 2, STRIKE),
-    ('|', 2, SPOILER),
 ];
 
 /// Styles that a writer supports. Marks of other styles are shown unchanged.
-pub(super) const TELEGRAM: u16 = PLAIN | SPOILER | LINK;
+pub(super) const TELEGRAM: u16 = PLAIN | LINK;
 pub(super) const PLAIN: u16 = BOLD | ITALIC | STRIKE;
 
 pub(super) enum Token<'a> {
@@ -60,7 +59,7 @@ pub(super) enum Token<'a> {
 /// `None` at the end, and for a token that may still change unless `rest` ends its line.
 pub(super) fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, usize)> {
     let mut at = 0;
-    let marks = ['\\', '`', '*', '_', '~', '|', '[', '!', '&', '<', 'h'];
+    let marks = ['\\', '`', '*', '_', '~', '[', '!', '&', '<', 'h'];
     while let Some(found) = rest[at..].find(marks) {
         at += found;
         let before = rest[..at].chars().next_back().or(before);
@@ -94,7 +93,7 @@ fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
         b'\\' if bytes.get(1).is_some_and(u8::is_ascii_punctuation) => {
             Read::Token(Token::Text(&rest[1..2]), 2)
         }
-        b'`' | b'*' | b'_' | b'~' | b'|' => run(rest, before, is_last),
+        b'`' | b'*' | b'_' | b'~' => run(rest, before, is_last),
         b'!' if rest.starts_with("![") => link(rest, 1, is_last),
         b'[' => link(rest, 0, is_last),
         b'&' => entity(rest, is_last),
@@ -266,7 +265,6 @@ fn opens(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> boo
             b'*' if run == 1 => !is_word(before) && after.is_some_and(begins),
             b'*' => !is_word(before) && before != Some('/'),
             b'_' => before.is_none_or(|c| c.is_whitespace() || "([{\"'*~|>-—:“‘«".contains(c)),
-            b'|' => !is_word(before),
             _ => true,
         }
 }
@@ -277,7 +275,6 @@ fn closes(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bo
         && match mark {
             b'*' => !(is_word(after) || run > 1 && after == Some('/')),
             b'_' => after.is_none_or(|c| !c.is_alphanumeric() && !"_/\\=".contains(c)),
-            b'|' => !is_word(after),
             _ => true,
         }
 }

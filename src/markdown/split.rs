@@ -1,9 +1,10 @@
 //! Splits styled text into messages.
 //!
 //! A message may have 4096 characters "after entities parsing" (Bot API, `sendMessage`), counted in UTF-16 code units of the
-//! visible text, without tags. The server has two undocumented limits, found by experiment: it rejects a source above 32 KiB
-//! ("text is too long"), and ignores all but the first hundred entities of a message. Within these limits, a message extends to
-//! the best place for a split.
+//! visible text, without tags. The server has undocumented limits: it rejects a source above 32 KiB ("text is too long") and
+//! entities that take more than about 9,500 bytes with their addresses (`ENTITIES_TOO_LONG`, tdlib/telegram-bot-api#165), and
+//! ignores all but the first hundred entities of a message. [`reach`] counts them all. Within these limits, a message extends
+//! to the best place for a split.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -19,6 +20,10 @@ pub(super) const MAX_UNITS: usize = 4096;
 /// Maximum size of a message's source, in bytes, with a reserve for closing tags.
 const MAX_SOURCE: usize = 30_000;
 const MAX_ENTITIES: usize = 100;
+/// Maximum size of a message's entities and their addresses, in bytes, with a reserve for what the server adds.
+const MAX_ENTITY_BYTES: usize = 8_000;
+/// Size of an entity without its address: kind, offset and length.
+const ENTITY_BYTES: usize = 16;
 
 /// Returns the parts of the text to send as messages, without invisible parts.
 pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
@@ -54,15 +59,17 @@ fn start_of_message(styled: &StyledText, at: usize) -> Option<usize> {
 /// Returns the first visible character that does not fit in a message from `start`, or the end of the text. One character
 /// always fits.
 fn reach(styled: &StyledText, start: usize) -> usize {
-    let (mut at, mut units, mut source, mut entities, mut open) = (start, 0, 0, 0, Vec::new());
+    let (mut at, mut open) = (start, Vec::new());
+    let (mut units, mut source, mut entities, mut entity_bytes) = (0, 0, 0, 0);
     for (end, style) in styled.runs_from(start) {
         let (_, kept) = switch(&mut open, *style);
         let opened = &open[kept..];
         entities += opened.len();
-        source += opened
-            .iter()
-            .map(|tag| tag.opening(styled).len() + tag.closing(styled).len())
-            .sum::<usize>();
+        for tag in opened {
+            let opening = tag.opening(styled).len();
+            source += opening + tag.closing(styled).len();
+            entity_bytes += ENTITY_BYTES + opening;
+        }
         for c in styled.text[at..*end].chars() {
             units += c.len_utf16();
             source += if matches!(c, '&' | '<' | '>' | '"') {
@@ -72,7 +79,10 @@ fn reach(styled: &StyledText, start: usize) -> usize {
             };
             if !c.is_whitespace()
                 && at > start
-                && (units > MAX_UNITS || entities > MAX_ENTITIES || source > MAX_SOURCE)
+                && (units > MAX_UNITS
+                    || source > MAX_SOURCE
+                    || entities > MAX_ENTITIES
+                    || entity_bytes > MAX_ENTITY_BYTES)
             {
                 return at;
             }

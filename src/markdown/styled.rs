@@ -2,14 +2,13 @@
 
 pub(super) const QUOTE: u16 = 1;
 pub(super) const LINK: u16 = 1 << 1;
-pub(super) const SPOILER: u16 = 1 << 2;
-pub(super) const BOLD: u16 = 1 << 3;
-pub(super) const ITALIC: u16 = 1 << 4;
-pub(super) const STRIKE: u16 = 1 << 5;
-pub(super) const CODE: u16 = 1 << 6;
-pub(super) const PRE: u16 = 1 << 7;
+pub(super) const BOLD: u16 = 1 << 2;
+pub(super) const ITALIC: u16 = 1 << 3;
+pub(super) const STRIKE: u16 = 1 << 4;
+pub(super) const CODE: u16 = 1 << 5;
+pub(super) const PRE: u16 = 1 << 6;
 /// Invisible style of text that should remain in one message, such as an address.
-pub(super) const WHOLE: u16 = 1 << 8;
+pub(super) const WHOLE: u16 = 1 << 7;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Style {

@@ -56,28 +56,22 @@ pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> S
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (widest, cell) in widths.iter_mut().zip(row) {
-            let width = cell.lines().map(columns).max().unwrap_or(0);
-            *widest = width.min(most).max(*widest);
+            *widest = columns(cell).min(most).max(*widest);
         }
     }
     let mut out = String::new();
     for (n, row) in rows.iter().enumerate() {
-        let height = row.iter().map(|cell| cell.lines().count()).max();
-        for line in 0..height.unwrap_or(0).max(1) {
-            let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(column, (cell, width))| {
-                let text = cell.lines().nth(line).unwrap_or_default();
-                let pad = " ".repeat(width.saturating_sub(columns(text)));
-                if is_right.get(column) == Some(&true) {
-                    pad + text
-                } else {
-                    format!("{text}{pad}")
-                }
+        let mut cells = Vec::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width.saturating_sub(columns(cell)));
+            cells.push(if is_right.get(column) == Some(&true) {
+                pad + cell
+            } else {
+                format!("{cell}{pad}")
             });
-            let cells: Vec<String> = cells.collect();
-            out.push_str(cells.join(" │ ").trim_end_matches(' '));
-            out.push('\n');
         }
+        out.push_str(cells.join(" │ ").trim_end_matches(' '));
+        out.push('\n');
         if n == 0 {
             let dashes: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
             out.push_str(&dashes.join("─┼─"));
@@ -91,5 +85,5 @@ pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> S
 pub(super) fn plain(cell: &str) -> String {
     let mut styled = StyledText::default();
     inline::read(cell, 0, PLAIN, &mut styled);
-    styled.text
+    styled.text.replace('\n', " ")
 }

@@ -3,8 +3,8 @@
 //! Output is final: a mark starts or ends its style immediately, and every style ends with its paragraph. Words, lines of code
 //! and tables are shown when they are complete.
 
-use super::blocks::{BULLET, Fence, Line, indent, indentation, unquoted};
-use super::inline::{self, MARKS, PLAIN, Token};
+use super::blocks::{Fence, Line, indentation, unquoted};
+use super::inline::{self, MARKS, Token};
 use super::styled::{BOLD, CODE, LINK};
 use super::table;
 use super::wrap::{DIM, RESET, Wrap, columns};
@@ -149,12 +149,7 @@ impl Terminal {
                 rest = "";
             }
             Line::Item(marker, text) => {
-                let bullet = if marker == BULLET {
-                    ["•", "◦", "▪"][(indent(rest) / 2).min(2)]
-                } else {
-                    marker
-                };
-                let marker = format!("{}{bullet} ", indentation(rest));
+                let marker = format!("{}{marker} ", indentation(rest));
                 start += &marker;
                 hang += &" ".repeat(columns(&marker));
                 rest = &rest[rest.trim_end().len() - text.len()..];
@@ -251,7 +246,7 @@ impl Terminal {
     fn mark(&mut self, run: &str, opens: bool, closes: bool, out: &mut String) {
         for (row, text) in inline::parts(run) {
             let is_open = self.open[row];
-            if MARKS[row].2 & PLAIN != 0 && if is_open { closes } else { opens } {
+            if if is_open { closes } else { opens } {
                 self.open[row] = !is_open;
             } else {
                 self.put(text, 0, out);
@@ -297,7 +292,7 @@ impl Terminal {
             writer.base = if n == 0 { BOLD } else { 0 };
             writer.read(cell, true, &mut out);
             writer.wrap.end_line(&mut out);
-            out
+            out.replace('\n', " ")
         };
         let shown = rows.iter().enumerate();
         let shown = shown.map(|(n, row)| row.iter().map(|text| cell(n, text)).collect());
@@ -416,20 +411,20 @@ mod tests {
             ("## A `b` c", "<b>A </><b><code>b</><b> c</>"),
             (
                 "- one\n  * **two**\n    + three\n- four",
-                "• one\n  ◦ <b>two</>\n    ▪ three\n• four",
+                "• one\n  • <b>two</>\n    • three\n• four",
             ),
             (
                 "- [ ] open\n- [x] done\n- [ ]\n- [t](http://h)",
                 "☐ open\n☑ done\n• [ ]\n• t <dim>(http://h)</>",
             ),
-            ("1. one\n2) two\n   - three", "1. one\n2) two\n   ◦ three"),
+            ("1. one\n2) two\n   - three", "1. one\n2) two\n   • three"),
             (
                 "> said\n>\n> > so",
                 "<dim>│</> said\n<dim>│</>\n<dim>│</> > so",
             ),
             (
                 "> - one\n>   - two\n> 1. three\n> # T",
-                "<dim>│</> • one\n<dim>│</>   ◦ two\n<dim>│</> 1. three\n<dim>│</> <b>T</>",
+                "<dim>│</> • one\n<dim>│</>   • two\n<dim>│</> 1. three\n<dim>│</> <b>T</>",
             ),
             (
                 "a &lt;b&gt; &amp;&nbsp;c<br>d<BR/>e",
@@ -496,8 +491,8 @@ mod tests {
         let table = "| Plant | **Water** |\n|:--|--:|\n| 罗勒 basil | `2` l |\n| [mint](http://m) | a<br>10 l |\nDone.";
         assert_eq!(
             on(LOOK, table),
-            "<b>Plant</>           │ <b>Water</>\n────────────────┼──────\n罗勒 basil      │   <code>2</> l\n\
-             mint <dim>(http://m)</> │     a\n                │  10 l\nDone."
+            "<b>Plant</>           │  <b>Water</>\n────────────────┼───────\n罗勒 basil      │    <code>2</> l\n\
+             mint <dim>(http://m)</> │ a 10 l\nDone."
         );
         let narrow = |columns, table: &str| on(Look { columns }, table);
         let table = "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n";

@@ -3,11 +3,7 @@
 //! Real pages omit end tags and cross them. The browsers' complete rules are long (WHATWG HTML, section 13.2.6); this module
 //! has the rules that affect text.
 
-mod buffer;
-mod links;
-
-use buffer::{Buffer, Gap};
-
+use super::address;
 use super::tokens::{Attributes, Token, tokens};
 use crate::text::{fence, whole_words};
 
@@ -31,14 +27,18 @@ const BLOCKS: &str = "address article aside blockquote caption center dd details
     tfoot th thead tr ul";
 /// Maximum nesting depth of elements; the text of deeper ones belongs to the deepest open one.
 const MAX_OPEN: usize = 128;
+/// Maximum nesting depth of lines with a prefix; deeper ones have none.
+const MAX_PREFIXES: usize = 16;
 /// Maximum number of elements of a page; the rest is dropped.
 const MAX_ELEMENTS: usize = 200_000;
 /// Maximum number of cells of a page; further cells become paragraphs.
 const MAX_CELLS: usize = 20_000;
-/// Maximum size of the output of a page or a part of it, in bytes.
+/// Maximum size of the output, in bytes.
 const MAX_WRITTEN: usize = 1 << 20;
 /// Maximum size of an address and of the title, in bytes.
 const MAX_ADDRESS: usize = 2_000;
+/// Texts of links to the heading that contains them.
+const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
 /// Minimum size of a page's content, in bytes.
 const MIN_CONTENT: usize = 200;
 
@@ -58,90 +58,59 @@ pub(crate) fn convert(html: &str, base: &str) -> Converted {
     Writer::new(base, false).convert(html)
 }
 
+/// What separates two pieces of text; the largest of several wins, and is written when more text follows.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Gap {
+    #[default]
+    None,
+    Space,
+    Line,
+    Paragraph,
+}
+
 /// Effect of an open element on its text or at its end.
-enum Effect {
+enum Kind {
     Plain,
     Hidden,
     Title,
     Block,
-    Heading,
-    /// Marks around the text, and the start of the text if there is any.
-    Mark {
-        marks: [&'static str; 2],
-        at: Option<usize>,
-    },
+    /// The prefix of the first line and of further lines, and the gap around them: an item, a definition, a quotation or a
+    /// heading.
+    Lines(String, String, Gap),
+    /// Marks around the text.
+    Mark([&'static str; 2]),
     Link {
-        at: Option<usize>,
         address: Option<String>,
-        label: String,
         is_anchor: bool,
     },
     /// Number of the next item; `None` for an unordered list.
-    List {
-        next: Option<u64>,
-    },
-    Item,
-    Definition,
-    Quote,
-    Table {
-        has_head: bool,
-    },
+    List(Option<u64>),
+    /// Whether its first row was written.
+    Table(bool),
     Row(Vec<String>),
+    /// Text that is taken out at its end: a cell, or a code block with its language.
     Cell,
-    Pre {
-        language: String,
-    },
-    Main,
+    Pre(String),
+    /// A `main` or an `article`.
+    Part,
 }
 
 struct Open {
     name: String,
-    effect: Effect,
-    /// Bits for the elements around the content.
-    inside: u16,
+    kind: Kind,
+    /// Start of its text in the output, if there is any.
+    start: Option<usize>,
+    /// What separates text that is taken out from the text before it.
+    gap: Gap,
 }
 
-const IN_HIDDEN: u16 = 1;
-const IN_TITLE: u16 = 1 << 1;
-const IN_PRE: u16 = 1 << 2;
-/// Within a `main`, an `article` or a quotation.
-const IN_CONTENT: u16 = 1 << 3;
-const IN_HEADING: u16 = 1 << 4;
-const IN_LINK: u16 = 1 << 5;
-/// Within an item of a list, except for items around a cell or a quotation.
-const IN_ITEM: u16 = 1 << 6;
-const IN_TABLE: u16 = 1 << 7;
-/// Within a row of the innermost table.
-const IN_ROW: u16 = 1 << 8;
-
-impl Effect {
-    /// Returns the bits for the content of an element, given the bits around the element.
-    fn inside(&self, around: u16) -> u16 {
-        match self {
-            Self::Hidden => around | IN_HIDDEN,
-            Self::Title => around | IN_TITLE,
-            Self::Pre { .. } => around | IN_PRE,
-            Self::Main => around | IN_CONTENT,
-            Self::Quote => (around | IN_CONTENT) & !IN_ITEM,
-            Self::Heading => around | IN_HEADING,
-            Self::Link {
-                address: Some(_), ..
-            } => around | IN_LINK,
-            Self::Item => around | IN_ITEM,
-            Self::Cell | Self::Definition => around & !IN_ITEM,
-            Self::Table { .. } => (around | IN_TABLE) & !IN_ROW,
-            Self::Row(_) => around | IN_ROW,
-            _ => around,
-        }
-    }
-}
-
+#[derive(Default)]
 struct Writer {
     base: String,
     /// Whether to drop the parts around the content.
     only_content: bool,
-    /// Output of the page, and of each part that is written separately.
-    out: Vec<Buffer>,
+    out: String,
+    gap: Gap,
     open: Vec<Open>,
     elements: usize,
     cells: usize,
@@ -183,275 +152,333 @@ impl Writer {
         Self {
             base: base.to_owned(),
             only_content,
-            out: vec![Buffer::default()],
-            open: Vec::new(),
-            elements: 0,
-            cells: 0,
-            title: None,
-            main: None,
-            articles: Vec::new(),
+            ..Self::default()
         }
     }
 
     fn convert(mut self, html: &str) -> Converted {
-        self.read(html, true);
-        let page = self
-            .out
-            .pop()
-            .map_or_else(String::new, |buffer| buffer.text);
+        for token in tokens(html) {
+            if self.elements > MAX_ELEMENTS {
+                break;
+            }
+            self.read(token);
+        }
+        self.close_to(0);
         let article = match &self.articles[..] {
             [article] if article.len() >= MIN_CONTENT => Some(article),
             _ => None,
         };
-        let content = if self.only_content {
-            self.main.as_ref().or(article)
-        } else {
-            None
+        let markdown = match self.main.as_ref().or(article) {
+            Some(content) if self.only_content => content,
+            _ => &self.out,
         };
-        let markdown = content.unwrap_or(&page);
-        let title = self.title.unwrap_or_default();
-        let title: Vec<&str> = whole_words(&title, MAX_ADDRESS)
-            .split_whitespace()
-            .collect();
+        let title = self.title.as_deref().unwrap_or_default();
+        let title: Vec<&str> = whole_words(title, MAX_ADDRESS).split_whitespace().collect();
         Converted {
             title: title.join(" "),
             markdown: markdown.trim().to_owned(),
         }
     }
 
-    /// Reads a page, or the markup in a `noscript`.
-    fn read(&mut self, html: &str, is_page: bool) {
-        let around = self.open.len();
-        for token in tokens(html) {
-            if self.elements > MAX_ELEMENTS {
-                break;
-            }
-            // A title only contains text, even without an end tag.
-            let in_title = matches!(
-                self.open.last(),
-                Some(Open {
-                    effect: Effect::Title,
-                    ..
-                })
-            );
-            if in_title && !matches!(token, Token::Text(_)) {
-                self.close_to(self.open.len() - 1);
-            }
-            match token {
-                Token::Text(text) => match self.open.last() {
-                    Some(open) if is_page && matches!(&*open.name, "noscript" | "noframes") => {
-                        self.read(&text, false);
-                    }
-                    _ => self.text(&text),
-                },
-                Token::Start { name, .. } if matches!(&*name, "html" | "head" | "body") => {}
-                Token::End(name) if matches!(&*name, "html" | "head" | "body") => {
-                    self.close_to(around);
-                }
-                Token::Start {
-                    name,
-                    attributes,
-                    self_closing,
-                } => {
-                    self.start(name, &attributes, self_closing, around);
-                }
-                Token::End(name) => self.end(&name, around),
-            }
+    fn read(&mut self, token: Token) {
+        // A title only contains text, even without an end tag.
+        let in_title = matches!(self.open.last(), Some(open) if matches!(open.kind, Kind::Title));
+        if in_title && !matches!(token, Token::Text(_)) {
+            self.close_to(self.open.len() - 1);
         }
-        self.close_to(around);
+        match token {
+            Token::Text(text) => self.text(&text),
+            Token::Start { name, .. } if matches!(&*name, "html" | "head" | "body") => {}
+            Token::End(name) if matches!(&*name, "html" | "head" | "body") => self.close_to(0),
+            Token::Start {
+                name,
+                attributes,
+                self_closing,
+            } => {
+                let count = self.open.len();
+                self.start(name, &attributes);
+                if self_closing && self.open.len() > count {
+                    self.close_to(count);
+                }
+            }
+            Token::End(name) => self.end(&name),
+        }
     }
 
-    fn buffer(&mut self) -> &mut Buffer {
-        if self.out.is_empty() {
-            self.out.push(Buffer::default());
+    /// Returns the number of elements around the text that is written, and where it starts: all of it, a cell or a code block.
+    fn part(&self) -> (usize, usize) {
+        let is_apart = |open: &Open| matches!(open.kind, Kind::Cell | Kind::Pre(_));
+        match self.open.iter().rposition(is_apart) {
+            Some(n) => (n + 1, self.open[n].start.unwrap_or(0)),
+            None => (0, 0),
         }
-        let last = self.out.len() - 1;
-        &mut self.out[last]
+    }
+
+    /// Whether an element of this kind is open.
+    fn is_in(&self, is_kind: fn(&Kind) -> bool) -> bool {
+        self.open.iter().any(|open| is_kind(&open.kind))
+    }
+
+    fn is_in_content(&self) -> bool {
+        self.open
+            .iter()
+            .any(|open| matches!(open.kind, Kind::Part) || open.name == "blockquote")
     }
 
     fn space(&mut self, gap: Gap) {
-        self.buffer().space(gap);
+        let (from, _) = self.part();
+        let is_lines = |open: &&Open| matches!(open.kind, Kind::Lines(..));
+        let most = match self.open[from..].iter().rev().find(is_lines) {
+            // A block has no gap before its first word.
+            Some(lines) if lines.start.is_none() => return,
+            Some(lines) if heading(&lines.name).is_some() => Gap::Space,
+            _ => Gap::Paragraph,
+        };
+        self.gap = self.gap.max(gap.min(most));
     }
 
+    /// Writes what separates it, and then the text.
     fn push(&mut self, text: &str) {
-        let begin = self.buffer().push(text);
-        for open in self.open.iter_mut().rev() {
-            match &mut open.effect {
-                Effect::Mark { at, .. } | Effect::Link { at, .. } if at.is_none() => {
-                    *at = Some(begin);
+        let (from, begin) = self.part();
+        let gap = std::mem::take(&mut self.gap);
+        let is_first = self.out.len() == begin;
+        match gap {
+            _ if is_first => {}
+            Gap::None => {}
+            Gap::Space => self.out.push(' '),
+            Gap::Line => self.out.push('\n'),
+            Gap::Paragraph => {
+                self.out.push('\n');
+                for open in &self.open[from..] {
+                    if let (Kind::Lines(_, other, _), Some(_)) = (&open.kind, open.start) {
+                        self.out.push_str(other);
+                    }
                 }
-                Effect::Mark { .. } | Effect::Link { .. } => break,
-                Effect::Cell | Effect::Main | Effect::Pre { .. } => break,
-                _ => {}
+                self.out.truncate(self.out.trim_end_matches(' ').len());
+                self.out.push('\n');
+            }
+        }
+        let is_new_line = is_first || gap >= Gap::Line;
+        for (n, line) in text.split('\n').enumerate() {
+            if n > 0 {
+                self.out.truncate(self.out.trim_end_matches(' ').len());
+                self.out.push('\n');
+            }
+            if n > 0 || is_new_line {
+                self.begin_line(from);
+            }
+            if n == 0 {
+                let at = self.out.len();
+                let inner = self.open[from..].iter_mut().rev();
+                inner
+                    .take_while(|open| open.start.is_none())
+                    .for_each(|open| open.start = Some(at));
+            }
+            let room = MAX_WRITTEN.saturating_sub(self.out.len());
+            self.out.push_str(whole_words(line, room));
+            if room == 0 {
+                break;
+            }
+        }
+    }
+
+    fn begin_line(&mut self, from: usize) {
+        for open in &self.open[from..] {
+            if let Kind::Lines(first, other, _) = &open.kind {
+                self.out
+                    .push_str(if open.start.is_none() { first } else { other });
             }
         }
     }
 
     fn block(&mut self, text: &str, gap: Gap) {
         self.space(gap);
-        if !text.is_empty() {
-            self.push(text);
-            self.space(gap);
-        }
-    }
-
-    /// Whether the current position is in any of these places.
-    fn is_in(&self, places: u16) -> bool {
-        self.inside() & places != 0
-    }
-
-    fn inside(&self) -> u16 {
-        self.open.last().map_or(0, |open| open.inside)
-    }
-
-    fn open(&mut self, name: String, effect: Effect) {
-        let inside = effect.inside(self.inside());
-        self.open.push(Open {
-            name,
-            effect,
-            inside,
-        });
+        self.push(text);
+        self.space(gap);
     }
 
     fn text(&mut self, text: &str) {
-        if self.is_in(IN_HIDDEN) {
+        let is_white = |c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\u{c}');
+        let kind = self.open.last().map(|open| &open.kind);
+        let is_anchor = matches!(
+            kind,
+            Some(Kind::Link {
+                is_anchor: true,
+                ..
+            })
+        );
+        if self.is_in(|kind| matches!(kind, Kind::Hidden))
+            || is_anchor && ANCHORS.contains(&text.trim())
+        {
             return;
         }
-        if self.is_in(IN_TITLE) {
+        if matches!(kind, Some(Kind::Title)) {
             self.title.get_or_insert_with(|| text.to_owned());
-        } else if self.is_in(IN_PRE) {
-            let buffer = self.buffer();
-            let room = MAX_WRITTEN.saturating_sub(buffer.text.len());
-            buffer.text.push_str(whole_words(text, room));
-        } else {
-            for (n, word) in text.split([' ', '\t', '\n', '\r', '\u{c}']).enumerate() {
-                self.space(if n > 0 { Gap::Space } else { Gap::None });
-                if !word.is_empty() {
-                    self.push(word);
-                }
+            return;
+        }
+        if self.is_in(|kind| matches!(kind, Kind::Pre(_))) {
+            let room = MAX_WRITTEN.saturating_sub(self.out.len());
+            self.out.push_str(whole_words(text, room));
+            return;
+        }
+        if text.starts_with(is_white) {
+            self.space(Gap::Space);
+        }
+        let words: Vec<&str> = text
+            .split(is_white)
+            .filter(|word| !word.is_empty())
+            .collect();
+        if !words.is_empty() {
+            self.push(&words.join(" "));
+            if text.ends_with(is_white) {
+                self.space(Gap::Space);
             }
         }
     }
 
-    fn start(&mut self, name: String, attributes: &Attributes, self_closing: bool, around: usize) {
+    fn start(&mut self, name: String, attributes: &Attributes) {
         self.elements += 1;
-        self.end_before(&name, around);
-        let is_shown = !self.is_in(IN_HIDDEN);
-        let is_empty = self_closing || VOID.contains(&&*name);
-        let effect = if is_shown {
-            self.effect(&name, attributes)
-        } else {
-            Effect::Plain
-        };
-        let is_deep = self.open.len() >= MAX_OPEN && !matches!(effect, Effect::Hidden);
-        if is_deep && is_shown && is_block(&name) {
-            self.space(Gap::Paragraph);
-        }
-        if is_deep {
+        self.end_before(&name);
+        let is_hidden = self.is_in(|kind| matches!(kind, Kind::Hidden));
+        if VOID.contains(&&*name) {
+            if !is_hidden {
+                self.void(&name, attributes);
+            }
             return;
         }
-        if matches!(effect, Effect::Cell) && !self.is_in(IN_ROW) {
-            self.open("tr".to_owned(), Effect::Row(Vec::new()));
+        let kind = if is_hidden {
+            Kind::Plain
+        } else {
+            self.kind(&name, attributes)
+        };
+        if self.open.len() >= MAX_OPEN && !matches!(kind, Kind::Hidden) {
+            if is_block(&name) {
+                self.space(Gap::Paragraph);
+            }
+            return;
         }
-        self.begin(&name, &effect);
-        self.open(name, effect);
-        if is_empty {
-            self.close_to(self.open.len() - 1);
+        let around = self.open.iter().rev().map(|open| &open.kind);
+        let mut around = around.filter(|kind| matches!(kind, Kind::Table(_) | Kind::Row(_)));
+        if matches!(kind, Kind::Cell) && !matches!(around.next(), Some(Kind::Row(_))) {
+            self.open("tr".to_owned(), Kind::Row(Vec::new()));
         }
+        self.open(name, kind);
     }
 
-    /// Returns the effect of an element, and writes its replacement if it has one.
-    fn effect(&mut self, name: &str, attributes: &Attributes) -> Effect {
-        let get = |name| attribute(attributes, name);
-        if self.is_in(IN_PRE) {
-            return self.effect_in_pre(name, get("class"));
-        }
-        if self.only_content && self.is_surrounding(name, get("role")) {
-            self.space(Gap::Line);
-            return Effect::Hidden;
-        }
-        if self.is_unseen(name, attributes) {
-            return Effect::Hidden;
-        }
-        match name {
-            "iframe" | "frame" => self.frame(attributes),
-            "hr" => self.block("---", Gap::Paragraph),
-            "img" => self.image(attributes),
-            "input" => self.checkbox(attributes),
+    fn open(&mut self, name: String, kind: Kind) {
+        match kind {
+            Kind::Block | Kind::Table(_) | Kind::Part => self.space(Gap::Paragraph),
+            Kind::List(_) => self.space(self.around_list()),
+            Kind::Lines(_, _, gap) => self.space(gap),
             _ => {}
         }
-        if let Some(marks) = marks(name) {
-            return Effect::Mark { marks, at: None };
+        let mut open = Open {
+            name,
+            kind,
+            start: None,
+            gap: Gap::None,
+        };
+        if matches!(open.kind, Kind::Cell | Kind::Pre(_)) {
+            open.start = Some(self.out.len());
+            open.gap = std::mem::take(&mut self.gap);
         }
+        self.open.push(open);
+    }
+
+    /// Writes what stands for an element without content.
+    fn void(&mut self, name: &str, attributes: &Attributes) {
         match name {
-            _ if HIDDEN.contains(&name) => Effect::Hidden,
-            "title" => Effect::Title,
             "base" => {
-                self.base = self.address(get("href")).unwrap_or_default();
-                Effect::Plain
+                self.base = self
+                    .address(attribute(attributes, "href"))
+                    .unwrap_or_default();
             }
-            "br" => {
-                let is_blank = self.buffer().gap >= Gap::Line;
-                self.space(if is_blank { Gap::Paragraph } else { Gap::Line });
-                Effect::Plain
-            }
-            "pre" => Effect::Pre {
-                language: String::new(),
-            },
-            "table" => Effect::Table { has_head: false },
-            "thead" | "tbody" | "tfoot" => Effect::Plain,
-            "tr" if self.is_in(IN_TABLE) => Effect::Row(Vec::new()),
-            "td" | "th" if self.is_in(IN_TABLE) && self.cells < MAX_CELLS => Effect::Cell,
-            "ul" | "menu" => Effect::List { next: None },
-            "ol" => Effect::List {
-                next: Some(get("start").parse().unwrap_or(1)),
-            },
-            "li" => Effect::Item,
-            "dd" => Effect::Definition,
-            "blockquote" => Effect::Quote,
-            "main" | "article" if !self.is_in(IN_CONTENT) => Effect::Main,
-            "a" => self.link(attributes),
-            "sup" if self.buffer().gap == Gap::None => Effect::Mark {
-                marks: ["^", ""],
-                at: None,
-            },
-            _ if heading(name).is_some() => Effect::Heading,
-            _ if is_block(name) => Effect::Block,
-            _ => Effect::Plain,
+            "br" if self.is_in(|kind| matches!(kind, Kind::Pre(_))) => self.out.push('\n'),
+            "br" if self.gap >= Gap::Line => self.space(Gap::Paragraph),
+            "br" => self.space(Gap::Line),
+            "hr" => self.block("---", Gap::Paragraph),
+            "img" => self.image(attributes),
+            _ => {}
         }
     }
 
-    fn effect_in_pre(&mut self, name: &str, class: &str) -> Effect {
-        if name == "br" {
-            self.buffer().text.push('\n');
+    fn kind(&mut self, name: &str, attributes: &Attributes) -> Kind {
+        let get = |name| attribute(attributes, name);
+        if self.only_content && self.is_surrounding(name, get("role")) {
+            self.space(Gap::Line);
+            return Kind::Hidden;
         }
-        let named = if name == "code" && self.buffer().text.is_empty() {
-            let mut classes = class.split_whitespace();
-            classes.find_map(|class| class.strip_prefix("language-"))
-        } else {
-            None
-        };
-        let open = self.open.last_mut().map(|open| &mut open.effect);
-        if let (Some(named), Some(Effect::Pre { language })) = (named, open) {
-            whole_words(named, 40).clone_into(language);
+        if HIDDEN.contains(&name) || self.is_unseen(name, attributes) {
+            return Kind::Hidden;
         }
-        if HIDDEN.contains(&name) {
-            Effect::Hidden
-        } else {
-            Effect::Plain
+        if let Some(open) = self.open.last_mut() {
+            if let Kind::Pre(language) = &mut open.kind {
+                let mut classes = get("class").split_whitespace();
+                let named = classes.find_map(|class| class.strip_prefix("language-"));
+                whole_words(named.unwrap_or_default(), 40).clone_into(language);
+                return Kind::Plain;
+            }
         }
+        if self.is_in(|kind| matches!(kind, Kind::Pre(_))) {
+            return Kind::Plain;
+        }
+        if let Some(marks) = marks(name) {
+            return Kind::Mark(marks);
+        }
+        let in_table = self.is_in(|kind| matches!(kind, Kind::Table(_)));
+        match name {
+            "title" => Kind::Title,
+            "pre" => Kind::Pre(String::new()),
+            "table" => Kind::Table(false),
+            "thead" | "tbody" | "tfoot" => Kind::Plain,
+            "tr" if in_table => Kind::Row(Vec::new()),
+            "td" | "th" if in_table && self.cells < MAX_CELLS => {
+                self.cells += 1;
+                Kind::Cell
+            }
+            "ul" | "menu" => Kind::List(None),
+            "ol" => Kind::List(Some(get("start").parse().unwrap_or(1))),
+            "li" => {
+                let marker = self.marker();
+                let other = " ".repeat(marker.len());
+                self.lines(marker, other, Gap::Line)
+            }
+            "dd" => self.lines(": ".to_owned(), String::new(), Gap::Line),
+            "blockquote" => self.lines("> ".to_owned(), "> ".to_owned(), Gap::Paragraph),
+            "main" | "article" if !self.is_in_content() => Kind::Part,
+            "a" => Kind::Link {
+                address: Some(get("href"))
+                    .filter(|href| !href.is_empty() && !href.starts_with('#'))
+                    .and_then(|href| self.address(href)),
+                is_anchor: get("href").starts_with('#'),
+            },
+            "sup" if self.gap == Gap::None => Kind::Mark(["^", ""]),
+            _ => match heading(name) {
+                Some(level) => self.lines("#".repeat(level) + " ", String::new(), Gap::Paragraph),
+                None if is_block(name) => Kind::Block,
+                None => Kind::Plain,
+            },
+        }
+    }
+
+    fn lines(&self, first: String, other: String, gap: Gap) -> Kind {
+        let is_lines = |open: &&Open| matches!(open.kind, Kind::Lines(..));
+        if self.open.iter().filter(is_lines).count() >= MAX_PREFIXES {
+            return Kind::Lines(String::new(), String::new(), gap);
+        }
+        Kind::Lines(first, other, gap)
     }
 
     fn is_surrounding(&self, name: &str, role: &str) -> bool {
         let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
-        is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in(IN_CONTENT)
+        is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in_content()
     }
 
     fn is_unseen(&self, name: &str, attributes: &Attributes) -> bool {
-        let hidden = attributes.get("hidden");
         // A button may be a heading that expands the content after it.
-        let unfolds = self.is_in(IN_HEADING)
-            || attributes.contains_key("aria-expanded") && self.is_in(IN_CONTENT);
+        let unfolds = self.open.iter().any(|open| heading(&open.name).is_some())
+            || attributes.contains_key("aria-expanded") && self.is_in_content();
+        let hidden = attributes.get("hidden");
         hidden.is_some_and(|until| until != "until-found")
             || attribute(attributes, "aria-hidden") == "true"
             || matches!(attribute(attributes, "role"), "dialog" | "alertdialog")
@@ -459,59 +486,66 @@ impl Writer {
             || attribute(attributes, "class") == "mw-editsection"
     }
 
-    fn begin(&mut self, name: &str, effect: &Effect) {
-        match effect {
-            Effect::Block | Effect::Table { .. } => self.space(Gap::Paragraph),
-            Effect::List { .. } => {
-                let gap = if self.is_in(IN_ITEM) {
-                    Gap::Line
-                } else {
-                    Gap::Paragraph
-                };
-                self.space(gap);
-            }
-            Effect::Item => {
-                let marker = self.marker();
-                let other = " ".repeat(marker.len());
-                self.buffer().begin(Gap::Line, marker, other);
-            }
-            Effect::Definition => self
-                .buffer()
-                .begin(Gap::Line, ": ".to_owned(), String::new()),
-            Effect::Quote => self
-                .buffer()
-                .begin(Gap::Paragraph, "> ".to_owned(), "> ".to_owned()),
-            Effect::Heading => {
-                let marker = "#".repeat(heading(name).unwrap_or(1)) + " ";
-                self.buffer().begin(Gap::Paragraph, marker, String::new());
-                self.buffer().is_line = true;
-            }
-            Effect::Cell => {
-                self.cells += 1;
-                self.out.push(Buffer::default());
-            }
-            Effect::Main | Effect::Pre { .. } => self.out.push(Buffer::default()),
-            _ => {}
+    /// Returns what separates a list from the text around it.
+    fn around_list(&self) -> Gap {
+        let is_apart = |open: &&Open| matches!(open.kind, Kind::Lines(..) | Kind::Cell);
+        match self.open.iter().rev().find(is_apart) {
+            Some(open) if open.name == "li" => Gap::Line,
+            _ => Gap::Paragraph,
         }
     }
 
     /// Returns the marker of the next item of the innermost list.
     fn marker(&mut self) -> String {
-        let lists = self
-            .open
-            .iter_mut()
-            .rev()
-            .find_map(|open| match &mut open.effect {
-                Effect::List { next } => Some(next),
-                _ => None,
-            });
-        match lists {
-            Some(Some(number)) => {
-                let marker = format!("{number}. ");
-                *number = number.saturating_add(1);
-                marker
+        for open in self.open.iter_mut().rev() {
+            match &mut open.kind {
+                Kind::List(Some(number)) => {
+                    let marker = format!("{number}. ");
+                    *number = number.saturating_add(1);
+                    return marker;
+                }
+                Kind::List(None) => break,
+                _ => {}
             }
-            _ => "- ".to_owned(),
+        }
+        "- ".to_owned()
+    }
+
+    /// Resolves a link of the page.
+    fn address(&self, link: &str) -> Option<String> {
+        if link.len() > MAX_ADDRESS {
+            return None;
+        }
+        address::join(&self.base, link).filter(|address| address.len() <= MAX_ADDRESS)
+    }
+
+    fn image(&mut self, attributes: &Attributes) {
+        let get = |name| attribute(attributes, name);
+        // An image without a description is decoration, and an image with a width or height of one pixel is a tracker.
+        let is_dot = |size| matches!(get(size).trim_end_matches("px"), "0" | "1");
+        let alt: Vec<&str> = get("alt").split_whitespace().collect();
+        if alt.is_empty() || is_dot("width") || is_dot("height") {
+            return;
+        }
+        let alt = alt.join(" ");
+        let mut sources = ["src", "data-src"].into_iter().map(get);
+        let source = sources.find(|src| !src.is_empty() && !src.starts_with("data:"));
+        let is_in_link = self.is_in(|kind| {
+            matches!(
+                kind,
+                Kind::Link {
+                    address: Some(_),
+                    ..
+                }
+            )
+        });
+        let image = match source.and_then(|src| self.address(src)) {
+            Some(source) if !is_in_link => format!("![{alt}]({source})"),
+            _ => alt,
+        };
+        // Pages repeat images for browsers without scripts.
+        if !self.out.ends_with(&image) {
+            self.push(&image);
         }
     }
 
@@ -519,135 +553,115 @@ impl Writer {
     fn close_to(&mut self, count: usize) {
         while self.open.len() > count {
             if let Some(open) = self.open.pop() {
-                self.close(&open.name, open.effect);
+                self.close(open);
             }
         }
     }
 
-    fn close(&mut self, name: &str, effect: Effect) {
-        match effect {
-            Effect::Plain | Effect::Hidden | Effect::Title => {}
-            Effect::Block if name == "dt" => self.space(Gap::Line),
-            Effect::Block | Effect::Table { .. } => self.space(Gap::Paragraph),
-            Effect::List { .. } => {
-                let gap = if self.is_in(IN_ITEM) {
-                    Gap::Line
-                } else {
-                    Gap::Paragraph
-                };
+    fn close(&mut self, open: Open) {
+        match open.kind {
+            Kind::Plain | Kind::Hidden | Kind::Title => {}
+            Kind::Block if open.name == "dt" => self.space(Gap::Line),
+            Kind::Block | Kind::Table(_) => self.space(Gap::Paragraph),
+            Kind::List(_) => self.space(self.around_list()),
+            Kind::Lines(_, _, gap) => {
+                // Gaps at its end are dropped.
+                if open.start.is_some() {
+                    self.gap = Gap::None;
+                }
                 self.space(gap);
             }
-            Effect::Item | Effect::Definition => self.buffer().end(Gap::Line),
-            Effect::Quote => self.buffer().end(Gap::Paragraph),
-            Effect::Heading => {
-                self.buffer().is_line = false;
-                self.buffer().end(Gap::Paragraph);
-            }
-            Effect::Mark { marks, at } => {
-                if let Some(at) = at {
-                    self.mark(at, marks);
+            Kind::Mark(marks) => self.mark(open.start, marks),
+            Kind::Link {
+                address: Some(address),
+                ..
+            } => self.finish_link(open.start, &address),
+            Kind::Link { .. } => {}
+            Kind::Cell => {
+                let cell = self.take(&open).trim().to_owned();
+                let outer = self.open.iter_mut().rev().map(|open| &mut open.kind);
+                if let Some(Kind::Row(cells)) =
+                    outer.into_iter().find(|k| matches!(k, Kind::Row(_)))
+                {
+                    cells.push(cell);
                 }
             }
-            Effect::Link {
-                at,
-                address,
-                label,
-                is_anchor,
-            } => match (at, address) {
-                (None, Some(address)) if !label.is_empty() => {
-                    self.push(&format!("[{label}]({address})"));
-                }
-                (Some(at), address) => self.finish_link(at, address.as_deref(), is_anchor),
-                _ => {}
-            },
-            Effect::Cell => {
-                let cell = self
-                    .out
-                    .pop()
-                    .map_or_else(String::new, |buffer| buffer.text);
-                for open in self.open.iter_mut().rev() {
-                    if let Effect::Row(cells) = &mut open.effect {
-                        cells.push(cell.trim().to_owned());
-                        break;
-                    }
+            Kind::Row(cells) => self.row(&cells),
+            Kind::Pre(ref language) => {
+                let text = self.take(&open);
+                // The first line end after the tag is ignored.
+                let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
+                if !text.is_empty() {
+                    let fence = fence(text);
+                    let block = format!("{fence}{language}\n{text}\n{fence}");
+                    self.block(&block, Gap::Paragraph);
                 }
             }
-            Effect::Row(cells) => self.row(&cells),
-            Effect::Pre { language } => self.code_block(&language),
-            Effect::Main => {
-                let part = self
-                    .out
-                    .pop()
-                    .map_or_else(String::new, |buffer| buffer.text);
-                self.block(&part, Gap::Paragraph);
-                match name {
-                    "article" => self.articles.push(part),
-                    _ if part.len() >= MIN_CONTENT => drop(self.main.get_or_insert(part)),
-                    _ => {}
+            Kind::Part => {
+                self.space(Gap::Paragraph);
+                // The first line starts with its marker.
+                let text = open.start.and_then(|at| self.out.get(..at));
+                let start = text.map_or(0, |text| text.rfind('\n').map_or(0, |feed| feed + 1));
+                let part = self.out[start..].to_owned();
+                if open.name == "article" {
+                    self.articles.push(part);
+                } else if part.len() >= MIN_CONTENT {
+                    self.main.get_or_insert(part);
                 }
             }
         }
     }
 
-    fn mark(&mut self, at: usize, [begin, end]: [&'static str; 2]) {
-        let text = &mut self.buffer().text;
-        let inner = &text[at..];
+    /// Takes the text of a cell or a code block out of the output.
+    fn take(&mut self, open: &Open) -> String {
+        self.gap = open.gap;
+        let start = open.start.unwrap_or_default();
+        self.out.split_off(start.min(self.out.len()))
+    }
+
+    fn mark(&mut self, start: Option<usize>, [begin, end]: [&'static str; 2]) {
+        let Some((before, inner)) = start.and_then(|at| self.out.split_at_checked(at)) else {
+            return;
+        };
         let is_power = inner.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c))
-            && text[..at].ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
+            && before.ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
         if inner.is_empty() || inner.contains('\n') || begin == "^" && !is_power {
             return;
         }
-        let [begin, end] = if begin == "`" && inner.contains('`') {
+        let is_ticked = begin == "`" && inner.contains('`');
+        let [begin, end] = if is_ticked {
             ["`` ", " ``"]
         } else {
             [begin, end]
         };
-        text.insert_str(at, begin);
-        text.push_str(end);
+        self.out.insert_str(before.len(), begin);
+        self.out.push_str(end);
     }
 
-    /// Writes the checkbox of an item.
-    fn checkbox(&mut self, attributes: &Attributes) {
-        let is_first = self
-            .buffer()
-            .prefixes
-            .last()
-            .is_some_and(|prefix| !prefix.is_written);
-        if is_first && attribute(attributes, "type") == "checkbox" {
-            let is_checked = attributes.contains_key("checked");
-            self.push(if is_checked { "[x]" } else { "[ ]" });
-            self.space(Gap::Space);
-        }
-    }
-
-    fn code_block(&mut self, language: &str) {
-        let text = self
-            .out
-            .pop()
-            .map_or_else(String::new, |buffer| buffer.text);
-        // The first line end after the tag is ignored.
-        let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
-        if !text.is_empty() {
-            let fence = fence(text);
-            self.block(
-                &format!("{fence}{language}\n{text}\n{fence}"),
-                Gap::Paragraph,
-            );
+    /// Makes a link of the text from `start`; only of the first line if there are several.
+    fn finish_link(&mut self, start: Option<usize>, address: &str) {
+        let Some((before, inner)) = start.and_then(|at| self.out.split_at_checked(at)) else {
+            return;
+        };
+        let (at, len) = (before.len(), inner.find('\n').unwrap_or(inner.len()));
+        if len > 0 {
+            self.out.insert_str(at + len, &format!("]({address})"));
+            self.out.insert(at, '[');
         }
     }
 
     /// Writes a row: as a row of a table if it has data, or as paragraphs if it is only layout.
     fn row(&mut self, cells: &[String]) {
-        let table = self
+        let mut tables = self
             .open
             .iter_mut()
             .rev()
-            .find_map(|open| match &mut open.effect {
-                Effect::Table { has_head } => Some(has_head),
+            .filter_map(|open| match &mut open.kind {
+                Kind::Table(has_head) => Some(has_head),
                 _ => None,
             });
         let mut no_table = false;
-        let has_head = table.unwrap_or(&mut no_table);
+        let has_head = tables.next().unwrap_or(&mut no_table);
         let filled = cells.iter().filter(|cell| !cell.is_empty());
         let is_data = filled.clone().all(|cell| !cell.contains('\n'))
             && filled.clone().count() > usize::from(!*has_head);
@@ -666,54 +680,52 @@ impl Writer {
     }
 
     /// Closes elements that end implicitly where this element starts.
-    fn end_before(&mut self, name: &str, around: usize) {
-        match name {
-            "li" => self.close_within(&["ul", "ol", "menu", "table"], &["li"], around),
-            "dt" | "dd" => self.close_within(&["dl", "table"], &["dt", "dd"], around),
-            "td" | "th" => self.close_within(&["table"], &["td", "th", "caption"], around),
-            "tr" => self.close_within(&["table"], &["tr", "td", "th", "caption"], around),
-            "thead" | "tbody" | "tfoot" => {
-                let ended = ["thead", "tbody", "tfoot", "tr", "td", "th", "caption"];
-                self.close_within(&["table"], &ended, around);
-            }
-            "a" => self.close_within(&["td", "th"], &["a"], around),
-            _ => {}
-        }
+    fn end_before(&mut self, name: &str) {
+        let (limits, ended): (&[&str], &[&str]) = match name {
+            "li" => (&["ul", "ol", "menu", "table"], &["li"]),
+            "dt" | "dd" => (&["dl", "table"], &["dt", "dd"]),
+            "td" | "th" => (&["table"], &["td", "th", "caption"]),
+            "tr" => (&["table"], &["tr", "td", "th", "caption"]),
+            "thead" | "tbody" | "tfoot" => (
+                &["table"],
+                &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"],
+            ),
+            "a" => (&["td", "th"], &["a"]),
+            _ => (&[], &[]),
+        };
+        self.close_within(limits, ended);
         if is_block(name) {
-            self.close_within(&["td", "th", "caption", "button"], &["p"], around);
+            self.close_within(&["td", "th", "caption", "button"], &["p"]);
         }
     }
 
     /// Closes the outermost element with one of these names inside the innermost one of `limits`.
-    fn close_within(&mut self, limits: &[&str], names: &[&str], around: usize) {
-        let limit = self
-            .open
-            .iter()
-            .rposition(|open| limits.contains(&&*open.name));
-        let from = limit.map_or(0, |at| at + 1).max(around);
-        let mut inner = self.open.iter().enumerate().skip(from);
-        if let Some((at, _)) = inner.find(|(_, open)| names.contains(&&*open.name)) {
-            self.close_to(at);
+    fn close_within(&mut self, limits: &[&str], names: &[&str]) {
+        let is = |open: &Open, names: &[&str]| names.contains(&&*open.name);
+        let limit = self.open.iter().rposition(|open| is(open, limits));
+        let from = limit.map_or(0, |at| at + 1);
+        let outermost = self.open[from..].iter().position(|open| is(open, names));
+        if let Some(n) = outermost {
+            self.close_to(from + n);
         }
     }
 
     /// Closes the element of an end tag and the elements in it, but never crosses a table or list. Emphasis and links do not
     /// end a block.
-    fn end(&mut self, name: &str, around: usize) {
-        let is_meant = |open: &Open| {
-            open.name == name || heading(name).is_some() && heading(&open.name).is_some()
-        };
+    fn end(&mut self, name: &str) {
+        let (is_name_block, is_heading) = (is_block(name), heading(name).is_some());
         let is_limit = |open: &Open| match name {
             "table" => false,
             "li" => matches!(&*open.name, "ul" | "ol" | "menu" | "table"),
-            _ if is_block(name) => open.name == "table",
+            _ if is_name_block => open.name == "table",
             _ => is_block(&open.name),
         };
-        for at in (around..self.open.len()).rev() {
-            if is_meant(&self.open[at]) {
+        for at in (0..self.open.len()).rev() {
+            let open = &self.open[at];
+            if open.name == name || is_heading && heading(&open.name).is_some() {
                 return self.close_to(at);
             }
-            if is_limit(&self.open[at]) {
+            if is_limit(open) {
                 return;
             }
         }

@@ -8,8 +8,8 @@ use super::entities::named_character;
 use crate::text::whole_words;
 
 /// Elements whose content is text up to their end tag.
-const RAW: [&str; 9] = [
-    "script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "title", "textarea",
+const RAW: [&str; 7] = [
+    "script", "style", "xmp", "iframe", "noembed", "title", "textarea",
 ];
 /// Raw elements whose text may contain character references such as `&amp;`.
 const ESCAPABLE: [&str; 2] = ["title", "textarea"];
