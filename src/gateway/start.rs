@@ -3,13 +3,13 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
 use super::clock::Clock;
-use super::endpoint::{EndpointTurns, HttpChannel};
+use super::endpoint::HttpEndpoint;
 use super::handler::GatewayHandler;
 use super::monitor::{self, Monitor, Shutdown};
 use super::poster::Poster;
@@ -277,7 +277,7 @@ impl Gateway {
         if clock.has_work() {
             channels.push(Box::new(clock));
         }
-        channels.extend(self.http_channel(&dispatcher));
+        let http = self.start_http(&dispatcher)?;
         match self.telegram_channel(watch)? {
             Some(telegram) => channels.push(telegram),
             None => log.write(
@@ -287,6 +287,10 @@ impl Gateway {
         }
         let inbox = Inbox::new(self.place.store.clone());
         let served = dispatcher.serve(channels, inbox, left, &cancel);
+        // Without another channel, the endpoint alone keeps the gateway running.
+        if let (Ok(()), Some(http)) = (&served, http) {
+            drop(http.join());
+        }
         if let Some(sender) = sender {
             sender.wait(UPLOAD_GRACE);
         }
@@ -313,16 +317,17 @@ impl Gateway {
         }
     }
 
-    /// Returns the HTTP endpoint, if it is on.
-    fn http_channel(&self, dispatcher: &Arc<Dispatcher>) -> Option<Box<dyn Channel>> {
-        let log = self.place.log;
-        Some(Box::new(HttpChannel {
-            settings: self.http.clone()?,
-            turns: Arc::new(EndpointTurns::new(dispatcher.clone(), log.sink("turn"))),
+    /// Starts the HTTP endpoint, if it is on.
+    fn start_http(&self, dispatcher: &Arc<Dispatcher>) -> Result<Option<JoinHandle<()>>> {
+        let endpoint = |settings| HttpEndpoint {
+            settings,
+            dispatcher: dispatcher.clone(),
             cancel: self.place.shutdown.cancel.clone(),
-            log: log.sink("http"),
+            log: self.place.log,
             report: self.report.clone(),
-        }))
+        };
+        let endpoint = self.http.clone().map(endpoint);
+        endpoint.map(HttpEndpoint::start).transpose()
     }
 
     /// Returns the bot, if there is one, which calls `watch` between polls. Otherwise, a thread calls it.
@@ -512,7 +517,10 @@ fn endpoint_settings(loaded: &Loaded) -> Result<Option<Settings>> {
     } else {
         keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
     };
-    Settings::new(&http.listen, token, &http.allow_origin).map(Some)
+    let mut settings = Settings::new(&http.listen, token, &http.allow_origin)?;
+    let names = loaded.config.names().into_iter();
+    settings.models.extend(names.map(str::to_owned));
+    Ok(Some(settings))
 }
 
 /// Returns the token of a home without a configured one. The first start generates it.

@@ -50,10 +50,6 @@ impl Head {
             .map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn has_body(&self) -> bool {
-        self.framing != Framing::Empty
-    }
-
     /// Maximum size of the body, in bytes.
     pub(super) fn body_size(&self) -> usize {
         match self.framing {
