@@ -16,7 +16,7 @@ use super::response::{Refusal, Responder};
 use super::room::{Permit, Room};
 use super::{Endpoint, Settings};
 use crate::bus::{Event, Response, TurnStop};
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::log::Level;
 use crate::message::ToolCall;
 use crate::sync;
@@ -133,7 +133,7 @@ impl Connection<'_> {
             is_gone: false,
             after_progress: false,
         });
-        let (response, calls) = thread::scope(|scope| {
+        let answer = thread::scope(|scope| {
             // Without this thread, a disconnected client is detected by the next write.
             let watcher = Builder::new().name("http".to_owned());
             let watcher = watcher.spawn_scoped(scope, || {
@@ -150,13 +150,15 @@ impl Connection<'_> {
             drop(self.stream.shutdown(Shutdown::Read));
             drop(watcher.map(thread::ScopedJoinHandle::join));
             answer
-        })?;
+        });
         let output = sync::into_inner(output);
-        let is_stopped = response.stop == TurnStop::Cancelled;
-        if is_stopped && !output.is_begun && self.is_ending() {
-            return Err(ending());
+        let is_stopped = |response: &Response| response.stop == TurnStop::Cancelled;
+        match answer {
+            Ok((response, _)) if is_stopped(&response) && self.is_ending() => {
+                output.finish(Err(ending()))
+            }
+            answer => output.finish(answer),
         }
-        output.finish(&response, &calls)
     }
 
     /// Returns whether the client has disconnected, or `false` once the turn has ended. Until then, sends comments to a stream.
@@ -236,24 +238,27 @@ impl Output<'_> {
     }
 
     /// Sends the whole response, or the end of the stream.
-    fn finish(mut self, response: &Response, calls: &[ToolCall]) -> Result<(), Refusal> {
-        let failed = response.error.as_ref().filter(|e| {
-            // A turn that ended at a limit may still have an answer.
+    fn finish(mut self, answer: Result<(Response, Vec<ToolCall>), Refusal>) -> Result<(), Refusal> {
+        // A turn that ended at a limit may still have an answer.
+        let is_fatal = |e: &Error, response: &Response| {
             e.kind != Kind::Limit || response.output.is_empty() || response.partial
+        };
+        let answer = answer.and_then(|(response, calls)| match &response.error {
+            Some(e) if is_fatal(e, &response) => Err(Refusal {
+                has_acted: response.steps > 0,
+                ..e.clone().into()
+            }),
+            _ => Ok((response, calls)),
         });
-        let refusal = failed.map(|e| Refusal {
-            has_acted: response.steps > 0,
-            ..e.clone().into()
-        });
-        match (refusal, &self.stream) {
-            (Some(refusal), _) if !self.is_begun => return Err(refusal),
-            (Some(refusal), _) => self.write_data(&refusal.body()),
-            (None, None) => {
-                let body = self.completion.whole(response, calls);
+        match (answer, &self.stream) {
+            (Err(refusal), _) if !self.is_begun => return Err(refusal),
+            (Err(refusal), _) => self.write_data(&refusal.body()),
+            (Ok((response, calls)), None) => {
+                let body = self.completion.whole(&response, &calls);
                 return Ok(self.responder.json(&body)?);
             }
-            (None, Some(options)) => {
-                let mut chunks = self.completion.last_chunks(response, calls);
+            (Ok((response, calls)), Some(options)) => {
+                let mut chunks = self.completion.last_chunks(&response, &calls);
                 if !options.include_usage {
                     chunks.pop();
                 }
