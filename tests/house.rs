@@ -102,7 +102,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("files", 1456, 9),
     ("gateway", 2709, 39),
     ("http", 805, 22),
-    ("http_api", 1440, 13),
+    ("http_api", 1430, 13),
     ("inflate", 34, 2),
     ("json", 138, 9),
     ("lib", 87, 0),

@@ -129,29 +129,19 @@ impl ChatRequest {
 
     /// Applies `tool_choice`. A named tool is the only one left, and must be called.
     fn choose_tools(&mut self, choice: &Value) -> Result<(), Refusal> {
-        let named = choice["function"]["name"].as_str();
-        match (choice.as_str(), named) {
-            (Some("auto"), _) => return Ok(()),
-            (Some("none"), _) => {
-                self.tools.clear();
-                return Ok(());
-            }
-            (Some("required"), _) => {}
-            (None, Some(name)) => self.tools.retain(|tool| tool.name == name),
-            _ if choice.is_null() => return Ok(()),
-            _ => {
-                let why = "it must be auto, none, required or one of the functions";
-                return Err(Refusal::of_param("tool_choice", why));
-            }
+        let name = choice["function"]["name"].as_str();
+        self.must_call = name.is_some() || choice == "required";
+        if choice == "none" {
+            self.tools.clear();
         }
-        self.must_call = true;
-        if self.tools.is_empty() {
-            return Err(Refusal::of_param(
-                "tool_choice",
-                "tools has no such function",
-            ));
+        self.tools
+            .retain(|tool| name.is_none_or(|name| tool.name == name));
+        let is_left = choice.is_null() || choice == "auto" || choice == "none";
+        if is_left || self.must_call && !self.tools.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let why = "it must be auto, none, required or one of the functions";
+        Err(Refusal::of_param("tool_choice", why))
     }
 }
 

@@ -634,3 +634,21 @@ fn an_empty_question_is_refused() {
         );
     }
 }
+
+/// Anthropic's API has other names for the same.
+#[test]
+fn a_demanded_call_and_a_stop_are_said_in_the_words_of_the_host() {
+    let model = Model::answering(|_, _| Reply::error(400, "enough"));
+    let anthropic = json!({ "model_list": [{ "model": "anthropic/claude-test" }] });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &anthropic));
+    let door = open(&home);
+    let tool = json!({ "type": "function", "function": { "name": "answer" } });
+    let body = json!({
+        "messages": [{ "role": "user", "content": "hi" }],
+        "tools": [tool], "tool_choice": tool, "stop": "END",
+    });
+    door.post(&body, &[]);
+    let sent = model.request(0).body;
+    assert_eq!(sent["tool_choice"], json!({ "type": "any" }));
+    assert_eq!(sent["stop_sequences"], json!(["END"]));
+}

@@ -257,3 +257,19 @@ fn many_small_values_at_once_do_not_fill_the_memory() {
     assert!(peak < 200 << 10, "{peak} KiB, {statuses:?}");
     assert_eq!(door.ask("hi").is(200).text(), "heard");
 }
+
+#[test]
+fn a_body_of_too_many_values_is_refused() {
+    let model = Model::never_asked();
+    let home = Home::with(&merged(model.config(), &settings()));
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = Door {
+        address: address(&gateway.stderr_line("http://127.0.0.1:")),
+    };
+    let format: Vec<Value> = (0..30_000).map(|n| json!({ "a": n })).collect();
+    let body =
+        json!({ "messages": [{ "role": "user", "content": "hi" }], "response_format": format });
+    let refused = door.post(&body, &[]).is(413).json();
+    let said = refused["error"]["message"].as_str().unwrap();
+    assert!(said.contains("values"), "{said}");
+}
