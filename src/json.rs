@@ -41,14 +41,9 @@ pub(crate) fn explain(e: &serde_json::Error) -> String {
     format!("line {}, column {}: {what}", e.line(), e.column())
 }
 
-/// Estimates the number of values in a JSON text. Each takes far more memory than its bytes, so untrusted texts are counted
-/// before they are parsed.
-pub(crate) fn count_values(text: &[u8]) -> usize {
-    count(text).0
-}
-
-/// Estimates the number of values in a JSON text, and how many of them are objects.
-fn count(text: &[u8]) -> (usize, usize) {
+/// Estimates the number of values in a JSON text, and how many of them are objects. Each takes far more memory than its bytes, so
+/// untrusted texts are counted before they are parsed.
+pub(crate) fn count_values(text: &[u8]) -> (usize, usize) {
     let (mut values, mut objects) = (0, 0);
     let (mut in_string, mut escaped) = (false, false);
     for byte in text {
@@ -77,7 +72,7 @@ pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result
     if text.len() <= 6 * most_objects {
         return Ok(());
     }
-    let (values, objects) = count(text);
+    let (values, objects) = count_values(text);
     if values <= most && objects <= most_objects {
         return Ok(());
     }

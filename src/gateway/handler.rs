@@ -77,6 +77,13 @@ impl HomeAgent {
         Ok(CommandReply { text, models })
     }
 
+    /// Names of the models to choose from.
+    fn models(&self) -> Vec<String> {
+        let loaded = self.app.loaded().into_iter();
+        let names = loaded.flat_map(|loaded| loaded.config.names());
+        names.map(str::to_owned).collect()
+    }
+
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
         if self.app.is_model_fixed() {
             return Err(Error::config(
@@ -137,12 +144,6 @@ impl Handler for HomeAgent {
 
     fn unknown_command(&self, message: &str) -> Option<String> {
         skills(self.app.loaded().ok()?).unknown_command(message)
-    }
-
-    fn models(&self) -> Vec<String> {
-        let loaded = self.app.loaded().into_iter();
-        let names = loaded.flat_map(|loaded| loaded.config.names());
-        names.map(str::to_owned).collect()
     }
 
     fn command(&self, command: &Command, session: &str) -> Result<CommandReply> {

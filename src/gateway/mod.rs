@@ -49,11 +49,6 @@ pub(crate) trait Handler: Send + Sync {
         None
     }
 
-    /// Names of the models to choose from.
-    fn models(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     /// Runs a command other than [`Command::Stop`], and returns the reply.
     fn command(&self, command: &Command, session: &str) -> Result<CommandReply>;
 }

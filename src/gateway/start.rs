@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::clock::Clock;
-use super::endpoint::{EndpointTurns, HttpChannel};
+use super::endpoint::HttpEndpoint;
 use super::handler::HomeAgent;
 use super::monitor::{self, Monitor, Shutdown};
 use super::reports::Reports;
@@ -266,14 +266,14 @@ fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Re
     }
     let mut endpoint = None;
     if let Some(settings) = setup.http {
-        let channel = HttpChannel {
+        let http = HttpEndpoint {
             settings,
-            turns: Arc::new(EndpointTurns::new(dispatcher.clone(), log.sink("turn"))),
+            dispatcher: dispatcher.clone(),
             cancel: cancel.clone(),
-            log: log.sink("http"),
+            log,
             report,
         };
-        endpoint = Some(channel.start()?);
+        endpoint = Some(http.start()?);
     }
     let served = dispatcher.serve_channels(sources.clone(), &cancel);
     drop(sources);
@@ -425,7 +425,10 @@ fn endpoint_settings(loaded: &Loaded) -> Result<Option<Settings>> {
     } else {
         keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
     };
-    Settings::new(&http.listen, token, &http.allow_origin).map(Some)
+    let mut settings = Settings::new(&http.listen, token, &http.allow_origin)?;
+    let names = loaded.config.names().into_iter();
+    settings.models.extend(names.map(str::to_owned));
+    Ok(Some(settings))
 }
 
 /// Returns the token of a home without a configured one. The first start generates it.

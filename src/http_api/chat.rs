@@ -10,9 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::response::Refusal;
-use super::{Ask, ClientTool, Options};
-use crate::bus::{Response, TurnStop};
-use crate::error::{Error, Kind};
+use crate::bus::{Event, Response, TurnStop};
 use crate::json::{count_values, from_json};
 use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
 use crate::text::{fenced, foreign_name};
@@ -20,85 +18,131 @@ use crate::text::{fenced, foreign_name};
 /// Model name that selects the configuration of `config.json`.
 pub(super) const MODEL: &str = "bantam";
 
-/// Maximum number of a client's tools.
-const MAX_TOOLS: usize = 128;
-/// Maximum number of values in a body, enough for ten thousand messages. In memory a value may take hundreds of bytes.
-const MAX_VALUES: usize = 50_000;
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default)]
-struct StreamOptions {
-    include_usage: bool,
-    include_progress: bool,
-}
+/// Kind of the parts of a stream.
+const CHUNK: &str = "chat.completion.chunk";
 
 /// A parsed request.
-pub(super) struct ChatRequest {
-    pub(super) ask: Ask,
-    pub(super) stream: bool,
+#[derive(Default)]
+pub(crate) struct ChatRequest {
+    /// A name of `model_list`, or `VENDOR/MODEL`; `None` for the configured model.
+    pub(crate) model: Option<String>,
+    /// The client's history of the conversation. Ignored if there is a `session`.
+    pub(crate) history: Vec<Message>,
+    /// The message to answer; `None` if the history ends with results of the client's tools.
+    pub(crate) user: Option<User>,
+    /// Key of a stored conversation; `None` if the conversation is not stored.
+    pub(crate) session: Option<String>,
+    /// Tools that the client runs.
+    pub(crate) tools: Vec<ClientTool>,
+    /// Whether the model must call one of them.
+    pub(crate) must_call: bool,
+    pub(crate) max_tokens: Option<u64>,
+    pub(crate) temperature: Option<f64>,
+    /// Texts at which the answer ends, if any.
+    pub(crate) stop: Option<Vec<String>>,
+    /// Value in the format of OpenAI's API.
+    pub(crate) response_format: Option<Value>,
+    /// Options of a stream; `None` for a whole answer.
+    pub(super) stream: Option<StreamOptions>,
+}
+
+/// A tool that the client runs.
+pub(crate) struct ClientTool {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// JSON Schema of the arguments, as JSON text.
+    pub(crate) schema: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamOptions {
     pub(super) include_usage: bool,
     /// Whether to send tool activity and thoughts as `reasoning_content`.
     pub(super) include_progress: bool,
 }
 
-/// Parses the body of a request; `session` is its `X-Session`.
-pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, Refusal> {
-    if count_values(body) > MAX_VALUES {
-        let text = format!("the body has more than {MAX_VALUES} values");
-        return Err(Refusal::new(413, text));
-    }
-    // A null counts as an absent field.
-    let mut fields: Value =
-        from_json(body).map_err(|e| Refusal::new(400, format!("the body is not JSON: {e}")))?;
-    let Some(object) = fields.as_object_mut() else {
-        return Err(Refusal::new(400, "the body is not a JSON object"));
-    };
-    object.retain(|_, value| !value.is_null());
-    if number(&fields, "n")?.is_some_and(|n| n.total_cmp(&1.0).is_ne()) {
-        return Err(Refusal::of_param("n", "bantam returns one choice"));
-    }
-    if !field::<Vec<Value>>(&fields, "functions", "a list")?.is_empty() {
-        return Err(Refusal::of_param("functions", "send them as tools"));
-    }
-    let client_tools: Vec<Value> = field(&fields, "tools", "a list")?;
-    if client_tools.len() > MAX_TOOLS {
-        return Err(Refusal::of_param("tools", "there are more than 128 tools"));
-    }
-    let temperature = number(&fields, "temperature")?;
-    if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
-        return Err(Refusal::of_param("temperature", "it must be from 0 to 2"));
-    }
-    let options: StreamOptions = field(&fields, "stream_options", "an object of true and false")?;
-    let model: String = field(&fields, "model", "a text")?;
-    let list: Vec<Value> = field(&fields, "messages", "a list")?;
-    let (history, user) = question(messages(&list)?)?;
-    let session = session.filter(|key| !key.is_empty());
-    if session.is_some() && (user.is_none() || !client_tools.is_empty()) {
-        let why = "tools of the client need the whole conversation: leave out X-Session";
-        return Err(Refusal::of_param("tools", why));
-    }
-    let max_tokens = match max_tokens(&fields, "max_completion_tokens")? {
-        None => max_tokens(&fields, "max_tokens")?,
-        found => found,
-    };
-    let ask = Ask {
-        model: Some(model).filter(|model| model != MODEL && !model.is_empty()),
-        history,
-        user,
-        session: session.map(session_key).transpose()?,
-        tools: tools(&client_tools, &fields["tool_choice"])?,
-        options: Options {
+/// Returns the memory that the values of a body take, in bytes, beside their text.
+pub(super) fn memory_of_values(body: &[u8]) -> usize {
+    const VALUE: usize = 500;
+    const OBJECT: usize = 2000;
+    let (values, objects) = count_values(body);
+    values * VALUE + objects * OBJECT
+}
+
+impl ChatRequest {
+    /// Parses the body of a request; `session` is its `X-Session`.
+    pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<Self, Refusal> {
+        let mut fields: Value =
+            from_json(body).map_err(|e| Refusal::new(400, format!("the body is not JSON: {e}")))?;
+        let Some(object) = fields.as_object_mut() else {
+            return Err(Refusal::new(400, "the body is not a JSON object"));
+        };
+        // A null counts as an absent field.
+        object.retain(|_, value| !value.is_null());
+        if number(&fields, "n")?.is_some_and(|n| n.total_cmp(&1.0).is_ne()) {
+            return Err(Refusal::of_param("n", "bantam returns one choice"));
+        }
+        let temperature = number(&fields, "temperature")?;
+        if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
+            return Err(Refusal::of_param("temperature", "it must be from 0 to 2"));
+        }
+        let model: String = field(&fields, "model", "a text")?;
+        let list: Vec<Value> = field(&fields, "messages", "a list")?;
+        let (history, user) = question(messages(&list)?)?;
+        let is_empty = |user: &User| user.content.trim().is_empty() && user.media.is_empty();
+        if user.as_ref().is_some_and(is_empty) {
+            let last = format!("messages[{}].content", list.len() - 1);
+            return Err(Refusal::of_param(last, "the question is empty"));
+        }
+        let tools = tools(&field::<Vec<Value>>(&fields, "tools", "a list")?)?;
+        let session = session.filter(|key| !key.is_empty());
+        if session.is_some() && (user.is_none() || !tools.is_empty()) {
+            let why = "tools of the client need the whole conversation: leave out X-Session";
+            return Err(Refusal::of_param("tools", why));
+        }
+        let stop = match fields.get("stop") {
+            Some(Value::String(text)) => vec![text.clone()],
+            _ => field(&fields, "stop", "a text or a list of texts")?,
+        };
+        let options = field(&fields, "stream_options", "an object of true and false")?;
+        let max_tokens = match max_tokens(&fields, "max_completion_tokens")? {
+            None => max_tokens(&fields, "max_tokens")?,
+            found => found,
+        };
+        let mut request = Self {
+            model: Some(model).filter(|model| model != MODEL && !model.is_empty()),
+            history,
+            user,
+            session: session.map(session_key).transpose()?,
+            tools,
             max_tokens,
             temperature,
+            stop: Some(stop).filter(|stop| !stop.is_empty()),
             response_format: fields.get("response_format").cloned(),
-        },
-    };
-    Ok(ChatRequest {
-        ask,
-        stream: field(&fields, "stream", "true or false")?,
-        include_usage: options.include_usage,
-        include_progress: options.include_progress,
-    })
+            stream: field::<bool>(&fields, "stream", "true or false")?.then_some(options),
+            ..Self::default()
+        };
+        request.choose_tools(&fields["tool_choice"])?;
+        Ok(request)
+    }
+
+    /// Applies `tool_choice`. A named tool is the only one left, and must be called.
+    fn choose_tools(&mut self, choice: &Value) -> Result<(), Refusal> {
+        let name = choice["function"]["name"].as_str();
+        self.must_call = name.is_some() || choice == "required";
+        if choice == "none" {
+            self.tools.clear();
+        }
+        self.tools
+            .retain(|tool| name.is_none_or(|name| tool.name == name));
+        let is_left = choice.is_null() || choice == "auto" || choice == "none";
+        if is_left || self.must_call && !self.tools.is_empty() {
+            return Ok(());
+        }
+        let why = "it must be auto, none, required or one of the functions";
+        Err(Refusal::of_param("tool_choice", why))
+    }
 }
 
 /// Returns a field of a body, or the default if it is missing.
@@ -110,7 +154,7 @@ fn field<T: DeserializeOwned + Default>(
     let Some(value) = fields.get(name) else {
         return Ok(T::default());
     };
-    T::deserialize(value).map_err(|_| Refusal::of_param(name, format!("it must be {kind}")))
+    T::deserialize(value).map_err(|_| Refusal::of_param(name, &format!("it must be {kind}")))
 }
 
 /// Parses a number, which some clients send as a text.
@@ -233,102 +277,67 @@ fn text(value: &Value) -> String {
 
 /// Returns the text and the files of a message's content.
 fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> {
-    match value {
+    let parts = match value {
         Value::Null => return Ok(Default::default()),
         Value::String(text) => return Ok((text.clone(), Vec::new())),
-        Value::Array(_) => {}
+        Value::Array(parts) => parts,
         _ => {
-            return Err(Refusal::of_param(
-                place,
-                "it must be a text or a list of parts",
-            ));
+            let why = "it must be a text or a list of parts";
+            return Err(Refusal::of_param(place, why));
         }
-    }
-    let mut texts = Vec::new();
-    let mut media = Vec::new();
-    for (i, part) in value.as_array().into_iter().flatten().enumerate() {
-        let place = format!("{place}[{i}]");
-        match part["type"].as_str() {
-            Some("text" | "input_text") => texts.push(text(&part["text"])),
-            Some("refusal") => texts.push(text(&part["refusal"])),
-            Some("image_url") => {
-                let url = &part["image_url"];
-                let url = url.as_str().or(url["url"].as_str()).unwrap_or_default();
-                media.push(file(&data_of(url, &place)?, &place)?);
+    };
+    let (mut texts, mut media) = (Vec::new(), Vec::new());
+    for (i, part) in parts.iter().enumerate() {
+        let refuse = |why| Err(Refusal::of_param(format!("{place}[{i}]"), why));
+        let (url, file) = (&part["image_url"], &part["file"]);
+        let data = match part["type"].as_str() {
+            Some("text" | "input_text") => {
+                texts.push(text(&part["text"]));
+                continue;
             }
-            Some("input_audio") => {
-                let data = part["input_audio"]["data"].as_str().unwrap_or_default();
-                media.push(file(&decode(data, &place)?, &place)?);
+            Some("refusal") => {
+                texts.push(text(&part["refusal"]));
+                continue;
             }
-            Some("file") => {
-                let data = part["file"]["file_data"].as_str().unwrap_or_default();
-                let bytes = data_of(data, &place)?;
-                let name = part["file"]["filename"].as_str().unwrap_or_default();
-                // A file that is not an image, a PDF or a recording may be a text.
-                match (Media::detect(&bytes), String::from_utf8(bytes)) {
-                    (Some(known), _) => media.push(known.named(name)),
-                    (None, Ok(words)) => {
-                        let name = match foreign_name(name, 60) {
-                            name if name.is_empty() => "a file".to_owned(),
-                            name => name,
-                        };
-                        texts.push(format!("[{name}]\n{}", fenced(&words)));
-                    }
-                    (None, Err(_)) => return Err(unknown_file(&place)),
-                }
+            Some("image_url") => url.as_str().or(url["url"].as_str()),
+            Some("input_audio") => part["input_audio"]["data"].as_str(),
+            Some("file") => file["file_data"].as_str(),
+            _ => return refuse("bantam takes text, image_url, input_audio and file"),
+        };
+        let Some(bytes) = decode(data.unwrap_or_default()) else {
+            return refuse("bantam fetches no file: send it in base64, or as a data: URL of that");
+        };
+        let name = file["filename"].as_str().unwrap_or_default();
+        // A file that is not an image, a PDF or a recording may be a text.
+        match (Media::detect(&bytes), String::from_utf8(bytes)) {
+            (Some(known), _) => media.push(known.named(name)),
+            (None, Ok(words)) => {
+                let name = match foreign_name(name, 60) {
+                    name if name.is_empty() => "a file".to_owned(),
+                    name => name,
+                };
+                texts.push(format!("[{name}]\n{}", fenced(&words)));
             }
-            _ => {
-                let why = "bantam takes text, image_url, input_audio and file";
-                return Err(Refusal::of_param(format!("{place}.type"), why));
-            }
+            _ => return refuse("it is neither an image, a PDF, a recording nor a text"),
         }
     }
     Ok((texts.join("\n\n"), media))
 }
 
-fn unknown_file(place: &str) -> Refusal {
-    Refusal::of_param(
-        place,
-        "it is neither an image, a PDF, a recording nor a text",
-    )
-}
-
-fn file(bytes: &[u8], place: &str) -> Result<Media, Refusal> {
-    Media::detect(bytes).ok_or_else(|| unknown_file(place))
-}
-
-/// Decodes a data URL (RFC 2397). Other URLs are not fetched, because the client would control the address.
-fn data_of(url: &str, place: &str) -> Result<Vec<u8>, Refusal> {
-    let data = url
-        .strip_prefix("data:")
-        .and_then(|url| url.split_once(";base64,"));
-    match data {
-        Some((_, data)) => decode(data, place),
-        None => {
-            let why = "bantam fetches no file: send it as a data: URL in base64";
-            Err(Refusal::of_param(place, why))
-        }
-    }
-}
-
-fn decode(data: &str, place: &str) -> Result<Vec<u8>, Refusal> {
-    let bytes = STANDARD.decode(data.trim());
-    bytes.map_err(|_| Refusal::of_param(place, "it is not base64"))
+/// Decodes base64, also as a data URL (RFC 2397). Other URLs are not fetched, because the client would control the address.
+fn decode(data: &str) -> Option<Vec<u8>> {
+    let data = match data.strip_prefix("data:") {
+        Some(url) => url.split_once(";base64,")?.1,
+        None => data,
+    };
+    STANDARD
+        .decode(data.trim())
+        .ok()
+        .filter(|bytes| !bytes.is_empty())
 }
 
 /// Returns the tools that the client runs.
-fn tools(list: &[Value], choice: &Value) -> Result<Vec<ClientTool>, Refusal> {
-    match choice {
-        Value::Null => {}
-        Value::String(word) if word == "auto" => {}
-        Value::String(word) if word == "none" => return Ok(Vec::new()),
-        _ => {
-            return Err(Refusal::of_param(
-                "tool_choice",
-                "bantam takes auto and none",
-            ));
-        }
-    }
+fn tools(list: &[Value]) -> Result<Vec<ClientTool>, Refusal> {
     let mut tools: Vec<ClientTool> = Vec::new();
     for (i, tool) in list.iter().enumerate() {
         let place = format!("tools[{i}]");
@@ -343,13 +352,13 @@ fn tools(list: &[Value], choice: &Value) -> Result<Vec<ClientTool>, Refusal> {
             return Err(Refusal::of_param(place, "two tools have this name"));
         }
         let schema = match &function["parameters"] {
-            Value::Null => json!({"type": "object", "properties": {}}),
-            schema => schema.clone(),
+            Value::Null => json!({"type": "object", "properties": {}}).to_string(),
+            schema => schema.to_string(),
         };
         tools.push(ClientTool {
             name,
             description: text(&function["description"]),
-            schema: schema.to_string(),
+            schema,
         });
     }
     Ok(tools)
@@ -374,59 +383,58 @@ impl Completion {
                 message["content"] = Value::Null;
             }
         }
-        let choice = json!({
-            "index": 0,
-            "message": message,
-            "logprobs": null,
-            "finish_reason": finish_reason(response, calls),
-        });
-        json!({
-            "id": self.id,
-            "object": "chat.completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": [choice],
-            "usage": usage(response),
-        })
+        let reason = finish_reason(response, calls);
+        let choice =
+            json!({"index": 0, "message": message, "logprobs": null, "finish_reason": reason});
+        let mut whole = self.part("chat.completion", &json!([choice]));
+        whole["usage"] = usage(response);
+        whole
     }
 
     /// Builds a chunk of a stream; `delta` is the API's field.
-    pub(super) fn piece(&self, delta: &Value) -> Value {
-        self.chunk(&json!([{"index": 0, "delta": delta, "finish_reason": null}]))
+    pub(super) fn chunk(&self, delta: &Value) -> Value {
+        let choices = json!([{"index": 0, "delta": delta, "finish_reason": null}]);
+        self.part(CHUNK, &choices)
     }
 
-    /// Builds one chunk per call of the client's tools, because clients only read the first call of a chunk, and ignore calls
-    /// next to a `finish_reason`.
-    pub(super) fn call_pieces(&self, calls: &[ToolCall]) -> Vec<Value> {
-        let piece = |(i, one): (usize, &ToolCall)| {
+    /// Builds the chunks after the text: one per call of the client's tools, because clients only read the first call of a chunk,
+    /// and ignore calls next to a `finish_reason`; then the reason for the end; then the usage, for clients that request it.
+    pub(super) fn last_chunks(&self, response: &Response, calls: &[ToolCall]) -> Vec<Value> {
+        let chunk = |(i, one): (usize, &ToolCall)| {
             let mut one = call(one);
             one["index"] = i.into();
-            self.piece(&json!({"tool_calls": [one]}))
+            self.chunk(&json!({"tool_calls": [one]}))
         };
-        calls.iter().enumerate().map(piece).collect()
-    }
-
-    /// Builds the last chunk, with the reason for the end.
-    pub(super) fn last_piece(&self, response: &Response, calls: &[ToolCall]) -> Value {
+        let mut chunks: Vec<Value> = calls.iter().enumerate().map(chunk).collect();
         let reason = finish_reason(response, calls);
-        self.chunk(&json!([{"index": 0, "delta": {}, "finish_reason": reason}]))
+        let choices = json!([{"index": 0, "delta": {}, "finish_reason": reason}]);
+        chunks.push(self.part(CHUNK, &choices));
+        let mut last = self.part(CHUNK, &json!([]));
+        last["usage"] = usage(response);
+        chunks.push(last);
+        chunks
     }
 
-    /// Builds the usage chunk after the last one, for clients that request it.
-    pub(super) fn usage_piece(&self, response: &Response) -> Value {
-        let mut chunk = self.chunk(&json!([]));
-        chunk["usage"] = usage(response);
-        chunk
-    }
-
-    fn chunk(&self, choices: &Value) -> Value {
+    fn part(&self, object: &str, choices: &Value) -> Value {
         json!({
             "id": self.id,
-            "object": "chat.completion.chunk",
+            "object": object,
             "created": self.created,
             "model": self.model,
             "choices": choices,
         })
+    }
+}
+
+/// Returns the text that an event adds to a stream, with its field in a delta.
+pub(super) fn delta(event: Event, with_progress: bool) -> Option<(&'static str, String)> {
+    match event {
+        Event::Delta(text) => Some(("content", text)),
+        Event::Thought(text) if with_progress => Some(("reasoning_content", text)),
+        Event::ToolStarted { summary } if with_progress => {
+            Some(("reasoning_content", summary + "\n"))
+        }
+        _ => None,
     }
 }
 
@@ -453,34 +461,12 @@ fn usage(response: &Response) -> Value {
     })
 }
 
-/// Converts the error of a turn without an answer. A turn that ended at a limit has an answer if it has text.
-pub(super) fn refusal(error: &Error) -> Refusal {
-    let why = match &error.hint {
-        Some(hint) => format!("{}; {hint}", error.message),
-        None => error.message.clone(),
-    };
-    match error.kind {
-        Kind::Usage => Refusal::new(400, why),
-        Kind::Config => Refusal::new(500, why).code("configuration"),
-        Kind::Auth => Refusal::new(500, why).code("provider_credentials"),
-        Kind::Unavailable => Refusal::new(503, why)
-            .code("provider_unavailable")
-            .retry_after(10),
-        Kind::Limit => Refusal::new(429, why).code("insufficient_quota"),
-        Kind::Busy => Refusal::new(409, why)
-            .code("conversation_busy")
-            .retry_after(5),
-        Kind::Interrupted => Refusal::new(503, why).code("ending").retry_after(5),
-        Kind::Failed => Refusal::new(500, why),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(body: &Value) -> Result<ChatRequest, Refusal> {
-        parse(body.to_string().as_bytes(), None)
+        ChatRequest::parse(body.to_string().as_bytes(), None)
     }
 
     fn param(body: &Value) -> String {
@@ -497,13 +483,13 @@ mod tests {
             {"type": "file", "file": {"filename": "a]\n[.txt", "file_data": "data:text/plain;base64,aGk="}},
         ]);
         let ask = |parts: Value| read(&json!({"messages": [{"role": "user", "content": parts}]}));
-        let user = ask(parts).unwrap().ask.user.unwrap();
+        let user = ask(parts).unwrap().user.unwrap();
         assert_eq!(user.media[0].mime, "image/png");
         assert!(user.content.contains("[a) (.txt]") && user.content.contains("hi"));
         for bad in [
             json!([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]),
             json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}]),
-            json!([{"type": "image_url", "image_url": "data:image/png;base64,AAAA"}]),
+            json!([{"type": "image_url", "image_url": "data:image/png;base64,/w=="}]),
             json!([{"type": "video"}]),
         ] {
             assert!(
@@ -527,10 +513,8 @@ mod tests {
             "temperature"
         );
         assert_eq!(param(&json!([])), "");
-        let many = format!("{{\"messages\":[{}{{}}]}}", "{},".repeat(MAX_VALUES));
-        assert_eq!(parse(many.as_bytes(), None).err().unwrap().status, 413);
-        assert_eq!(parse(b"{", None).err().unwrap().status, 400);
-        let refused = parse(
+        assert_eq!(ChatRequest::parse(b"{", None).err().unwrap().status, 400);
+        let refused = ChatRequest::parse(
             json!({"messages": user}).to_string().as_bytes(),
             Some("../etc"),
         );
@@ -546,7 +530,6 @@ mod tests {
             ("max_completion_tokens", json!(-2)),
             ("temperature", json!("warm")),
             ("tools", json!({})),
-            ("functions", json!(["f"])),
         ] {
             let mut body = json!({"messages": user});
             body[name] = wrong;
@@ -557,9 +540,9 @@ mod tests {
     #[test]
     fn client_request_variants_are_read() {
         let asked = |body: &Value| {
-            let ask = read(body).map_err(|refusal| refusal.why).unwrap().ask;
+            let ask = read(body).map_err(|refusal| refusal.why).unwrap();
             let user = ask.user.map(|user| user.content);
-            (user, ask.history.len(), ask.options.max_tokens, ask.session)
+            (user, ask.history.len(), ask.max_tokens, ask.session)
         };
         let (user, system) = (
             json!({"role": "user", "content": "hi"}),
@@ -606,10 +589,10 @@ mod tests {
         for (body, expected) in table {
             assert_eq!(asked(&body), expected, "{body}");
         }
-        let stored = parse(
+        let stored = ChatRequest::parse(
             json!({"messages": [user]}).to_string().as_bytes(),
             Some("kitchen"),
         );
-        assert_eq!(stored.ok().unwrap().ask.session.as_deref(), Some("kitchen"));
+        assert_eq!(stored.ok().unwrap().session.as_deref(), Some("kitchen"));
     }
 }

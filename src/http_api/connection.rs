@@ -1,310 +1,294 @@
 //! Handles one connection: reads a request, and sends the response.
 
 use std::io::{ErrorKind, Read};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::Shared;
-use super::access::WRONG_TOKEN_DELAY;
-use super::chat::{self, ChatRequest, Completion};
+use super::access::{WRONG_TOKEN_DELAY, check_site, check_token};
+use super::chat::{self, ChatRequest, Completion, StreamOptions};
 use super::connections::Slot;
-use super::output::{Form, Output};
 use super::request::{Head, Reader};
-use super::response::{self, Refusal, Responder};
-use crate::bus::TurnStop;
-use crate::cancel::Cancel;
-use crate::error::Kind;
+use super::response::{Refusal, Responder};
+use super::room::{Permit, Room};
+use super::{Endpoint, Settings};
+use crate::bus::{Event, Response, TurnStop};
+use crate::error::{Error, Kind};
 use crate::log::Level;
+use crate::message::ToolCall;
 use crate::sync;
 
-/// Interval without events after which a stream sends an empty comment.
+/// Interval after which a stream sends an empty comment, so that proxies do not close it while tools run.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-pub(super) struct Connection {
-    pub(super) shared: Arc<Shared>,
-    pub(super) stream: Arc<TcpStream>,
-    pub(super) peer: SocketAddr,
-    pub(super) slot: Slot,
-}
-
-/// Paths of the endpoint, in the format of [`plain_path`].
-const HEALTH: &str = "/health";
-const MODELS: &str = "/models";
-const COMPLETIONS: &str = "/chat/completions";
-
-/// Removes empty segments and a leading `v1` from a path, because clients disagree on the format of the base address.
-fn plain_path(path: &str) -> String {
-    let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
-    parts.next_if_eq(&"v1");
-    let mut plain = String::new();
-    for part in parts {
-        plain.push('/');
-        plain.push_str(part);
+/// Serves the only request of a connection. Write errors of disconnected clients are ignored.
+pub(super) fn serve(endpoint: &Endpoint, room: &Room, stream: &TcpStream, slot: &Slot) {
+    let mut connection = Connection {
+        endpoint,
+        room,
+        stream,
+        reader: Reader::new(stream),
+        responder: Responder::new(stream),
+        permit: None,
+    };
+    if let Err(refusal) = connection.answer(slot) {
+        let peer = stream.peer_addr().map(|peer| peer.ip().to_string());
+        let peer = peer.unwrap_or_default();
+        let text = format!("{peer}: {} {}", refusal.status, refusal.why);
+        (endpoint.log)(Level::Debug, &text);
+        drop(connection.responder.refuse(&refusal));
     }
-    plain
+    drop(stream.shutdown(Shutdown::Both));
 }
 
-/// Returns the error message for an unknown path.
-fn describe_unknown_path(path: &str) -> String {
-    if plain_path(path) == "/responses" {
-        return "the Responses API is not served: use /v1/chat/completions".to_owned();
-    }
-    format!("there is nothing at {path}; served are /v1/chat/completions, /v1/models and /health")
+struct Connection<'a> {
+    endpoint: &'a Endpoint,
+    room: &'a Room,
+    stream: &'a TcpStream,
+    reader: Reader<'a>,
+    responder: Responder<'a>,
+    /// Delays the end of the program until the client has the answer, or the reason why there is none.
+    permit: Option<Permit<'a>>,
 }
 
-impl Connection {
-    /// Serves the only request of this connection. Write errors of disconnected clients are ignored.
-    pub(super) fn serve(self) {
-        drop(self.stream.set_nodelay(true));
-        drop(self.stream.set_write_timeout(Some(response::WRITE_TIME)));
-        let mut reader = Reader::new(&self.stream);
-        let mut responder = Responder::new(&self.stream);
-        let served = match reader.head() {
-            Ok(None) => return,
-            Ok(Some(head)) => {
-                responder.is_chunked = !head.is_http_1_0;
-                responder.is_head = head.method == "HEAD";
-                self.answer(&head, &mut reader, &mut responder)
-            }
-            Err(refusal) => Err(refusal),
+impl Connection<'_> {
+    fn answer(&mut self, slot: &Slot) -> Result<(), Refusal> {
+        let Some(head) = self.reader.head()? else {
+            return Ok(());
         };
-        if let Err(refusal) = served {
-            self.refuse(&responder, &refusal);
-        }
-        drop(self.stream.shutdown(Shutdown::Both));
-    }
-
-    fn refuse(&self, responder: &Responder, refusal: &Refusal) {
-        let text = format!("{}: {} {}", self.peer.ip(), refusal.status, refusal.why);
-        (self.shared.log)(Level::Debug, &text);
-        drop(responder.refuse(refusal));
-    }
-
-    fn answer(
-        &self,
-        head: &Head,
-        reader: &mut Reader,
-        responder: &mut Responder,
-    ) -> Result<(), Refusal> {
-        let access = &self.shared.access;
-        access.check_site(head)?;
-        responder.origin = head.header("origin").unwrap_or_default().to_owned();
-        let path = plain_path(&head.path);
-        let path = path.as_str();
-        let is_read = matches!(head.method.as_str(), "GET" | "HEAD");
+        let settings = &self.endpoint.settings;
+        self.responder.is_chunked = !head.is_http_1_0;
+        check_site(&head, &settings.allow_origin)?;
+        self.responder.origin = head.header("origin").unwrap_or_default().to_owned();
+        // Clients disagree on the format of the base address.
+        let path: Vec<&str> = head
+            .path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect();
+        let path = path.strip_prefix(&["v1"]).unwrap_or(&path);
         match (head.method.as_str(), path) {
-            ("OPTIONS", _) => return Ok(responder.preflight()?),
-            (_, HEALTH) if is_read => {
-                return Ok(responder.json(200, &json!({"status": "ok"}), &[])?);
-            }
+            ("OPTIONS", _) => return Ok(self.responder.preflight()?),
+            ("GET", ["health"]) => return Ok(self.responder.json(&json!({"status": "ok"}))?),
             _ => {}
         }
-        if let Err(refusal) = access.check_token(head) {
-            self.slot.wait(WRONG_TOKEN_DELAY);
+        if let Err(refusal) = check_token(&head, &settings.token) {
+            slot.wait(WRONG_TOKEN_DELAY);
             return Err(refusal);
         }
-        if !self.slot.authorize() {
+        if !slot.authorize() {
             // The connection was closed to make room for another one.
             return Ok(());
         }
-        match path {
-            COMPLETIONS if head.method == "POST" => self.complete(head, reader, responder),
-            MODELS if is_read => Ok(responder.json(200, &self.models(), &[])?),
-            HEALTH | COMPLETIONS | MODELS => Err(Refusal::new(
-                405,
-                format!("{path} does not take {}", head.method),
-            )),
+        match (head.method.as_str(), path) {
+            ("POST", ["chat", "completions"]) => self.complete(&head),
+            ("GET", ["models"]) => Ok(self.responder.json(&models(settings))?),
+            (method, ["health" | "models"] | ["chat", "completions"]) => {
+                let why = format!("{} does not take {method}", head.path);
+                Err(Refusal::new(405, why))
+            }
             _ => {
-                let refusal = Refusal::new(404, describe_unknown_path(&head.path));
-                Err(refusal.code("not_found"))
+                let served = "served are /v1/chat/completions, /v1/models and /health";
+                let why = format!("there is nothing at {}; {served}", head.path);
+                Err(Refusal::new(404, why).code("not_found"))
             }
         }
     }
 
-    fn models(&self) -> Value {
-        let mut names = vec![chat::MODEL.to_owned()];
-        names.extend(self.shared.turns.models());
-        let model = |name: &String| json!({"id": name, "object": "model", "created": 0, "owned_by": "bantam"});
-        json!({"object": "list", "data": names.iter().map(model).collect::<Value>()})
-    }
-
-    fn completion(&self, model: &str) -> Completion {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default();
-        let number = self.shared.counter.fetch_add(1, Ordering::Relaxed);
-        Completion {
-            id: format!("chatcmpl-{:x}{number:04x}", now.as_micros()),
-            created: now.as_secs(),
-            model: model.to_owned(),
-        }
-    }
-
-    /// Runs a turn and sends its answer.
-    fn complete(
-        &self,
-        head: &Head,
-        reader: &mut Reader,
-        responder: &Responder,
-    ) -> Result<(), Refusal> {
+    /// Reads the question, runs its turn and sends the answer.
+    fn complete(&mut self, head: &Head) -> Result<(), Refusal> {
         // A web form cannot send this content type without a preflight.
         let kind = head.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
             return Err(Refusal::new(415, "send the body as application/json"));
         }
-        if !head.has_body() {
-            return Err(Refusal::new(400, "the request has no body"));
-        }
-        if self.is_shutting_down() {
-            return Err(shutting_down());
-        }
-        let cancel = Cancel::new(None);
-        let permit = self.shared.permit(&cancel, head.body_size())?;
-        if let Err(refusal) = self.complete_with(head, reader, responder, &cancel) {
-            // The permit delays the end of the program until the client has received the reason.
-            self.refuse(responder, &refusal);
-        }
-        drop(permit);
-        Ok(())
-    }
-
-    /// Handles the request after it has a permit.
-    fn complete_with(
-        &self,
-        head: &Head,
-        reader: &mut Reader,
-        responder: &Responder,
-        cancel: &Cancel,
-    ) -> Result<(), Refusal> {
-        let body = reader.body(head)?;
-        let request = chat::parse(&body, head.header("x-session"))?;
+        let permit = self.permit.insert(self.room.permit(head.body_size())?);
+        let body = self.reader.body(head)?;
+        permit.take_values(chat::memory_of_values(&body))?;
+        let request = ChatRequest::parse(&body, head.header("x-session"))?;
         drop(body);
-        let turns = &self.shared.turns;
-        if let Some(model) = &request.ask.model {
-            turns.choose(model).map_err(|e| match e.kind {
-                Kind::Usage => Refusal {
-                    param: Some("model".to_owned()),
-                    ..Refusal::new(
-                        404,
-                        format!("{}; {}", e.message, e.hint.unwrap_or_default()),
-                    )
-                    .code("model_not_found")
-                },
-                _ => chat::refusal(&e),
-            })?;
+        if self.is_ending() {
+            return Err(ending());
         }
-        turns.check(&request.ask).map_err(|e| match e.kind {
-            Kind::Usage => Refusal::of_param("tools", e.message),
-            _ => chat::refusal(&e),
-        })?;
-        if self.is_shutting_down() {
-            return Err(shutting_down());
-        }
-        self.run(request, responder, cancel)
+        self.run(request)
     }
 
-    fn is_shutting_down(&self) -> bool {
-        self.shared.cancel.reason().is_some()
+    fn is_ending(&self) -> bool {
+        self.endpoint.cancel.reason().is_some()
     }
 
-    fn run(
-        &self,
-        request: ChatRequest,
-        responder: &Responder,
-        cancel: &Cancel,
-    ) -> Result<(), Refusal> {
-        let ChatRequest {
-            ask,
-            stream,
-            include_usage,
-            include_progress,
-        } = request;
-        let form = match (stream, include_progress) {
-            (false, _) => Form::Whole,
-            (true, false) => Form::Stream,
-            (true, true) => Form::StreamWithProgress,
+    fn run(&self, mut request: ChatRequest) -> Result<(), Refusal> {
+        let Some(Permit { cancel, .. }) = &self.permit else {
+            return Err(ending());
         };
-        let completion = self.completion(ask.model.as_deref().unwrap_or(chat::MODEL));
-        let output = Mutex::new(Output::new(responder, &completion, form));
+        let output = Mutex::new(Output {
+            responder: &self.responder,
+            completion: completion(request.model.as_deref()),
+            stream: request.stream.take(),
+            is_begun: false,
+            is_gone: false,
+            after_progress: false,
+        });
         let answer = thread::scope(|scope| {
             // Without this thread, a disconnected client is detected by the next write.
-            let watcher = Builder::new()
-                .name("http".to_owned())
-                .spawn_scoped(scope, || self.watch_client(&output, cancel));
-            let answer = self.shared.turns.run(ask, cancel, &|event| {
-                let mut output = sync::lock(&output);
-                output.show(&event);
-                if output.is_gone {
+            let watcher = Builder::new().name("http".to_owned());
+            let watcher = watcher.spawn_scoped(scope, || {
+                if self.is_client_gone(&output) {
                     cancel.stop();
                 }
             });
-            // Both calls end the watcher; further input of the client does not matter.
-            cancel.stop();
+            let answer = (self.endpoint.turn)(request, cancel, &|event| {
+                if sync::lock(&output).show(event) {
+                    cancel.stop();
+                }
+            });
+            // Ends the watcher; further input of the client does not matter.
             drop(self.stream.shutdown(Shutdown::Read));
             drop(watcher.map(thread::ScopedJoinHandle::join));
             answer
         });
         let output = sync::into_inner(output);
-        let is_stopped = answer.response.stop == TurnStop::Cancelled;
-        if form == Form::Whole && is_stopped && self.is_shutting_down() {
-            return Err(shutting_down());
+        let is_stopped = |response: &Response| response.stop == TurnStop::Cancelled;
+        match answer {
+            Ok((response, _)) if is_stopped(&response) && self.is_ending() => {
+                output.finish(Err(ending()))
+            }
+            answer => output.finish(answer),
         }
-        output.finish(&answer, include_usage)
     }
 
-    /// Cancels the turn when the client has disconnected. Until then, sends keep-alive comments to a stream.
-    fn watch_client(&self, output: &Mutex<Output>, cancel: &Cancel) {
-        let mut stream = &*self.stream;
-        let mut piece = [0; 512];
+    /// Returns whether the client has disconnected, or `false` once the turn has ended. Until then, sends comments to a stream.
+    fn is_client_gone(&self, output: &Mutex<Output>) -> bool {
+        let mut stream = self.stream;
         drop(stream.set_read_timeout(Some(KEEP_ALIVE)));
-        while cancel.reason().is_none() {
-            match stream.read(&mut piece) {
-                // Input after the request is ignored.
-                Ok(1..) => {}
+        loop {
+            match stream.read(&mut [0; 512]) {
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     let mut output = sync::lock(output);
-                    output.keep_alive();
+                    output.write(":\n\n");
                     if output.is_gone {
-                        cancel.stop();
+                        return true;
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Ok(0) | Err(_) => cancel.stop(),
+                Ok(0) | Err(_) => return true,
+                // Input after the request is ignored.
+                Ok(_) => {}
             }
         }
     }
 }
 
-fn shutting_down() -> Refusal {
-    Refusal::new(503, "bantam is shutting down").retry_after(5)
+/// What a turn sends to its client.
+struct Output<'a> {
+    responder: &'a Responder<'a>,
+    completion: Completion,
+    /// Options of the stream; `None` for a whole answer.
+    stream: Option<StreamOptions>,
+    /// Whether the stream has begun: at the first event, so that a turn which fails earlier has an HTTP status.
+    is_begun: bool,
+    /// Whether writing to the client has failed.
+    is_gone: bool,
+    /// Whether the text so far came with tool calls.
+    after_progress: bool,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_served_however_a_client_joins_them() {
-        for (path, plain) in [
-            ("/v1/chat/completions", COMPLETIONS),
-            ("/chat/completions", COMPLETIONS),
-            ("//v1//chat/completions/", COMPLETIONS),
-            ("/v1/models", MODELS),
-            ("/models/", MODELS),
-            ("/health", HEALTH),
-            ("/v1/health", HEALTH),
-            ("/v1/models/a%2Fb", "/models/a%2Fb"),
-            ("/v1/v1/models", "/v1/models"),
-            ("/", ""),
-        ] {
-            assert_eq!(plain_path(path), plain, "{path}");
+impl Output<'_> {
+    /// Shows an event in a stream. Returns whether the client is gone.
+    fn show(&mut self, event: Event) -> bool {
+        if let Event::Progress(text) = &event {
+            self.after_progress |= !text.trim().is_empty();
         }
-        assert!(describe_unknown_path("/v1/responses").contains("/v1/chat/completions"));
-        assert!(describe_unknown_path("/v2").contains("/v1/models"));
+        let options = self.stream.as_ref();
+        let with_progress = options.is_some_and(|options| options.include_progress);
+        if let Some((field, mut text)) = chat::delta(event, with_progress) {
+            if field == "content" && std::mem::take(&mut self.after_progress) {
+                text.insert_str(0, "\n\n");
+            }
+            let chunk = self.completion.chunk(&json!({field: text}));
+            self.write_data(&chunk);
+        }
+        self.is_gone
     }
+
+    fn write_data(&mut self, data: &Value) {
+        self.write(&format!("data: {data}\n\n"));
+    }
+
+    /// Writes to the stream, after starting it if necessary.
+    fn write(&mut self, text: &str) {
+        if self.stream.is_none() || self.is_gone {
+            return;
+        }
+        let is_begun = std::mem::replace(&mut self.is_begun, true);
+        let begun = if is_begun { Ok(()) } else { self.begin() };
+        let written = begun.and_then(|()| self.responder.event(text));
+        self.is_gone = written.is_err();
+    }
+
+    fn begin(&self) -> std::io::Result<()> {
+        self.responder.begin_events()?;
+        let first = json!({"role": "assistant", "content": ""});
+        let first = self.completion.chunk(&first);
+        self.responder.event(&format!("data: {first}\n\n"))
+    }
+
+    /// Sends the whole response, or the end of the stream.
+    fn finish(mut self, answer: Result<(Response, Vec<ToolCall>), Refusal>) -> Result<(), Refusal> {
+        // A turn that ended at a limit may still have an answer.
+        let is_fatal = |e: &Error, response: &Response| {
+            e.kind != Kind::Limit || response.output.is_empty() || response.partial
+        };
+        let answer = answer.and_then(|(response, calls)| match &response.error {
+            Some(e) if is_fatal(e, &response) => Err(Refusal {
+                has_acted: response.steps > 0,
+                ..e.clone().into()
+            }),
+            _ => Ok((response, calls)),
+        });
+        match (answer, &self.stream) {
+            (Err(refusal), _) if !self.is_begun => return Err(refusal),
+            (Err(refusal), _) => self.write_data(&refusal.body()),
+            (Ok((response, calls)), None) => {
+                let body = self.completion.whole(&response, &calls);
+                return Ok(self.responder.json(&body)?);
+            }
+            (Ok((response, calls)), Some(options)) => {
+                let mut chunks = self.completion.last_chunks(&response, &calls);
+                if !options.include_usage {
+                    chunks.pop();
+                }
+                for chunk in chunks {
+                    self.write_data(&chunk);
+                }
+            }
+        }
+        self.write("data: [DONE]\n\n");
+        Ok(self.responder.end_events()?)
+    }
+}
+
+/// Returns the fields of an answer by this model.
+fn completion(model: Option<&str>) -> Completion {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    Completion {
+        id: format!("chatcmpl-{:x}", now.as_nanos()),
+        created: now.as_secs(),
+        model: model.unwrap_or(chat::MODEL).to_owned(),
+    }
+}
+
+fn models(settings: &Settings) -> Value {
+    let model =
+        |name: &String| json!({"id": name, "object": "model", "created": 0, "owned_by": "bantam"});
+    json!({"object": "list", "data": settings.models.iter().map(model).collect::<Value>()})
+}
+
+fn ending() -> Refusal {
+    Refusal::new(503, "bantam is shutting down").retry_after(5)
 }

@@ -4,7 +4,7 @@
 //! request takes milliseconds, so idle connections lose.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::sync;
@@ -19,19 +19,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 pub(super) struct ConnectionLimiter {
-    open: Mutex<Connections>,
+    /// Connections, oldest first.
+    open: Mutex<Vec<Entry>>,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct Connections {
-    /// Connections, oldest first.
-    entries: Vec<Entry>,
-    next_id: u64,
-}
-
 struct Entry {
-    id: u64,
     stream: Arc<TcpStream>,
     since: Instant,
     /// Whether the request has the right token.
@@ -41,20 +34,17 @@ struct Entry {
 /// Permission of a connection to be open, until dropped.
 pub(super) struct Slot {
     limiter: Arc<ConnectionLimiter>,
-    id: u64,
+    stream: Arc<TcpStream>,
 }
 
 impl ConnectionLimiter {
     /// Assigns a slot to a new connection. Waits while all connections are authorized.
     pub(super) fn admit(self: &Arc<Self>, stream: &Arc<TcpStream>) -> Slot {
-        let mut open = self.lock();
-        while open.entries.len() >= MAX_CONNECTIONS && !open.close_oldest(Instant::now()) {
+        let mut open = sync::lock(&self.open);
+        while open.len() >= MAX_CONNECTIONS && !close_oldest(&mut open, Instant::now()) {
             open = sync::wait(&self.changed, open, PAUSE);
         }
-        let id = open.next_id;
-        open.next_id += 1;
-        open.entries.push(Entry {
-            id,
+        open.push(Entry {
             stream: stream.clone(),
             since: Instant::now(),
             is_authorized: false,
@@ -64,52 +54,45 @@ impl ConnectionLimiter {
         self.changed.notify_all();
         Slot {
             limiter: self.clone(),
-            id,
+            stream: stream.clone(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Connections> {
-        sync::lock(&self.open)
     }
 }
 
-impl Connections {
-    /// Closes the oldest unauthorized connection if it has had its minimum time. Returns whether it closed one.
-    fn close_oldest(&mut self, now: Instant) -> bool {
-        let oldest = self.entries.iter().position(|entry| !entry.is_authorized);
-        let Some(oldest) = oldest.filter(|n| now.duration_since(self.entries[*n].since) >= MIN_AGE)
-        else {
-            return false;
-        };
-        let closed = self.entries.remove(oldest);
+/// Closes the oldest unauthorized connection if it has had its minimum time. Returns whether it closed one.
+fn close_oldest(open: &mut Vec<Entry>, now: Instant) -> bool {
+    let oldest = open.iter().position(|entry| !entry.is_authorized);
+    match oldest.filter(|n| now.duration_since(open[*n].since) >= MIN_AGE) {
         // The connection's thread detects this and ends.
-        drop(closed.stream.shutdown(Shutdown::Both));
-        true
+        Some(n) => drop(open.remove(n).stream.shutdown(Shutdown::Both)),
+        None => return false,
     }
+    true
 }
 
 impl Slot {
+    fn is_own(&self, entry: &Entry) -> bool {
+        Arc::ptr_eq(&entry.stream, &self.stream)
+    }
+
     /// Marks the connection as authorized, which protects it from being closed for another. Returns whether it is still open.
     pub(super) fn authorize(&self) -> bool {
-        let mut open = self.limiter.lock();
-        let own = open.entries.iter_mut().find(|entry| entry.id == self.id);
+        let mut open = sync::lock(&self.limiter.open);
+        let own = open.iter_mut().find(|entry| self.is_own(entry));
         own.map(|own| own.is_authorized = true).is_some()
     }
 
     /// Waits for this time, or until the connection is closed for another.
     pub(super) fn wait(&self, time: Duration) {
-        let is_open = |open: &mut Connections| open.entries.iter().any(|entry| entry.id == self.id);
-        let changed = &self.limiter.changed;
-        drop(changed.wait_timeout_while(self.limiter.lock(), time, is_open));
+        let is_open = |open: &mut Vec<Entry>| open.iter().any(|entry| self.is_own(entry));
+        let (open, changed) = (sync::lock(&self.limiter.open), &self.limiter.changed);
+        drop(changed.wait_timeout_while(open, time, is_open));
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.limiter
-            .lock()
-            .entries
-            .retain(|entry| entry.id != self.id);
+        sync::lock(&self.limiter.open).retain(|entry| !self.is_own(entry));
         self.limiter.changed.notify_all();
     }
 }
@@ -155,19 +138,25 @@ mod tests {
         assert_eq!(closed, [1, 3]);
         // The closed connection's thread must not free the newcomer's slot.
         drop(open);
-        assert_eq!(limiter.lock().entries.len(), slots.len());
+        assert_eq!(sync::lock(&limiter.open).len(), slots.len());
     }
 
     #[test]
     fn young_and_authorized_connections_are_never_closed() {
         let limiter = Arc::new(ConnectionLimiter::default());
         let open = full(&limiter);
-        let newest = limiter.lock().entries[0].since;
-        assert!(!limiter.lock().close_oldest(newest + MIN_AGE / 2));
+        let newest = sync::lock(&limiter.open)[0].since;
+        assert!(!close_oldest(
+            &mut sync::lock(&limiter.open),
+            newest + MIN_AGE / 2
+        ));
         for (slot, _) in &open {
             assert!(slot.authorize());
         }
-        assert!(!limiter.lock().close_oldest(newest + MIN_AGE * 100));
+        assert!(!close_oldest(
+            &mut sync::lock(&limiter.open),
+            newest + MIN_AGE * 100
+        ));
         assert!(open.iter().all(|(_, client)| !is_closed(client)));
     }
 

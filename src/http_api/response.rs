@@ -2,26 +2,29 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::request::MAX_BODY;
+use crate::error::{Error, Kind};
+
 /// Write timeout, after which a client counts as disconnected.
-pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
-/// Time limit for a rejected client to finish sending before its connection is closed.
-const LINGER: Duration = Duration::from_secs(1);
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// Silence after which a rejected client has finished sending.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Reason for rejecting a request.
-#[derive(Debug)]
-pub(super) struct Refusal {
+#[derive(Debug, Default)]
+pub(crate) struct Refusal {
     /// HTTP status.
     pub(super) status: u16,
     /// One sentence.
     pub(super) why: String,
     /// Invalid field of the request, such as `messages[0].content`.
     pub(super) param: Option<String>,
-    /// OpenAI's error code; empty for none.
-    pub(super) code: &'static str,
+    /// OpenAI's error code.
+    pub(super) code: Option<&'static str>,
     /// Seconds to wait before a retry.
     pub(super) retry_after: Option<u64>,
     /// Whether tools may have run. In that case OpenAI's libraries must not retry the request.
@@ -33,24 +36,38 @@ impl Refusal {
         Self {
             status,
             why: why.into(),
-            param: None,
-            code: "",
-            retry_after: None,
-            has_acted: false,
+            ..Self::default()
         }
     }
 
     /// Creates the error for an invalid field `param`.
-    pub(super) fn of_param(param: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn of_param(param: impl Into<String>, why: &str) -> Self {
+        let param = param.into();
         Self {
-            param: Some(param.into()),
-            code: "invalid_value",
-            ..Self::new(400, why)
+            code: Some("invalid_value"),
+            param: Some(param.clone()),
+            ..Self::new(400, format!("{param}: {why}"))
+        }
+    }
+
+    /// Creates the error for a model that cannot be asked. `models` are those of the settings.
+    pub(crate) fn of_model(error: Error, models: &[String]) -> Self {
+        if error.kind != Kind::Usage {
+            return error.into();
+        }
+        let known = models.join(", ");
+        Self {
+            param: Some("model".to_owned()),
+            code: Some("model_not_found"),
+            ..Self::new(404, format!("{}; the models are {known}", with_hint(error)))
         }
     }
 
     pub(super) fn code(self, code: &'static str) -> Self {
-        Self { code, ..self }
+        Self {
+            code: Some(code),
+            ..self
+        }
     }
 
     pub(super) fn retry_after(self, seconds: u64) -> Self {
@@ -69,8 +86,7 @@ impl Refusal {
             500.. => "server_error",
             _ => "invalid_request_error",
         };
-        let code = Some(self.code).filter(|code| !code.is_empty());
-        json!({"error": {"message": self.why, "type": kind, "param": self.param, "code": code}})
+        json!({"error": {"message": self.why, "type": kind, "param": self.param, "code": self.code}})
     }
 }
 
@@ -81,26 +97,32 @@ impl From<io::Error> for Refusal {
     }
 }
 
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        204 => "No Content",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        413 => "Content Too Large",
-        415 => "Unsupported Media Type",
-        417 => "Expectation Failed",
-        421 => "Misdirected Request",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Error",
+/// The error of a turn without an answer.
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let (status, code, seconds) = match error.kind {
+            Kind::Usage => (400, None, None),
+            Kind::Config => (500, Some("configuration"), None),
+            Kind::Auth => (500, Some("provider_credentials"), None),
+            Kind::Unavailable => (503, Some("provider_unavailable"), Some(10)),
+            Kind::Limit => (429, Some("insufficient_quota"), None),
+            Kind::Busy => (409, Some("conversation_busy"), Some(5)),
+            Kind::Interrupted => (503, Some("ending"), Some(5)),
+            Kind::Failed => (500, None, None),
+        };
+        Self {
+            code,
+            retry_after: seconds,
+            ..Self::new(status, with_hint(error))
+        }
+    }
+}
+
+/// Returns the message of an error with its hint.
+fn with_hint(error: Error) -> String {
+    match error.hint {
+        Some(hint) => format!("{}; {hint}", error.message),
+        None => error.message,
     }
 }
 
@@ -111,156 +133,100 @@ pub(super) struct Responder<'a> {
     pub(super) origin: String,
     /// Whether the client supports chunked encoding.
     pub(super) is_chunked: bool,
-    /// Whether the request method is HEAD, so that the response has no body.
-    pub(super) is_head: bool,
 }
 
 impl<'a> Responder<'a> {
     pub(super) fn new(stream: &'a TcpStream) -> Self {
+        drop(stream.set_nodelay(true));
+        drop(stream.set_write_timeout(Some(WRITE_TIME)));
         Self {
             stream,
             origin: String::new(),
             is_chunked: true,
-            is_head: false,
         }
     }
 
-    fn head(&self, status: u16, headers: &[(&str, &str)]) -> String {
-        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
-        for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        if !self.origin.is_empty() {
-            let origin = &self.origin;
-            head.push_str(&format!(
-                "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
-            ));
-        }
-        head.push_str(
-            "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+    /// Writes a response in one piece. `headers` are whole lines.
+    fn write(&self, status: u16, headers: &str, body: &str) -> io::Result<()> {
+        // Clients read the number.
+        let reason = if status < 300 { "OK" } else { "Error" };
+        let allowed = match self.origin.as_str() {
+            "" => String::new(),
+            origin => format!("Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"),
+        };
+        let response = format!(
+            "HTTP/1.1 {status} {reason}\r\n{headers}{allowed}X-Content-Type-Options: nosniff\r\n\
+             Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}"
         );
-        head
-    }
-
-    /// Sends a whole response.
-    pub(super) fn json(&self, status: u16, body: &Value, more: &[(&str, &str)]) -> io::Result<()> {
-        let body = format!("{body}\n");
-        let length = body.len().to_string();
-        let mut headers = vec![
-            ("Content-Type", "application/json"),
-            ("Content-Length", &length),
-        ];
-        headers.extend(more);
-        let mut response = self.head(status, &headers);
-        if !self.is_head {
-            response.push_str(&body);
-        }
         let mut stream = self.stream;
         stream.write_all(response.as_bytes())
     }
 
+    /// Sends a whole response.
+    pub(super) fn json(&self, body: &Value) -> io::Result<()> {
+        self.json_with(200, body, "")
+    }
+
+    fn json_with(&self, status: u16, body: &Value, headers: &str) -> io::Result<()> {
+        let body = format!("{body}\n");
+        let length = body.len();
+        let kind = "Content-Type: application/json";
+        let headers = format!("{kind}\r\nContent-Length: {length}\r\n{headers}");
+        self.write(status, &headers, &body)
+    }
+
     /// Answers a browser's preflight (Fetch standard, section 4.8).
     pub(super) fn preflight(&self) -> io::Result<()> {
-        let headers = [
-            ("Access-Control-Allow-Methods", "GET, POST"),
-            (
-                "Access-Control-Allow-Headers",
-                "Authorization, Content-Type, X-Session",
-            ),
-            ("Access-Control-Max-Age", "600"),
-            ("Content-Length", "0"),
-        ];
-        let mut stream = self.stream;
-        stream.write_all(self.head(204, &headers).as_bytes())
+        let headers = "Access-Control-Allow-Methods: GET, POST\r\n\
+                       Access-Control-Allow-Headers: Authorization, Content-Type, X-Session\r\n\
+                       Access-Control-Max-Age: 600\r\nContent-Length: 0\r\n";
+        self.write(204, headers, "")
     }
 
-    /// Sends the reason for a rejection. Then reads for a while, because closing a socket with unread input resets the
-    /// connection, and the client might lose the response.
+    /// Sends the reason for a rejection. Then reads what the client is still sending, because closing a socket with unread input
+    /// resets the connection, and the client would lose the response (RFC 9112, section 9.6).
     pub(super) fn refuse(&self, refusal: &Refusal) -> io::Result<()> {
-        let seconds = refusal.retry_after.map(|seconds| seconds.to_string());
-        let mut headers = Vec::new();
-        headers.extend(
-            seconds
-                .iter()
-                .map(|seconds| ("Retry-After", seconds.as_str())),
-        );
+        let mut headers = match refusal.status {
+            401 => "WWW-Authenticate: Bearer\r\n".to_owned(),
+            405 => "Allow: GET, POST, OPTIONS\r\n".to_owned(),
+            _ => String::new(),
+        };
+        if let Some(seconds) = refusal.retry_after {
+            headers.push_str(&format!("Retry-After: {seconds}\r\n"));
+        }
         if refusal.has_acted {
-            headers.push(("x-should-retry", "false"));
+            headers.push_str("x-should-retry: false\r\n");
         }
-        match refusal.status {
-            401 => headers.push(("WWW-Authenticate", "Bearer")),
-            405 => headers.push(("Allow", "GET, HEAD, POST, OPTIONS")),
-            _ => {}
-        }
-        self.json(refusal.status, &refusal.body(), &headers)?;
-        linger(self.stream)
+        self.json_with(refusal.status, &refusal.body(), &headers)?;
+        self.stream.shutdown(Shutdown::Write)?;
+        self.stream.set_read_timeout(Some(QUIET))?;
+        io::copy(&mut self.stream.take(MAX_BODY as u64), &mut io::sink()).map(drop)
     }
 
-    /// Starts a stream of server-sent events.
-    pub(super) fn events(&self) -> io::Result<EventStream<'a>> {
-        let mut headers = vec![
-            ("Content-Type", "text/event-stream"),
-            ("X-Accel-Buffering", "no"),
-        ];
+    /// Starts a stream of server-sent events (HTML standard, section 9.2).
+    pub(super) fn begin_events(&self) -> io::Result<()> {
+        let mut headers = "Content-Type: text/event-stream\r\nX-Accel-Buffering: no\r\n".to_owned();
         if self.is_chunked {
-            headers.push(("Transfer-Encoding", "chunked"));
+            headers.push_str("Transfer-Encoding: chunked\r\n");
         }
+        self.write(200, &headers, "")
+    }
+
+    /// Sends text of the stream. One write, so that an event is one packet if it fits.
+    pub(super) fn event(&self, text: &str) -> io::Result<()> {
         let mut stream = self.stream;
-        stream.write_all(self.head(200, &headers).as_bytes())?;
-        Ok(EventStream {
-            stream,
-            is_chunked: self.is_chunked,
-        })
-    }
-}
-
-/// A stream of server-sent events (HTML standard, section 9.2).
-pub(super) struct EventStream<'a> {
-    stream: &'a TcpStream,
-    is_chunked: bool,
-}
-
-impl EventStream<'_> {
-    pub(super) fn data(&mut self, data: &str) -> io::Result<()> {
-        self.write(&format!("data: {data}\n\n"))
+        if !self.is_chunked {
+            return stream.write_all(text.as_bytes());
+        }
+        let chunk = format!("{:x}\r\n{text}\r\n", text.len());
+        stream.write_all(chunk.as_bytes())
     }
 
-    /// Sends an empty comment, so that proxies do not close an idle connection.
-    pub(super) fn keep_alive(&mut self) -> io::Result<()> {
-        self.write(":\n\n")
-    }
-
-    pub(super) fn end(self) -> io::Result<()> {
+    pub(super) fn end_events(&self) -> io::Result<()> {
         let mut stream = self.stream;
         if self.is_chunked {
             stream.write_all(b"0\r\n\r\n")?;
         }
         stream.shutdown(Shutdown::Write)
-    }
-
-    fn write(&mut self, text: &str) -> io::Result<()> {
-        let piece = if self.is_chunked {
-            format!("{:x}\r\n{text}\r\n", text.len())
-        } else {
-            text.to_owned()
-        };
-        // One write, so that an event is one packet if it fits.
-        self.stream.write_all(piece.as_bytes())
-    }
-}
-
-fn linger(mut stream: &TcpStream) -> io::Result<()> {
-    stream.shutdown(Shutdown::Write)?;
-    let until = Instant::now() + LINGER;
-    let mut piece = [0; 16 << 10];
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(left))?;
-        if stream.read(&mut piece)? == 0 {
-            return Ok(());
-        }
     }
 }

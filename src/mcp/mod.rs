@@ -479,7 +479,7 @@ pub(crate) fn brief(message: &str) -> String {
 /// alive.
 fn parse(text: &str) -> Result<Vec<Value>> {
     let text = text.trim_start_matches('\u{feff}').trim();
-    if count_values(text.as_bytes()) > MAX_VALUES {
+    if count_values(text.as_bytes()).0 > MAX_VALUES {
         return Err(Error::failed(format!(
             "it sent a message of more than {MAX_VALUES} values"
         )));

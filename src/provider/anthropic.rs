@@ -54,6 +54,7 @@ struct Tool<'a> {
 #[serde(tag = "type", rename_all = "lowercase")]
 enum ToolChoice {
     None,
+    Any,
 }
 
 #[derive(Serialize)]
@@ -68,9 +69,7 @@ fn write(draft: &Draft) -> Written {
     let mut body = draft.begin_body();
     body.field("model", &draft.model.id);
     body.field("max_tokens", draft.max_tokens());
-    if draft.streams() {
-        body.field("stream", true);
-    }
+    body.optional_field("stream", draft.streams().then_some(true));
     body.field("messages", messages);
     if !system.is_empty() {
         body.field("system", system);
@@ -83,19 +82,18 @@ fn write(draft: &Draft) -> Written {
         }
         Some(thinking) => body.field("thinking", thinking),
         // The API rejects a temperature together with thinking.
-        None => {
-            if let Some(temperature) = draft.temperature() {
-                body.field("temperature", temperature);
-            }
-        }
+        None => body.optional_field("temperature", draft.temperature()),
     }
     let (tools, is_withheld) = tools(draft);
     if !tools.is_empty() {
         body.field("tools", tools);
         if is_withheld {
             body.field("tool_choice", ToolChoice::None);
+        } else if draft.request.sampling.must_call {
+            body.field("tool_choice", ToolChoice::Any);
         }
     }
+    body.optional_field("stop_sequences", draft.request.sampling.stop.as_ref());
     body.finish()
 }
 

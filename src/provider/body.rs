@@ -60,6 +60,13 @@ impl BodyWriter<'_> {
         }
     }
 
+    /// Writes a field that has a value.
+    pub(super) fn optional_field(&mut self, name: &str, value: Option<impl Serialize>) {
+        if let Some(value) = value {
+            self.field(name, value);
+        }
+    }
+
     /// Writes a field that `extra_body` does not override.
     pub(super) fn fixed_field(&mut self, name: &str, value: impl Serialize) {
         self.overrides.remove(name);
@@ -191,6 +198,12 @@ impl<'a> Draft<'a> {
     pub(super) fn temperature(&self) -> Option<f64> {
         let wanted = self.request.sampling.temperature;
         wanted.or(self.model.entry.temperature)
+    }
+
+    /// Returns what the protocols of `OpenAI` say about calls; `None` leaves them to the model.
+    pub(super) fn tool_choice(&self) -> Option<&'static str> {
+        let wanted = self.request.sampling.must_call.then_some("required");
+        self.request.withheld.then_some("none").or(wanted)
     }
 
     pub(super) fn streams(&self) -> bool {

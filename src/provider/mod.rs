@@ -77,6 +77,10 @@ pub struct Sampling {
     pub temperature: Option<f64>,
     /// Maximum length of the reply, in tokens.
     pub max_tokens: Option<u64>,
+    /// Texts at which the reply ends, if any.
+    pub stop: Option<Vec<String>>,
+    /// Whether the model must call a tool.
+    pub must_call: bool,
     /// Additional fields of the request's body; they override all others.
     pub extra_body: Map<String, Value>,
 }

@@ -51,9 +51,8 @@ fn write(draft: &Draft) -> Written {
         let include_usage = true;
         body.field("stream_options", StreamOptions { include_usage });
     }
-    if let Some(temperature) = draft.temperature() {
-        body.field("temperature", temperature);
-    }
+    body.optional_field("temperature", draft.temperature());
+    body.optional_field("stop", draft.request.sampling.stop.as_ref());
     let effort = &draft.model.entry.reasoning_effort;
     if !effort.is_empty() {
         body.field("reasoning_effort", effort);
@@ -68,9 +67,7 @@ fn write(draft: &Draft) -> Written {
     // Some hosts reject an empty list.
     if !tools.is_empty() {
         body.field("tools", &tools);
-        if draft.request.withheld {
-            body.field("tool_choice", "none");
-        }
+        body.optional_field("tool_choice", draft.tool_choice());
     }
     body.finish()
 }

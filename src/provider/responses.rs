@@ -78,12 +78,8 @@ fn write(draft: &Draft) -> Written {
     body.field("model", &draft.model.id);
     body.field("max_output_tokens", draft.max_tokens());
     body.field("store", false);
-    if draft.streams() {
-        body.field("stream", true);
-    }
-    if let Some(temperature) = draft.temperature() {
-        body.field("temperature", temperature);
-    }
+    body.optional_field("stream", draft.streams().then_some(true));
+    body.optional_field("temperature", draft.temperature());
     let effort = &draft.model.entry.reasoning_effort;
     if !effort.is_empty() {
         body.field("reasoning", json!({ "effort": effort }));
@@ -103,9 +99,7 @@ fn write(draft: &Draft) -> Written {
     let tools: Vec<Tool> = tools.collect();
     if !tools.is_empty() {
         body.field("tools", &tools);
-        if draft.request.withheld {
-            body.field("tool_choice", "none");
-        }
+        body.optional_field("tool_choice", draft.tool_choice());
     }
     body.finish()
 }

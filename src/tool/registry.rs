@@ -95,9 +95,10 @@ impl Registry {
 
     /// Prepares the tools of an agent: adds `read_more`, and redacts their results.
     pub(crate) fn for_agent(mut self, redactor: Redactor) -> Self {
-        if !self.tools.is_empty() {
-            let tool = Arc::new(read_more_tool());
-            self.tools.insert(READ_MORE.to_owned(), tool);
+        // A client's calls have no results here.
+        if (self.tools.values()).any(|tool| tool.owner() != Owner::Client) {
+            self.tools
+                .insert(READ_MORE.to_owned(), Arc::new(read_more_tool()));
         }
         self.redactor = redactor;
         self

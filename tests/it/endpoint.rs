@@ -377,6 +377,13 @@ fn errors_are_those_that_clients_know() {
         (&error["error"]["code"], &error["error"]["param"]),
         (&json!("model_not_found"), &json!("model"))
     );
+    let said = error["error"]["message"].as_str().unwrap();
+    let listed = said.split_once("the models are ").unwrap().1;
+    assert!(listed.split(", ").all(|name| !name.is_empty()), "{said}");
+    let hot = json!({ "temperature": 9, "messages": [{ "role": "user", "content": "hi" }] });
+    let error = door.post(&hot, &[]).is(400).json();
+    let said = error["error"]["message"].as_str().unwrap();
+    assert!(said.contains("temperature"), "{said}");
     assert_eq!(
         door.ask("hi").is(500).json()["error"]["type"],
         "server_error"
@@ -557,4 +564,91 @@ fn unstorable_token_error_has_a_hint() {
     home.config(&merged(merged(model.config(), &enabled()), &short).to_string());
     let run = home.bantam().arg("gateway").run();
     run.exits(3).fails_with_a_hint().says("fewer than 12");
+}
+
+/// Structured output of client libraries demands a call of the client's tool.
+#[test]
+fn a_demanded_call_is_one_of_the_clients_tools() {
+    let model = Model::answering(|_, _| Reply::call("answer", &json!({ "n": 4 })));
+    let home = home(&model);
+    let door = open(&home);
+    let function = |name: &str| json!({ "type": "function", "function": { "name": name } });
+    let tools = json!([function("answer"), function("read_file")]);
+    let ask = |choice: Value| {
+        let messages = json!([{ "role": "user", "content": "2 + 2?" }]);
+        let body = json!({ "messages": messages, "tools": tools, "tool_choice": choice });
+        door.post(&body, &[])
+    };
+    for (choice, offered) in [
+        (json!("required"), &["answer", "read_file"][..]),
+        (function("answer"), &["answer"]),
+    ] {
+        let answer = ask(choice.clone()).is(200).json();
+        let called = &answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"];
+        assert_eq!(called, "answer", "{choice}");
+        let sent = model.request(model.asked() - 1);
+        assert_eq!(sent.body["tool_choice"], "required", "{choice}");
+        assert_eq!(sent.tools(), offered, "{choice}");
+    }
+    for wrong in [function("nosuch"), json!("always"), json!({ "type": "x" })] {
+        let refused = ask(wrong.clone()).is(400).json();
+        assert_eq!(refused["error"]["param"], "tool_choice", "{wrong}");
+    }
+    let none =
+        json!({ "messages": [{ "role": "user", "content": "hi" }], "tool_choice": "required" });
+    door.post(&none, &[]).is(400);
+}
+
+#[test]
+fn stop_reaches_the_model() {
+    let model = Model::answering(|_, _| Reply::text("one"));
+    let home = home(&model);
+    let door = open(&home);
+    for (stop, sent) in [
+        (json!("END"), json!(["END"])),
+        (json!(["a", "b"]), json!(["a", "b"])),
+    ] {
+        let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "stop": stop });
+        door.post(&body, &[]).is(200);
+        assert_eq!(model.request(model.asked() - 1).body["stop"], sent);
+    }
+}
+
+#[test]
+fn an_empty_question_is_refused() {
+    let model = Model::never_asked();
+    let home = home(&model);
+    let door = open(&home);
+    for content in [
+        json!(""),
+        json!(" \n"),
+        json!(null),
+        json!([]),
+        json!([{ "type": "text", "text": " " }]),
+    ] {
+        let body = json!({ "messages": [{ "role": "user", "content": content }] });
+        let refused = door.post(&body, &[]).is(400).json();
+        assert_eq!(
+            refused["error"]["param"], "messages[0].content",
+            "{content}"
+        );
+    }
+}
+
+/// Anthropic's API has other names for the same.
+#[test]
+fn a_demanded_call_and_a_stop_are_said_in_the_words_of_the_host() {
+    let model = Model::answering(|_, _| Reply::error(400, "enough"));
+    let anthropic = json!({ "model_list": [{ "model": "anthropic/claude-test" }] });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &anthropic));
+    let door = open(&home);
+    let tool = json!({ "type": "function", "function": { "name": "answer" } });
+    let body = json!({
+        "messages": [{ "role": "user", "content": "hi" }],
+        "tools": [tool], "tool_choice": tool, "stop": "END",
+    });
+    door.post(&body, &[]);
+    let sent = model.request(0).body;
+    assert_eq!(sent["tool_choice"], json!({ "type": "any" }));
+    assert_eq!(sent["stop_sequences"], json!(["END"]));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::door::{Door, TOKEN, address, exchange, post, settings};
 use crate::harness::{Home, merged};
@@ -20,8 +20,17 @@ const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
 /// Returns the memory of a process, in KiB.
 fn memory(pid: i32) -> u64 {
+    status(pid, "VmRSS:")
+}
+
+/// Returns the most memory that a process has had, in KiB.
+fn peak_memory(pid: i32) -> u64 {
+    status(pid, "VmHWM:")
+}
+
+fn status(pid: i32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(name));
     let number = line.unwrap().split_whitespace().nth(1);
     number.unwrap().parse().unwrap()
 }
@@ -219,4 +228,48 @@ fn wrong_tokens_do_not_block_valid_token() {
             assert!(is_closed_for_a_newcomer || status == 401 && time >= WRONG_TOKEN_DELAY);
         }
     });
+}
+
+/// A property of a schema takes over two kilobytes, so eight bodies within their limit of bytes filled a board.
+#[test]
+fn many_small_values_at_once_do_not_fill_the_memory() {
+    let model = Model::answering(|_, _| Reply::text("heard"));
+    let home = Home::with(&merged(model.config(), &settings()));
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = Door {
+        address: address(&gateway.stderr_line("http://127.0.0.1:")),
+    };
+    let properties: serde_json::Map<String, Value> = (0..24_000)
+        .map(|n| (format!("p{n:05}"), json!({ "a": 1 })))
+        .collect();
+    let schema = json!({ "type": "object", "properties": properties });
+    let tools = json!([{ "type": "function", "function": { "name": "f", "parameters": schema } }]);
+    let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "tools": tools });
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let asked: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| door.post(&body, &[]).status))
+            .collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let is_clear = |status: &u16| matches!(status, 200 | 413 | 429);
+    assert!(statuses.iter().all(is_clear), "{statuses:?}");
+    let peak = peak_memory(gateway.pid());
+    assert!(peak < 200 << 10, "{peak} KiB, {statuses:?}");
+    assert_eq!(door.ask("hi").is(200).text(), "heard");
+}
+
+#[test]
+fn a_body_of_too_many_values_is_refused() {
+    let model = Model::never_asked();
+    let home = Home::with(&merged(model.config(), &settings()));
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = Door {
+        address: address(&gateway.stderr_line("http://127.0.0.1:")),
+    };
+    let format: Vec<Value> = (0..30_000).map(|n| json!({ "a": n })).collect();
+    let body =
+        json!({ "messages": [{ "role": "user", "content": "hi" }], "response_format": format });
+    let refused = door.post(&body, &[]).is(413).json();
+    let said = refused["error"]["message"].as_str().unwrap();
+    assert!(said.contains("values"), "{said}");
 }

@@ -88,6 +88,7 @@ fn a_model_is_asked_as_the_code_says() {
         temperature: Some(0.0),
         max_tokens: Some(5),
         extra_body: json!({"top_k": 8, "seed": 3}).as_object().unwrap().clone(),
+        ..Sampling::default()
     };
     agent.run(&request, &|_| ());
     let [first, second] = [0, 1].map(|n| model.request(n));

@@ -4,7 +4,7 @@
 use std::env;
 use std::net::{Shutdown, TcpListener};
 
-use super::super::chat;
+use super::super::chat::ChatRequest;
 use super::*;
 use crate::rng::Rng;
 
@@ -139,7 +139,12 @@ fn a_spoilt_request_is_read_in_one_way_and_in_bounds() {
         assert_eq!(again.framing, head.framing, "{}", told());
         let count = |name: &str| head.headers.iter().filter(|(own, _)| own == name).count();
         let framings = count("content-length") + count("transfer-encoding");
-        assert_eq!(framings, usize::from(head.has_body()), "{}", told());
+        assert_eq!(
+            framings,
+            usize::from(head.framing != Framing::Empty),
+            "{}",
+            told()
+        );
         // The `100 Continue` response would fill the socket's buffer, because the client does not read.
         if head.header("expect").is_some() {
             continue;
@@ -149,7 +154,7 @@ fn a_spoilt_request_is_read_in_one_way_and_in_bounds() {
         };
         bodies += 1;
         assert!(body.len() <= request.len().min(MAX_BODY), "{}", told());
-        asks += u64::from(chat::parse(&body, head.header("x-session")).is_ok());
+        asks += u64::from(ChatRequest::parse(&body, head.header("x-session")).is_ok());
     }
     println!("{runs} requests, {heads} heads, {bodies} bodies, {asks} questions");
     assert!(asks > 0 && heads < runs, "{runs} {heads} {bodies} {asks}");
