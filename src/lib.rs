@@ -41,7 +41,7 @@
 // | rank | module | job |
 // |---|---|---|
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams and the terminal (`ui`); a question with its files and its answer (`question`, `input`, `attach`, `schema`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
-// | 5 | `gateway` | the dispatcher (`mod`), the waiting messages of each conversation (`queue`, `semaphore`), how they are answered (`answer`), questions of a turn to its owner (`ask`), waiting for channels to finish (`drain`), background `tasks`, the `clock` that adds runs of jobs, a job's `run`, posts to chats (`poster`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), reasons to end and restart it (`monitor`), the gateway (`start`, its `bot`, its `handler`, `checks` of jobs), a home served by another program (`serving`) |
+// | 5 | `gateway` | the dispatcher (`mod`), how a message is answered (`answer`) or a command is run (`commands`), questions of a turn to its owner (`approval`), how channels are served (`serving`) and get their texts (`deliver`), `reports` of background tasks, the `clock` that adds runs of jobs, a job's `run`, the turns of the HTTP `endpoint`, the log of turns (`turn_log`), reasons to end and restart it (`monitor`), the gateway (`start`, its `bot`, its `handler`, `checks` of jobs) |
 // | 5 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`break_out`) |
 // | 4 | `app` | names concrete types and wires them together: a home and its agents (`mod`), the chains of `models`, the `tools`, the `workspace`, the grants of its configuration (`grants`), changes of a `conversation`, what a user asks about a home (`facts`), the status file of its gateway (`status`), the bot (`bot`), attached files (`media`), MCP servers (`mcp`) |
 // | 3 | `agent` | one turn as a state machine (`turn`) with its requests (`ask`), its calls (`calls`, `loop_detector`), its compaction (`compact`, `history`) and its end (`end`), the state of an interrupted one (`resume`), subagents and background tasks (`task`), the system prompt (`prompt`), limits of media from tools (`media`), the `builder` |
@@ -64,7 +64,7 @@
 // | 1 | `usage` | records model calls and their cost, and enforces the budget of a day and of a message (`budget`) |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, their `file`, changes to them (`jobs`), the record of `runs`, the `heartbeat` |
 // | 0 | `message`, `error` | types that every module uses |
-// | 0 | `bus` | messages and the `inbox` that stores them until they are answered, events and late readers of them (`events`), a channel of two functions (`pair`) |
+// | 0 | `bus` | messages and the `inbox` that stores them until they are answered, what of them is `waiting` and may begin, events and late readers of them (`events`), a channel of two functions (`pair`) |
 // | 0 | `secret` | a secret that cannot be printed |
 // | 0 | `redact` | removes secrets from text: configured keys, known shapes, values of telling names |
 // | 0 | `template` | the files a new home starts with |
@@ -78,7 +78,7 @@
 //
 // # A message's life
 //
-// `telegram/poll` → `bus/inbox` (on disk) → `gateway/queue` → `gateway/answer`, which begins it (on disk), fetches its files
+// `telegram/poll` → `bus/inbox` (on disk) → `bus/waiting` → `gateway/answer`, which begins it (on disk), fetches its files
 // (`telegram/chats`), runs it (`agent/turn`: session, model, tools) and ends it by its answer (`outbox`, on disk) →
 // `telegram/send`. Delivery marks (`Outbox::tried`) are not synced before the next message is posted, so a
 // power cut may repeat messages that were sent since the last post.

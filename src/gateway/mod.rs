@@ -123,8 +123,11 @@ impl Dispatcher {
 
     /// Returns the bot's chats for a message from Telegram.
     fn chats_of(&self, origin: &Origin) -> Option<&Arc<Chats>> {
-        let is_telegram = origin.channel == telegram::CHANNEL;
-        self.bot.as_ref().filter(|_| is_telegram)
+        if origin.channel == telegram::CHANNEL {
+            self.bot.as_ref()
+        } else {
+            None
+        }
     }
 
     /// Posts a message and finishes the messages that it answers, in one write. Returns whether this is on disk.

@@ -257,7 +257,11 @@ fn no_more_than_sixteen_messages_are_one_turn() {
 
 #[test]
 fn a_new_conversation_begins_before_what_waits_is_answered() {
-    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
+    let model = Model::scripted([
+        go_on(0),
+        Reply::text("First.").held(),
+        Reply::text("Second."),
+    ]);
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -270,7 +274,7 @@ fn a_new_conversation_begins_before_what_waits_is_answered() {
         ["(Stopped.)", "This is a new conversation.", "Second."]
     );
     ends(gateway);
-    let second = model.request(1).body["messages"].to_string();
+    let second = model.request(2).body["messages"].to_string();
     assert!(
         second.contains("badger") && !second.contains("aardvark"),
         "{second}"
