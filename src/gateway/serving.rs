@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::commands::CommandReply;
@@ -143,6 +143,7 @@ impl Dispatcher {
         let _close = cancel.on_stop(move || inbox.close());
         let (failed, failures) = mpsc::channel();
         let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        let mut recording = None;
         for channel in &self.channels {
             let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
             let (polled, source) = (channel.clone(), sources.clone());
@@ -155,9 +156,12 @@ impl Dispatcher {
                 }
                 drop(source);
             };
-            let thread = Builder::new().name("read".to_owned());
-            thread.spawn(poll).doing("starting a thread")?;
-            if channel.name() != telegram::CHANNEL {
+            let thread = Builder::new().name("read".to_owned()).spawn(poll);
+            let thread = thread.doing("starting a thread")?;
+            if channel.name() == telegram::CHANNEL {
+                // It may be recording updates.
+                recording = Some(thread);
+            } else {
                 let (own, channel, over) = (self.clone(), channel.clone(), is_over.clone());
                 let deliver = move || deliver(&*channel, &own.outbox, &over);
                 let thread = Builder::new().name("deliver".to_owned()).spawn(deliver);
@@ -166,6 +170,7 @@ impl Dispatcher {
         }
         drop(sources);
         self.serve();
+        recording.map(JoinHandle::join);
         is_over.store(true, Ordering::SeqCst);
         self.outbox.wake();
         let mut served = failures.try_iter().next().map_or(Ok(()), Err);

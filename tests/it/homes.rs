@@ -176,7 +176,14 @@ fn is_read(home: &Home) {
         });
     };
     // The queued messages, the questions, and the outcome of the task and the job.
-    all(OTHER, &["hold this message", "and this one"]);
+    // The second message has reached the turn of the first, or waits behind it.
+    all(OTHER, &["and this one"]);
+    let requests = model.requests();
+    let joined = requests
+        .iter()
+        .rfind(|request| request.last("user").contains("and this one"));
+    let said = joined.unwrap().texts("user").concat();
+    assert!(said.contains("hold this message"), "{said}");
     all(
         OWNER,
         &[
