@@ -129,7 +129,9 @@ impl Inbound {
     /// Whether one turn can answer it together with other messages of its chat.
     pub(crate) fn is_plain(&self) -> bool {
         let is_of_user = matches!(self.source, Source::Channel | Source::Telegram { .. });
-        is_of_user && self.command.is_none() && !self.has_begun
+        // Without a command of this name, it is refused.
+        let is_command = self.command.is_some() || self.text.starts_with('/');
+        is_of_user && !is_command && !self.has_begun
     }
 
     /// Returns the number of a message in its Telegram chat.

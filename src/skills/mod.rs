@@ -155,7 +155,10 @@ impl Skills {
     pub(crate) fn unknown_command(&self, message: &str) -> Option<String> {
         let command = message.trim().strip_prefix('/')?;
         let name = command.split_whitespace().next()?;
-        (is_valid_name(name) && self.all().named(name).is_none()).then(|| name.to_owned())
+        // Telegram's commands have no other characters; a path has.
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let is_known = self.all().named(&name.to_lowercase()).is_some();
+        (name.chars().all(is_part) && !is_known).then(|| name.to_owned())
     }
 
     /// Puts a skill's text before a message that invokes it by `/NAME ...`; `None` for other messages.

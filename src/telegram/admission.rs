@@ -5,6 +5,7 @@ use super::chats::Chats;
 use super::update::Press;
 use crate::error::Result;
 use crate::outbox::{Button, Item};
+use crate::sync;
 
 /// Prefixes of the button data: request to admit, confirmation, and rejection.
 const LET_IN: &str = "let:";
@@ -65,8 +66,14 @@ impl Chats {
         if Some(press.from) != self.sender.owner || press.chat != press.from.to_string() {
             return Some("Only the owner of this bot can answer.".to_owned());
         }
+        // A client of the owner may send any data.
+        if !self.strangers.is_known(user).unwrap_or(false) {
+            return Some("This user has not written to this bot.".to_owned());
+        }
+        // The confirmation counts only after its question.
+        let is_confirmed = data == CONFIRM && sync::lock(&self.asked).remove(&user);
         let (text, buttons) = match data {
-            LET_IN => (
+            LET_IN | CONFIRM if !is_confirmed => (
                 format!(
                     "Let {user} in? They can then use all tools, commands included, change the workspace, and make me write to \
                      your chats."
@@ -76,9 +83,12 @@ impl Chats {
                     button("No", IGNORE, user),
                 ]],
             ),
-            CONFIRM => (self.admit(user), Vec::new()),
+            LET_IN | CONFIRM => (self.admit(user), Vec::new()),
             _ => (format!("{user} gets no answer."), Vec::new()),
         };
+        if !buttons.is_empty() {
+            sync::lock(&self.asked).insert(user);
+        }
         let item = Item {
             buttons,
             edits: press.message,

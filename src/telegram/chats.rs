@@ -1,6 +1,7 @@
 //! The gateway's access to the bot's chats: downloads the files of messages, and posts answers.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
@@ -37,6 +38,8 @@ pub(crate) struct Chats {
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
     pub(super) turns: Turns,
+    /// Strangers whom the owner was asked to let in.
+    pub(super) asked: Mutex<BTreeSet<i64>>,
     /// Set by the gateway, which can change config.json.
     pub admission: OnceLock<Box<Admit>>,
 }
@@ -58,6 +61,7 @@ impl Chats {
             local_time,
             transcribe,
             turns: Turns::default(),
+            asked: Mutex::default(),
             admission: OnceLock::new(),
         })
     }

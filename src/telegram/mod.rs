@@ -19,6 +19,7 @@ mod tests;
 mod update;
 mod upload;
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -102,6 +103,7 @@ impl Telegram {
             settings,
             chats: chats.clone(),
             watch,
+            albums: VecDeque::new(),
         };
         Ok(Self {
             poller: Mutex::new(Some(poller)),

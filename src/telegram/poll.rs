@@ -1,5 +1,6 @@
 //! The long poll: fetches updates, records them, and only then confirms them with the offset of the next poll.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(super) struct Poller {
     pub settings: Settings,
     pub chats: Arc<Chats>,
     pub watch: Watch,
+    /// The latest albums in groups that are addressed to the bot by one of their pictures.
+    pub albums: VecDeque<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub(crate) enum PollEvent<'a> {
     Waiting,
 }
 
+/// Number of remembered albums.
+const MAX_ALBUMS: usize = 16;
 /// Maximum number of strangers per poll who are announced individually.
 const MAX_ANNOUNCED: usize = 3;
 
@@ -80,7 +85,7 @@ impl BackOff {
 
 impl Poller {
     /// Polls until cancelled.
-    pub(super) fn run(self) {
+    pub(super) fn run(mut self) {
         let mut back_off = BackOff::new();
         let Some(me) = self.introduce(&mut back_off) else {
             return;
@@ -194,7 +199,22 @@ impl Poller {
     }
 
     /// Records the updates of a poll, and passes the messages on.
-    fn take(&self, updates: &[Value], me: &Me) -> error::Result<()> {
+    fn take(&mut self, updates: &[Value], me: &Me) -> error::Result<()> {
+        for update in updates {
+            if let (Some(album), Update::Message(_)) = (
+                update::album(update),
+                update::read(update, &self.settings, me),
+            ) {
+                self.albums.push_back(album.to_owned());
+            }
+        }
+        while self.albums.len() > MAX_ALBUMS {
+            self.albums.pop_front();
+        }
+        let addressed = Settings {
+            answers_all: true,
+            ..self.settings.clone()
+        };
         let (mut messages, mut edits) = (Vec::new(), Vec::new());
         let (mut unknown, mut presses) = (Vec::new(), Vec::new());
         for update in updates {
@@ -205,7 +225,14 @@ impl Poller {
             if self.inbox().is_known(&id)? {
                 continue;
             }
-            match update::read(update, &self.settings, me) {
+            let is_of_album = update::album(update)
+                .is_some_and(|album| self.albums.iter().any(|known| known == album));
+            let settings = if is_of_album {
+                &addressed
+            } else {
+                &self.settings
+            };
+            match update::read(update, settings, me) {
                 Update::Message(message) if message.is_edit => {
                     edits.extend(self.inbound(id, message));
                 }
@@ -296,6 +323,14 @@ impl Poller {
             },
             ..Inbound::message(origin, session, message.text)
         };
+        let head = inbound.text.strip_suffix(&said).unwrap_or_default();
+        if inbound.command.is_none() && !said.is_empty() && head.lines().count() <= 1 {
+            // In a group, a skill or an unknown command is also known by its slash.
+            return vec![Inbound {
+                text: said,
+                ..inbound
+            }];
+        }
         let rest = said.split_once(char::is_whitespace).unwrap_or_default().1;
         let is_bare = rest.trim().is_empty() && inbound.files().is_empty();
         if is_bare || inbound.command != Some(Command::New) {
@@ -331,9 +366,9 @@ impl Poller {
 }
 
 /// Parses a command; `None` is a text for the model.
-fn command(text: &str) -> Option<Command> {
+pub(super) fn command(text: &str) -> Option<Command> {
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    Some(match name {
+    Some(match name.to_lowercase().as_str() {
         "/stop" => Command::Stop,
         "/new" | "/clear" | "/reset" => Command::New,
         // `/undo` takes no arguments, because it only undoes the last question.

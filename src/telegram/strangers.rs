@@ -31,6 +31,15 @@ impl Strangers {
         Self { queue, bot }
     }
 
+    /// Whether an unknown user has written to the bot.
+    pub(super) fn is_known(&self, user: i64) -> Result<bool> {
+        let mut known = self.queue.entries(KIND)?.into_iter();
+        Ok(known.any(|entry| {
+            let known: KnownStranger = entry.read();
+            (known.bot, known.user) == (self.bot, user)
+        }))
+    }
+
     /// Records unknown users up to the limit, and returns the new ones.
     pub(super) fn keep(&self, mut users: Vec<i64>) -> Result<Vec<i64>> {
         let mut known = Vec::new();

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::Settings;
 use super::admission::Stranger;
 use super::marked::Marked;
+use super::poll::command;
 use crate::bus::RemoteFile;
 use crate::text::{fenced, foreign_name, to_single_line};
 
@@ -61,6 +62,11 @@ pub(super) struct Press {
 pub(super) struct Me {
     pub id: i64,
     pub username: String,
+}
+
+/// Returns the id of the album that an update belongs to.
+pub(super) fn album(update: &Value) -> Option<&str> {
+    update["message"]["media_group_id"].as_str()
 }
 
 /// Parses an update. Of an unknown user's update, reads only the user.
@@ -173,9 +179,9 @@ fn author(message: &Value) -> Option<String> {
 
 /// Whether a message in a group mentions the bot, is a command, or replies to the bot.
 fn is_addressed(message: &Value, said: &Marked, me: &Me) -> bool {
-    // A command with a name may be for another bot.
+    // Another command, or one with the name of another bot, is not for this one.
     let first = said.text.split_whitespace().next().unwrap_or_default();
-    let is_command = first.starts_with('/') && !first.contains('@');
+    let is_command = command(first).is_some();
     let replied = message["reply_to_message"]["from"]["id"].as_i64();
     is_command || replied == Some(me.id) || !said.names(me).is_empty()
 }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault};
+use crate::botapi::{BOT_NAME, BotApi, Fault};
 use crate::botschema;
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request};
@@ -19,6 +19,8 @@ use crate::model::{Model, Reply, Request};
 /// The allowed user, and a stranger.
 const OWNER: i64 = 42;
 const STRANGER: i64 = 666;
+/// A group.
+const GROUP: i64 = -1_000_000_000_123;
 
 /// Returns a model that repeats its input.
 fn echo() -> Model {
@@ -97,7 +99,10 @@ fn a_stranger_is_let_in_by_the_owner_alone() {
     // Another allowed user is not the owner, and a group is not the owner's chat.
     api.press_data(43, 43, notice.id, &data("Let in"));
     api.press_data(43, 43, notice.id, "letin:43");
-    api.wait_for_asked("answerCallbackQuery", 2);
+    // A client of the owner can send any data: only a stranger who wrote is let in, and only after the question.
+    api.press_data(OWNER, OWNER, notice.id, "letin:4242");
+    api.press_data(OWNER, OWNER, notice.id, "let:4243");
+    api.wait_for_asked("answerCallbackQuery", 4);
     api.press(OWNER, OWNER, notice.id, "Let in");
     let question = last("all tools");
     api.press(OWNER, OWNER, question.id, "Yes, let in");
@@ -824,4 +829,74 @@ fn a_chat_is_told_that_its_conversation_is_damaged() {
         ends(gateway);
         assert!(texts[n].contains("telegram_42.jsonl"), "{texts:?}");
     }
+}
+
+/// A command that the bot does not have is refused, also during a turn, and never becomes a question.
+#[test]
+fn unknown_commands_never_reach_the_model() {
+    let model = Model::answering(|request, n| match n {
+        0 => Reply::text("First.").held(),
+        _ => Reply::text(&request.last("user")),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "aardvark");
+    model.wait_for_holds(1);
+    for text in ["/foo", "/stop_it", "/Foo"] {
+        api.text(OWNER, text);
+    }
+    api.text(OWNER, "/Status");
+    api.wait_for_confirmation();
+    model.release();
+    let texts = api.wait_for_texts(OWNER, 5);
+    for name in ["/foo", "/stop_it", "/Foo"] {
+        let refused = texts
+            .iter()
+            .filter(|text| text.contains("no command") && text.contains(name));
+        assert_eq!(refused.count(), 1, "{name}: {texts:?}");
+    }
+    assert!(
+        texts.iter().any(|text| text.contains("turns running")),
+        "{texts:?}"
+    );
+    // In a group, a command of another bot is not for this one.
+    api.message(GROUP, OWNER, &json!({ "text": "/foo" }));
+    api.mention(GROUP, OWNER, "badger");
+    let said = api.wait_for_texts(GROUP, 1);
+    assert!(
+        said[0].contains("badger") && !said[0].contains("foo"),
+        "{said:?}"
+    );
+    ends(gateway);
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[test]
+fn an_album_in_a_group_is_one_message_although_one_picture_mentions_the_bot() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01";
+    for (n, caption) in [None, Some(format!("@{BOT_NAME} what is this?")), None]
+        .into_iter()
+        .enumerate()
+    {
+        let mut extra = json!({
+            "media_group_id": "77", "photo": [{ "file_id": api.file(png), "file_unique_id": n.to_string(), "width": 1, "height": 1 }],
+        });
+        if let Some(caption) = caption {
+            let mention = json!([{ "type": "mention", "offset": 0, "length": BOT_NAME.len() + 1 }]);
+            extra = merged(
+                extra,
+                &json!({ "caption": caption, "caption_entities": mention }),
+            );
+        }
+        api.message(GROUP, OWNER, &extra);
+    }
+    api.wait_for_texts(GROUP, 1);
+    ends(gateway);
+    assert_eq!(model.requests().len(), 1);
+    let asked = model.request(0).body.to_string();
+    assert_eq!(asked.matches("was attached").count(), 3, "{asked}");
 }
