@@ -137,14 +137,23 @@ impl Inbox {
         let Some(ids) = self.change(|waiting| waiting.begin_start(session)) else {
             return (false, Ok(()));
         };
-        let started = self.0.queue.start(&ids);
-        self.change(Waiting::end_start);
-        (true, started.doing("recording that a turn begins"))
+        (true, self.record_start(&ids))
     }
 
-    /// Returns the messages that join a running turn before its next request. One that arrives before the turn's first reply
-    /// stops `asking`.
-    pub(crate) fn take_more(&self, session: &str, asking: &Cancel) -> Vec<Inbound> {
+    /// Writes a start that has begun ([`Waiting::begin_start`]).
+    fn record_start(&self, ids: &[String]) -> Result<()> {
+        let started = if ids.is_empty() {
+            Ok(())
+        } else {
+            self.0.queue.start(ids)
+        };
+        self.change(Waiting::end_start);
+        started.doing("recording that a turn begins")
+    }
+
+    /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
+    /// before the turn's first reply stops `asking`. None is taken while the program stops.
+    pub(crate) fn take_more(&self, session: &str, asking: &Cancel) -> (Vec<Inbound>, Result<()>) {
         let mut waiting = self.lock();
         let mut more = Vec::new();
         while let Some(until) = waiting.take_more(session, &mut more) {
@@ -155,8 +164,18 @@ impl Inbox {
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
         waiting.begin_asking(session, asking);
+        // Under the same lock, so that a stop leaves each message either open or with its turn.
+        let new = waiting.begin_start(session);
+        if new.is_none() {
+            waiting.give_back(session, &more);
+            more.clear();
+        }
         drop(waiting);
-        more.into_iter().map(|(_, message)| message).collect()
+        let started = new.map_or(Ok(()), |ids| self.record_start(&ids));
+        (
+            more.into_iter().map(|(_, message)| message).collect(),
+            started,
+        )
     }
 
     /// Notes the first reply of a running turn: later messages no longer repeat its request.
@@ -296,7 +315,7 @@ impl Inbox {
     }
 
     /// Returns the message whose question has this id.
-    pub(crate) fn find_question(&self, id: &str) -> Result<Option<Inbound>> {
+    fn find_question(&self, id: &str) -> Result<Option<Inbound>> {
         let has = |message: &Inbound| message.question.as_ref().is_some_and(|own| own.id == id);
         Ok(self.all()?.into_iter().find(has))
     }
@@ -501,18 +520,18 @@ mod tests {
         inbox.add(written("1", 1, "look")).unwrap();
         let work = taken(&inbox);
         let asking = Cancel::new(None);
-        assert!(inbox.take_more("telegram_1", &asking).is_empty());
+        assert!(inbox.take_more("telegram_1", &asking).0.is_empty());
         inbox.add(written("2", 2, "at this")).unwrap();
         assert!(asking.reason().is_some());
         let again = Cancel::new(None);
-        let more = inbox.take_more("telegram_1", &again);
+        let more = inbox.take_more("telegram_1", &again).0;
         assert_eq!(texts(&more), ["at this"]);
         inbox.edit(written("3", 1, "see")).unwrap();
-        let more = inbox.take_more("telegram_1", &again);
+        let more = inbox.take_more("telegram_1", &again).0;
         assert!(again.reason().is_some() && texts(&more)[0].ends_with("\nsee"));
         inbox.has_replied("telegram_1");
         let last = Cancel::new(None);
-        assert!(inbox.take_more("telegram_1", &last).is_empty());
+        assert!(inbox.take_more("telegram_1", &last).0.is_empty());
         inbox.add(written("4", 4, "later")).unwrap();
         assert!(last.reason().is_none());
         assert_eq!(inbox.ids("telegram_1").len(), 3);
@@ -522,25 +541,39 @@ mod tests {
 
     #[test]
     fn parts_are_waited_for_and_a_plain_message_is_not() {
-        let dir = TestDir::new();
-        let inbox = inbox_in(&dir);
+        let begun = Instant::now();
+        let later = |ms| begun + Duration::from_millis(ms);
+        let mut waiting = Waiting::new(begun);
         let mut part = written("1", 1, "first");
         if let Source::Telegram { more_follows, .. } = &mut part.source {
             *more_follows = true;
         }
-        inbox.add(part).unwrap();
-        let late = inbox.clone();
-        let adding = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(300));
-            late.add(written("2", 2, "second")).unwrap();
-        });
-        let begun = Instant::now();
-        assert_eq!(texts(&taken(&inbox).messages), ["first", "second"]);
-        assert!(begun.elapsed() >= Duration::from_millis(300));
-        adding.join().unwrap();
-        inbox.add(written("3", 3, "alone")).unwrap();
-        let begun = Instant::now();
-        drop(taken(&inbox));
-        assert!(begun.elapsed() < Duration::from_millis(200));
+        waiting.push(part, begun);
+        assert_eq!(waiting.next(begun).err(), Some(Some(later(1000))));
+        waiting.push(written("2", 2, "second"), later(300));
+        let Ok(Next::Turn(messages, _)) = waiting.next(later(300)) else {
+            panic!("no turn");
+        };
+        assert_eq!(texts(&messages), ["first", "second"]);
+        waiting.leave("telegram_1");
+        waiting.push(written("3", 3, "alone"), later(400));
+        assert!(matches!(waiting.next(later(400)), Ok(Next::Turn(..))));
+    }
+
+    #[test]
+    fn a_message_that_a_stopping_turn_would_take_remains_open() {
+        let dir = TestDir::new();
+        let inbox = inbox_in(&dir);
+        inbox.add(written("1", 1, "one")).unwrap();
+        let work = taken(&inbox);
+        assert!(inbox.start("telegram_1").0);
+        inbox.add(written("2", 2, "two")).unwrap();
+        inbox.halt().unwrap();
+        let (more, _) = inbox.take_more("telegram_1", &Cancel::new(None));
+        assert!(more.is_empty());
+        // What the turn answers at its end.
+        inbox.finish(&inbox.ids("telegram_1")).unwrap();
+        drop(work);
+        assert_eq!(texts(&inbox.all().unwrap()), ["two"]);
     }
 }

@@ -321,6 +321,15 @@ impl Waiting {
         last.map(|(arrived, _)| *arrived + NEXT_PART)
     }
 
+    /// Leaves messages to the next program that a running turn of this one has taken.
+    pub(super) fn give_back(&mut self, session: &str, taken: &[(Instant, Inbound)]) {
+        if let Some(running) = self.running_in(session) {
+            running
+                .ids
+                .retain(|id| !taken.iter().any(|(_, message)| message.id == *id));
+        }
+    }
+
     /// A message that arrives before the first reply of a running turn stops `asking`.
     pub(super) fn begin_asking(&mut self, session: &str, asking: &Cancel) {
         if let Some(running) = self.running_in(session) {

@@ -26,27 +26,25 @@ impl Dispatcher {
         {
             return;
         }
-        let agent = self.handler.agent();
-        let budget = match (&work.first().source, &agent) {
-            // `None` if the task was stopped in the meantime.
-            (Source::Task, _) => match self.tasks.begin_answer(task_of(work.first())) {
-                Some(budget) => Some(budget),
-                None => return,
-            },
-            (_, Ok(agent)) => {
-                Some(agent.budget(&work.first().session, &work.first().origin.channel))
+        let mut budget = None;
+        if let Source::Task = work.first().source {
+            budget = self.tasks.begin_answer(task_of(work.first()));
+            if budget.is_none() {
+                // The task was stopped in the meantime.
+                return;
             }
-            (_, Err(_)) => None,
-        };
+        }
         if !self.start(work.first()) {
             return;
         }
         self.show(&work.first().origin.clone(), Event::TurnStarted);
-        let (response, text) = match (agent, budget) {
-            (Ok(agent), Some(budget)) if matches!(work.first().source, Source::Job(_)) => {
-                return self.answer_job(&mut work, &agent, &budget);
-            }
-            (Ok(agent), Some(budget)) => {
+        if let Source::Job(_) = work.first().source {
+            return self.answer_job(&mut work);
+        }
+        let (response, text) = match self.handler.agent() {
+            Ok(agent) => {
+                let own = || agent.budget(&work.first().session, &work.first().origin.channel);
+                let budget = budget.unwrap_or_else(own);
                 let fetched = self.fetch(&mut work, &budget);
                 // If the program is stopping by now, the message remains open, and its start was undone.
                 if self.cancel.reason().is_some() {
@@ -57,8 +55,7 @@ impl Dispatcher {
                     Err(e) => failed(&work.first().session, e),
                 }
             }
-            (Err(e), _) => failed(&work.first().session, e),
-            (Ok(_), None) => return,
+            Err(e) => failed(&work.first().session, e),
         };
         self.finish(&work, response, text);
     }
@@ -150,7 +147,7 @@ impl Dispatcher {
             cancel: work.cancel.clone(),
             budget: Some(budget.clone()),
             tasks: Some(self.tasks.clone()),
-            steering: Some(self.steering(first, budget)),
+            steering: Some(self.steering(work, budget)),
             ..Request::new(text, session)
         };
         let has_replied = AtomicBool::new(false);
@@ -180,15 +177,14 @@ impl Dispatcher {
     }
 
     /// Lets the message's turn receive later messages of its chat.
-    fn steering(self: &Arc<Self>, first: &Inbound, budget: &Arc<Budget>) -> Arc<Steering> {
-        let (own, first, budget) = (self.clone(), first.clone(), budget.clone());
+    fn steering(self: &Arc<Self>, work: &Work, budget: &Arc<Budget>) -> Arc<Steering> {
+        let (own, first, budget) = (self.clone(), work.first().clone(), budget.clone());
+        let cancel = work.cancel.clone();
         Arc::new(move |asking: &Cancel| {
-            let mut more = own.inbox.take_more(&first.session, asking);
-            // Messages taken while the program stops remain open.
-            if more.is_empty() || !own.start(&first) {
-                return Vec::new();
-            }
-            let fetched = own.fetch_files(&first.session, &mut more, asking, &budget);
+            let (mut more, started) = own.inbox.take_more(&first.session, asking);
+            own.show_failure(&first.origin, started);
+            // A message that arrives meanwhile stops the request, but no download.
+            let fetched = own.fetch_files(&first.session, &mut more, &cancel, &budget);
             own.show_failure(&first.origin, fetched);
             let received = more.into_iter().map(|message| ReceivedMessage {
                 id: message.id,

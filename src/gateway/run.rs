@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Dispatcher, check_command};
-use crate::agent::Agent;
 use crate::bus::{Inbound, JobRun, Origin, Response, Source, Work};
 use crate::cancel::Cancel;
 use crate::config::Loaded;
@@ -19,7 +18,6 @@ use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
 use crate::storage::queue::MAX_STARTS;
 use crate::text::{clip, fenced, to_single_line};
-use crate::usage::Budget;
 
 /// Number of earlier runs of a job whose conversations are retained.
 const KEPT_RUNS: usize = 10;
@@ -224,12 +222,7 @@ impl Dispatcher {
     }
 
     /// Runs a job and posts its answer. If the program is ending, the message stays open.
-    pub(super) fn answer_job(
-        self: &Arc<Self>,
-        work: &mut Work,
-        agent: &Agent,
-        budget: &Arc<Budget>,
-    ) {
+    pub(super) fn answer_job(self: &Arc<Self>, work: &mut Work) {
         let (message, Some(runner)) = (work.first().clone(), &self.runner) else {
             return;
         };
@@ -240,8 +233,10 @@ impl Dispatcher {
             if self.cancel.reason().is_some() {
                 return Err(Error::new(Kind::Interrupted, "the program is ending"));
             }
+            let agent = self.handler.agent()?;
+            let budget = agent.budget(&asked.session, &asked.origin.channel);
             (work.messages, work.title) = (vec![asked], title.to_owned());
-            Ok(self.run(work, agent, budget).0)
+            Ok(self.run(work, &agent, &budget).0)
         });
         match ended {
             Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, text),
