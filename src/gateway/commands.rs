@@ -94,14 +94,16 @@ impl Dispatcher {
             let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
         }
-        let Some(to) = &message.reply_to else {
-            return self.reply(message, &reply.text);
-        };
-        let item = Item {
-            buttons: model_buttons(reply.models),
-            ..Item::text(to, &reply.text)
-        };
-        self.post(&item, std::slice::from_ref(&message.id), None);
+        match &message.reply_to {
+            Some(to) if !reply.models.is_empty() => {
+                let item = Item {
+                    buttons: model_buttons(reply.models),
+                    ..Item::text(to, &reply.text)
+                };
+                self.post(&item, std::slice::from_ref(&message.id), None);
+            }
+            _ => self.reply(message, &reply.text),
+        }
     }
 }
 
