@@ -2,6 +2,7 @@
 //! and buttons.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crate::bus::Channel;
@@ -19,7 +20,8 @@ pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBo
         // Read before the outbox, so that what was posted before the end is delivered.
         let ends = is_over.load(Ordering::SeqCst);
         let most = if ends { Duration::ZERO } else { Duration::MAX };
-        let Some(pending) = outbox.next(channel.name(), most)? else {
+        let next = repeat(is_over, || outbox.next(channel.name(), most))?;
+        let Some(pending) = next else {
             if ends {
                 return Ok(());
             }
@@ -34,6 +36,16 @@ pub(super) fn deliver(channel: &dyn Channel, outbox: &Outbox, is_over: &AtomicBo
                 failures: pending.failures + 1,
             },
         };
-        outbox.tried(&pending.id, &tried)?;
+        repeat(is_over, || outbox.tried(&pending.id, &tried))?;
+    }
+}
+
+/// Reads or writes the outbox, again after an error, because the disk may have room later.
+fn repeat<T>(is_over: &AtomicBool, work: impl Fn() -> Result<T>) -> Result<T> {
+    loop {
+        match work() {
+            Err(_) if !is_over.load(Ordering::SeqCst) => thread::sleep(FIRST_PAUSE),
+            done => return done,
+        }
     }
 }

@@ -92,10 +92,10 @@ impl Dispatcher {
                         drop(running);
                     });
                 }
-                Next::Remind(origin) => {
+                Next::Remind(origin) => self.on_thread(move |own| {
                     let text = "Please answer the question above first, or send /stop.";
-                    self.post(&Item::text(&origin.address(), text), &[], None);
-                }
+                    own.post(&Item::text(&origin.address(), text), &[], None);
+                }),
             }
         }
     }
