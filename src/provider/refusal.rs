@@ -111,7 +111,7 @@ pub(super) const RESPONSES: &str = "responses";
 pub(super) const CHAT: &str = "chat";
 
 /// A sample of the model that the host itself calls bad, such as Groq's. Another sample may be good.
-const BAD_SAMPLE: &str = "tool_use_failed | json_validate_failed | failed_generation";
+const BAD_SAMPLE: &str = "tool_use_failed | _validate_failed | _parse_failed | failed_generation";
 const INVALID_KEY: &str = "api key not valid | invalid api key | invalid x-api-key";
 const NO_CREDIT: &str = "insufficient_quota | exceeded_current_quota | billing_not_active | billing_hard_limit | \
     insufficient balance | insufficient credit | credit balance | payment required";
@@ -202,8 +202,8 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Option
     if let Some(refused) = account_error(refusal, &said, sent) {
         return refused;
     }
-    let is_retryable = refusal.should_retry || says(&said, BAD_SAMPLE);
-    if is_retryable && status != 429 {
+    let is_bad_sample = !refusal.sample.is_empty() || says(&said, BAD_SAMPLE);
+    if (refusal.should_retry || is_bad_sample) && status != 429 {
         return (transient(message, refusal.retry_after), None);
     }
     if status >= 500 && says(&said, NO_MEMORY) {

@@ -61,7 +61,8 @@ impl Details {
                     param.clone_into(&mut self.param);
                 }
                 let sample = fields.get("failed_generation").and_then(Value::as_str);
-                if value["code"] == "tool_use_failed" {
+                // A sample that breaks a schema is no answer.
+                if value["code"] != "json_validate_failed" {
                     sample.unwrap_or_default().clone_into(&mut self.sample);
                 }
                 for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {

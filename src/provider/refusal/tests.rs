@@ -656,6 +656,8 @@ fn what_the_host_did_is_not_blamed_on_the_message() {
         (400, sample("tool_use_failed").to_string(), "Transient"),
         (400, sample("json_validate_failed").to_string(), "Transient"),
         (422, sample("tool_use_failed").to_string(), "Transient"),
+        (400, sample("output_parse_failed").to_string(), "Transient"),
+        (400, sample("a_code_to_come").to_string(), "Transient"),
         (
             403,
             error("Your input was flagged by moderation"),
