@@ -208,7 +208,8 @@ impl Dispatcher {
                 (RunStatus::Error, what)
             }
             false if is_late(run.due, runner.grace.max(MIN_GRACE)) => {
-                (RunStatus::Skipped, "was missed: no gateway was running")
+                // Its gateway has ended, or other work took the time.
+                (RunStatus::Skipped, "was missed: it could not start in time")
             }
             _ => return false,
         };
