@@ -120,7 +120,7 @@ pub(crate) struct Note<'a> {
 
 #[derive(Clone)]
 pub(crate) struct Outbox {
-    home: Home,
+    pub(crate) home: Home,
     queue: Arc<Queue>,
     inbox: Inbox,
     /// What this process sends, and a signal for every change.

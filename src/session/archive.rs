@@ -435,6 +435,28 @@ pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     remove(home, key)
 }
 
+/// Renames a conversation, if `from` exists and `to` does not. Returns whether it did. A repeated call after a crash completes
+/// the renaming, because the live file is the last one.
+///
+/// # Errors
+/// Returns those of [`OpenSession::open`] and of the storage.
+pub(crate) fn rename(home: &Home, from: &str, to: &str, cancel: &Cancel) -> Result<bool> {
+    if !home.session(from).exists() || home.session(to).exists() {
+        return Ok(false);
+    }
+    let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
+    // Also imports its deferred messages.
+    let _old = OpenSession::open(&store, from, cancel, &|| ())?;
+    let _new = lock(home, to, cancel, &|| ())?;
+    for (_, path) in files(home)?.remove(from).unwrap_or_default() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let rest = name.strip_prefix(from).unwrap_or_default();
+        storage::rename_new(&path, &home.sessions().join(format!("{to}{rest}")))?;
+    }
+    versions::forget(home, from)?;
+    Ok(true)
+}
+
 /// Like [`erase`], for a locked conversation.
 pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();

@@ -16,14 +16,20 @@ use super::strangers::Strangers;
 use super::update::name;
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::log::Level;
 use crate::outbox::Item;
+use crate::paths::session_name;
+use crate::session;
+use crate::sync;
 use crate::text::LocalTime;
 use crate::usage::Budget;
 use crate::worker::Workers;
 
 /// Time limit for finding the name of a chat.
 const NAMING_TIME: Duration = Duration::from_secs(5);
+/// Time limit for the end of a turn in a group that moves.
+const FOLLOW_TIME: Duration = Duration::from_secs(5);
 /// Time limit for downloading the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
@@ -40,6 +46,8 @@ pub(crate) struct Chats {
     pub(super) turns: Turns,
     /// Strangers whom the owner was asked to let in.
     pub(super) asked: Mutex<BTreeSet<i64>>,
+    /// Chats and the kinds of messages that they were told of.
+    unreadable: Mutex<BTreeSet<String>>,
     /// Set by the gateway, which can change config.json.
     pub admission: OnceLock<Box<Admit>>,
 }
@@ -62,6 +70,7 @@ impl Chats {
             transcribe,
             turns: Turns::default(),
             asked: Mutex::default(),
+            unreadable: Mutex::default(),
             admission: OnceLock::new(),
         })
     }
@@ -114,6 +123,53 @@ impl Chats {
         {
             Ok(known) => format!("{} ({chat})", name(&known)),
             Err(_) => chat.to_owned(),
+        }
+    }
+
+    /// Gives the conversation of a group to the supergroup that it became, unless that one has begun its own.
+    ///
+    /// # Errors
+    /// Returns errors of the storage, but leaves a conversation behind that is in use.
+    pub(super) fn follow(&self, old: i64, new: i64) -> Result<()> {
+        let [from, to] = [old, new].map(|chat| session_name(CHANNEL, &chat.to_string()));
+        let within = self.sender.cancel.with_timeout(FOLLOW_TIME);
+        let home = &self.sender.outbox.home;
+        let end = match session::archive::rename(home, &from?, &to?, &within) {
+            Ok(false) => return Ok(()),
+            Ok(true) => "its conversation continues",
+            Err(e) if e.kind == Kind::Limit => {
+                "a new conversation begins, because a turn is running"
+            }
+            Err(e) => return Err(e),
+        };
+        let text = format!("the group {old} is the supergroup {new} now; {end}");
+        (self.sender.log)(Level::Info, &text);
+        Ok(())
+    }
+
+    /// Notifies the owner once per group that its messages with a hidden author are not answered.
+    pub(super) fn report_hidden(&self, chat: i64, name: &str) -> Result<()> {
+        let is_new = !self.strangers.keep(vec![chat])?.is_empty();
+        if let (true, Some(owner)) = (is_new, self.sender.owner) {
+            let text = format!(
+                "Somebody in the group {name} ({chat}) writes to this bot as the group or as a channel. I cannot see who it is, so \
+                 I do not answer. For administrators, switch off “Remain anonymous”."
+            );
+            (self.sender.log)(Level::Info, &text);
+            self.post(&owner.to_string(), &text, &[]);
+        }
+        Ok(())
+    }
+
+    /// Tells a chat once, until the next start, that the bot cannot read messages of this kind.
+    pub(super) fn report_unreadable(&self, chat: &str, kind: &str) {
+        let is_new = sync::lock(&self.unreadable).insert(format!("{chat} {kind}"));
+        if is_new {
+            let text = format!(
+                "I cannot read messages of this kind ({kind}). Send it as text or as a file."
+            );
+            (self.sender.log)(Level::Info, &format!("to {chat}: {text}"));
+            self.post(chat, &text, &[]);
         }
     }
 

@@ -247,6 +247,12 @@ impl Poller {
                     presses.push((press, shown));
                 }
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
+                Update::Moved(old, new) => self.chats.follow(old, new)?,
+                Update::Hidden(chat, name) => self.chats.report_hidden(chat, &name)?,
+                Update::Unreadable(chat, kind) => {
+                    self.inbox().remember(&[id])?;
+                    self.chats.report_unreadable(&chat, &kind);
+                }
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }

@@ -39,6 +39,12 @@ pub(super) enum Update {
     Press(Press),
     /// A user who is not in `allow_from`.
     UnknownUser(Stranger),
+    /// The group with the first id became the supergroup with the second one.
+    Moved(i64, i64),
+    /// A message to the bot whose author is hidden behind the group or a channel: id and name of the group.
+    Hidden(i64, String),
+    /// A message of an allowed user without anything to read: its chat and its kind.
+    Unreadable(String, String),
     /// Not addressed to the bot, or of an unknown kind.
     Ignored,
 }
@@ -82,13 +88,19 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     } else {
         message
     };
+    if let (Some(old), Some(new)) = (
+        message["migrate_from_chat_id"].as_i64(),
+        message["chat"]["id"].as_i64(),
+    ) {
+        return Update::Moved(old, new);
+    }
     let from = &message["from"];
     let (Some(user), Some(chat)) = (from["id"].as_i64(), chat(shown)) else {
         return Update::Ignored;
     };
     let is_private = shown["chat"]["type"] == "private";
     if from["is_bot"] == true {
-        return Update::Ignored;
+        return hidden(message, me).unwrap_or(Update::Ignored);
     }
     if !settings.allow_from.contains(&user) {
         return if is_private {
@@ -111,7 +123,8 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     let mut text = said.read(Some(me));
     text.push_str(&description(message));
     if text.is_empty() && files.is_empty() {
-        return Update::Ignored;
+        let kind = unreadable(message);
+        return kind.map_or(Update::Ignored, |kind| Update::Unreadable(chat, kind));
     }
     let command = Some(text.clone()).filter(|text| text.starts_with('/') && author.is_none());
     let mut parts = Vec::new();
@@ -136,6 +149,32 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         files,
         is_edit: kind == "edited_message",
     })
+}
+
+/// Returns the group of a message to the bot that has no visible author: an anonymous administrator, or a member who writes as
+/// a channel. Telegram puts a bot of its own in place of the author (Bot API, `sender_chat`).
+fn hidden(message: &Value, me: &Me) -> Option<Update> {
+    let chat = &message["chat"];
+    let is_hidden = message["sender_chat"].is_object() && message["is_automatic_forward"] != true;
+    let is_addressed = is_hidden && is_addressed(message, &Marked::new(message), me);
+    let (chat, name) = (chat["id"].as_i64()?, name(chat));
+    is_addressed.then_some(Update::Hidden(chat, name))
+}
+
+/// Returns the kind of a message without anything to read; `None` for a notice of the chat itself, such as a changed title.
+/// Telegram adds kinds, so that only the fields of any message and the endings of notices are known.
+fn unreadable(message: &Value) -> Option<String> {
+    const COMMON: &str = "from chat sender_chat forward_origin reply_to_message external_reply quote via_bot reply_markup \
+                          link_preview_options reply_to_story sender_business_bot direct_messages_topic";
+    const NOTICES: [&str; 5] = ["ed", "_set", "_done", "_info", "_members"];
+    let is_notice =
+        |name: &str| NOTICES.iter().any(|end| name.ends_with(end)) || name == "pinned_message";
+    let is_content = |(name, value): &(&String, &Value)| {
+        let is_common = COMMON.split(' ').any(|common| common == *name);
+        (value.is_object() || value.is_array()) && !is_common && !is_notice(name)
+    };
+    let (kind, _) = message.as_object()?.iter().find(is_content)?;
+    Some(foreign_name(kind, 40))
 }
 
 /// Returns the chat of a message, including its topic. The first topic of a group counts as the group.
@@ -244,7 +283,7 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     })
 }
 
-/// Describes a place, contact, poll, dice or sticker in one line; empty for other messages. A venue also has a `location`.
+/// Describes a place, contact, poll, checklist, dice or sticker in one line; empty for other messages. A venue also has a `location`.
 fn description(message: &Value) -> String {
     let text = |value: &Value| match value.as_str() {
         Some(text) => foreign_name(text, 200),
@@ -255,8 +294,8 @@ fn description(message: &Value) -> String {
             .map(text)
             .join(", ")
     };
-    let kinds = ["venue", "location", "contact", "poll", "dice", "sticker"];
-    let found = kinds.into_iter().find(|kind| message[kind].is_object());
+    let mut kinds = "venue location contact poll checklist dice sticker".split(' ');
+    let found = kinds.find(|kind| message[kind].is_object());
     let value = &message[found.unwrap_or_default()];
     match found {
         Some("venue") => {
@@ -280,6 +319,12 @@ fn description(message: &Value) -> String {
                 text(&value["question"]),
                 options.join(" / ")
             )
+        }
+        Some("checklist") => {
+            let tasks = value["tasks"].as_array().into_iter().flatten();
+            let tasks: Vec<String> = tasks.map(|task| text(&task["text"])).collect();
+            let title = text(&value["title"]);
+            format!("[checklist: {title}: {}]", tasks.join(" / "))
         }
         Some("dice") => format!("[{} {}]", text(&value["emoji"]), value["value"]),
         Some("sticker") if value["emoji"].is_string() => {

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault, State};
+use crate::botapi::{BOT, BotApi, Fault, State};
 use crate::harness::{Home, until};
 use crate::model::{Model, Reply};
 
@@ -406,4 +406,138 @@ fn a_message_follows_its_group_to_the_supergroup() {
         .run()
         .exits(0);
     assert_eq!(api.wait_for_texts(new, 1), ["The backup is done"]);
+}
+
+#[test]
+fn a_conversation_follows_its_group_to_the_supergroup() {
+    let (old, new) = (-5, -1_000_000_000_777);
+    let model =
+        Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let say = |chat: i64| {
+        api.message(
+            chat,
+            OWNER,
+            &json!({ "text": "hello", "reply_to_message": {"from": {"id": BOT}, "text": "hi"} }),
+        )
+    };
+    say(old);
+    api.wait_for_texts(old, 1);
+    say(old);
+    assert_eq!(api.wait_for_texts(old, 2), ["1", "2"]);
+    // Both messages of Telegram, and the group's next one, in one poll after a restart.
+    ends(gateway);
+    api.message(old, BOT, &json!({ "migrate_to_chat_id": new }));
+    api.migrate(old, new);
+    say(new);
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(new, 1), ["3"]);
+    ends(gateway);
+    let listed = home.bantam().args(["sessions", "list"]).run();
+    let listed = &listed.exits(0).stdout;
+    assert!(
+        listed.contains("telegram_-1000000000777") && !listed.contains("telegram_-5 "),
+        "{listed}"
+    );
+}
+
+/// A supergroup that has a conversation keeps it, and nobody can move another chat's conversation.
+#[test]
+fn a_conversation_is_not_moved_over_another() {
+    let (old, new) = (-5, -1_000_000_000_777);
+    let model =
+        Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let say = |chat: i64| {
+        api.message(
+            chat,
+            OWNER,
+            &json!({ "text": "hello", "reply_to_message": {"from": {"id": BOT}, "text": "hi"} }),
+        )
+    };
+    for chat in [old, new] {
+        say(chat);
+        api.wait_for_texts(chat, 1);
+    }
+    api.message(new, BOT, &json!({ "migrate_from_chat_id": old }));
+    for chat in [old, new] {
+        say(chat);
+        assert_eq!(api.wait_for_texts(chat, 2)[1], "2");
+    }
+    ends(gateway);
+}
+
+#[test]
+fn a_message_with_a_hidden_author_is_reported_once() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let group = -1_000_000_000_777;
+    api.chat(OWNER);
+    let anonymous = |chat: i64, text: &str| {
+        let from = json!({"id": 1_087_968_824, "is_bot": true, "first_name": "Group"});
+        let sender = json!({"id": chat, "type": "supergroup", "title": "Group"});
+        api.message(
+            chat,
+            OWNER,
+            &json!({"from": from, "sender_chat": sender, "text": text}),
+        );
+    };
+    // Words that are not for the bot are nobody's business.
+    anonymous(-1_000_000_000_778, "good morning");
+    anonymous(group, "/status");
+    anonymous(group, "/new hello");
+    assert!(api.wait_for_texts(OWNER, 1)[0].contains("-1000000000777"));
+    api.text(OWNER, "/status");
+    api.wait_for_texts(OWNER, 2);
+    ends(gateway);
+    let gateway = start(&home);
+    anonymous(group, "/status");
+    api.text(OWNER, "/status");
+    api.wait_for_texts(OWNER, 3);
+    ends(gateway);
+    assert_eq!((api.texts(OWNER).len(), api.texts(group).len()), (3, 0));
+}
+
+#[test]
+fn a_message_that_cannot_be_read_gets_one_notice() {
+    let model = Model::answering(|request, _| Reply::text(&request.last("user")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let story = json!({"story": {"id": 1, "chat": {"id": 9, "type": "channel", "title": "News"}}});
+    for _ in 0..3 {
+        api.message(OWNER, OWNER, &story);
+    }
+    // A kind that does not exist yet, a notice of the chat, and a list that can be read.
+    api.message(OWNER, OWNER, &json!({"hologram": {"file_id": "x"}}));
+    api.message(
+        OWNER,
+        OWNER,
+        &json!({"message_auto_delete_timer_changed": {"message_auto_delete_time": 9}}),
+    );
+    api.message(
+        OWNER,
+        OWNER,
+        &json!({"checklist": {"title": "Shopping", "tasks": [
+            {"id": 1, "text": "milk"}, {"id": 2, "text": "bread"}
+        ]}}),
+    );
+    let texts = api.wait_for_texts(OWNER, 3);
+    ends(gateway);
+    let all = texts.join("\n");
+    assert_eq!(api.texts(OWNER).len(), 3, "{texts:?}");
+    assert!(
+        all.contains("(story)") && all.contains("(hologram)"),
+        "{texts:?}"
+    );
+    assert!(
+        all.contains("[checklist: Shopping: milk / bread]"),
+        "{texts:?}"
+    );
+    assert_eq!(model.requests().len(), 1);
 }
