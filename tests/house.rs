@@ -227,7 +227,7 @@ const GONE: &[&str] = &[
 const DENSITY: (usize, usize) = (36, 5);
 
 /// Most names of types that several files define: a name that needs its path to be understood is two names.
-const DOUBLE_NAMES: usize = 67;
+const DOUBLE_NAMES: usize = 42;
 
 struct Source {
     /// Path relative to `src/`.

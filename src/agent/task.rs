@@ -31,9 +31,9 @@ const MAX_OPEN: usize = MAX_RUNNING + 16;
 /// Background tasks of all conversations of a program. Clones share them. A turn can start tasks if its [`Request::tasks`] has
 /// a clone.
 #[derive(Clone)]
-pub struct Tasks(Arc<Engine>);
+pub struct Tasks(Arc<TaskEngine>);
 
-struct Engine {
+struct TaskEngine {
     sink: Box<dyn TaskSink>,
     state: Mutex<State>,
     /// Notified when a running task has ended.
@@ -108,9 +108,9 @@ pub(crate) trait TaskSink: Send + Sync {
 }
 
 /// Sends reports to the program.
-struct Reports(Sender<TaskReport>);
+struct ReportSender(Sender<TaskReport>);
 
-impl TaskSink for Reports {
+impl TaskSink for ReportSender {
     fn begin(&self) -> Cancel {
         Cancel::new(None)
     }
@@ -127,11 +127,11 @@ impl Tasks {
     /// For a program that answers reports itself: each by a turn with [`Request::from`] it, and then [`Tasks::close`].
     pub fn new() -> (Self, Receiver<TaskReport>) {
         let (sender, reports) = mpsc::channel();
-        (Self::with_sink(Reports(sender)), reports)
+        (Self::with_sink(ReportSender(sender)), reports)
     }
 
     pub(crate) fn with_sink(sink: impl TaskSink + 'static) -> Self {
-        Self(Arc::new(Engine {
+        Self(Arc::new(TaskEngine {
             sink: Box::new(sink),
             state: Mutex::default(),
             has_ended: Condvar::new(),
@@ -223,7 +223,7 @@ impl Tasks {
     }
 }
 
-impl Engine {
+impl TaskEngine {
     fn lock(&self) -> MutexGuard<'_, State> {
         sync::lock(&self.state)
     }

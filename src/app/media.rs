@@ -14,7 +14,7 @@ use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Media, MediaKind};
 use crate::provider::catalog;
-use crate::provider::endpoint::Endpoint;
+use crate::provider::endpoint::ModelEndpoint;
 use crate::text::{clip, fenced, to_single_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Budget;
@@ -26,7 +26,7 @@ pub(super) fn endpoint(
     setting: &'static str,
     name: &str,
     loaded: &Loaded,
-) -> Result<Option<Endpoint>> {
+) -> Result<Option<ModelEndpoint>> {
     if name.is_empty() {
         return Ok(None);
     }
@@ -44,7 +44,7 @@ pub(super) fn endpoint(
         return Err(Error::config(what).hint("name a model whose host has the OpenAI API"));
     }
     let host = catalog::host(model, loaded);
-    Ok(Some(Endpoint { setting, host }))
+    Ok(Some(ModelEndpoint { setting, host }))
 }
 
 /// Makes a function that transcribes recordings.

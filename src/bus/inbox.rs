@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::waiting::{Next, Waiting};
+use super::waiting::{Next, WaitingMessages};
 use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
@@ -24,7 +24,7 @@ pub struct Inbox(Arc<Shared>);
 
 struct Shared {
     queue: Arc<Queue>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingMessages>,
     changed: Condvar,
     /// Locked while a question changes on disk.
     questions: Mutex<()>,
@@ -35,7 +35,7 @@ impl Inbox {
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
         Self(Arc::new(Shared {
             queue,
-            waiting: Mutex::new(Waiting::new(Instant::now())),
+            waiting: Mutex::new(WaitingMessages::new(Instant::now())),
             changed: Condvar::new(),
             questions: Mutex::new(()),
         }))
@@ -46,12 +46,12 @@ impl Inbox {
         self.change(|waiting| waiting.most_turns = most.max(1));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingMessages> {
         sync::lock(&self.0.waiting)
     }
 
     /// Changes the waiting messages, and wakes all threads that wait for a change.
-    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut WaitingMessages) -> T) -> T {
         let changed = change(&mut self.lock());
         self.0.changed.notify_all();
         changed
@@ -93,7 +93,7 @@ impl Inbox {
     /// Lets messages wait that are on disk already.
     pub(crate) fn push(&self, messages: Vec<Inbound>) {
         let now = Instant::now();
-        let push = |waiting: &mut Waiting| -> Vec<Cancel> {
+        let push = |waiting: &mut WaitingMessages| -> Vec<Cancel> {
             let pushed = messages
                 .into_iter()
                 .map(|message| waiting.push(message, now));
@@ -140,14 +140,14 @@ impl Inbox {
         (true, self.record_start(&ids))
     }
 
-    /// Writes a start that has begun ([`Waiting::begin_start`]).
+    /// Writes a start that has begun ([`WaitingMessages::begin_start`]).
     fn record_start(&self, ids: &[String]) -> Result<()> {
         let started = if ids.is_empty() {
             Ok(())
         } else {
             self.0.queue.start(ids)
         };
-        self.change(Waiting::end_start);
+        self.change(WaitingMessages::end_start);
         started.doing("recording that a turn begins")
     }
 
@@ -198,7 +198,7 @@ impl Inbox {
 
     /// Waits until another turn may run.
     pub(crate) fn take_turn(&self, session: &str) {
-        let is_full = |waiting: &mut Waiting| !waiting.end_wait(session);
+        let is_full = |waiting: &mut WaitingMessages| !waiting.end_wait(session);
         drop(sync::wait_while(&self.0.changed, self.lock(), is_full));
     }
 
@@ -233,7 +233,7 @@ impl Inbox {
     /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
         self.change(|waiting| waiting.is_halted = true);
-        let is_starting = |waiting: &mut Waiting| waiting.starting > 0;
+        let is_starting = |waiting: &mut WaitingMessages| waiting.starting > 0;
         let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_starting);
         let counted = waiting.halt();
         drop(waiting);
@@ -252,7 +252,7 @@ impl Inbox {
 
     /// Waits until [`Inbox::is_idle`].
     pub(crate) fn wait_until_idle(&self) {
-        let is_busy = |waiting: &mut Waiting| !waiting.is_idle();
+        let is_busy = |waiting: &mut WaitingMessages| !waiting.is_idle();
         drop(sync::wait_while(&self.0.changed, self.lock(), is_busy));
     }
 
@@ -353,7 +353,7 @@ impl Inbox {
             if !is_open || cancel.reason().is_some() || left.is_zero() {
                 return Ok(());
             }
-            let is_same = |waiting: &mut Waiting| waiting.answers == seen;
+            let is_same = |waiting: &mut WaitingMessages| waiting.answers == seen;
             let waited = self
                 .0
                 .changed
@@ -543,7 +543,7 @@ mod tests {
     fn parts_are_waited_for_and_a_plain_message_is_not() {
         let begun = Instant::now();
         let later = |ms| begun + Duration::from_millis(ms);
-        let mut waiting = Waiting::new(begun);
+        let mut waiting = WaitingMessages::new(begun);
         let mut part = written("1", 1, "first");
         if let Source::Telegram { more_follows, .. } = &mut part.source {
             *more_follows = true;

@@ -28,7 +28,7 @@ pub(crate) enum Next {
     Remind(Origin),
 }
 
-pub(super) struct Waiting {
+pub(super) struct WaitingMessages {
     by_session: BTreeMap<String, Conversation>,
     apart: VecDeque<Next>,
     /// Number of tasks, turns of HTTP clients, commands and other work without a conversation.
@@ -133,7 +133,7 @@ impl Conversation {
     }
 }
 
-impl Waiting {
+impl WaitingMessages {
     pub(super) fn new(created: Instant) -> Self {
         Self {
             by_session: BTreeMap::new(),

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::args::{self, Args, Command, commands};
+use super::args::{self, Args, Subcommand, commands};
 use super::attach::{self, STDIN};
 use super::input::Deadline;
-use super::question::{self, Question};
-use super::repl::Conversation;
+use super::question::{self, UserQuestion};
+use super::repl::Repl;
 use super::schema::AnswerSchema;
 use super::ui::{Format, Ui, Verbosity, print, print_json, report, response_json};
 use super::{help, notice, sessions};
@@ -29,7 +29,7 @@ use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) r#"agent  [TEXT...]
         ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s
         $ bantam agent "What is in my workspace?"
@@ -149,7 +149,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Asks the question, and prints the answer.
-    fn ask(self, mut question: Question) -> Result<u8> {
+    fn ask(self, mut question: UserQuestion) -> Result<u8> {
         let loaded = self.app.loaded()?;
         self.ui.watch_signals(false)?;
         self.attach(&mut question, loaded)?;
@@ -255,7 +255,7 @@ impl Run<'_> {
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(self.app.loaded()?, &notices)?;
         let conversation = (agent, self.session);
-        let code = Conversation::new(self.ui, self.app, self.flags, conversation)?.run()?;
+        let code = Repl::new(self.ui, self.app, self.flags, conversation)?.run()?;
         delivery.iter().for_each(Delivery::send_posted);
         Ok(code)
     }
@@ -274,7 +274,7 @@ impl Run<'_> {
     }
 
     /// Adds the file of standard input, and those of `--attach`. A dry run skips conversions.
-    fn attach(&self, question: &mut Question, loaded: &Loaded) -> Result<()> {
+    fn attach(&self, question: &mut UserQuestion, loaded: &Loaded) -> Result<()> {
         let redactor = loaded.redactor();
         let piped = std::mem::take(&mut question.media).into_iter();
         let piped = piped.map(|media| (STDIN, Ok(Attachment::Media(media))));

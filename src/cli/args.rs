@@ -16,7 +16,7 @@ pub(super) enum Needs {
     Anywhere(fn(&Ui, &Args) -> Result<u8>),
 }
 
-pub(super) struct Command {
+pub(super) struct Subcommand {
     pub run: Needs,
     /// The help in lines: the name and the words after it (`KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable), a
     /// sentence, examples, and flags with their help, under headings if there are many. Two spaces separate columns.
@@ -26,12 +26,12 @@ pub(super) struct Command {
 /// Makes commands of what they do and their help.
 macro_rules! commands {
     ($($kind:ident($run:path) $text:literal)+) => {
-        &[$(Command { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
+        &[$(Subcommand { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
     };
 }
 pub(super) use commands;
 
-impl Command {
+impl Subcommand {
     /// Returns the name and the words after it.
     fn usage(&self) -> (&'static str, &'static str) {
         let usage = self.text.split('\n').next().unwrap_or_default();
@@ -155,7 +155,7 @@ impl Args {
 
 /// Parses the words after the command's name; `None` if they ask for help.
 pub(super) fn parse(
-    command: &Command,
+    command: &Subcommand,
     args: impl Iterator<Item = OsString>,
 ) -> Result<Option<Args>> {
     let utf8 = |word: OsString| {
@@ -217,7 +217,7 @@ pub(super) fn parse(
     Ok(Some(parsed))
 }
 
-fn unknown_flag(command: &Command, shown: &str) -> Error {
+fn unknown_flag(command: &Subcommand, shown: &str) -> Error {
     let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
     let known = flags.iter().map(String::as_str);
     let known = known.chain(["--help", "--version"]);
@@ -231,7 +231,7 @@ fn unknown_flag(command: &Command, shown: &str) -> Error {
     }
 }
 
-fn check_words(command: &Command, given: &[String]) -> Result<()> {
+fn check_words(command: &Subcommand, given: &[String]) -> Result<()> {
     let (name, words) = command.usage();
     let declared: Vec<&str> = words.split_whitespace().collect();
     match (declared.get(given.len()), given.get(declared.len())) {
@@ -255,7 +255,7 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMANDS: &[Command] = commands! {
+    const COMMANDS: &[Subcommand] = commands! {
         Anywhere(run) "test  A [B...]
             about
             $ bantam test a
@@ -269,7 +269,7 @@ mod tests {
         args.exclude("one", "other").map(|()| 0)
     }
 
-    fn parsed(command: &Command, args: &str) -> Result<Args> {
+    fn parsed(command: &Subcommand, args: &str) -> Result<Args> {
         let args = args.split_whitespace().map(OsString::from);
         parse(command, args).map(Option::unwrap)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::args::{Args, Command, Flag, commands};
+use super::args::{Args, Flag, Subcommand, commands};
 use super::ui::Ui;
 use super::{agent, command_of, commands, find, help, print, topics};
 use crate::app::App;
@@ -15,7 +15,7 @@ use crate::session::{FileStore, Store};
 use crate::skills::Skills;
 use crate::text::{is_unsafe_to_show, not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     Anywhere(completions) "completions  bash|zsh|fish
         print a script for completion with Tab in a shell
         $ bantam completions bash >~/.local/share/bash-completion/completions/bantam"
@@ -163,7 +163,7 @@ fn names_after(before: &[String], typed: &str, app: &App) -> Option<Vec<String>>
 
 /// Returns the commands and groups.
 fn first_words() -> Vec<String> {
-    let name = |command: &Command| match command.group() {
+    let name = |command: &Subcommand| match command.group() {
         Some(group) => with_help(group, help::subject(group)),
         None => with_help(command.name(), command.about()),
     };
@@ -173,7 +173,7 @@ fn first_words() -> Vec<String> {
 }
 
 /// Returns the names that a placeholder of a command stands for; `None` for files, no names if they cannot be read.
-fn names(command: &Command, placeholder: &str, app: &App) -> Option<Vec<String>> {
+fn names(command: &Subcommand, placeholder: &str, app: &App) -> Option<Vec<String>> {
     let placeholder = placeholder.trim_matches(['[', ']', '.']);
     let is_file = |word: &&str| placeholder.contains(word);
     if ["TEXT", "FILE", "DIR", "COMMAND"].iter().any(is_file) {

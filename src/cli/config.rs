@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{notice, print, report, say, table};
 use crate::app::facts::{redacted, set_values};
@@ -17,7 +17,7 @@ use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(get) "config get  [PATH]
         print the effective value of a setting, or all values that are set and their sources
         $ bantam config get agents.defaults.timeout

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{notice, print, print_json, report, table, zone};
 use crate::agent::Request;
@@ -25,7 +25,7 @@ use crate::session::{FileStore, Session};
 use crate::telegram::deliver::Delivery;
 use crate::text::{counted, not_found, printable, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(add) r#"cron add  [TEXT...]
         schedule a question. `bantam gateway` asks it on time
         $ bantam cron add -c "30 7 * * mon-fri" -n logs "What is odd in the logs?"

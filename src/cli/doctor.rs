@@ -1,6 +1,6 @@
 //! `bantam doctor`: runs the checks and prints each with its fix.
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{hanging_indent, print};
 use crate::app::bot::Bot;
@@ -12,7 +12,7 @@ use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "doctor  [MODEL]
         check this installation and suggest fixes. Exits with 1 if a check fails
         $ bantam doctor

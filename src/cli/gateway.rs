@@ -1,11 +1,11 @@
 //! `bantam gateway`: runs Telegram, HTTP, scheduled jobs and the heartbeat until a signal ends it.
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use crate::app::App;
 use crate::error::Result;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "gateway
         run the Telegram bot, the HTTP endpoint, scheduled jobs and the heartbeat"
 };

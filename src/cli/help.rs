@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::topics::{self, HelpEntry};
 use super::ui::Ui;
 use super::{commands, find, print, terminal};
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     Anywhere(run) "help  [TOPIC...]
         show help for a command or topic, or find words in all of them
         $ bantam help cron add
@@ -110,11 +110,11 @@ fn search(words: &str, width: usize) -> Result<u8> {
 }
 
 /// Prints the page of a command, or the list of a group's subcommands.
-pub(super) fn show(found: &[&Command]) -> Result<u8> {
+pub(super) fn show(found: &[&Subcommand]) -> Result<u8> {
     print(&page(found, width())).map(|()| 0)
 }
 
-fn page(found: &[&Command], width: usize) -> String {
+fn page(found: &[&Subcommand], width: usize) -> String {
     match found {
         [command] => section(command, width),
         group => {
@@ -128,7 +128,7 @@ fn page(found: &[&Command], width: usize) -> String {
 }
 
 /// Formats a command for a list.
-fn list_row(command: &Command, width: usize) -> String {
+fn list_row(command: &Subcommand, width: usize) -> String {
     let usage = format!("bantam {} {}", command.name(), command.words());
     let left = match usage.trim_end() {
         long if long.len() > LEFT => &long[..7 + command.name().len()],
@@ -148,7 +148,7 @@ pub(super) fn overview() -> Result<u8> {
             Some(group) if group == shown => {}
             Some(group) => {
                 let members = commands().filter(|other| other.group() == Some(group));
-                let verbs: Vec<&str> = members.map(Command::verb).collect();
+                let verbs: Vec<&str> = members.map(Subcommand::verb).collect();
                 let right = format!("{}: {}", subject(group), verbs.join(", "));
                 page.push_str(&row(&format!("bantam {group} ..."), &right, width));
                 shown = group;
@@ -196,7 +196,7 @@ pub(super) fn first_clause(about: &str) -> &str {
 }
 
 /// Formats the help of one command: its usage, a sentence, examples, and flags under their headings.
-pub(super) fn section(command: &Command, width: usize) -> String {
+pub(super) fn section(command: &Subcommand, width: usize) -> String {
     let options = if command.rows().next().is_none() {
         ""
     } else {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{confirm, notice, print, report, table};
 use crate::app::{self, App};
@@ -19,7 +19,7 @@ use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(list) "mcp list
         start each MCP server and show how many tools it has"
     InHome(test) "mcp test  NAME

@@ -44,10 +44,10 @@ use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
-use args::{Args, Command, Needs};
+use args::{Args, Needs, Subcommand};
 use ui::{Ui, hanging_indent, notice, print, print_json, report, say, table, terminal};
 
-const COMMANDS: [&[Command]; 17] = [
+const COMMANDS: [&[Subcommand]; 17] = [
     agent::COMMANDS,
     gateway::COMMANDS,
     onboard::COMMANDS,
@@ -67,7 +67,7 @@ const COMMANDS: [&[Command]; 17] = [
     help::COMMANDS,
 ];
 
-fn commands() -> impl Iterator<Item = &'static Command> {
+fn commands() -> impl Iterator<Item = &'static Subcommand> {
     COMMANDS.into_iter().flatten()
 }
 
@@ -123,7 +123,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
 }
 
 /// Returns the command that begins the words, and how many words name it. A group alone lists.
-fn command_of(words: &[String]) -> Option<(&'static Command, usize)> {
+fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
     let first = words.first()?;
     let found = find(first);
     if found.first()?.name() == first {
@@ -162,7 +162,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let wants_json = words
         .iter()
         .any(|word| matches!(word.as_str(), "--json" | "--events"));
-    let has_json = |command: &&Command| {
+    let has_json = |command: &&Subcommand| {
         let mut flags = command.flags();
         flags.any(|flag| flag.long == "json" && flag.value.is_empty())
     };
@@ -188,11 +188,11 @@ const SYNONYMS: [(&str, &[&str]); 3] = [
 ];
 
 /// Returns the command with this name, or all subcommands of the group.
-fn find(name: &str) -> Vec<&'static Command> {
-    let named = |name: &str| -> Vec<&Command> {
+fn find(name: &str) -> Vec<&'static Subcommand> {
+    let named = |name: &str| -> Vec<&Subcommand> {
         // Reading the names of all texts would cost each question 60,000 instructions.
         let near = commands().filter(|command| command.text.starts_with(name));
-        let is_named = |c: &&Command| c.name() == name || c.group() == Some(name);
+        let is_named = |c: &&Subcommand| c.name() == name || c.group() == Some(name);
         near.filter(is_named).collect()
     };
     let found = named(name);

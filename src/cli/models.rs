@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{error_json, print, report, table};
 use crate::app::App;
@@ -11,7 +11,7 @@ use crate::http::authority;
 use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "models  [PROVIDER|NAME]
         list available models, or the models of one provider
         $ bantam models

@@ -22,7 +22,7 @@ use crate::text::{not_found, to_single_line};
 const MAX_INPUT: usize = 4 << 20;
 
 #[derive(Clone, Default)]
-pub(super) struct Question {
+pub(super) struct UserQuestion {
     pub text: String,
     /// The typed text, if a template changed it.
     pub title: String,
@@ -35,7 +35,7 @@ pub(super) fn read(
     home: &Home,
     ui: &Ui,
     deadline: Option<&Deadline>,
-) -> Result<Option<Question>> {
+) -> Result<Option<UserQuestion>> {
     let asked = asked(args)?;
     let is_attached = args.values("attach").any(|path| path == "-");
     let piped = if args.has("no-stdin") || is_attached {
@@ -82,7 +82,7 @@ pub(super) fn read(
         }
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
-    Ok(Some(Question { text, title, media }))
+    Ok(Some(UserQuestion { text, title, media }))
 }
 
 /// Returns the typed question; empty if there is none, or `-` for standard input.
@@ -114,7 +114,7 @@ fn asked(args: &Args) -> Result<String> {
     Ok(given.pop().unwrap_or_default())
 }
 
-impl Question {
+impl UserQuestion {
     /// Adds an attached file. Known secrets are redacted, because tools may have written them into it.
     pub(super) fn attach(&mut self, file: Attachment, redactor: &Redactor) {
         match file {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::attach;
 use super::editor::{Completer, Editor, Line, PROMPT};
-use super::question::Question;
+use super::question::UserQuestion;
 use super::slash::{self, Input};
 use super::ui::{Ui, report, terminal};
 use crate::agent::{Agent, Request, TurnModels};
@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::text::{rfc3339, to_single_line, without_controls};
 use crate::usage::Totals;
 
-pub(super) struct Conversation {
+pub(super) struct Repl {
     pub ui: Ui,
     pub app: Arc<App>,
     pub flags: Flags,
@@ -39,10 +39,10 @@ pub(super) struct Conversation {
     /// Whether Ctrl-C was the last key.
     was_interrupted: bool,
     /// A question that failed without being stored.
-    pub unanswered: Option<Question>,
+    pub unanswered: Option<UserQuestion>,
 }
 
-impl Conversation {
+impl Repl {
     pub(super) fn new(
         ui: &Ui,
         app: Arc<App>,
@@ -129,8 +129,8 @@ impl Conversation {
             self.was_interrupted = false;
             let done = match slash::parse(&line, &self.skills) {
                 Input::Empty => continue,
-                Input::Command("/quit", _) => return 0,
-                Input::Command(command, argument) => self.command(command, &argument),
+                Input::Subcommand("/quit", _) => return 0,
+                Input::Subcommand(command, argument) => self.command(command, &argument),
                 Input::Unknown(e) => Err(e),
                 Input::Message(text) => self.message(&text),
             };
@@ -146,9 +146,9 @@ impl Conversation {
 
     /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<()> {
-        let mut question = Question {
+        let mut question = UserQuestion {
             text: text.to_owned(),
-            ..Question::default()
+            ..UserQuestion::default()
         };
         let named = attach::named_in(text, &self.app.env)?;
         // Pasted text may have another author, who must not choose files.
@@ -165,7 +165,7 @@ impl Conversation {
         self.turn(question)
     }
 
-    fn attach(&self, path: &str, question: &mut Question) -> Result<()> {
+    fn attach(&self, path: &str, question: &mut UserQuestion) -> Result<()> {
         let loaded = self.app.loaded()?;
         let file = attach::read(path, loaded, None, &self.ui)?;
         let file = media::convert(loaded, path, file)?;
@@ -197,14 +197,14 @@ impl Conversation {
         Ok(())
     }
 
-    pub(super) fn turn(&mut self, question: Question) -> Result<()> {
+    pub(super) fn turn(&mut self, question: UserQuestion) -> Result<()> {
         self.take_changed_tools()?;
         let started = rfc3339(SystemTime::now());
         let origin = Origin {
             channel: CLI.to_owned(),
             chat: shown_key(&self.session),
         };
-        let Question { text, title, media } = question.clone();
+        let UserQuestion { text, title, media } = question.clone();
         let request = Request {
             title,
             media,

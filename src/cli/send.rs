@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::notice;
 use super::ui::Ui;
 use crate::app::App;
@@ -13,7 +13,7 @@ use crate::paths::telegram_chat;
 /// Maximum size of a text, in bytes. Telegram's limit is 4,096 characters per message, so this is about twenty messages.
 const MAX_TEXT: u64 = 64 << 10;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(send) r#"send  [TEXT...]
         send a message to a chat without asking a model. It is TEXT or standard input
         $ bantam send "The backup is done"

@@ -8,7 +8,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::print;
 use super::ui::Ui;
 use crate::app::{self, App};
@@ -18,7 +18,7 @@ use crate::error::{Context, Error, Result};
 use crate::storage;
 use crate::text::to_single_line;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "service
         print a systemd unit that keeps the gateway running, or install or remove it
         $ bantam service --install

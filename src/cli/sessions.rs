@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{confirm, local_time, notice, print, print_json, table, zone};
 use crate::app::App;
@@ -25,7 +25,7 @@ const MAX_UNNAMED: usize = 20;
 /// Maximum length of a found line, in characters.
 const MAX_LINE: usize = 100;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(list) "sessions list
         list conversations, newest last: all named and the 20 newest unnamed ones
             --all                also list all unnamed conversations

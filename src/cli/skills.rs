@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{confirm, notice, print, table};
 use crate::app::App;
@@ -18,7 +18,7 @@ use crate::{app, template};
 /// Time to wait for the lock, which is taken only for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(list) "skills list
         list skills with their purpose and missing requirements"
     InHome(show) "skills show  NAME

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use super::question::Question;
-use super::repl::Conversation;
+use super::question::UserQuestion;
+use super::repl::Repl;
 use super::{sessions, table};
 use crate::error::{Error, Result};
 use crate::message::{Message, Usage};
@@ -51,7 +51,7 @@ const MAX_EARLIER: usize = 10;
 pub(super) enum Input {
     Message(String),
     /// A command, and the text after it.
-    Command(&'static str, String),
+    Subcommand(&'static str, String),
     /// An unknown command.
     Unknown(Error),
     Empty,
@@ -75,7 +75,7 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
         name => name,
     };
     if let Some(command) = names().find(|command| *command == name) {
-        return Input::Command(command, rest.to_owned());
+        return Input::Subcommand(command, rest.to_owned());
     }
     // Paths such as /etc/hosts are text.
     let is_command = |word: &str| word.chars().all(|c| c.is_alphabetic() || c == '-');
@@ -103,7 +103,7 @@ fn help() -> String {
     COMMANDS.iter().map(line).chain([KEYS.to_owned()]).collect()
 }
 
-impl Conversation {
+impl Repl {
     pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<()> {
         if !matches!(name, "/model" | "/resume") && !argument.is_empty() {
             return Err(Error::usage(format!("{name} takes no argument"))
@@ -244,7 +244,7 @@ impl Conversation {
     fn retry(&mut self) -> Result<()> {
         let question = match self.unanswered.take() {
             Some(question) => Some(question),
-            None => self.stored().undo()?.map(|user| Question {
+            None => self.stored().undo()?.map(|user| UserQuestion {
                 text: user.content,
                 title: user.title,
                 media: user.media,
@@ -307,7 +307,7 @@ mod tests {
     fn kind(line: &str, skills: &[String]) -> String {
         match parse(line, skills) {
             Input::Message(text) => format!("message {text}"),
-            Input::Command(command, rest) => format!("{command} {rest}"),
+            Input::Subcommand(command, rest) => format!("{command} {rest}"),
             Input::Unknown(e) => format!("{}: {}", e.message, e.hint.unwrap()),
             Input::Empty => String::new(),
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
 use crate::app::facts::{BotState, Facts, set_values};
@@ -17,7 +17,7 @@ use crate::provider::facts;
 use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "status
         show the model, API key, conversations, gateway and jobs
         -v, --verbose            also show all settings and their sources

@@ -1,6 +1,6 @@
 //! `bantam tools`: lists the tools of the model.
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{notice, print, table};
 use crate::app::App;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::redact::Redactor;
 use crate::tool::ToolSpec;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "tools
         list all tools with their risk and source (safe tools only read)"
 };

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{notice, print, print_json, table};
 use crate::app::{self, App};
@@ -14,7 +14,7 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "usage
         show tokens and cost by day and model
         $ bantam usage --days 7

@@ -14,7 +14,7 @@ use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
 
 /// Finds errors in a loaded configuration that no further setting can fix.
-pub(crate) type Check<'a> = &'a dyn Fn(&Loaded) -> Vec<Error>;
+pub(crate) type CheckEdit<'a> = &'a dyn Fn(&Loaded) -> Vec<Error>;
 
 /// Sets the value at `path`, for example `["mcpServers", "time"]`.
 pub(crate) fn set(home: &Home, env: &Arc<Env>, path: &[&str], value: &Value) -> Result<Loaded> {
@@ -27,7 +27,7 @@ pub(crate) fn set(home: &Home, env: &Arc<Env>, path: &[&str], value: &Value) -> 
 pub(crate) fn edit(
     home: &Home,
     env: &Arc<Env>,
-    check: Check,
+    check: CheckEdit,
     change: impl FnOnce(&mut Value) -> Result<()>,
 ) -> Result<Loaded> {
     save(home, env, check, |text| {
@@ -84,7 +84,7 @@ impl Serialize for InOrder<'_> {
 pub(crate) fn save(
     home: &Home,
     env: &Arc<Env>,
-    check: Check,
+    check: CheckEdit,
     change: impl FnOnce(Option<&str>) -> Result<String>,
 ) -> Result<Loaded> {
     let lock =

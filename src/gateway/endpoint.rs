@@ -11,7 +11,7 @@ use crate::agent::{Agent, Request};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::http_api::{self, ChatRequest, Refusal, Settings};
+use crate::http_api::{self, ChatRequest, EndpointSettings, Refusal};
 use crate::log::{Level, Log, Logger};
 use crate::message::{Message, ToolCall, User};
 use crate::paths::session_name;
@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The endpoint of a gateway.
 pub(crate) struct HttpEndpoint {
-    pub settings: Settings,
+    pub settings: EndpointSettings,
     pub dispatcher: Arc<Dispatcher>,
     pub cancel: Cancel,
     pub log: Log,

@@ -101,9 +101,9 @@ impl Shutdown {
 }
 
 /// Identifies a version of config.json.
-pub(crate) type Stamp = Option<(SystemTime, u64)>;
+pub(crate) type ConfigStamp = Option<(SystemTime, u64)>;
 
-pub(crate) fn stamp(home: &Home) -> Stamp {
+pub(crate) fn stamp(home: &Home) -> ConfigStamp {
     let meta = fs_err::metadata(home.config()).ok()?;
     Some((meta.modified().ok()?, meta.len()))
 }
@@ -113,7 +113,7 @@ pub(crate) struct Monitor {
     /// Checks that a gateway can start with the current config.json, and returns its text. Asks Telegram, so it may take long.
     pub prove: Box<dyn Fn() -> Result<String> + Send + Sync>,
     /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
-    pub seen: Mutex<Stamp>,
+    pub seen: Mutex<ConfigStamp>,
     pub inbox: Inbox,
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::clock::Clock;
 use super::endpoint::HttpEndpoint;
 use super::handler::HomeAgent;
-use super::monitor::{self, Monitor, Shutdown};
+use super::monitor::{self, ConfigStamp, Monitor, Shutdown};
 use super::reports::Reports;
 use super::run::JobRunner;
 use super::serving::{Sources, lock};
@@ -26,7 +26,7 @@ use crate::config::edit;
 use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
-use crate::http_api::{Settings, new_token};
+use crate::http_api::{EndpointSettings, new_token};
 use crate::log::{Level, Log, log_error};
 use crate::mcp::Keeper;
 use crate::notify;
@@ -47,12 +47,12 @@ const CHECK_TIME: Duration = Duration::from_secs(15);
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
 /// A configuration that a gateway can serve. Making it proves that.
-pub(crate) struct Setup {
+pub(crate) struct GatewaySetup {
     app: Arc<App>,
     /// `None` if Telegram is off.
     bot: Option<Bot>,
     /// `None` if the HTTP endpoint is off.
-    http: Option<Settings>,
+    http: Option<EndpointSettings>,
     agent: HomeAgent,
     heartbeat: Option<Job>,
     notices: Vec<String>,
@@ -60,7 +60,7 @@ pub(crate) struct Setup {
     broken: Option<Error>,
 }
 
-impl Setup {
+impl GatewaySetup {
     /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile.
     fn load_or_inherited(app: &App, inherited: Option<String>) -> Result<Self> {
         match (Self::check(app.reread()), inherited) {
@@ -162,7 +162,7 @@ pub(crate) fn run(app: &App) -> Result<()> {
     let home = &app.home;
     // Must precede reading the file, so that later changes are detected.
     let seen = monitor::stamp(home);
-    let setup = Setup::load_or_inherited(app, inherited)?;
+    let setup = GatewaySetup::load_or_inherited(app, inherited)?;
     let _lock = lock(home)?;
     serve(setup, seen, &shutdown)?;
     notify::close(home)?;
@@ -170,7 +170,7 @@ pub(crate) fn run(app: &App) -> Result<()> {
 }
 
 /// Serves a home that this process has locked, until it is shut down. `seen` is the version of config.json before it was read.
-fn serve(mut setup: Setup, seen: monitor::Stamp, shutdown: &Arc<Shutdown>) -> Result<()> {
+fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Result<()> {
     let loaded = setup.app.loaded()?.clone();
     let (home, config, log) = (&loaded.home, &loaded.config, log(&loaded));
     for text in loaded.warnings.iter().chain(&setup.notices) {
@@ -339,7 +339,7 @@ struct Current {
 fn prove(loaded: &Loaded, current: Current) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
     let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move || {
-        let setup = Setup::check(App::new(home.clone(), env.clone()))?;
+        let setup = GatewaySetup::check(App::new(home.clone(), env.clone()))?;
         setup.check_channels(&current)?;
         Ok(setup.app.text()?.unwrap_or("{}").to_owned())
     })
@@ -414,7 +414,7 @@ fn chats(app: &App, bot: &Bot, outbox: &Outbox, cancel: &Cancel) -> Result<Arc<C
 }
 
 /// Returns the settings of the HTTP endpoint; `None` if it is off.
-fn endpoint_settings(loaded: &Loaded) -> Result<Option<Settings>> {
+fn endpoint_settings(loaded: &Loaded) -> Result<Option<EndpointSettings>> {
     let Loaded { home, env, .. } = loaded;
     let http = &loaded.config.channels.http;
     if !http.enabled {
@@ -425,7 +425,7 @@ fn endpoint_settings(loaded: &Loaded) -> Result<Option<Settings>> {
     } else {
         keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
     };
-    let mut settings = Settings::new(&http.listen, token, &http.allow_origin)?;
+    let mut settings = EndpointSettings::new(&http.listen, token, &http.allow_origin)?;
     let names = loaded.config.names().into_iter();
     settings.models.extend(names.map(str::to_owned));
     Ok(Some(settings))

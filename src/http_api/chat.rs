@@ -43,7 +43,7 @@ pub(crate) struct ChatRequest {
     /// Value in the format of OpenAI's API.
     pub(crate) response_format: Option<Value>,
     /// Options of a stream; `None` for a whole answer.
-    pub(super) stream: Option<StreamOptions>,
+    pub(super) stream: Option<WantedStream>,
 }
 
 /// A tool that the client runs.
@@ -56,7 +56,7 @@ pub(crate) struct ClientTool {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct StreamOptions {
+pub(super) struct WantedStream {
     pub(super) include_usage: bool,
     /// Whether to send tool activity and thoughts as `reasoning_content`.
     pub(super) include_progress: bool,

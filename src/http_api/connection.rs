@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::access::{WRONG_TOKEN_DELAY, check_site, check_token};
-use super::chat::{self, ChatRequest, Completion, StreamOptions};
+use super::chat::{self, ChatRequest, Completion, WantedStream};
 use super::connections::Slot;
 use super::request::{Head, Reader};
 use super::response::{Refusal, Responder};
 use super::room::{Permit, Room};
-use super::{Endpoint, Settings};
+use super::{Endpoint, EndpointSettings};
 use crate::bus::{Event, Response, TurnStop};
 use crate::error::{Error, Kind};
 use crate::log::Level;
@@ -188,7 +188,7 @@ struct Output<'a> {
     responder: &'a Responder<'a>,
     completion: Completion,
     /// Options of the stream; `None` for a whole answer.
-    stream: Option<StreamOptions>,
+    stream: Option<WantedStream>,
     /// Whether the stream has begun: at the first event, so that a turn which fails earlier has an HTTP status.
     is_begun: bool,
     /// Whether writing to the client has failed.
@@ -283,7 +283,7 @@ fn completion(model: Option<&str>) -> Completion {
     }
 }
 
-fn models(settings: &Settings) -> Value {
+fn models(settings: &EndpointSettings) -> Value {
     let model =
         |name: &String| json!({"id": name, "object": "model", "created": 0, "owned_by": "bantam"});
     json!({"object": "list", "data": settings.models.iter().map(model).collect::<Value>()})

@@ -20,11 +20,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct ConnectionLimiter {
     /// Connections, oldest first.
-    open: Mutex<Vec<Entry>>,
+    open: Mutex<Vec<OpenConnection>>,
     changed: Condvar,
 }
 
-struct Entry {
+struct OpenConnection {
     stream: Arc<TcpStream>,
     since: Instant,
     /// Whether the request has the right token.
@@ -44,7 +44,7 @@ impl ConnectionLimiter {
         while open.len() >= MAX_CONNECTIONS && !close_oldest(&mut open, Instant::now()) {
             open = sync::wait(&self.changed, open, PAUSE);
         }
-        open.push(Entry {
+        open.push(OpenConnection {
             stream: stream.clone(),
             since: Instant::now(),
             is_authorized: false,
@@ -60,7 +60,7 @@ impl ConnectionLimiter {
 }
 
 /// Closes the oldest unauthorized connection if it has had its minimum time. Returns whether it closed one.
-fn close_oldest(open: &mut Vec<Entry>, now: Instant) -> bool {
+fn close_oldest(open: &mut Vec<OpenConnection>, now: Instant) -> bool {
     let oldest = open.iter().position(|entry| !entry.is_authorized);
     match oldest.filter(|n| now.duration_since(open[*n].since) >= MIN_AGE) {
         // The connection's thread detects this and ends.
@@ -71,7 +71,7 @@ fn close_oldest(open: &mut Vec<Entry>, now: Instant) -> bool {
 }
 
 impl Slot {
-    fn is_own(&self, entry: &Entry) -> bool {
+    fn is_own(&self, entry: &OpenConnection) -> bool {
         Arc::ptr_eq(&entry.stream, &self.stream)
     }
 
@@ -84,7 +84,7 @@ impl Slot {
 
     /// Waits for this time, or until the connection is closed for another.
     pub(super) fn wait(&self, time: Duration) {
-        let is_open = |open: &mut Vec<Entry>| open.iter().any(|entry| self.is_own(entry));
+        let is_open = |open: &mut Vec<OpenConnection>| open.iter().any(|entry| self.is_own(entry));
         let (open, changed) = (sync::lock(&self.limiter.open), &self.limiter.changed);
         drop(changed.wait_timeout_while(open, time, is_open));
     }

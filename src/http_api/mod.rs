@@ -43,7 +43,7 @@ pub(crate) type Turn = dyn Fn(ChatRequest, &Cancel, &(dyn Fn(Event) + Sync)) -> 
 
 /// Settings of the endpoint.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct EndpointSettings {
     pub(crate) listen: SocketAddr,
     pub(crate) token: Secret,
     /// Web origin whose pages may use the endpoint; empty for none.
@@ -52,7 +52,7 @@ pub(crate) struct Settings {
     pub(crate) models: Vec<String>,
 }
 
-impl Settings {
+impl EndpointSettings {
     /// Reads `channels.http`.
     pub(crate) fn new(listen: &str, token: Secret, allow_origin: &str) -> Result<Self> {
         let address = listen_address(listen)?;
@@ -89,7 +89,7 @@ impl Settings {
 
 /// What the endpoint serves.
 pub(crate) struct Endpoint {
-    pub(crate) settings: Settings,
+    pub(crate) settings: EndpointSettings,
     pub(crate) turn: Box<Turn>,
     /// Set when the program is ending.
     pub(crate) cancel: Cancel,

@@ -23,12 +23,12 @@ const LAST_WORDS: Duration = Duration::from_millis(1400);
 
 #[derive(Default)]
 pub(super) struct Room {
-    running: Mutex<Vec<Running>>,
+    running: Mutex<Vec<RunningTurn>>,
     freed: Condvar,
 }
 
 /// A running turn, or a turn whose body is being read.
-struct Running {
+struct RunningTurn {
     cancel: Cancel,
     /// Size of its body, in bytes.
     body: usize,
@@ -50,7 +50,7 @@ impl Room {
             let bodies: usize = running.iter().map(|turn| turn.body).sum();
             running.len() < MAX_TURNS && bodies + body <= MAX_BODIES
         })?;
-        running.push(Running {
+        running.push(RunningTurn {
             cancel: cancel.clone(),
             body,
             values: 0,
@@ -60,8 +60,8 @@ impl Room {
 
     fn wait_for(
         &self,
-        has_room: impl Fn(&[Running]) -> bool,
-    ) -> Result<MutexGuard<'_, Vec<Running>>, Refusal> {
+        has_room: impl Fn(&[RunningTurn]) -> bool,
+    ) -> Result<MutexGuard<'_, Vec<RunningTurn>>, Refusal> {
         let until = Instant::now() + MAX_WAIT;
         let mut running = sync::lock(&self.running);
         while !has_room(&running) {
@@ -86,7 +86,7 @@ impl Room {
 
     fn wait_until_idle(&self, limit: Duration) {
         let running = sync::lock(&self.running);
-        let is_busy = |running: &mut Vec<Running>| !running.is_empty();
+        let is_busy = |running: &mut Vec<RunningTurn>| !running.is_empty();
         drop(self.freed.wait_timeout_while(running, limit, is_busy));
     }
 }

@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Draft, Ids, Pieces, Written, arguments, raw};
-use super::host::Api;
+use super::host::HostApi;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 /// Endpoint for chats, relative to the base.
 const CHAT: &str = "/messages";
-pub(super) const API: Api = Api {
+pub(super) const API: HostApi = HostApi {
     chat: CHAT,
     has_audio: false,
     write,
@@ -204,10 +204,10 @@ enum What<'a> {
         text: Pieces<'a>,
     },
     Image {
-        source: Source<'a>,
+        source: MediaSource<'a>,
     },
     Document {
-        source: Source<'a>,
+        source: MediaSource<'a>,
         #[serde(skip_serializing_if = "str::is_empty")]
         title: &'a str,
     },
@@ -228,7 +228,7 @@ enum What<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Source<'a> {
+enum MediaSource<'a> {
     Base64 { media_type: &'a str, data: &'a str },
 }
 
@@ -367,7 +367,7 @@ fn media_blocks(media: &Media) -> impl Iterator<Item = What<'_>> {
 }
 
 fn media_block(media: &Media) -> What<'_> {
-    let source = Source::Base64 {
+    let source = MediaSource::Base64 {
         media_type: &media.mime,
         data: &media.base64,
     };

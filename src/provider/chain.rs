@@ -50,7 +50,7 @@ const MODEL_REST: Duration = Duration::from_secs(60);
 /// A model that has just failed is asked after the others for a minute; a key that is rejected or out of credit pauses longer.
 #[derive(Default)]
 pub struct Chain {
-    models: Vec<Model>,
+    models: Vec<ChainModel>,
     /// Number of leading models that are equivalent and share the turns.
     alike: usize,
     /// Number of turns so far.
@@ -63,7 +63,7 @@ pub struct Chain {
 pub(crate) struct Choice(AtomicUsize);
 
 /// A model and its credentials.
-struct Model {
+struct ChainModel {
     /// One provider per key.
     keys: Vec<Box<dyn Provider>>,
     health: Mutex<Health>,
@@ -137,7 +137,7 @@ impl Chain {
                 keys: vec![Instant::now(); keys.len()],
                 down_until: None,
             };
-            self.models.push(Model {
+            self.models.push(ChainModel {
                 keys,
                 health: Mutex::new(health),
             });
@@ -163,7 +163,7 @@ impl Chain {
 
     /// Returns the first choice.
     pub(crate) fn first(&self) -> Option<&dyn Provider> {
-        self.models.first().map(Model::provider)
+        self.models.first().map(ChainModel::provider)
     }
 
     /// Name of the first choice; empty if the chain is empty.
@@ -173,7 +173,7 @@ impl Chain {
 
     /// Names of the models without a price.
     pub(crate) fn unpriced(&self) -> impl Iterator<Item = &str> {
-        let models = self.models.iter().map(Model::provider);
+        let models = self.models.iter().map(ChainModel::provider);
         models
             .filter(|model| model.price() == Price::default())
             .map(Provider::model)
@@ -272,7 +272,7 @@ impl Chain {
     }
 }
 
-impl Model {
+impl ChainModel {
     /// Whether the model has just failed.
     fn is_down(&self, now: Instant) -> bool {
         self.health().down_until.is_some_and(|until| until > now)

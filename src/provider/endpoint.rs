@@ -19,13 +19,13 @@ use crate::usage::{Budget, Spend};
 const BYTES_OF_A_TOKEN: u64 = 100;
 
 /// A model for an endpoint other than chat.
-pub(crate) struct Endpoint {
+pub(crate) struct ModelEndpoint {
     /// Configuration setting that names the model.
     pub setting: &'static str,
     pub host: Host,
 }
 
-impl Endpoint {
+impl ModelEndpoint {
     /// Transcribes a recording. One without a word is an error.
     pub(crate) fn transcribe(
         &self,
@@ -34,7 +34,7 @@ impl Endpoint {
         budget: &Budget,
     ) -> Result<String> {
         #[derive(Deserialize)]
-        struct Transcript {
+        struct Transcription {
             text: String,
         }
         let bytes = STANDARD
@@ -49,7 +49,7 @@ impl Endpoint {
         let len = bytes.len() as u64;
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
         let expected = len / BYTES_OF_A_TOKEN;
-        let transcript: Transcript =
+        let transcript: Transcription =
             self.post("/audio/transcriptions", body, cancel, budget, expected)?;
         let text = transcript.text.trim();
         if text.is_empty() {
@@ -66,17 +66,17 @@ impl Endpoint {
         budget: &Budget,
     ) -> Result<Vec<Vec<f32>>> {
         #[derive(Deserialize)]
-        struct Row {
+        struct EmbeddingRow {
             index: usize,
             embedding: Vec<f32>,
         }
         #[derive(Deserialize)]
-        struct Rows {
-            data: Vec<Row>,
+        struct EmbeddingRows {
+            data: Vec<EmbeddingRow>,
         }
         let body = Body::json(&json!({"model": self.host.model.id, "input": texts}));
         let expected = texts.iter().map(|text| text.len() as u64).sum::<u64>() / 4;
-        let rows: Rows = self.post("/embeddings", body, cancel, budget, expected)?;
+        let rows: EmbeddingRows = self.post("/embeddings", body, cancel, budget, expected)?;
         let mut rows = rows.data;
         rows.sort_by_key(|row| row.index);
         if rows.len() != texts.len() {

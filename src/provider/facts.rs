@@ -71,7 +71,7 @@ pub(crate) struct Row {
 
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Store {
+struct FactsFile {
     models: Vec<Row>,
     /// Map from a host's address to the id of its default model.
     defaults: BTreeMap<String, String>,
@@ -82,10 +82,10 @@ pub(crate) fn path(home: &Home) -> PathBuf {
     home.state().join(FILE)
 }
 
-fn read(home: &Home) -> Store {
+fn read(home: &Home) -> FactsFile {
     let text = access::read_untrusted(&home.state(), FILE);
     let text = text.ok().flatten().unwrap_or_default();
-    let mut store: Store = from_json(&text).unwrap_or_default();
+    let mut store: FactsFile = from_json(&text).unwrap_or_default();
     let now = now();
     store.models.retain(|row| row.facts.at.abs_diff(now) < LIFE);
     store
@@ -108,13 +108,13 @@ pub(super) fn default_id(home: &Home, base: &str) -> Option<String> {
 
 /// Stores the default model of a host.
 pub(super) fn keep_default(home: &Home, base: &str, id: &str) {
-    let change = |store: &mut Store| {
+    let change = |store: &mut FactsFile| {
         store.defaults.insert(base.to_owned(), id.to_owned());
     };
     update(home, change).ok();
 }
 
-fn update(home: &Home, change: impl FnOnce(&mut Store)) -> Result<()> {
+fn update(home: &Home, change: impl FnOnce(&mut FactsFile)) -> Result<()> {
     let _lock = Lock::acquire(&home.lock("hosts"), LOCK_TIMEOUT)?;
     let mut store = read(home);
     change(&mut store);
@@ -142,7 +142,7 @@ fn is_of(row: &Row, model: &Model) -> bool {
 
 /// Stores the facts of a model; `change` updates the stored facts.
 pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFacts)) {
-    let change = |store: &mut Store| {
+    let change = |store: &mut FactsFile| {
         let known = store.models.iter().position(|row| is_of(row, model));
         let mut row = match known {
             Some(at) => store.models.remove(at),

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::body::{self, Draft, Written};
 use super::facts::{self, HostFacts};
-use super::refusal::{CHAT, Change, RESPONSES, Refusal, Sent, classify};
+use super::refusal::{CHAT, Change, HostRefusal, RESPONSES, Sent, classify};
 use super::reply::{self, Read, ReplyBuilder};
-use super::response::Response;
+use super::response::HostResponse;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -63,7 +63,7 @@ pub struct Host {
 }
 
 /// An API for chats.
-pub(super) struct Api {
+pub(super) struct HostApi {
     /// Endpoint, relative to the base.
     pub chat: &'static str,
     /// Whether it takes recordings.
@@ -73,12 +73,12 @@ pub(super) struct Api {
 }
 
 /// Error of a request, and the change that the host asks for.
-struct Failure {
+struct HostFailure {
     error: ProviderError,
     change: Option<Change>,
 }
 
-impl From<ProviderError> for Failure {
+impl From<ProviderError> for HostFailure {
     fn from(error: ProviderError) -> Self {
         Self {
             error,
@@ -172,7 +172,7 @@ impl Host {
     }
 
     /// Returns the API for chats that the model's entry sets or its host demands.
-    fn api(&self, facts: &HostFacts) -> Api {
+    fn api(&self, facts: &HostFacts) -> HostApi {
         match self.model.protocol {
             Protocol::Anthropic => anthropic::API,
             Protocol::OpenAi if self.has_api() || facts.demands(RESPONSES) => responses::API,
@@ -244,10 +244,10 @@ impl Host {
     }
 
     /// Parses an error response. This host's keys are redacted before the text is truncated.
-    fn read_refusal(&self, head: &Head, body: &[u8]) -> Refusal {
+    fn read_refusal(&self, head: &Head, body: &[u8]) -> HostRefusal {
         let redactor = Redactor::new(self.secrets().into_iter().map(Secret::new));
         let body = redactor.redact_known(String::from_utf8_lossy(body).into_owned());
-        Refusal::read(head.status, Some(head), &body, SystemTime::now())
+        HostRefusal::read(head.status, Some(head), &body, SystemTime::now())
     }
 
     /// Whether requests have a key, or a custom authentication header in its place.
@@ -264,7 +264,7 @@ impl Host {
     }
 
     /// Classifies a refusal of a draft with these fields.
-    fn failure(&self, refusal: &Refusal, draft: &Draft, fields: Vec<String>) -> Failure {
+    fn failure(&self, refusal: &HostRefusal, draft: &Draft, fields: Vec<String>) -> HostFailure {
         let tools = draft.tools().into_iter();
         let mut parts = draft.parts();
         // The API to which a request may change.
@@ -282,7 +282,7 @@ impl Host {
             is_private: self.is_private(),
         };
         let (error, change) = classify(refusal, &sent);
-        Failure { error, change }
+        HostFailure { error, change }
     }
 
     /// Returns the headers of a request; the user's headers override the defaults.
@@ -325,19 +325,19 @@ impl Host {
         body: Option<Body>,
         patience: (Duration, Duration),
         cancel: &Cancel,
-    ) -> Result<(Response<'_>, Head), ProviderError> {
+    ) -> Result<(HostResponse<'_>, Head), ProviderError> {
         let headers = self.headers().map_err(ProviderError::NotSent)?;
         let exchange = self
             .client
             .send(http::Outgoing { url, headers, body }, cancel)
             .map_err(ProviderError::NotSent)?;
-        let mut response = Response::new(authority(&self.url), exchange, patience);
+        let mut response = HostResponse::new(authority(&self.url), exchange, patience);
         let head = response.head()?;
         Ok((response, head))
     }
 
     /// Makes one HTTP request.
-    fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, Failure> {
+    fn send(&self, draft: &Draft, sink: &dyn Sink) -> Result<Reply, HostFailure> {
         let trusted = self.client.trusts_system();
         let (api, request) = (self.api(draft.facts), draft.request);
         let begin = || {
@@ -508,7 +508,7 @@ impl Provider for Host {
         let mut tries = Tries::with_changes(MAX_CHANGES);
         loop {
             let draft = self.draft(request, &facts);
-            let Failure { error, change } = match self.send(&draft, sink) {
+            let HostFailure { error, change } = match self.send(&draft, sink) {
                 Ok(mut reply) => {
                     // The host lets the model call withheld tools, so later requests omit the tools instead.
                     if request.withheld && !reply.calls.is_empty() {

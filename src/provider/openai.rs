@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Draft, Extra, Ids, Pieces, Step, Written, data_url, file_name, raw};
-use super::host::Api;
+use super::host::HostApi;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{count, list, read_call, string, text_of};
 use crate::config::Model;
@@ -17,7 +17,7 @@ use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
 
 /// Endpoint for chats, relative to the base.
 const CHAT: &str = "/chat/completions";
-pub(super) const API: Api = Api {
+pub(super) const API: HostApi = HostApi {
     chat: CHAT,
     has_audio: true,
     write,
@@ -126,7 +126,7 @@ enum Turn<'a> {
         content: Pieces<'a>,
     },
     User {
-        content: Content<'a>,
+        content: UserContent<'a>,
     },
     Assistant(Said<'a>),
     Tool {
@@ -138,7 +138,7 @@ enum Turn<'a> {
 /// Content of a user's message. Some hosts do not support parts, so a lone text is sent as a plain string.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum UserContent<'a> {
     Text(Pieces<'a>),
     Parts(Vec<Part<'a>>),
 }
@@ -189,13 +189,13 @@ struct Call<'a> {
     id: Cow<'a, str>,
     #[serde(rename = "type")]
     kind: &'static str,
-    function: Function<'a>,
+    function: CalledFunction<'a>,
     #[serde(flatten)]
     extra: Extra<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct CalledFunction<'a> {
     name: &'a str,
     arguments: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -229,7 +229,7 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     turns
 }
 
-impl<'a> Content<'a> {
+impl<'a> UserContent<'a> {
     /// Adds a part. Texts are joined as long as all parts are text.
     fn add(&mut self, part: Part<'a>) {
         match (&mut *self, part) {
@@ -254,10 +254,10 @@ fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>)
         match (turns.last_mut(), part) {
             (Some(Turn::User { content }), part) => content.add(part),
             (_, Part::Text { text }) => turns.push(Turn::User {
-                content: Content::Text(text),
+                content: UserContent::Text(text),
             }),
             (_, part) => turns.push(Turn::User {
-                content: Content::Parts(vec![part]),
+                content: UserContent::Parts(vec![part]),
             }),
         }
     }
@@ -358,7 +358,7 @@ fn call_of<'a>(
     Call {
         id: ids.get(&call.id),
         kind: "function",
-        function: Function {
+        function: CalledFunction {
             name: &call.name,
             arguments: call.object(),
             thought_signature: if echoes {

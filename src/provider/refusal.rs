@@ -23,7 +23,7 @@ use crate::text::to_single_line;
 
 /// An error response, or an error inside a successful response.
 #[derive(Debug, Default)]
-pub(super) struct Refusal {
+pub(super) struct HostRefusal {
     pub status: u16,
     /// Error texts: messages first, then types and codes.
     pub texts: Vec<String>,
@@ -128,7 +128,7 @@ const FORBIDDEN: [&str; 3] = [FLAGGED, ELSEWHERE, NO_ACCESS];
 const NO_MEMORY: &str =
     "requires more & memory | out of memory | not enough memory | insufficient memory";
 
-impl Refusal {
+impl HostRefusal {
     pub(super) fn read(status: u16, head: Option<&Head>, body: &str, now: SystemTime) -> Self {
         let is_html = looks_like_html(body);
         let mut details = Details::default();
@@ -197,7 +197,7 @@ fn is_match(pattern: &str, text: &str) -> bool {
 }
 
 /// Returns the error, and the change to try first. The first matching rule determines the error.
-pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Option<Change>) {
+pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Option<Change>) {
     let (status, said, message) = (refusal.status, refusal.said(), refusal.message());
     if let Some(refused) = account_error(refusal, &said, sent) {
         return refused;
@@ -211,7 +211,7 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Option
         return (ProviderError::Rejected { message, hint }, None);
     }
     let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
-    let asked = |change: fn(&Refusal, &str, &Sent) -> Option<Change>| {
+    let asked = |change: fn(&HostRefusal, &str, &Sent) -> Option<Change>| {
         can_adapt.then(|| change(refusal, &said, sent)).flatten()
     };
     if let Some(change) = asked(changes::of_value) {
@@ -236,7 +236,7 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Option
 
 /// Detects a rejected key or a lack of credit. The remaining credit limits the reply.
 fn account_error(
-    refusal: &Refusal,
+    refusal: &HostRefusal,
     said: &str,
     sent: &Sent,
 ) -> Option<(ProviderError, Option<Change>)> {
@@ -265,7 +265,7 @@ fn account_error(
 }
 
 /// Classifies errors that concern neither the account nor the conversation.
-fn other_error(refusal: &Refusal, said: &str, sent: &Sent, is_plain: bool) -> ProviderError {
+fn other_error(refusal: &HostRefusal, said: &str, sent: &Sent, is_plain: bool) -> ProviderError {
     let (status, message, retry_after) = (refusal.status, refusal.message(), refusal.retry_after);
     let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(said, NO_MODEL);
     match status {
@@ -311,7 +311,7 @@ fn wrong_address(message: String) -> ProviderError {
 }
 
 /// Whether a refusal is about the conversation: it refers to a message, or to no field of the request.
-fn is_of_message(refusal: &Refusal, said: &str, sent: &Sent) -> bool {
+fn is_of_message(refusal: &HostRefusal, said: &str, sent: &Sent) -> bool {
     if !said.contains(char::is_alphabetic) {
         // A refusal without words, such as that of a port for TLS, says nothing of the message.
         return false;

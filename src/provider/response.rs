@@ -22,7 +22,7 @@ const MOST_WHOLE: usize = 8 << 20;
 const MOST_STREAMED: usize = 16 << 20;
 
 /// A response that is being read.
-pub(super) struct Response<'a> {
+pub(super) struct HostResponse<'a> {
     host: &'a str,
     exchange: Exchange,
     /// Time limits before the first content, and between contents. Other bytes do not count, so a stream of pings is silent.
@@ -37,7 +37,7 @@ pub(super) struct Response<'a> {
     pub(super) has_shown: bool,
 }
 
-impl<'a> Response<'a> {
+impl<'a> HostResponse<'a> {
     pub(super) fn new(host: &'a str, exchange: Exchange, patience: (Duration, Duration)) -> Self {
         Self {
             host,
@@ -151,7 +151,7 @@ impl<'a> Response<'a> {
         let mut is_stream = ["event-stream", "ndjson", "jsonl"]
             .iter()
             .any(|stream| kind.contains(stream));
-        let mut events = Events {
+        let mut events = EventsReader {
             read,
             unreadable: 0,
         };
@@ -236,13 +236,13 @@ impl<'a> Response<'a> {
 }
 
 /// The events of a stream.
-struct Events {
+struct EventsReader {
     read: Read,
     /// Number of events that are not JSON.
     unreadable: u32,
 }
 
-impl Events {
+impl EventsReader {
     /// Handles the data of an event; returns whether it has content.
     fn take(
         &mut self,

@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Draft, Pieces, Step, Written, data_url, file_name, raw};
-use super::host::Api;
+use super::host::HostApi;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Reply, ToolCall};
 
-pub(super) const API: Api = Api {
+pub(super) const API: HostApi = HostApi {
     chat: "/responses",
     has_audio: false,
     write,

@@ -37,7 +37,7 @@ struct ActiveTurn {
 
 /// Running turns by chat.
 #[derive(Clone, Default)]
-pub(super) struct Turns(Arc<Shared>);
+pub(super) struct ActiveTurns(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -52,7 +52,7 @@ struct State {
     drafting: Option<String>,
 }
 
-impl Turns {
+impl ActiveTurns {
     fn lock(&self) -> MutexGuard<'_, State> {
         sync::lock(&self.0.state)
     }
@@ -68,7 +68,7 @@ impl Turns {
 
 pub(super) struct Activity {
     pub api: Arc<Api>,
-    pub turns: Turns,
+    pub turns: ActiveTurns,
     pub drafts: bool,
     /// Id of the last turn's drafts.
     pub last_id: u64,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::CHANNEL;
 use super::Transcribe;
-use super::activity::Turns;
+use super::activity::ActiveTurns;
 use super::admission::Admit;
 use super::incoming::{Downloader, UNHEARD};
 use super::send::MessageSender;
@@ -43,7 +43,7 @@ pub(crate) struct Chats {
     /// Clock for the name of the day's directory.
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
-    pub(super) turns: Turns,
+    pub(super) turns: ActiveTurns,
     /// Strangers whom the owner was asked to let in.
     pub(super) asked: Mutex<BTreeSet<i64>>,
     /// Chats and the kinds of messages that they were told of.
@@ -68,7 +68,7 @@ impl Chats {
             workers,
             local_time,
             transcribe,
-            turns: Turns::default(),
+            turns: ActiveTurns::default(),
             asked: Mutex::default(),
             unreadable: Mutex::default(),
             admission: OnceLock::new(),

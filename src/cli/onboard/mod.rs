@@ -6,7 +6,7 @@ mod telegram;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use super::args::{Args, Command, commands};
+use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{hanging_indent, notice, print, say};
 use crate::app::facts::{BotState, Facts};
@@ -19,7 +19,7 @@ use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::to_single_line;
 
-pub(super) const COMMANDS: &[Command] = commands! {
+pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "onboard
         set up a model, an API key and a Telegram bot. Existing files are not overwritten
         $ bantam onboard

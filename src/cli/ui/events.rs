@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::lines::{json_line, print};
-use super::{Format, Shown, Stream, Ui, Verbosity, terminal};
+use super::{Format, OutputStream, Shown, Ui, Verbosity, terminal};
 use crate::agent::{Agent, Confirm, Decision, PendingCall, Request, TaskReport, TaskSink, Tasks};
 use crate::bus::{Event, Origin, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
@@ -225,10 +225,10 @@ impl Shown {
         }
         self.erase();
         self.progress = None;
-        if self.open_line == Some(Stream::Err) {
+        if self.open_line == Some(OutputStream::Err) {
             self.end_line();
         }
-        self.open_line = (!text.ends_with('\n')).then_some(Stream::Out);
+        self.open_line = (!text.ends_with('\n')).then_some(OutputStream::Out);
         drop(print(text));
     }
 }

@@ -57,7 +57,7 @@ pub(super) struct Ui {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+enum OutputStream {
     Out,
     Err,
 }
@@ -66,7 +66,7 @@ enum Stream {
 #[derive(Default)]
 struct Shown {
     /// The stream whose last line is incomplete.
-    open_line: Option<Stream>,
+    open_line: Option<OutputStream>,
     /// The current activity, which is drawn again after each notice until the answer begins.
     progress: Option<&'static str>,
     is_drawn: bool,
@@ -165,7 +165,7 @@ impl Ui {
     pub(super) fn line(&self, line: &str) {
         let mut shown = self.lock();
         shown.erase();
-        if self.stderr_is_terminal || shown.open_line == Some(Stream::Err) {
+        if self.stderr_is_terminal || shown.open_line == Some(OutputStream::Err) {
             shown.end_line();
         }
         say(line);
@@ -201,10 +201,10 @@ impl Ui {
     pub(super) fn prompt(&self, text: &str) {
         let mut shown = self.lock();
         shown.erase();
-        if self.stderr_is_terminal && shown.open_line == Some(Stream::Out) {
+        if self.stderr_is_terminal && shown.open_line == Some(OutputStream::Out) {
             shown.end_line();
         }
-        shown.open_line = (!text.ends_with('\n')).then_some(Stream::Err);
+        shown.open_line = (!text.ends_with('\n')).then_some(OutputStream::Err);
         drop(io::stderr().lock().write_all(text.as_bytes()));
     }
 
@@ -241,8 +241,8 @@ impl Ui {
 impl Shown {
     fn end_line(&mut self) {
         match self.open_line.take() {
-            Some(Stream::Out) => drop(print("\n")),
-            Some(Stream::Err) => say(""),
+            Some(OutputStream::Out) => drop(print("\n")),
+            Some(OutputStream::Err) => say(""),
             None => {}
         }
     }

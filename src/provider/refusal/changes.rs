@@ -2,7 +2,7 @@
 
 use regex_lite::{Regex, escape};
 
-use super::{Change, RESPONSES, Refusal, STALE_REASONING, Sent, is_match, limits, says};
+use super::{Change, HostRefusal, RESPONSES, STALE_REASONING, Sent, is_match, limits, says};
 use crate::json::from_json;
 
 /// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
@@ -62,7 +62,7 @@ const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized 
     not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
 
 /// Returns a change of a value: of the tools, of a field, or of the length of the reply.
-pub(super) fn of_value(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
     let to = |api: &str, change: Change| {
         let is_asked = said.contains(api) && sent.allows(&change);
         is_asked.then_some(change)
@@ -75,7 +75,7 @@ pub(super) fn of_value(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Cha
 }
 
 /// Returns the first part or field of the request that the host rejects or requires.
-pub(super) fn of_part(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+pub(super) fn of_part(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
     let without = |part: &str| Change::Without(part.to_owned());
     let mut changes = Vec::new();
     changes.extend(parts_said(&WITH, said).map(|part| Change::With(part.to_owned())));
@@ -108,7 +108,7 @@ pub(super) fn place_of(name: &str, text: &str) -> Option<usize> {
 }
 
 /// Detects a refusal of one tool or of the number of tools.
-fn tool_change(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
     if sent.tools.is_empty() || matches!(refusal.status, 404 | 429) {
         return None;
     }
@@ -167,7 +167,7 @@ fn value_change(said: &str) -> Option<Change> {
 }
 
 /// Returns the first top-level field of the body that a refusal mentions.
-fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
+fn refused_field(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<String> {
     let is_refusing = says(said, REFUSING);
     let names = sent
         .fields

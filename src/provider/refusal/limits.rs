@@ -2,7 +2,7 @@
 
 use regex_lite::Regex;
 
-use super::{Refusal, Sent, is_match, says};
+use super::{HostRefusal, Sent, is_match, says};
 
 /// Minimum length of a conversation for which an unexplained refusal counts as too long.
 const SEVERAL_TURNS: usize = 3;
@@ -34,7 +34,7 @@ pub(super) const MIN_WINDOW: u64 = 2048;
 const MIN_PLAIN_LIMIT: u64 = 4096;
 
 /// Returns a limit of the reply that is lower than the requested length: the upper end of a range, in any wording.
-pub(super) fn of_reply(refusal: &Refusal, sent: &Sent) -> Option<u64> {
+pub(super) fn of_reply(refusal: &HostRefusal, sent: &Sent) -> Option<u64> {
     let is_named = is_match(REPLY, &refusal.param);
     let texts = refusal.texts.iter().map(|text| text.to_lowercase());
     let limit_in = |sentence: &str| {
@@ -81,7 +81,7 @@ fn without_lower_ends(text: &str) -> String {
 
 /// Whether the request was too long, and the limit if the error states it.
 #[allow(clippy::option_option)] // the outer option is whether the rule applies
-pub(super) fn of_request(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Option<u64>> {
+pub(super) fn of_request(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Option<u64>> {
     if matches!(refusal.status, 401..=404) || refusal.is_page && refusal.status != 413 {
         return None;
     }

@@ -36,7 +36,7 @@ fn refused(status: u16, body: &str) -> (ProviderError, Option<Change>) {
         has_key: true,
         is_private: false,
     };
-    classify(&Refusal::read(status, None, body, UNIX_EPOCH), &sent)
+    classify(&HostRefusal::read(status, None, body, UNIX_EPOCH), &sent)
 }
 
 fn error(message: &str) -> String {
@@ -636,7 +636,7 @@ fn message_holds_the_reason_and_no_page() {
             "https://new.example/v1?k=s".to_owned(),
         )],
     };
-    let redirect = Refusal::read(301, Some(&head), "", UNIX_EPOCH);
+    let redirect = HostRefusal::read(301, Some(&head), "", UNIX_EPOCH);
     assert!(
         redirect
             .message()
