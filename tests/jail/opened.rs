@@ -194,3 +194,49 @@ fn the_kernels_keys_are_not_told_in_namespaces() {
         });
     }
 }
+
+/// What the kernel tells only to root is told to no command, also of root, and none can be kept from being killed first.
+#[test]
+fn the_machines_state_is_neither_told_nor_changed_in_namespaces() {
+    let closed = |entry: &fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        let mode = fs::symlink_metadata(entry.path())
+            .ok()?
+            .permissions()
+            .mode();
+        (!name.starts_with(|c: char| c.is_ascii_digit()) && mode & 0o004 == 0).then_some(name)
+    };
+    let entries = [fs::read_dir("/proc"), fs::read_dir("/proc/tty")].map(Result::unwrap);
+    let names: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| closed(&entry))
+        .collect();
+    assert!(
+        names
+            .iter()
+            .any(|name| name == "slabinfo" || name == "vmallocinfo"),
+        "{names:?}"
+    );
+    for column in IN_NAMESPACES {
+        let ground = ground(column);
+        netns::enter(ground.owner, "nothing", |netns| {
+            let names = names.join(" ");
+            let ask = move |_: &Fixture, _: &[String]| {
+                let command = format!(
+                    "for e in {names}; do for f in /proc/$e /proc/tty/$e; do \
+                     timeout 1 head -c 9 $f | wc -c; ls -A $f | grep -v ^/; done; done 2>/dev/null | grep -vx 0; \
+                     (echo 0 >/proc/self/oom_score_adj; echo x >/proc/self/comm) 2>/dev/null && echo written; \
+                     cat /proc/self/oom_score_adj; grep -c . /proc/cpuinfo >/dev/null && echo read"
+                );
+                vec![call("read", "exec", &json!({ "command": command }))]
+            };
+            let judge = |_: &Fixture, told: Vec<(String, String)>| {
+                let (name, ..) = COLUMNS[column];
+                assert_eq!(told[0].1.trim(), "500\nread", "{name}");
+            };
+            told_in(netns, ground, &json!({}), |_| (), ask, judge);
+        });
+    }
+}
