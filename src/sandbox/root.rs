@@ -3,8 +3,10 @@
 //! Trees are opened as detached mounts before they are covered, so no path is looked up twice. Mount points are created only on
 //! the fresh tmpfs, or exist in a tree in which links are not followed.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat, symlinkat};
@@ -21,20 +23,8 @@ use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::worker::protocol::Setup;
 
-/// Parts of /proc that control the whole machine; read-only.
-const PROC_MACHINE: &[&str] = &[
-    "sys",
-    "sysrq-trigger",
-    "irq",
-    "bus",
-    "fs",
-    "acpi",
-    "scsi",
-    "mtrr",
-];
-
-/// Parts of /proc that reveal other users' keys in the kernel; covered by /dev/null.
-const PROC_KEYS: &[&str] = &["keys", "key-users"];
+/// Parts of /proc that everyone may read but that reveal other users' keys in the kernel.
+const PROC_KEYS: [&[u8]; 2] = [b"keys", b"key-users"];
 
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("dev/fd", "/proc/self/fd"),
@@ -267,28 +257,45 @@ fn new_fs(
 
 /// A fresh /proc only shows the processes of the sandbox. Some containers forbid it; the sandbox then has no /proc, which most
 /// programs tolerate.
+///
+/// It is read-only, and an empty file or directory covers each part that only root can read, because a command has root's user
+/// id outside if root owns the workspace. The parts of `/proc/sys` are too many to look at.
 fn mount_proc(root: &Dir) -> Result<()> {
-    make_dirs(root, Path::new("proc"))?;
+    let at = Path::new("proc");
+    make_dirs(root, at)?;
     let proc = match new_fs("proc", &[], GUARDED | MountAttrFlags::MOUNT_ATTR_NOEXEC) {
         Err(Errno::PERM) => return Ok(()),
-        result => result.doing("making /proc")?,
+        result => Dir::from(result.doing("making /proc")?),
     };
-    attach(&proc, root, Path::new("proc")).doing("attaching /proc")?;
-    // Their modes let root write, and the sandbox's user is root outside if root owns the workspace.
-    for name in PROC_MACHINE {
-        let tree = match take_mount(&proc, Path::new(name), MountAttrFlags::MOUNT_ATTR_RDONLY) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            result => result.doing(format_args!("taking /proc/{name}"))?,
+    let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    sys::set_mount_attributes(proc.as_fd(), read_only, false).doing("making /proc read-only")?;
+    let mut covers = Vec::new();
+    for part in ["", "tty"].map(Path::new) {
+        let Ok(dir) = proc.dir_at(part, Links::Refuse) else {
+            continue;
         };
-        attach(&tree, root, &Path::new("proc").join(name))
-            .doing(format_args!("attaching /proc/{name}"))?;
-    }
-    for name in PROC_KEYS {
-        let nothing = take_mount(CWD, Path::new("/dev/null"), DEVICE).doing("taking /dev/null")?;
-        match attach(&nothing, root, &Path::new("proc").join(name)) {
-            Err(Errno::NOENT) => {}
-            result => result.doing(format_args!("hiding /proc/{name}"))?,
+        for name in dir.names()? {
+            // Processes have numbers, and are those of the sandbox.
+            if name.to_bytes()[0].is_ascii_digit() {
+                continue;
+            }
+            let mode = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+            if Mode::from_raw_mode(mode).contains(Mode::ROTH)
+                && !PROC_KEYS.contains(&name.to_bytes())
+            {
+                continue;
+            }
+            let cover = match FileType::from_raw_mode(mode) {
+                FileType::Directory => take_mount(root, at, GUARDED_READ_ONLY),
+                _ => take_mount(CWD, Path::new("/dev/null"), DEVICE),
+            };
+            let name = part.join(OsStr::from_bytes(name.to_bytes()));
+            covers.push((cover.doing("taking a cover")?, at.join(name)));
         }
+    }
+    attach(&proc, root, at).doing("attaching /proc")?;
+    for (cover, path) in covers {
+        attach(&cover, root, &path).doing(format_args!("covering /{}", path.display()))?;
     }
     Ok(())
 }
@@ -297,7 +304,7 @@ const BY_DESCRIPTORS: MoveMountFlags =
     MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
 
 /// Attaches a detached mount to a file or directory of the root without following symbolic links.
-fn attach(tree: &OwnedFd, root: &Dir, path: &Path) -> Result<(), Errno> {
+fn attach(tree: impl AsFd, root: &Dir, path: &Path) -> Result<(), Errno> {
     let target = root.open_at(
         path,
         OFlags::PATH | OFlags::NOFOLLOW,

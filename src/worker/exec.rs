@@ -8,7 +8,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, mkdirat};
+use rustix::fs::{Mode, OFlags, StatVfs, StatVfsMountFlags, fstatvfs, mkdirat};
 use rustix::process::{Pid, PidfdFlags, Resource, WaitStatus, pidfd_open};
 
 use super::denylist;
@@ -25,12 +25,17 @@ use crate::worker::protocol::{Confinement, ExecJob, Setup, Termination};
 
 /// Maximum length of a command; the kernel limits an argument to 128 KiB (`MAX_ARG_STRLEN`).
 const MAX_COMMAND: usize = 120 << 10;
-/// Maximum size of a file that a confined command may write, in bytes.
+/// Sizes in bytes between which the free space limits each file that a confined command may write. The scratch space takes the
+/// smaller one.
 const MAX_FILE: u64 = 256 << 20;
-/// Free bytes that a command must leave on every writable disk, or half of the free space at its start, if that is less.
-const MIN_FREE: u64 = 200 << 20;
-/// Interval between measurements of the free space.
+const MIN_FILE: u64 = 32 << 20;
+/// Bytes and files that a command must leave free on every writable disk, or half of those at its start, if that is less.
+const MIN_FREE: [u64; 2] = [200 << 20, 20_000];
+/// Bytes and files that several writers at once take in a millisecond, on a disk in memory.
+const FASTEST: [u64; 2] = [4 << 20, 500];
+/// Interval between measurements of the free space, and the shortest one.
 const DISK_INTERVAL: Duration = Duration::from_millis(100);
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs the command with `/bin/sh`; both outputs go to the worker's standard output.
 ///
@@ -44,8 +49,18 @@ pub(super) fn exec(
     check(&job)?;
     // Bounds CPU time in addition to the wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
+    let limits = Limits {
+        timeout: Some(Duration::from_secs(job.timeout_secs)),
+        disks: grants.writable().filter_map(Disk::measure).collect(),
+        interval: DISK_INTERVAL,
+        grace: Duration::ZERO,
+    };
     if setup.confinement.is_sandboxed() {
-        limit(Resource::Fsize, MAX_FILE)?;
+        let usable = limits.disks.iter().map(|disk| disk.usable).max();
+        limit(
+            Resource::Fsize,
+            usable.unwrap_or(0).clamp(MIN_FILE, MAX_FILE),
+        )?;
     }
     let mut reaper = Reaper::new(setup.confinement)?;
     // Provides a directory for temporary files, because the host's `/tmp` is closed. Earlier commands cannot predict its name.
@@ -74,21 +89,22 @@ pub(super) fn exec(
         let write = move || drop(stdin.write_all(&job.input));
         Builder::new().spawn(write).doing("starting a thread")?;
     }
-    let limits = Limits {
-        timeout: Some(Duration::from_secs(job.timeout_secs)),
-        disks: grants.writable().filter_map(Disk::measure).collect(),
-        interval: DISK_INTERVAL,
-        grace: Duration::ZERO,
-    };
     let end = watch(&child, caller, &limits);
     reaper.kill_descendants()?;
+    let is_full = limits
+        .disks
+        .iter()
+        .any(|disk| matches!(disk.next_check(), Ok(None)));
     if let Some(name) = scratch {
         // Uses the working directory, because only root may be able to pass through the directories of its path.
         rustix::process::fchdir(grants.workspace()).doing("entering the workspace")?;
         // Removal may fail, because the command may have changed permissions, and this process is equally confined.
         drop(fs_err::remove_dir_all(name));
     }
-    end
+    match end {
+        Ok(Termination::Code(_) | Termination::Signal(_)) if is_full => Ok(Termination::DiskFull),
+        end => end,
+    }
 }
 
 /// Refuses empty and overlong commands, and dangerous ones.
@@ -176,14 +192,16 @@ pub(super) fn watch(child: &Child, caller: BorrowedFd, limits: &Limits) -> Resul
         if left.is_zero() {
             return Ok(Termination::TimedOut);
         }
+        let mut interval = left.min(limits.interval);
         for disk in &limits.disks {
-            if disk.is_nearly_full()? {
-                return Ok(Termination::DiskFull);
+            match disk.next_check()? {
+                Some(next) => interval = interval.min(next),
+                None => return Ok(Termination::DiskFull),
             }
         }
         // Polls only for a hang-up, because the data from the caller is the program's input.
         let watched = [(caller, PollFlags::empty()), (ended.as_fd(), PollFlags::IN)];
-        let ready = sys::poll(&watched, Some(left.min(limits.interval)))?;
+        let ready = sys::poll(&watched, Some(interval))?;
         if ready[0] && !ready[1] {
             // A server ends at the end of its input.
             sys::poll(&watched[1..], Some(limits.grace))?;
@@ -192,29 +210,44 @@ pub(super) fn watch(child: &Child, caller: BorrowedFd, limits: &Limits) -> Resul
     }
 }
 
-/// A disk that a command may write to, and the space it must leave free.
+/// A disk that a command may write to.
 pub(super) struct Disk {
     fd: OwnedFd,
-    min_bytes: u64,
-    min_files: u64,
+    /// Bytes that the command may use.
+    usable: u64,
+    /// Bytes and files that must stay free.
+    min: [u64; 2],
 }
 
 impl Disk {
     /// Measures the free space; `None` for a read-only disk.
     pub(super) fn measure(fd: OwnedFd) -> Option<Self> {
-        let free = fstatvfs(&fd).ok()?;
-        let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);
-        let takes_files = !free.f_flag.contains(StatVfsMountFlags::RDONLY);
+        let stat = fstatvfs(&fd).ok()?;
+        let free = free(&stat);
+        let min = [0, 1].map(|n| MIN_FREE[n].min(free[n] / 2));
+        let takes_files = !stat.f_flag.contains(StatVfsMountFlags::RDONLY);
         takes_files.then(|| Self {
             fd,
-            min_bytes,
-            min_files: 1000.min(free.f_favail / 2),
+            usable: free[0] - min[0],
+            min,
         })
     }
 
-    fn is_nearly_full(&self) -> Result<bool> {
-        let free = fstatvfs(&self.fd)?;
-        Ok(free.f_bavail.saturating_mul(free.f_frsize) < self.min_bytes
-            || free.f_favail < self.min_files)
+    /// Returns when to measure again: before half of what is left can be used. `None` if too little is left.
+    fn next_check(&self) -> Result<Option<Duration>> {
+        let free = free(&fstatvfs(&self.fd)?);
+        if free[0] < self.min[0] || free[1] < self.min[1] {
+            return Ok(None);
+        }
+        // Some disks do not count files.
+        let counted = (0..2).filter(|n| self.min[*n] > 0);
+        let times = counted.map(|n| Duration::from_millis(free[n] / 2 / FASTEST[n]));
+        let next = times.min().unwrap_or(DISK_INTERVAL);
+        Ok(Some(next.max(SHORTEST_INTERVAL)))
     }
+}
+
+/// Returns the free bytes and files.
+fn free(stat: &StatVfs) -> [u64; 2] {
+    [stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_favail]
 }

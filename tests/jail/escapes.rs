@@ -452,13 +452,20 @@ pub const PRIVILEGE: &[Attack] = &[
         Seen(|fixture, _, _| fixture.owner("home/workspace/file-S01") == Some(12345)),
         r"echo x >file-S01; ./chown-S01 12345 file-S01",
     ),
-    sh(
+    python(
         "S02",
         "a user namespace and a mount in it",
         Got,
         r#"
-mkdir -p mnt-S02
-unshare -Urm sh -c 'mount -t tmpfs none mnt-S02 && [ "$(stat -f -c %T mnt-S02)" = tmpfs ] && echo GOT >"$LOOT"'"#,
+os.makedirs("from-S02/inner")
+os.mkdir("mnt-S02")
+# Without a map of its users, nothing can be created any more.
+loot("")
+checked(libc.unshare(0x10020000), "unshare")
+checked(libc.mount(b"from-S02", b"mnt-S02", None, 0x1000, None), "mount")
+if os.path.exists("mnt-S02/inner"):
+    got()
+"#,
     ),
     python(
         "S03",

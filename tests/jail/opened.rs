@@ -125,24 +125,32 @@ fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
     }
 }
 
-const FILL: &str = r#"i=0; while [ $i -lt 1000 ]; do head -c 1048576 /dev/zero >"$D/fill-$i" || exit; sleep .01; i=$((i+1)); done"#;
+/// Commands that fill the disk at `$D`: slowly, with four writers at once after a pause, its bytes or its
+/// files, and in one go.
+const FILLS: [&str; 4] = [
+    r#"i=0; while [ $i -lt 1000 ]; do head -c 1048576 /dev/zero >"$D/fill-$i" || exit; sleep .01; i=$((i+1)); done"#,
+    r#"sleep .3; for n in 1 2 3 4; do cat /dev/zero >"$D/fill-$n" & done; wait"#,
+    r#"sleep .3; for n in 1 2 3 4; do mkdir "$D/$n"; perl -e 'chdir shift; open F, ">", $_ or exit for 1..60000' "$D/$n" & done; wait"#,
+    r#"head -c 90m /dev/zero >"$D/fill""#,
+];
 
 /// A command must leave free space on a disk that is mounted in an open directory.
 fn other_disks_are_watched(column: usize) {
     let opened: [fn(&Fixture) -> Value; 2] =
         [|_| everything(), |fixture| outside(fixture, "write_paths")];
-    for open in opened {
+    for (fill, open) in FILLS.into_iter().zip(opened.into_iter().cycle()) {
         let ground = ground(column);
         netns::enter(ground.owner, "nothing", |netns| {
             let set = |fixture: &Fixture| {
                 let disk = fixture.path("outside/other disk");
                 fs::create_dir(&disk).unwrap();
-                kernel::mount("tmpfs", &disk, "size=64m,mode=0777").unwrap();
+                let size = "size=160m,nr_inodes=50000,mode=0777";
+                kernel::mount("tmpfs", &disk, size).unwrap();
                 configure(fixture, &open(fixture));
             };
-            let ask = |fixture: &Fixture, _: &[String]| {
+            let ask = move |fixture: &Fixture, _: &[String]| {
                 let disk = fixture.path("outside/other disk");
-                let command = format!("D='{}'; {FILL}", disk.display());
+                let command = format!("D='{}'; {fill}", disk.display());
                 vec![call(
                     "fill",
                     "exec",
@@ -153,8 +161,19 @@ fn other_disks_are_watched(column: usize) {
                 let disk = fixture.path("outside/other disk");
                 let left = rustix::fs::statvfs(&disk).unwrap();
                 kernel::unmount(&disk).unwrap();
-                assert!(100 * left.f_bavail / left.f_blocks > 5, "{told:?}");
-                assert!(told[0].1.contains("the disk is nearly full"), "{told:?}");
+                let left = [
+                    100 * left.f_bavail / left.f_blocks,
+                    100 * left.f_favail / left.f_files,
+                ];
+                let name = COLUMNS[column].0;
+                assert!(
+                    left[0] > 5 && left[1] > 5,
+                    "{name}: {left:?} % left, {fill}: {told:?}"
+                );
+                assert!(
+                    told[0].1.contains("the disk is nearly full"),
+                    "{name}, {fill}: {told:?}"
+                );
             });
         });
     }
@@ -191,6 +210,52 @@ fn the_kernels_keys_are_not_told_in_namespaces() {
                     assert!(said.contains("read") && !said.contains(':'), "{said}");
                 },
             );
+        });
+    }
+}
+
+/// What the kernel tells only to root is told to no command, also of root, and none can be kept from being killed first.
+#[test]
+fn the_machines_state_is_neither_told_nor_changed_in_namespaces() {
+    let closed = |entry: &fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        let mode = fs::symlink_metadata(entry.path())
+            .ok()?
+            .permissions()
+            .mode();
+        (!name.starts_with(|c: char| c.is_ascii_digit()) && mode & 0o004 == 0).then_some(name)
+    };
+    let entries = [fs::read_dir("/proc"), fs::read_dir("/proc/tty")].map(Result::unwrap);
+    let names: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| closed(&entry))
+        .collect();
+    assert!(
+        names
+            .iter()
+            .any(|name| name == "slabinfo" || name == "vmallocinfo"),
+        "{names:?}"
+    );
+    for column in IN_NAMESPACES {
+        let ground = ground(column);
+        netns::enter(ground.owner, "nothing", |netns| {
+            let names = names.join(" ");
+            let ask = move |_: &Fixture, _: &[String]| {
+                let command = format!(
+                    "for e in {names}; do for f in /proc/$e /proc/tty/$e; do \
+                     timeout 1 head -c 9 $f | wc -c; ls -A $f | grep -v ^/; done; done 2>/dev/null | grep -vx 0; \
+                     (echo 0 >/proc/self/oom_score_adj; echo x >/proc/self/comm) 2>/dev/null && echo written; \
+                     cat /proc/self/oom_score_adj; grep -c . /proc/cpuinfo >/dev/null && echo read"
+                );
+                vec![call("read", "exec", &json!({ "command": command }))]
+            };
+            let judge = |_: &Fixture, told: Vec<(String, String)>| {
+                let (name, ..) = COLUMNS[column];
+                assert_eq!(told[0].1.trim(), "500\nread", "{name}");
+            };
+            told_in(netns, ground, &json!({}), |_| (), ask, judge);
         });
     }
 }
