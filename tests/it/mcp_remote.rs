@@ -337,7 +337,7 @@ const TOLD: &str = "MCP server far has new or changed tools: say, one";
 
 /// Without `-v` and without a terminal: by the run that sees an announcement, or by the next one that starts the server.
 #[test]
-fn a_changed_tool_is_reported_once() {
+fn changed_mcp_tool_is_reported_once() {
     for (announces, telling) in [(true, 0), (false, 1)] {
         let server = turning(announces);
         let (model, home) = asking(&server, 2);
@@ -357,7 +357,7 @@ fn a_changed_tool_is_reported_once() {
 }
 
 #[test]
-fn a_gateway_logs_a_changed_tool_and_tells_the_owner() {
+fn gateway_reports_changed_tool_to_owner() {
     let (model, server, api) = (calling("far__say"), turning(true), BotApi::start());
     let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);
@@ -494,7 +494,7 @@ fn keys_in_server_errors_are_redacted() {
 
 /// A server's text about its tools is part of each request.
 #[test]
-fn a_key_in_the_description_of_a_tool_reaches_no_model() {
+fn key_in_tool_description_is_redacted() {
     let key = "header-key-0123";
     let server = with_sessions(move |request, method| {
         let mut tools = list(&["say"]);

@@ -395,7 +395,7 @@ fn a_list_in_pages_is_read_to_its_end() {
 }
 
 #[test]
-fn a_server_has_its_own_home_and_none_of_the_secrets() {
+fn mcp_server_gets_own_home_without_keys() {
     let model = calling("fake__say");
     let home = home(&model, "environment");
     let run = home
@@ -506,7 +506,7 @@ fn images_and_recordings_in_resources_arrive_as_such() {
 
 /// A server's errors and last output are fenced.
 #[test]
-fn errors_of_a_server_are_data() {
+fn mcp_server_errors_are_data() {
     for (mode, said) in [
         ("error", "it refused: no such thing"),
         ("crash", "it ended"),
