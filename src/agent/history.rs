@@ -223,7 +223,7 @@ pub(super) fn forget_usage(messages: &mut [Message]) {
     }
 }
 
-/// Returns the newest messages as a text to summarise, of about `most` bytes, and the number of omitted earlier messages. The
+/// Returns the newest messages as a text to summarize, of about `most` bytes, and the number of omitted earlier messages. The
 /// oldest message may be cut.
 pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, String) {
     let (mut parts, mut left) = (Vec::new(), most);

@@ -1,4 +1,4 @@
-//! Tests the address guard with name servers, redirects and neighbours, in a private network.
+//! Tests the address guard with name servers, redirects and neighbors, in a private network.
 //!
 //! The loopback of that network also answers for public addresses, so that they are reachable; two of them belong to an
 //! interface. Every inner address has a canary that counts connections.

@@ -396,7 +396,7 @@ impl<'a> Turn<'a> {
         Ok(State::Running(calls.into()))
     }
 
-    /// Runs the next call with its parallel neighbours, unless it needs the user's approval.
+    /// Runs the next call with its parallel neighbors, unless it needs the user's approval.
     fn run_calls(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         let Some(next) = calls.front() else {
             return self.end_calls();
