@@ -68,7 +68,7 @@ fn a_server_over_http_answers_in_json_or_events() {
 fn a_server_that_wants_a_sign_in_says_what_to_do() {
     let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
     asked_afar(&server, &json!({}))
-        .says("it refuses this client (status 401)")
+        .says("access refused (status 401)")
         .says("signing in by OAuth is not supported");
     let home = home_of(&server, &[("far", &server)], &json!({}));
     for args in [
@@ -416,7 +416,8 @@ fn a_question_starts_none_of_three_slow_servers() {
 /// The model alone would know.
 #[test]
 fn a_server_that_no_longer_starts_is_reported_once() {
-    const MISSING: &str = "the tools of the MCP server far are missing: starting MCP server far: it answered with status 503";
+    const MISSING: &str =
+        "the tools of the MCP server far are missing: starting MCP server far: status 503";
     let (server, is_down) = failing();
     let (model, home) = asking(&server, 2);
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);

@@ -87,7 +87,7 @@ impl Turn<'_> {
         let messages = &mut self.open.session.messages;
         let results = messages.iter_mut().filter(|m| history::is_result(m));
         // A host may refuse a request for one bad image, and rarely names it.
-        if history::drop_images(results, "refused by the model's host") > 0 {
+        if history::drop_images(results, "refused by the provider") > 0 {
             return Some("the images that tools have read");
         }
         let is_question = messages.last().is_some_and(Message::is_question);
