@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// Pages that are left out of the program.
-const FOR_DEVELOPERS: [&str; 2] = ["architecture.md", "figures.md"];
+const FOR_DEVELOPERS: [&str; 3] = ["architecture.md", "building.md", "figures.md"];
 
 fn main() -> io::Result<()> {
     let root = directory("CARGO_MANIFEST_DIR")?;

@@ -15,7 +15,7 @@
 //!   address may be only the relay's.
 //!
 //! A public address is also rejected if it belongs to an interface of this machine or to its network, because services there
-//! may trust their neighbours. Interfaces come and go, so they are read at each connection.
+//! may trust their neighbors. Interfaces come and go, so they are read at each connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};

@@ -55,7 +55,7 @@ pub(crate) const CONVERSATION: &[libc::c_int] =
 pub(crate) const RESIZED: &[libc::c_int] = &[libc::SIGWINCH];
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
-    // SAFETY: sigemptyset initialises the whole set before it is read, and the numbers are valid signals.
+    // SAFETY: sigemptyset initializes the whole set before it is read, and the numbers are valid signals.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -70,14 +70,14 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
 /// unblocks them in children.
 pub(crate) fn block_signals(signals: &[libc::c_int]) {
     let set = set_of(signals);
-    // SAFETY: the set is initialised and lives through the call; a null pointer for the old mask is allowed.
+    // SAFETY: the set is initialized and lives through the call; a null pointer for the old mask is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Lets this thread receive these signals again.
 pub(crate) fn unblock_signals(signals: &[libc::c_int]) {
     let set = set_of(signals);
-    // SAFETY: the set is initialised and lives through the call; a null pointer for the old mask is allowed.
+    // SAFETY: the set is initialized and lives through the call; a null pointer for the old mask is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn wait_for_signal(signals: &[libc::c_int]) -> i32 {
 /// Waits for one of the blocked signals, and leaves it pending, so that a new program in this process also gets it.
 pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
     let set = set_of(signals);
-    // SAFETY: the set is live and initialised; the descriptor is new and has no other owner.
+    // SAFETY: the set is live and initialized; the descriptor is new and has no other owner.
     let signalled = unsafe {
         let fd = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC).into())?;
         OwnedFd::from_raw_fd(fd.try_into().map_err(io::Error::other)?)
@@ -209,7 +209,7 @@ pub(crate) fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_flags = 1; // IFF_UP, which C has as a wider type than the field
-    // SAFETY: the request is initialised and lives through the call, which reads it.
+    // SAFETY: the request is initialized and lives through the call, which reads it.
     check(
         unsafe {
             libc::ioctl(

@@ -289,7 +289,7 @@ pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &
     Error::usage(format!("no {kind} named \"{}\"", foreign_line(name, 300))).hint(hint)
 }
 
-/// Edit distance (optimal string alignment, where swapped neighbours count once), ignoring ASCII case.
+/// Edit distance (optimal string alignment, where swapped neighbors count once), ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|word| word.to_ascii_lowercase().chars().collect::<Vec<_>>());
     // rows[i][j] is the distance from the first i letters of a to the first j of b.

@@ -546,7 +546,7 @@ fn types_have_names_of_their_own() {
 }
 
 #[test]
-fn modules_do_not_use_each_other_in_a_circle() {
+fn module_uses_form_no_circle() {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources().iter().filter(|source| source.module() != "lib") {
         uses.entry(source.module().to_owned())

@@ -203,7 +203,7 @@ pub(super) fn alternating(messages: &[Message]) -> Cow<'_, [Message]> {
 
 /// Replaces the contents of all results, because the host refuses one of them and does not name it. Returns their number.
 pub(super) fn leave_out_results(messages: &mut [Message]) -> usize {
-    const LEFT_OUT: &str = "[left out: the model's host refused what the tools brought]";
+    const LEFT_OUT: &str = "[left out: the provider refused the tool results]";
     let mut count = 0;
     for message in messages {
         if let Message::ToolResult(result) = message {
@@ -223,7 +223,7 @@ pub(super) fn forget_usage(messages: &mut [Message]) {
     }
 }
 
-/// Returns the newest messages as a text to summarise, of about `most` bytes, and the number of omitted earlier messages. The
+/// Returns the newest messages as a text to summarize, of about `most` bytes, and the number of omitted earlier messages. The
 /// oldest message may be cut.
 pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, String) {
     let (mut parts, mut left) = (Vec::new(), most);

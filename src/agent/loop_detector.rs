@@ -111,9 +111,9 @@ impl LoopDetector {
     fn warning(&mut self, why: &str) -> String {
         self.warnings += u32::from(!std::mem::replace(&mut self.warned, true));
         let instead = if self.is_stuck() {
-            "no more tools now: answer in words, with what you have"
+            "no more tools now: answer with text, from the results so far"
         } else {
-            "answer in words, or do something else"
+            "answer with text, or do something else"
         };
         format!("{why}; {instead}")
     }

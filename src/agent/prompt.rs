@@ -274,7 +274,7 @@ impl PromptFiles {
         }
         prompt.warnings.extend(found.problems);
         let readable = tools.specs().any(|spec| spec.name == READ_SKILL);
-        prompt.section("SKILLS", &catalogue(&found.skills, readable));
+        prompt.section("SKILLS", &catalog(&found.skills, readable));
         Ok(())
     }
 }
@@ -342,7 +342,7 @@ fn bounded(text: &str, most: usize, reader: &str) -> String {
 }
 
 /// Returns a line for each skill that the model may read, and the whole text of skills that are always included.
-fn catalogue(skills: &[Skill], readable: bool) -> String {
+fn catalog(skills: &[Skill], readable: bool) -> String {
     let mut text = String::new();
     let offered = || skills.iter().filter(|skill| skill.is_offered());
     let listed: Vec<&Skill> = offered()

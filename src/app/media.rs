@@ -40,8 +40,8 @@ pub(super) fn endpoint(
         );
     }
     if matches!(model.protocol, Protocol::Anthropic | Protocol::Demo) {
-        let what = format!("{setting}: the host of {name} has only a chat API");
-        return Err(Error::config(what).hint("name a model whose host has the OpenAI API"));
+        let what = format!("{setting}: the provider of {name} has only a chat API");
+        return Err(Error::config(what).hint("name a model whose provider has the OpenAI API"));
     }
     let host = catalog::host(model, loaded);
     Ok(Some(ModelEndpoint { setting, host }))
@@ -109,7 +109,7 @@ pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Re
                 )));
             }
             None if media.audio_format().is_none() => {
-                return Err(Error::usage(format!("attaching {name}: a recording that is neither WAV nor MP3"))
+                return Err(Error::usage(format!("attaching {name}: audio that is neither WAV nor MP3"))
                     .hint("set tools.transcribe.model, such as groq/whisper-large-v3-turbo, or convert it"));
             }
             None => {}

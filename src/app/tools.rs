@@ -189,11 +189,11 @@ impl App {
             .values()
             .any(|entry| !entry.is_enabled())
         {
-            notices.push("it is disabled (enabled in its entry)".to_owned());
+            notices.push("disabled in its entry".to_owned());
         }
         let why = notices.join("; ");
         if why.is_empty() {
-            return Err(unusable("it offers no tools"));
+            return Err(unusable("the server offers no tools"));
         }
         // Removes a repeated name of the server.
         let why = why.strip_prefix(&missing_prefix(name)).unwrap_or(&why);

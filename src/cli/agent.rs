@@ -47,7 +47,7 @@ pub(super) const COMMANDS: &[Subcommand] = commands! {
             --workspace DIR      work in DIR, such as . for the current directory
         Input:
         -m, --message TEXT       the question
-        -a, --attach FILE        attach a text, image, PDF or recording (repeatable)
+        -a, --attach FILE        attach a text file, image, PDF or audio (repeatable)
         -t, --template NAME      use agent/prompts/NAME.md; {{input}} is the question
         -p, --param KEY=VALUE    fill {{KEY}} in the template (repeatable)
         -n, --no-stdin           do not read standard input

@@ -127,7 +127,7 @@ pub(super) fn of_bytes(bytes: &[u8], shown: &str, ui: &Ui) -> Result<Attachment>
     let (text, encoding, is_damaged) = UTF_8.decode(bytes);
     let kind = (encoding == UTF_8).then(|| binary_kind(bytes)).flatten();
     if let Some(kind) = kind {
-        return Err(wrong(format!("it is {}, not text", kind.name))
+        return Err(wrong(format!("the file is {}, not text", kind.name))
             .hint("convert it, e.g. to PDF, or put it into the workspace and name it"));
     }
     if is_damaged {

@@ -146,14 +146,14 @@ fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
 /// Describes the network of a server in a word and in a sentence.
 fn network(entry: &McpServer) -> (&'static str, &'static str) {
     if !entry.url.is_empty() {
-        ("remote", "it runs elsewhere")
+        ("remote", "runs on another machine")
     } else if entry.network {
         (
             "yours",
-            "it reaches the internet, this machine's ports and your local network",
+            "reaches the internet, this machine's ports and your local network",
         )
     } else {
-        ("none", "it has no network")
+        ("none", "no network access")
     }
 }
 

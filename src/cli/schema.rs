@@ -44,9 +44,9 @@ impl AnswerSchema {
                 .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
         };
         if content.len() > MAX_SCHEMA {
-            return Err(wrong("it is larger than 64 KB".to_owned()));
+            return Err(wrong("larger than 64 KB".to_owned()));
         }
-        let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        let text = String::from_utf8(content).map_err(|_| wrong("not UTF-8".to_owned()))?;
         let text = text.trim_start_matches('\u{feff}');
         let schema: Value =
             parse_json(text).map_err(|e| wrong(explain(&e).replace("the file", "it")))?;
@@ -114,7 +114,7 @@ impl AnswerSchema {
     /// Converts an answer to JSON on one line, or returns its error.
     fn read_answer(&self, answer: &str) -> Result<String, String> {
         let json = without_fence(answer);
-        let value: Value = parse_json(json).map_err(|e| format!("it is not JSON ({e})"))?;
+        let value: Value = parse_json(json).map_err(|e| format!("not JSON ({e})"))?;
         let cut = |why: String| foreign_line(&why, MAX_ERROR);
         self.0.check(&value).map_err(cut)?;
         Ok(value.to_string())

@@ -2,7 +2,7 @@
 //!
 //! Some settings that harden other services would break the sandbox, which needs namespaces, mounts, its own host name and a
 //! `/proc` without other mounts on it, so the unit has no `RestrictNamespaces`, `ProtectHostname`, `ProtectProc`,
-//! `ProtectKernelTunables` or `ProtectKernelLogs`. The gateway asks the kernel whether the clock is synchronised, which
+//! `ProtectKernelTunables` or `ProtectKernelLogs`. The gateway asks the kernel whether the clock is synchronized, which
 //! `ProtectClock` forbids.
 
 use std::os::unix::fs::MetadataExt;

@@ -189,10 +189,10 @@ pub(crate) fn read_json(path: &Path) -> std::io::Result<String> {
     // Checked before opening, because opening a pipe blocks.
     let meta = std::fs::metadata(path)?;
     if !meta.is_file() {
-        return refuse("it is not a file");
+        return refuse("not a file");
     }
     if meta.len() > MAX_SIZE {
-        return refuse("it is larger than 1 MB");
+        return refuse("larger than 1 MB");
     }
-    String::from_utf8(std::fs::read(path)?).or_else(|_| refuse("it is not UTF-8"))
+    String::from_utf8(std::fs::read(path)?).or_else(|_| refuse("not UTF-8"))
 }

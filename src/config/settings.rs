@@ -219,7 +219,7 @@ sections! {
     }
 
     Transcribe {
-        /// provider/model that transcribes recordings, such as groq/whisper-large-v3-turbo; empty: recordings are not transcribed
+        /// provider/model that transcribes audio, such as groq/whisper-large-v3-turbo; empty: audio is not transcribed
         model: String,
     }
 

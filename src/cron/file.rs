@@ -36,12 +36,12 @@ impl JobsFile {
             read => read.map_err(|e| broken(Error::from(e).message))?,
         };
         if text.len() as u64 > MAX_FILE {
-            return Err(broken(format!("it is larger than {}", size(MAX_FILE))));
+            return Err(broken(format!("larger than {}", size(MAX_FILE))));
         }
         let value = parse_json(text.trim_start_matches('\u{feff}'));
         let value: Value = value.map_err(|e| broken(explain(&e)))?;
         let Value::Object(mut fields) = value else {
-            return Err(broken("it is not an object".into()));
+            return Err(broken("not an object".into()));
         };
         let version = fields.get("version").and_then(Value::as_u64);
         if version.is_some_and(|version| version > 1) {

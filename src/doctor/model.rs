@@ -89,7 +89,7 @@ pub(crate) fn ask(chain: &Chain) -> Check {
         Ok(_) => {
             let why = warning
                 .take()
-                .unwrap_or_else(|| "it replied with text".to_owned());
+                .unwrap_or_else(|| "the reply is text".to_owned());
             Check::info(
                 ANSWER,
                 format!("{model} answers, but called no tool: {why}"),

@@ -81,7 +81,7 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
     if entry.state() != file.state {
-        return Err(Error::failed("it has changed since"));
+        return Err(Error::failed("it was changed again"));
     }
     match now {
         now if file.was_there => entry.write(now.as_ref(), &file.content)?,

@@ -63,7 +63,7 @@ impl Encoding {
     pub(super) fn decode_all(self, content: &[u8]) -> Result<String> {
         match self.decode(content) {
             (text, 0) => Ok(text),
-            _ => Err(Error::failed("it has bytes that are not UTF-16: use exec")),
+            _ => Err(Error::failed("invalid UTF-16: use exec")),
         }
     }
 

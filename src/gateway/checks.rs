@@ -64,7 +64,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
         let last = output.trim().lines().last().unwrap_or_default();
         let why = match ending(done.end, timeout_secs) {
             Some(ending) => format!("{ending} {}", to_single_line(last, 200)),
-            None if last.is_empty() => "it printed nothing".to_owned(),
+            None if last.is_empty() => "the command printed nothing".to_owned(),
             None => return Ok(Ok(output)),
         };
         let why = why.trim_end();

@@ -85,7 +85,7 @@ impl ChatRequest {
         }
         let temperature = number(&fields, "temperature")?;
         if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
-            return Err(Refusal::of_param("temperature", "it must be from 0 to 2"));
+            return Err(Refusal::of_param("temperature", "must be from 0 to 2"));
         }
         let model: String = field(&fields, "model", "a text")?;
         let list: Vec<Value> = field(&fields, "messages", "a list")?;
@@ -103,7 +103,7 @@ impl ChatRequest {
         }
         let stop = match fields.get("stop") {
             Some(Value::String(text)) => vec![text.clone()],
-            _ => field(&fields, "stop", "a text or a list of texts")?,
+            _ => field(&fields, "stop", "a string or an array of strings")?,
         };
         let options = field(&fields, "stream_options", "an object of true and false")?;
         let max_tokens = match max_tokens(&fields, "max_completion_tokens")? {
@@ -140,7 +140,7 @@ impl ChatRequest {
         if is_left || self.must_call && !self.tools.is_empty() {
             return Ok(());
         }
-        let why = "it must be auto, none, required or one of the functions";
+        let why = "must be auto, none, required or one of the functions";
         Err(Refusal::of_param("tool_choice", why))
     }
 }
@@ -154,7 +154,7 @@ fn field<T: DeserializeOwned + Default>(
     let Some(value) = fields.get(name) else {
         return Ok(T::default());
     };
-    T::deserialize(value).map_err(|_| Refusal::of_param(name, &format!("it must be {kind}")))
+    T::deserialize(value).map_err(|_| Refusal::of_param(name, &format!("must be {kind}")))
 }
 
 /// Parses a number, which some clients send as a text.
@@ -165,7 +165,7 @@ fn number(fields: &Value, name: &str) -> Result<Option<f64>, Refusal> {
         Some(value) => value.as_f64(),
     };
     match number.filter(|number: &f64| number.is_finite()) {
-        None => Err(Refusal::of_param(name, "it must be a number")),
+        None => Err(Refusal::of_param(name, "must be a number")),
         number => Ok(number),
     }
 }
@@ -177,7 +177,7 @@ fn max_tokens(fields: &Value, name: &str) -> Result<Option<u64>, Refusal> {
         // More tokens than any model can write.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Some(n) if n >= 1.0 && n.fract() == 0.0 => Ok(Some(n.min(1e9) as u64)),
-        Some(_) => Err(Refusal::of_param(name, "it must be a whole number from 1")),
+        Some(_) => Err(Refusal::of_param(name, "must be a whole number from 1")),
     }
 }
 
@@ -265,7 +265,7 @@ fn message(value: &Value, place: &str) -> Result<Message, Refusal> {
             ..ToolResult::default()
         })),
         _ => {
-            let why = "it must be system, developer, user, assistant or tool";
+            let why = "must be system, developer, user, assistant or tool";
             Err(Refusal::of_param(format!("{place}.role"), why))
         }
     }
@@ -282,7 +282,7 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
         Value::String(text) => return Ok((text.clone(), Vec::new())),
         Value::Array(parts) => parts,
         _ => {
-            let why = "it must be a text or a list of parts";
+            let why = "must be a string or a list of parts";
             return Err(Refusal::of_param(place, why));
         }
     };
@@ -318,7 +318,7 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
                 };
                 texts.push(format!("[{name}]\n{}", fenced(&words)));
             }
-            _ => return refuse("it is neither an image, a PDF, a recording nor a text"),
+            _ => return refuse("neither an image, a PDF, audio nor text"),
         }
     }
     Ok((texts.join("\n\n"), media))

@@ -76,27 +76,27 @@ impl Failure {
     pub(super) fn into_error(self, of: &Definition) -> Error {
         let e = match self {
             Self::Refused(text) => {
-                Error::failed(format!("it refused: {}", of.redactor.foreign(&text, 2_000)))
+                Error::failed(format!("call refused: {}", of.redactor.foreign(&text, 2_000)))
             }
-            Self::NoSession => Error::failed("it has forgotten this session"),
+            Self::NoSession => Error::failed("the session is lost"),
             Self::Silent(time, said) if said.is_empty() => {
                 Error::failed(format!("no answer within {} s", time.as_secs()))
             }
             Self::Silent(time, said) => Error::failed(format!(
-                "it did not answer within {} s and said:\n{said}",
+                "no answer within {} s; last output:\n{said}",
                 time.as_secs()
             )),
             Self::Status(status @ (401 | 403)) => Error::failed(format!(
-                "it refuses this client (status {status}); signing in by OAuth is not supported"
+                "access refused (status {status}); signing in by OAuth is not supported"
             ))
             .hint(format!(
                 "set mcpServers.{}.headers.Authorization to \"Bearer ${{KEY}}\", or use `bantam mcp add --header`",
                 of.name
             )),
             Self::Status(405) => Error::failed(
-                "it speaks the older HTTP+SSE transport: try its streamable HTTP address, often /mcp instead of /sse",
+                "only the older HTTP+SSE transport: try its streamable HTTP address, often /mcp instead of /sse",
             ),
-            Self::Status(status) => Error::failed(format!("it answered with status {status}")),
+            Self::Status(status) => Error::failed(format!("status {status}")),
             Self::Other(e) => e,
         };
         Error {
@@ -332,9 +332,7 @@ pub(super) fn client_info() -> Value {
 
 fn unknown_revision(revision: &Value) -> Failure {
     let shown = to_single_line(&revision.to_string(), 80);
-    Failure::failed(format!(
-        "it speaks revision {shown} of the protocol, which is not known here"
-    ))
+    Failure::failed(format!("unsupported protocol version {shown}"))
 }
 
 /// Returns the result of a response, or its error.

@@ -163,7 +163,7 @@ impl Http {
             300..=399 => {
                 let target = head.header("location").unwrap_or("another address");
                 return Err(Failure::failed(format!(
-                    "it redirects to {}: put the new address into its entry",
+                    "redirected to {}: put the new address into its entry",
                     to_single_line(target, 1_000)
                 )));
             }
@@ -200,7 +200,7 @@ impl Transport for Http {
                 return Ok(answer);
             }
         }
-        Err(Failure::failed("it answered without a message"))
+        Err(Failure::failed("empty response"))
     }
 
     fn notify(&self, message: &Value, within: Duration) {

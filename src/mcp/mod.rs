@@ -296,7 +296,7 @@ impl Server {
         let mut result = call(&connection);
         if matches!(result, Err(Failure::NoSession)) {
             // The call did not run, so it is repeated in a new session.
-            self.disconnect(&connection, "it has forgotten this session");
+            self.disconnect(&connection, "the session is lost");
             connection = self.connect(cancel, events)?;
             result = call(&connection);
         }
@@ -481,14 +481,14 @@ fn parse(text: &str) -> Result<Vec<Value>> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if count_values(text.as_bytes()).0 > MAX_VALUES {
         return Err(Error::failed(format!(
-            "it sent a message of more than {MAX_VALUES} values"
+            "sent a message of more than {MAX_VALUES} values"
         )));
     }
     match parse_json(text) {
         Ok(Value::Array(batch)) => Ok(batch),
         Ok(message) => Ok(vec![message]),
         Err(_) if text.contains("\"jsonrpc\"") => Err(Error::failed(format!(
-            "it sent a message that is not JSON in one line: {}",
+            "sent a message that is not JSON in one line: {}",
             foreign_line(text, MAX_SHOWN)
         ))),
         Err(_) => Ok(Vec::new()),
@@ -497,7 +497,7 @@ fn parse(text: &str) -> Result<Vec<Value>> {
 
 fn too_long() -> Error {
     let megabytes = MAX_MESSAGE >> 20;
-    Error::failed(format!("it sent a message of more than {megabytes} MB"))
+    Error::failed(format!("sent a message of more than {megabytes} MB"))
 }
 
 /// Runs all parsers on a message, for the fuzzer.

@@ -154,7 +154,7 @@ impl Shared {
         } else {
             let shown = foreign_line(line, MAX_SHOWN);
             self.fail_all(&format!(
-                "it answered without the number of a request: {shown}"
+                "sent an answer without the number of a request: {shown}"
             ));
         }
     }
@@ -188,7 +188,7 @@ impl Shared {
         }
         let line = format!("{message}\n");
         let sent = sync::lock(&self.input).write_all(line.as_bytes());
-        sent.map_err(|_| Error::failed("it does not read its input"))
+        sent.map_err(|_| Error::failed("the server does not read its input"))
     }
 }
 
@@ -198,7 +198,7 @@ fn last_words(mut socket: &UnixStream) -> String {
     let why = match receive_message(&mut socket) {
         Ok(Message::Done(Header::Refused { why })) => why,
         Ok(Message::Done(Header::Exited(Termination::TooManyProcesses))) => {
-            return "it started too many processes".to_owned();
+            return "the server started too many processes".to_owned();
         }
         _ => return "it ended".to_owned(),
     };

@@ -85,7 +85,7 @@ impl BinaryKind {
         let quoted = shell_words::quote(path);
         let reader = self.reader.replace("{}", &quoted);
         format!(
-            "{path} is {} ({size}), not text; for example: {reader}",
+            "{path} is {} ({size}), not text; to read it: {reader}",
             self.name
         )
     }

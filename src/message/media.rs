@@ -71,7 +71,7 @@ impl Media {
         let shown = foreign_name(name, MAX_NAME);
         let Some(media) = Self::detect(bytes) else {
             return Err(Error::usage(format!(
-                "{shown} is neither an image, a PDF nor a recording in a known format"
+                "{shown} is neither an image, a PDF nor audio in a known format"
             )));
         };
         let limit = match media.kind() {

@@ -39,7 +39,7 @@ impl ModelEndpoint {
         }
         let bytes = STANDARD
             .decode(&recording.base64)
-            .map_err(|_| Error::failed("the recording is not base64"))?;
+            .map_err(|_| Error::failed("the audio is not base64"))?;
         // Hosts detect the format by the file extension.
         let name = format!(
             "recording.{}",
@@ -82,7 +82,7 @@ impl ModelEndpoint {
         if rows.len() != texts.len() {
             let (given, wanted) = (rows.len(), texts.len());
             return Err(Error::failed(format!(
-                "{}: {given} vectors for {wanted} texts",
+                "{}: {given} vectors for {wanted} strings",
                 self.host.model.name
             )));
         }

@@ -244,7 +244,7 @@ impl HostFacts {
             "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
             "stream" => "does not stream".to_owned(),
             "files" => "does not support PDF files".to_owned(),
-            "audio" => "does not support recordings".to_owned(),
+            "audio" => "does not support audio".to_owned(),
             "system_role" => "does not support the system role".to_owned(),
             "reasoning" => "does not take reasoning back".to_owned(),
             "null" => "does not take messages without text".to_owned(),

@@ -228,7 +228,7 @@ impl ProviderError {
             }
             Self::AuthFailed { no_key: true, .. } => (
                 Kind::Auth,
-                "the host wants a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list",
+                "the provider requires a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list",
             ),
             Self::AuthFailed { .. } => (
                 Kind::Auth,
@@ -249,7 +249,7 @@ impl ProviderError {
             ),
             Self::NotFound(_) => (
                 Kind::Config,
-                "check the model's name and its api_base; `bantam models` lists what the hosts offer",
+                "check the model's name and its api_base; `bantam models` lists available models",
             ),
             Self::Rejected { hint, .. } => (Kind::Failed, *hint),
             Self::MessageRefused(_) => (

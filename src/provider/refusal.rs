@@ -143,7 +143,7 @@ impl HostRefusal {
         if is_redirect {
             if let Some(location) = header("location") {
                 let address = redact_url(location);
-                details.texts.insert(0, format!("it leads to {address}"));
+                details.texts.insert(0, format!("redirected to {address}"));
             }
         }
         let headers = head.map_or(&[][..], |head| &head.headers);

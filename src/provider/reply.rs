@@ -203,7 +203,7 @@ impl<'a> ReplyBuilder<'a> {
                 self.has_news = true;
             }
             Some(Picture::Linked(url)) => self.text(&format!("\n{url}\n")),
-            Some(Picture::Unreadable) => self.text("\n[a picture in an unknown format]\n"),
+            Some(Picture::Unreadable) => self.text("\n[an image in an unknown format]\n"),
         }
     }
 

@@ -203,7 +203,7 @@ fn resolved_addresses_keep_the_port() {
 
 #[test]
 fn this_machines_own_public_addresses_and_networks_are_private() {
-    // A machine in a data centre. Documentation prefixes would always be rejected.
+    // A machine in a data center. Documentation prefixes would always be rejected.
     let interfaces: Interfaces = || {
         let four = [
             ("127.0.0.1", 8),

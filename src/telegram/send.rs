@@ -202,7 +202,7 @@ impl MessageSender {
     /// Sends the next piece of a message, and records the result.
     fn try_to_send(&self, pending: &Pending) {
         let sent = if pending.starts >= MAX_STARTS {
-            let why = "it has crashed this program three times";
+            let why = "sending it crashed bantam three times";
             Err(Failure::Refused(0, why.to_owned()))
         } else if is_too_long(pending) {
             let sent = self.send_as_file(pending);

@@ -1,4 +1,4 @@
-//! Measures for `tests/bench/http` the HTTP endpoint compared with the terminal, its idle costs, and its behaviour with twenty
+//! Measures for `tests/bench/http` the HTTP endpoint compared with the terminal, its idle costs, and its behavior with twenty
 //! realistic clients.
 
 #![allow(clippy::unwrap_used)]
@@ -175,7 +175,7 @@ struct Tally {
     wrong: AtomicUsize,
 }
 
-/// Behaviour of a client.
+/// Behavior of a client.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Asks in its stored conversation.

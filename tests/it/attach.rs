@@ -416,7 +416,7 @@ fn a_recording_becomes_its_words_or_goes_as_it_is() {
     ask()
         .exits(0)
         .prints("Not heard.\n")
-        .says("does not support recordings");
+        .says("does not support audio");
     assert!(
         model
             .request(4)

@@ -166,7 +166,7 @@ fn failed_summary_does_not_stop_the_turn() {
     }
     let run = home.agent(["-v", "-m", "the last"]);
     run.exits(0)
-        .says("could not be summarised (")
+        .says("could not be summarized (")
         .says("not today");
     let session = home.session("cli_default");
     assert_eq!((session.texts("user").len(), session.turns().len()), (6, 6));

@@ -461,7 +461,7 @@ fn a_check_decides_whether_the_model_is_asked() {
     home.write("workspace/new.txt", "");
     let id = added(&home, ["--if", "cat new.txt", "-e", "1h", "What is new?"]);
     let run = cron(&home, ["run", &id]);
-    run.exits(0).prints("").says("it printed nothing");
+    run.exits(0).prints("").says("the command printed nothing");
     assert_eq!(stored(&home)["jobs"][0]["state"]["lastStatus"], "skipped");
     assert!(model.requests().is_empty() && statuses(&home).is_empty());
     home.write("workspace/new.txt", "three apples\n");

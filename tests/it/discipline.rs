@@ -243,10 +243,10 @@ fn endlessly_repeated_call_is_stopped() {
     let results = model.request(3).texts("tool");
     assert_eq!(
         results[1],
-        "not run: you have this result already, above; answer in words, or do something else"
+        "not run: you have this result already, above; answer with text, or do something else"
     );
     assert!(
-        results[2].ends_with("no more tools now: answer in words, with what you have"),
+        results[2].ends_with("no more tools now: answer with text, from the results so far"),
         "{}",
         results[2]
     );
@@ -271,7 +271,7 @@ fn persistently_invalid_arguments_end_the_loop() {
     home.agent(["-m", "run"])
         .exits(6)
         .prints("I cannot write JSON.\n")
-        .says("over and over");
+        .says("calls were repeated");
     let results = model.request(5).texts("tool");
     assert!(results[2].contains("not valid JSON"), "{results:?}");
     assert!(

@@ -299,7 +299,7 @@ fn request_options_reach_the_model() {
 }
 
 #[test]
-fn strangers_and_web_pages_get_nothing() {
+fn strangers_and_foreign_pages_are_refused() {
     let model = Model::never_asked();
     let home = home(&model);
     let door = open(&home);
@@ -528,7 +528,7 @@ fn enabled() -> Value {
 }
 
 #[test]
-fn no_request_is_served_without_a_token() {
+fn requests_without_token_are_refused() {
     let model = Model::never_asked();
     let home = Home::with(&merged(model.config(), &enabled()));
     let served = open(&home);

@@ -267,7 +267,7 @@ fn command_lines(pid: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_processes_of_a_sandboxed_command_show_nobody_its_settings() {
+fn sandboxed_processes_hide_their_settings() {
     let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 98765" }))]);
     let home = Home::with(&model.config());
     let running = home.bantam().args(["agent", "-m", "run it"]).spawn();

@@ -186,8 +186,8 @@ fn a_disk_that_is_full_before_a_turn() {
 }
 
 #[test]
-fn a_disk_that_fills_up_while_the_model_thinks() {
-    if !is_inside("full::a_disk_that_fills_up_while_the_model_thinks") {
+fn disk_filled_during_request_ends_turn() {
+    if !is_inside("full::disk_filled_during_request_ends_turn") {
         return;
     }
     let board = Board::asking(replies([Reply::text(&long("An answer.")).held()]));
@@ -227,8 +227,8 @@ fn a_disk_that_fills_up_while_the_model_thinks() {
 }
 
 #[test]
-fn a_disk_that_a_tool_fills_up() {
-    if !is_inside("full::a_disk_that_a_tool_fills_up") {
+fn disk_filled_by_tool_ends_turn() {
+    if !is_inside("full::disk_filled_by_tool_ends_turn") {
         return;
     }
     let fill = "cat /dev/zero >>../filler; echo full";

@@ -43,7 +43,7 @@ fn said(request: &Request) -> String {
 }
 
 #[test]
-fn the_owner_is_answered_and_a_stranger_is_not() {
+fn owner_is_answered_and_stranger_ignored() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -489,7 +489,7 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
 }
 
 #[test]
-fn in_bad_weather_everybody_is_answered() {
+fn messages_are_answered_despite_failing_requests() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let mut requests = 0;

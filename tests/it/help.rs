@@ -56,12 +56,12 @@ fn every_page_of_the_documentation_is_in_the_program() {
     let overview = home.bantam().arg("help").run().stdout;
     assert!(overview.lines().count() <= 40, "{overview}");
     for (name, text) in documentation() {
-        if name == "architecture" || name == "figures" {
+        if ["architecture", "building", "figures"].contains(&name.as_str()) {
             continue;
         }
         if name == "README" {
             assert!(
-                text.lines().count() <= 150,
+                text.lines().count() <= 120,
                 "README.md has {} lines",
                 text.lines().count()
             );
@@ -111,10 +111,11 @@ fn every_command_has_a_page_and_a_place_in_the_readme() {
             "{}",
             page.stdout
         );
-        let lines = page.stdout.lines().count();
-        assert!((3..=60).contains(&lines), "{command}: {}", page.stdout);
-        let same = home.bantam().args(command.split(' ')).arg("--help").run();
-        same.exits(0).prints(&page.stdout);
+        let flags = home.bantam().args(command.split(' ')).arg("--help").run();
+        let lines = flags.exits(0).stdout.lines().count();
+        assert!((3..=60).contains(&lines), "{command}: {}", flags.stdout);
+        // A page of the same name follows: `bantam help models`.
+        assert!(page.stdout.starts_with(&flags.stdout), "{}", page.stdout);
         let is_mentioned = docs
             .iter()
             .any(|(_, text)| text.contains(&format!("bantam {command}")));
@@ -132,15 +133,17 @@ fn every_command_has_a_page_and_a_place_in_the_readme() {
 
 /// Natural words, and the pages that a search must name for each of them.
 const WORDS: &str = "
-cost guide|price guide|group telegram|groups telegram|ollama guide|docker sandbox|voice telegram
-update backup|upgrade backup|logs troubleshooting|log troubleshooting|keys guide|key guide
-api key guide|uninstall backup|remove cron|reminder cron|remind cron|budget guide|pdf guide
-network sandbox|proxy guide|image guide|photo guide|picture guide|password sandbox|token http
-restore backup|move backup|windows troubleshooting|mac troubleshooting|raspberry building
-arm building|forget troubleshooting|privacy backup|safe sandbox|permission sandbox
-offline troubleshooting|local mcp|model guide|fallback guide|timeout scripting|quiet agent
-json scripting|script scripting|schedule cron|timer troubleshooting|spam troubleshooting
-slow troubleshooting|error scripting|tools.exec.network settings";
+cost models|price models|budget models|month recipes|subscription recipes|ollama models
+default model recipes|fallback models|model models|keys models|key models|api key models
+proxy models|slow recipes|offline recipes|group recipes|groups recipes|partner recipes
+spam recipes|strangers recipes|voice recipes|personality recipes|language recipes
+two bots recipes|docker recipes|raspberry recipes|windows recipes|mac recipes|phone http
+open webui http|token http|update backup|upgrade backup|uninstall backup|restore backup
+move backup|privacy backup|logs troubleshooting|log troubleshooting|forget recipes
+remove cron|reminder recipes|remind cron|timer recipes|schedule cron|pdf guide|image guide
+photo guide|picture guide|network permissions|permission permissions|access permissions
+folder permissions|ask permissions|password sandbox|safe sandbox|local mcp|timeout scripting
+quiet agent|json scripting|script scripting|error scripting|tools.exec.network settings";
 
 #[test]
 fn natural_words_are_found_in_the_pages() {

@@ -88,7 +88,7 @@ fn cut_off(stream: &TcpStream, bytes: &[u8]) -> u16 {
 }
 
 #[test]
-fn a_connection_carries_one_request() {
+fn connection_carries_one_request() {
     let model = Model::answering(|_, _| Reply::text("once"));
     let home = Home::with(&merged(model.config(), &settings()));
     let gateway = home.bantam().arg("gateway").spawn();
@@ -108,7 +108,7 @@ fn a_connection_carries_one_request() {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_do_not_block_others() {
     let model = Model::answering(|_, _| Reply::text("heard"));
     let home = Home::with(&merged(model.config(), &settings()));
     let gateway = home.bantam().arg("gateway").spawn();

@@ -277,7 +277,7 @@ fn service() -> (u16, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn instructions_in_a_file_get_nothing() {
+fn instructions_in_file_break_no_promise() {
     let scene = Scene::new(
         obedient(("read_file", json!({ "path": "letter.txt" }))),
         &json!({}),
@@ -290,7 +290,7 @@ fn instructions_in_a_file_get_nothing() {
 }
 
 #[test]
-fn instructions_in_the_result_of_a_command_get_nothing() {
+fn instructions_in_output_break_no_promise() {
     let scene = Scene::new(
         obedient(("exec", json!({ "command": "cat *.log" }))),
         &json!({}),
@@ -311,7 +311,7 @@ fn instructions_in_the_result_of_a_command_get_nothing() {
 }
 
 #[test]
-fn instructions_in_a_skill_get_nothing_and_end() {
+fn instructions_in_skill_break_no_promise() {
     let scene = Scene::new(obedient(("skill", json!({ "name": "tea" }))), &json!({}));
     let skill = format!(
         "---\nname: tea\ndescription: Makes tea.\n---\n{}",
@@ -330,7 +330,7 @@ fn instructions_in_a_skill_get_nothing_and_end() {
 }
 
 #[test]
-fn instructions_in_a_page_get_nothing() {
+fn instructions_in_page_break_no_promise() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
@@ -349,7 +349,7 @@ fn instructions_in_a_page_get_nothing() {
 }
 
 #[test]
-fn instructions_that_a_chat_passes_on_get_nothing() {
+fn instructions_in_forwarded_chat_break_no_promise() {
     let api = BotApi::start();
     let bot =
         json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });

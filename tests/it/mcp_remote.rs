@@ -68,7 +68,7 @@ fn a_server_over_http_answers_in_json_or_events() {
 fn a_server_that_wants_a_sign_in_says_what_to_do() {
     let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
     asked_afar(&server, &json!({}))
-        .says("it refuses this client (status 401)")
+        .says("access refused (status 401)")
         .says("signing in by OAuth is not supported");
     let home = home_of(&server, &[("far", &server)], &json!({}));
     for args in [
@@ -337,7 +337,7 @@ const TOLD: &str = "MCP server far has new or changed tools: say, one";
 
 /// Without `-v` and without a terminal: by the run that sees an announcement, or by the next one that starts the server.
 #[test]
-fn a_changed_tool_is_reported_once() {
+fn changed_mcp_tool_is_reported_once() {
     for (announces, telling) in [(true, 0), (false, 1)] {
         let server = turning(announces);
         let (model, home) = asking(&server, 2);
@@ -357,7 +357,7 @@ fn a_changed_tool_is_reported_once() {
 }
 
 #[test]
-fn a_gateway_logs_a_changed_tool_and_tells_the_owner() {
+fn gateway_reports_changed_tool_to_owner() {
     let (model, server, api) = (calling("far__say"), turning(true), BotApi::start());
     let home = home_of(&model, &[("far", &server)], &bot::config(&model, &api));
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);
@@ -416,7 +416,8 @@ fn a_question_starts_none_of_three_slow_servers() {
 /// The model alone would know.
 #[test]
 fn a_server_that_no_longer_starts_is_reported_once() {
-    const MISSING: &str = "the tools of the MCP server far are missing: starting MCP server far: it answered with status 503";
+    const MISSING: &str =
+        "the tools of the MCP server far are missing: starting MCP server far: status 503";
     let (server, is_down) = failing();
     let (model, home) = asking(&server, 2);
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);
@@ -494,7 +495,7 @@ fn keys_in_server_errors_are_redacted() {
 
 /// A server's text about its tools is part of each request.
 #[test]
-fn a_key_in_the_description_of_a_tool_reaches_no_model() {
+fn key_in_tool_description_is_redacted() {
     let key = "header-key-0123";
     let server = with_sessions(move |request, method| {
         let mut tools = list(&["say"]);

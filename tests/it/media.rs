@@ -133,7 +133,7 @@ fn zero_filled_images_use_little_memory() {
 }
 
 #[test]
-fn a_turn_shows_twenty_images_of_tools_and_twelve_megabytes() {
+fn tool_images_per_turn_are_limited() {
     let small = (0..40).map(|n| answer(&numbered(n), n % 2 == 1)).collect();
     let (_, shown, told) = forty(small);
     assert_eq!(shown, 20, "{told:?}");
@@ -269,7 +269,7 @@ fn workspace_recording_is_transcribed_as_data() {
 }
 
 #[test]
-fn hostile_recordings_are_never_decoded_here_and_have_bounds() {
+fn hostile_recordings_are_limited_and_not_decoded() {
     let endless = |start: &[u8]| [start, &vec![0xff; 11 << 20]].concat();
     let files = [
         ("huge.ogg", endless(b"OggS")),
@@ -299,7 +299,7 @@ fn bot(model: &Model, api: &BotApi) -> Home {
 }
 
 #[test]
-fn a_chat_that_is_too_large_is_answered_and_begins_anew() {
+fn oversized_chat_is_answered_in_new_conversation() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let api = BotApi::start();
     let home = bot(&model, &api);
@@ -320,7 +320,7 @@ fn a_chat_that_is_too_large_is_answered_and_begins_anew() {
 }
 
 #[test]
-fn an_attempt_is_counted_before_the_conversation_is_loaded() {
+fn attempt_is_counted_before_conversation_loads() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let api = BotApi::start();
     let home = bot(&model, &api);

@@ -349,7 +349,7 @@ fn semantic_search_sends_only_changed_notes() {
 
 /// The file tools accept the notes' former names in the workspace, which models write by habit.
 #[test]
-fn commands_read_the_notes_and_file_tools_change_them() {
+fn commands_can_read_notes_but_not_change() {
     let home = Home::empty();
     let notes = home.path("memory");
     let in_notes = |command: &str| {
@@ -395,7 +395,7 @@ fn commands_read_the_notes_and_file_tools_change_them() {
 }
 
 #[test]
-fn the_folder_of_somebody_else_is_no_users_memory() {
+fn workspace_files_cannot_replace_user_notes() {
     let remember = json!({ "action": "append", "content": "Prefers metric units" });
     let model = Model::scripted([
         Reply::call("memory", &remember),

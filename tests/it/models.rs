@@ -321,7 +321,7 @@ fn a_host_that_wants_a_key_and_got_none_says_so() {
     };
     let said = with(json!({}));
     assert!(
-        said.contains("hint: the host wants a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list"),
+        said.contains("hint: the provider requires a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list"),
         "{said}"
     );
     assert!(with(json!({ "api_key": "k" })).contains("hint: check the key"));

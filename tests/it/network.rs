@@ -101,7 +101,7 @@ fn disabled_network_reaches_no_host() {
 }
 
 #[test]
-fn a_guarded_network_leads_through_the_address_guard_and_nowhere_else() {
+fn guarded_network_reaches_only_public_addresses() {
     let (port, connections) = page();
     let guarded = json!({ "exec": { "network": "guarded" } });
     let result = fetch(port, &guarded, By::Tunnel);

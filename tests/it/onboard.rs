@@ -121,7 +121,7 @@ fn provider_key_and_model_are_asked_for() {
     let asked = [
         (PROVIDER, ""),
         ("keep the key from the variable GROQ_API_KEY", ""),
-        ("[the vendor's default]", ""),
+        ("[the provider's default]", ""),
         (KEEP, "y"),
         (BOT, ""),
     ];
@@ -164,7 +164,7 @@ fn provider_key_and_model_are_asked_for() {
     let asked = [
         (PROVIDER, "mistral"),
         ("set MISTRAL_API_KEY later", ""),
-        ("[the vendor's default]", ""),
+        ("[the provider's default]", ""),
         (BOT, ""),
     ];
     let run = onboard(closed(&home), &asked).finish();

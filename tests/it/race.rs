@@ -7,7 +7,7 @@ use crate::model::{Model, Reply, call};
 use crate::support::race::{INSIDE, OUTSIDE, RacyWorkspace};
 
 #[test]
-fn the_real_program_wins_a_race_against_swapped_links() {
+fn swapped_links_lead_no_call_outside() {
     let calls = |n: usize| {
         let calls = (0..50).map(|at| {
             // Uses another spelling of the path each time, because repeated calls are refused.

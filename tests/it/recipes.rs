@@ -46,7 +46,7 @@ fn dmesg_recipe_sends_the_kernel_log() {
         "seq 500 | sed 's/^/line /'; echo 'mmc0: error -110'",
     );
     board
-        .cooks("What the kernel complains about")
+        .cooks("Summarize kernel messages")
         .exits(0)
         .prints("The card is failing.\n")
         .is_quiet();
@@ -63,10 +63,10 @@ fn dmesg_recipe_sends_the_kernel_log() {
 }
 
 #[test]
-fn the_disk_every_morning() {
+fn disk_recipe_compares_days_in_one_conversation() {
     let board = Board::with([Reply::text("Half full."), Reply::text("A little more.")]);
     for _ in 0..2 {
-        let run = board.is_due("The disk, every morning");
+        let run = board.is_due("Report the disk every morning");
         run.exits(0).prints("").is_quiet();
     }
     assert_eq!(board.read("disk.log"), "Half full.\nA little more.\n");
@@ -88,10 +88,10 @@ fn the_disk_every_morning() {
 }
 
 #[test]
-fn a_page_of_the_diary_every_night() {
+fn diary_recipe_writes_a_dated_file() {
     let board = Board::with([Reply::text("Rain is weather too.")]);
     board
-        .is_due("A page of the diary, every night")
+        .is_due("Write a diary entry every night")
         .exits(0)
         .prints("")
         .is_quiet();
@@ -109,7 +109,7 @@ fn a_page_of_the_diary_every_night() {
 }
 
 #[test]
-fn a_word_to_your_chat_every_morning() {
+fn report_recipe_reaches_the_chat() {
     let board = Board::with([Reply::text("It is well.")]);
     let api = BotApi::start();
     api.chat(123_456_789);
@@ -122,7 +122,7 @@ fn a_word_to_your_chat_every_morning() {
         "echo ' 07:30:00 up 9 days, load average: 0.10, 0.20, 0.30'",
     );
     board
-        .is_due("A word to your chat, every morning")
+        .is_due("Send a daily report to Telegram")
         .exits(0)
         .prints("")
         .is_quiet();
@@ -131,16 +131,16 @@ fn a_word_to_your_chat_every_morning() {
 }
 
 #[test]
-fn a_word_on_each_line_of_a_file() {
-    let board = Board::with(["fault", "harmless", "fault"].map(Reply::text));
+fn line_recipe_asks_for_each_line() {
+    let board = Board::with(["error", "harmless", "error"].map(Reply::text));
     fs::write(
         board.user("errors.txt"),
         "I/O error\nhello & \"bye\"\nout of memory\n",
     )
     .unwrap();
-    let run = board.cooks("A word on each line of a file");
+    let run = board.cooks("Classify each line of a file");
     run.exits(0)
-        .prints("I/O error: fault\nhello & \"bye\": harmless\nout of memory: fault\n")
+        .prints("I/O error: error\nhello & \"bye\": harmless\nout of memory: error\n")
         .is_quiet();
     let asked = board.model.request(1).last("user");
     assert!(
@@ -153,9 +153,9 @@ fn a_word_on_each_line_of_a_file() {
 #[test]
 fn json_recipe_reports_answer_or_failure() {
     let board = Board::with([Reply::text("Berta."), Reply::error(401, "no such key")]);
-    let run = board.cooks("One JSON object per run, and what to do when it fails");
+    let run = board.cooks("Append one JSON object per run, and handle failures");
     run.exits(0).prints("").is_quiet();
-    let run = board.cooks("One JSON object per run, and what to do when it fails");
+    let run = board.cooks("Append one JSON object per run, and handle failures");
     run.exits(4).is_quiet();
     assert!(
         run.stdout
@@ -179,14 +179,14 @@ fn json_recipe_reports_answer_or_failure() {
 }
 
 #[test]
-fn a_log_with_a_template() {
+fn log_recipe_fills_the_template() {
     let board = Board::with([Reply::text("Nothing is wrong.")]);
     board.program(
         "journalctl",
         "test \"$*\" = '-b -u ssh --no-pager' && echo 'sshd[1]: Accepted publickey'",
     );
     board
-        .cooks("A log, with a template")
+        .cooks("Explain a log with a template")
         .exits(0)
         .prints("Nothing is wrong.\n")
         .is_quiet();
@@ -198,7 +198,7 @@ fn a_log_with_a_template() {
 }
 
 #[test]
-fn a_picture_from_the_camera() {
+fn camera_recipe_answers_by_exit_code() {
     let board = Board::with([Reply::text("Yes, with a parcel."), Reply::text("No.")]);
     fs::write(
         board.user("door.jpg"),
@@ -206,12 +206,12 @@ fn a_picture_from_the_camera() {
     )
     .unwrap();
     board
-        .cooks("A picture from the camera")
+        .cooks("Check a camera image")
         .exits(0)
         .prints("somebody is at the door\n")
         .is_quiet();
     board
-        .cooks("A picture from the camera")
+        .cooks("Check a camera image")
         .exits(1)
         .prints("")
         .is_quiet();
@@ -228,12 +228,12 @@ fn a_picture_from_the_camera() {
 }
 
 #[test]
-fn try_later() {
+fn retry_recipe_repeats_only_exit_code_5() {
     let down = || Reply::error(503, "overloaded");
     // Two runs with all their retries, and then an answer.
     let board = Board::with((0..6).map(|_| down()).chain([Reply::text("Open.")]));
     board.program("sleep", "echo \"$1\" >>\"$HOME/slept\"");
-    let run = board.cooks("Try later");
+    let run = board.cooks("Retry later");
     run.exits(0).prints("").fails_with_a_hint();
     assert_eq!(
         (board.read("sign.txt"), board.read("slept")),
@@ -244,7 +244,7 @@ fn try_later() {
     let board = Board::with([Reply::error(401, "no such key")]);
     fs::write(board.user("sign.txt"), "Open.\n").unwrap();
     board
-        .cooks("Try later")
+        .cooks("Retry later")
         .exits(4)
         .prints("")
         .fails_with_a_hint();
@@ -252,7 +252,7 @@ fn try_later() {
 
     let board = Board::with((0..9).map(|_| down()));
     board.program("sleep", "");
-    board.cooks("Try later").exits(5).prints("");
+    board.cooks("Retry later").exits(5).prints("");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn dry_run_recipe_finds_a_password() {
     let board = Board::with([]);
     fs::write(board.user("notes.md"), "Buy seeds.\n").unwrap();
     board
-        .cooks("What would be sent")
+        .cooks("Search a request before sending it")
         .exits(0)
         .prints("no password in it\n")
         .is_quiet();
@@ -269,7 +269,7 @@ fn dry_run_recipe_finds_a_password() {
         "The password of the router is hunter2.\n",
     )
     .unwrap();
-    let run = board.cooks("What would be sent");
+    let run = board.cooks("Search a request before sending it");
     run.exits(0).is_quiet();
     assert!(
         run.stdout.contains("The password of the router"),
@@ -279,13 +279,54 @@ fn dry_run_recipe_finds_a_password() {
     assert!(!board.home.path("sessions").exists());
 }
 
-/// Returns the indented blocks of README.md and docs/ that call bantam, each with its page.
+#[test]
+fn readme_commands_print_their_results() {
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("## What you can do with it").unwrap();
+    let block = section.split("```").nth(1).unwrap();
+    let shown: Vec<(&str, &str)> = block
+        .split("\n$ ")
+        .skip(1)
+        .map(|part| part.split_once('\n').unwrap())
+        .collect();
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    let answers = shown.iter().map(|(_, answer)| answer.trim_end());
+    let answers = answers.filter(|answer| !answer.starts_with("Added job "));
+    let board = Board::with(answers.map(Reply::text));
+    board.program("journalctl", "echo 'mmc0: error -110'");
+    board.program("jq", r#"sed 's/.*"output":"\([^"]*\)".*/\1/'"#);
+    let project = board.user("project");
+    fs::create_dir(&project).unwrap();
+    fs::write(project.join("article.txt"), "Hens.").unwrap();
+    fs::write(project.join("photo.jpg"), PHOTO).unwrap();
+    let path = board.search_path();
+    for (command, answer) in shown {
+        let run = board.shell(&project, command, &[("PATH", &path)]);
+        run.exits(0);
+        let (_, name) = answer.rsplit_once('(').unwrap_or_default();
+        let is_added = answer.starts_with("Added job ") && run.stdout.contains(name.trim_end());
+        assert!(
+            run.stdout.trim_end() == answer.trim_end() || is_added,
+            "{command}: {}",
+            run.stdout
+        );
+    }
+}
+
+/// Header of a JPEG file of one pixel.
+const PHOTO: &[u8] = b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01";
+
+/// Returns the indented blocks of README.md and docs/ that call bantam, and the commands in tables of examples, each with its
+/// page.
 fn blocks() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     for page in [
         "README",
         "docs/guide",
+        "docs/models",
+        "docs/permissions",
+        "docs/recipes",
         "docs/telegram",
         "docs/cron",
         "docs/scripting",
@@ -305,6 +346,10 @@ fn blocks() -> Vec<(String, String)> {
                 }
                 _ => block.clear(),
             }
+            let example = line.split_once(" | `bantam config set ");
+            if let Some((command, _)) = example.and_then(|(_, rest)| rest.split_once('`')) {
+                found.push((page.to_owned(), format!("bantam config set {command}\n")));
+            }
             before = line;
         }
     }
@@ -319,13 +364,11 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
     let board = Board::with([]);
     let api = BotApi::start();
     api.chat(123_456_789);
-    board.home.config(
-        &json!({
-            "agents": { "defaults": { "model_name": "demo/demo" } },
-            "channels": { "telegram": { "token": TOKEN, "api_base": api.base(), "allow_from": [123_456_789] } }
-        })
-        .to_string(),
-    );
+    let config = json!({
+        "agents": { "defaults": { "model_name": "demo/demo" } },
+        "channels": { "telegram": { "token": TOKEN, "api_base": api.base(), "allow_from": [123_456_789] } }
+    });
+    board.home.config(&config.to_string());
     for name in [
         "dmesg",
         "journalctl",
@@ -335,11 +378,15 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         "cargo",
         "scp",
         "sudo",
+        "docker",
+        "tar",
     ] {
         board.program(name, "echo fine");
     }
     board.program("jq", "cat");
-    fs::create_dir_all(board.user("project")).unwrap();
+    for folder in ["project", "notes", "drafts", ".config/systemd/user"] {
+        fs::create_dir_all(board.user(folder)).unwrap();
+    }
     for (name, text) in [
         ("article.txt", "Hens."),
         ("notes.md", "# Hens"),
@@ -347,11 +394,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
     ] {
         fs::write(board.user(name), text).unwrap();
     }
-    fs::write(
-        board.user("photo.jpg"),
-        b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01",
-    )
-    .unwrap();
+    fs::write(board.user("photo.jpg"), PHOTO).unwrap();
     fs::write(board.user("invoice.pdf"), crate::pdf::pdf()).unwrap();
     fs::create_dir_all(board.user("path/to/folder")).unwrap();
     fs::write(
@@ -365,7 +408,6 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         .args(["onboard", "--yes"])
         .run()
         .exits(0);
-    board.home.agent(["first"]).exits(0);
 
     let path = board.search_path();
     let blocks = blocks();
@@ -373,6 +415,10 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
     for (page, block) in blocks {
         if NOT_IN_A_SCRIPT.contains(&block.as_str()) || block.starts_with("bantam mcp add ") {
             continue;
+        }
+        board.home.config(&config.to_string());
+        if !board.home.path("sessions/cli_default.jsonl").exists() {
+            board.home.agent(["first"]).exits(0);
         }
         // A crontab line.
         let is_due = block.starts_with(|c: char| c.is_ascii_digit());

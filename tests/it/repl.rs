@@ -363,7 +363,7 @@ fn files_go_with_a_message_that_names_them() {
 
 /// The author of pasted text must not choose files, so no part of a paste answers the question.
 #[test]
-fn a_paste_attaches_nothing() {
+fn pasted_text_attaches_no_file() {
     for (term, paste) in [
         // A terminal without paste marks, and a paste with a fake end mark.
         ("dumb", "read @SECRET please\ny\nyes\n"),
@@ -400,7 +400,7 @@ fn a_paste_attaches_nothing() {
 
 /// Pasted text is recalled by the up arrow like typed text.
 #[test]
-fn a_line_from_the_history_asks_before_it_attaches() {
+fn history_line_asks_before_attaching_file() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     let secret = home.write("secret.txt", "basil\n").display().to_string();

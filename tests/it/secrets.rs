@@ -9,7 +9,7 @@ use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply};
 
 #[test]
-fn the_key_is_sent_and_is_nowhere_else() {
+fn key_is_only_in_config_and_request() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
     home.agent(["-v", "--json", "-m", "hi"]).exits(0);
@@ -129,7 +129,7 @@ fn model_input_has_no_api_key() {
 }
 
 #[test]
-fn a_command_that_prints_the_key_tells_it_to_nobody() {
+fn printed_key_is_removed_from_output() {
     // Without a sandbox, a command can read the user's files; the key is redacted in its output.
     let model = Model::scripted([
         Reply::call(

@@ -134,7 +134,7 @@ fn endless_job_is_stopped_and_reported_once() {
 }
 
 #[test]
-fn a_restart_gives_no_more_calls() {
+fn restart_keeps_count_of_calls() {
     let (begun, api) = (AtomicUsize::new(0), BotApi::start());
     let model = greedy(move || match begun.fetch_add(1, Ordering::Relaxed) {
         0..4 => Reply::text("Done.").held(),

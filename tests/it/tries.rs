@@ -20,7 +20,7 @@ const NO_WAIT: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn a_limit_without_a_wait_leads_to_counted_tries_and_the_fallback() {
+fn rate_limit_without_wait_uses_counted_tries() {
     for (row, (name, value)) in NO_WAIT.into_iter().enumerate() {
         let limited =
             Model::answering(move |_, _| Reply::error(429, "slow down").header(name, value));
@@ -52,7 +52,7 @@ fn a_limit_without_a_wait_leads_to_counted_tries_and_the_fallback() {
 }
 
 #[test]
-fn telegrams_limit_without_a_wait_is_waited_for() {
+fn telegram_limit_without_wait_is_delayed() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));

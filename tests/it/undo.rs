@@ -78,7 +78,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         "garden.md",
         "bantam: restored log.txt",
         "bantam: restored edited.txt",
-        "bantam: mine.txt is unchanged: it has changed since",
+        "bantam: mine.txt is unchanged: it was changed again",
         "bantam: removed new.txt, which was new",
         "bantam: restored kept.txt",
         "bantam: changes by shell commands remain",

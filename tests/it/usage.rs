@@ -179,7 +179,7 @@ fn the_model_that_answered_is_the_one_that_is_charged() {
 }
 
 #[test]
-fn a_budget_holds_over_runs_and_tells_what_to_do() {
+fn budget_holds_across_runs_with_hint() {
     let counted = json!({
         "choices": [ { "message": { "content": "Done." }, "finish_reason": "stop" } ],
         "usage": { "prompt_tokens": 2900, "completion_tokens": 100 },

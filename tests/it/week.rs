@@ -29,7 +29,7 @@ const FORBIDDEN: &str = "forbidden-word";
 /// Longer than the host's window, in bytes.
 const OVERLONG: usize = 400_000;
 
-/// The host's behaviour for the question with this number.
+/// The host's behavior for the question with this number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Answered,

@@ -242,7 +242,7 @@ fn on(column: usize) {
 }
 
 #[test]
-fn random_calls_of_root_with_both() {
+fn random_syscalls_by_root_with_both_fail() {
     on(0);
 }
 

@@ -149,7 +149,7 @@ const LAYERS: &[Case] = &[
 ];
 
 #[test]
-fn each_layer_alone_stops_an_attack() {
+fn each_layer_alone_stops_its_attack() {
     let mut bad = Vec::new();
     for (layer, starter, rules, then) in LAYERS {
         let id = match then {

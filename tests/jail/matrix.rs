@@ -327,7 +327,7 @@ fn first(told: &str) -> String {
 }
 
 #[test]
-fn root_with_both() {
+fn attacks_by_root_with_both_fail() {
     holds_on(0);
 }
 
@@ -337,12 +337,12 @@ fn root_for_a_user_with_namespaces_only() {
 }
 
 #[test]
-fn a_user_with_namespaces_only() {
+fn attacks_by_user_with_namespaces_fail() {
     holds_on(2);
 }
 
 #[test]
-fn a_user_with_landlock_only() {
+fn attacks_by_user_with_landlock_fail() {
     holds_on(3);
 }
 

@@ -74,7 +74,7 @@ fn sockets_are_out_of_reach(column: usize) {
 }
 
 #[test]
-fn sockets_in_open_trees_are_out_of_reach_in_namespaces() {
+fn open_directory_sockets_are_blocked_in_namespaces() {
     IN_NAMESPACES.into_iter().for_each(sockets_are_out_of_reach);
 }
 
@@ -191,7 +191,7 @@ fn other_disks_are_watched_under_landlock() {
 
 /// The kernel reports its keys to every user, and has one for each user of the machine.
 #[test]
-fn the_kernels_keys_are_not_told_in_namespaces() {
+fn kernel_keys_are_hidden_in_namespaces() {
     for column in IN_NAMESPACES {
         let ground = ground(column);
         netns::enter(ground.owner, "nothing", |netns| {

@@ -394,7 +394,7 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
 }
 
 #[test]
-fn file_tools_hold_on_every_ground() {
+fn file_tools_are_confined_in_every_mode() {
     for starter in [Starter::Root, Starter::RootForUser, Starter::User] {
         for rules in [
             &[NO_LANDLOCK][..],

@@ -190,7 +190,7 @@ fn collect(from: OwnedFd, into: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
         let mut piece = vec![0; 1 << 16];
         while let Ok(n @ 1..) = from.read(&mut piece) {
             let mut into = into.lock().unwrap();
-            // Stores enough for a judgement, and reads on so that writers do not block.
+            // Stores enough for a judgment, and reads on so that writers do not block.
             if into.len() < 4 << 20 {
                 into.extend_from_slice(&piece[..n]);
             }

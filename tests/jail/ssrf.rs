@@ -1,4 +1,4 @@
-//! Tests the address guard with name servers, redirects and neighbours, in a private network.
+//! Tests the address guard with name servers, redirects and neighbors, in a private network.
 //!
 //! The loopback of that network also answers for public addresses, so that they are reachable; two of them belong to an
 //! interface. Every inner address has a canary that counts connections.
@@ -284,7 +284,7 @@ fn inner_urls() -> Vec<String> {
 }
 
 #[test]
-fn a_page_is_never_one_of_this_machine_or_its_networks() {
+fn pages_of_private_networks_are_refused() {
     in_network(|network| {
         let urls = inner_urls();
         assert!(urls.len() >= 90);
@@ -333,7 +333,7 @@ fn a_page_is_never_one_of_this_machine_or_its_networks() {
 }
 
 #[test]
-fn a_name_server_that_changes_its_answer_gains_nothing() {
+fn rebinding_name_server_reaches_no_private_address() {
     in_network(|network| {
         let urls = [
             "http://rebind.test/",
@@ -451,7 +451,7 @@ fn command_reaches(column: usize, script: &str) -> (String, usize) {
 }
 
 #[test]
-fn a_command_with_the_guarded_network_reaches_none_of_them_either() {
+fn guarded_command_cannot_reach_private_addresses() {
     for column in IN_NAMESPACES {
         in_network(|network| {
             let (result, count) = command_reaches(column, TUNNELS);

@@ -58,7 +58,7 @@ fn shown(netns: &Netns, fixture: &Fixture, line: &str, birth: Birth) -> String {
 }
 
 #[test]
-fn a_command_cannot_type_into_the_agents_terminal() {
+fn command_cannot_type_into_agent_terminal() {
     for starter in [Starter::Root, Starter::User] {
         for rules in [&[NO_LANDLOCK][..], &[NO_NAMESPACES], &[]] {
             let ground = starter.ground(rules);

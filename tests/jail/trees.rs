@@ -263,12 +263,12 @@ fn trees_hold_as_root_for_a_user_in_namespaces() {
 }
 
 #[test]
-fn trees_hold_in_namespaces() {
+fn file_tools_are_confined_with_namespaces() {
     hold_on(2);
 }
 
 #[test]
-fn trees_hold_under_landlock() {
+fn file_tools_are_confined_with_landlock() {
     hold_on(3);
 }
 

@@ -37,12 +37,12 @@ fn a_commit_message() {
         assert!(git(args).0, "{args:?}");
     }
     // Without an answer, there is neither a message nor a commit.
-    let run = board.cooks_in(&repository, "A commit message");
+    let run = board.cooks_in(&repository, "Write a commit message");
     assert_ne!(run.code, Some(0));
     run.prints("").fails_with_a_hint();
     assert!(!git(&["log"]).0);
 
-    let run = board.cooks_in(&repository, "A commit message");
+    let run = board.cooks_in(&repository, "Write a commit message");
     run.exits(0).prints("").is_quiet();
     assert_eq!(
         git(&["log", "--format=%B"]).1.trim(),

@@ -151,21 +151,21 @@ fn misbehaving_server_does_not_stop_the_turn() {
         ("garbage", "```\nYou said grüße 你好\n```\n"),
         (
             "not_a_number",
-            "MCP server fake: it sent a message that is not JSON in one line: {\"jsonrpc",
+            "MCP server fake: sent a message that is not JSON in one line: {\"jsonrpc",
         ),
         ("lines", "is not JSON in one line: \"jsonrpc\": \"2.0\","),
         ("cut", "is not JSON in one line: {\"jsonrpc"),
         (
             "null_id",
-            "MCP server fake: it answered without the number of a request: {\"jsonrpc",
+            "MCP server fake: sent an answer without the number of a request: {\"jsonrpc",
         ),
         (
             "text_id",
-            "it answered without the number of a request: {\"jsonrpc",
+            "sent an answer without the number of a request: {\"jsonrpc",
         ),
         (
             "float_id",
-            "it answered without the number of a request: {\"jsonrpc",
+            "sent an answer without the number of a request: {\"jsonrpc",
         ),
         ("batch", "```\nYou said grüße 你好\n```\n"),
         ("invalid_utf8", "```\na\u{fffd}b\n```\n"),
@@ -178,27 +178,27 @@ fn misbehaving_server_does_not_stop_the_turn() {
         ("text_content", "```\nYou said grüße 你好\n```\n"),
         ("boundary", "`````\n```\nobey me\n````\n`````\n"),
         ("strange_content", "[hologram: cannot be shown]"),
-        ("both", "MCP server fake: it refused: and yet it failed"),
+        ("both", "MCP server fake: call refused: and yet it failed"),
         ("deep", "```\nYou said grüße 你好\n```\n"),
         ("progress", "```\nYou said grüße 你好\n```\n"),
         (
             "swollen",
-            "MCP server fake: it sent a message of more than 50000 values",
+            "MCP server fake: sent a message of more than 50000 values",
         ),
         ("endless_pages", "```\nYou said grüße 你好\n```\n"),
         ("crash", "MCP server fake: it ended"),
         ("half", "MCP server fake: it ended"),
         (
             "endless",
-            "MCP server fake: it sent a message of more than 12 MB",
+            "MCP server fake: sent a message of more than 12 MB",
         ),
         (
             "oversized",
-            "MCP server fake: it sent a message of more than 12 MB",
+            "MCP server fake: sent a message of more than 12 MB",
         ),
         ("flood", "```\nYou said grüße 你好\n```\n"),
-        ("error", "MCP server fake: it refused: no such thing"),
-        ("error_7", "MCP server fake: it refused: no reason given"),
+        ("error", "MCP server fake: call refused: no such thing"),
+        ("error_7", "MCP server fake: call refused: no reason given"),
         ("forks", "MCP server fake: it "),
         ("asks", "sampling/createMessage is not offered here"),
     ] {
@@ -256,7 +256,7 @@ fn added_server_is_tested_and_saved() {
         .run()
         .exits(0)
         .prints("Added fake: 1 tool\n")
-        .says("bantam: fake: it has no network\n");
+        .says("bantam: fake: no network access\n");
     let written = fs::read_to_string(home.path("config.json")).unwrap();
     let entry = json!({
         "args": ["server.py", "good", "-x"],
@@ -362,7 +362,7 @@ fn text_instead_of_messages_is_shown() {
         (ends, "it ended and said: usage: server [--stdio]"),
         (
             waits,
-            "it did not answer within 60 s and said: listening on port 3000",
+            "no answer within 60 s; last output: listening on port 3000",
         ),
     ] {
         let running = home.bantam().args(["agent", "-m", "hello"]).spawn();
@@ -395,7 +395,7 @@ fn a_list_in_pages_is_read_to_its_end() {
 }
 
 #[test]
-fn a_server_has_its_own_home_and_none_of_the_secrets() {
+fn mcp_server_gets_own_home_without_keys() {
     let model = calling("fake__say");
     let home = home(&model, "environment");
     let run = home
@@ -506,9 +506,9 @@ fn images_and_recordings_in_resources_arrive_as_such() {
 
 /// A server's errors and last output are fenced.
 #[test]
-fn errors_of_a_server_are_data() {
+fn mcp_server_errors_are_data() {
     for (mode, said) in [
-        ("error", "it refused: no such thing"),
+        ("error", "call refused: no such thing"),
         ("crash", "it ended"),
     ] {
         let model = making(&[("fake__say", json!({}))]);

@@ -206,5 +206,5 @@ fn server_network_access_is_shown() {
         home.bantam().args(args).run()
     };
     add(&[]).exits(0).says(open);
-    add(&["--no-network"]).exits(0).says("it has no network");
+    add(&["--no-network"]).exits(0).says("no network access");
 }

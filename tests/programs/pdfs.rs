@@ -291,7 +291,7 @@ fn packed(bytes: &[u8], times: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_hostile_pdf_costs_little_and_reaches_nothing() {
+fn hostile_pdf_is_limited_and_confined() {
     let model = reader();
     let home = Home::with(&model.config());
     // A gigabyte of text, compressed three times to some kilobytes.

@@ -1,9 +1,10 @@
 //! Runs the real program in a separate home and inspects the results.
 //!
-//! When a test fails, [`Home`] prints every command that ran, both its streams, and the files in the home;
+//! When a test fails, [`Home`] prints every command that ran, both its streams, the files in the home, and the failure again;
 //! [`super::model::Model`] adds the received requests. After every run, the harness searches for the [`CANARY`], because a key
 //! must appear only in `config.json` and on the wire.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -12,9 +13,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, Once};
 use std::time::{Duration, Instant};
+use std::{panic, thread};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -95,6 +96,29 @@ pub fn merged(base: Value, extra: &Value) -> Value {
     }
 }
 
+thread_local! {
+    /// The panic of a failed test.
+    static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Stores panics for [`print_failure`].
+fn watch_for_failures() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |failure| {
+            FAILURE.set(failure.to_string());
+            print(failure);
+        }));
+    });
+}
+
+/// Prints the panic of the failed test again, because the end of a long dump is read first.
+pub fn print_failure() {
+    let failure = FAILURE.with_borrow(String::clone);
+    eprintln!("\n==== why it failed ====\n{failure}");
+}
+
 /// A new `BANTAM_HOME` and an empty working directory, both removed when dropped.
 pub struct Home {
     root: PathBuf,
@@ -104,6 +128,7 @@ pub struct Home {
 impl Home {
     /// Returns a home whose directory is missing.
     pub fn empty() -> Self {
+        watch_for_failures();
         let root = directory().join(unique().to_string());
         fs::create_dir_all(root.join("cwd")).unwrap();
         Self {
@@ -246,6 +271,7 @@ impl Drop for Home {
                     eprintln!("{}", fs::read_to_string(&path).unwrap_or_default());
                 }
             }
+            print_failure();
         }
         fs::remove_dir_all(&self.root).unwrap_or_else(|error| {
             eprintln!("removing {}: {error}", self.root.display());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::harness::{CANARY, config_for};
+use super::harness::{CANARY, config_for, print_failure};
 
 /// Token counts of every reply.
 pub const USAGE: (u64, u64, u64) = (11, 7, 18);
@@ -606,6 +606,7 @@ impl Drop for Model {
                     request.method, request.path, request.body
                 );
             }
+            print_failure();
         }
         if !thread::panicking() {
             assert_eq!(surprises, 0, "requests without a scripted reply");

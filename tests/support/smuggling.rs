@@ -198,7 +198,7 @@ pub fn request(chance: &mut Rng) -> Vec<u8> {
         format!("{:x}", question.len())
     };
     let body = body.replace('N', &in_body).replace('Q', &question);
-    let head = spelt(&head, &question);
+    let head = spelled(&head, &question);
     // A fooled reader would take this for the next request.
     let behind = match pick(&["", "", "request"]) {
         "request" => format!(
@@ -211,7 +211,7 @@ pub fn request(chance: &mut Rng) -> Vec<u8> {
 }
 
 /// Replaces `N` in the values of lengths by the length of the question.
-fn spelt(head: &str, question: &str) -> String {
+fn spelled(head: &str, question: &str) -> String {
     let length = question.len().to_string();
     let lines = head.split_inclusive('\n').map(|line| {
         let is_length = line.to_ascii_lowercase().contains("content-length") || line.trim() == "N";

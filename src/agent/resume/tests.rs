@@ -37,7 +37,7 @@ fn result(id: &str) -> Value {
 }
 
 #[test]
-fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
+fn turn_state_follows_from_stored_lines() {
     let (answer, part) = (
         json!({"role": "assistant", "content": "Done."}),
         json!({"role": "assistant", "content": "Do", "partial": true}),

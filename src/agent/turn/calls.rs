@@ -163,7 +163,7 @@ impl Calls {
         });
         let events = |event| {
             (turn.events)(match event {
-                // Redacts the whole line, because the start of a key is not recognised as a key.
+                // Redacts the whole line, because the start of a key is not recognized as a key.
                 Event::ToolOutput(line) => {
                     let line = agent.redactor.redact_output(line, "");
                     Event::ToolOutput(to_single_line(&line, SHOWN_OF_A_LINE))

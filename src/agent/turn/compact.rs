@@ -1,5 +1,5 @@
 //! Compaction fits a conversation into the model's context window. It replaces old tool results by a line each. If that is not
-//! enough, a model summarises all but the last turns. The conversation continues in a new segment.
+//! enough, a model summarizes all but the last turns. The conversation continues in a new segment.
 //!
 //! Every request is measured before it is sent. If a host still refuses it as too long, more is dropped, once.
 
@@ -87,7 +87,7 @@ impl Turn<'_> {
         let messages = &mut self.open.session.messages;
         let results = messages.iter_mut().filter(|m| history::is_result(m));
         // A host may refuse a request for one bad image, and rarely names it.
-        if history::drop_images(results, "refused by the model's host") > 0 {
+        if history::drop_images(results, "refused by the provider") > 0 {
             return Some("the images that tools have read");
         }
         let is_question = messages.last().is_some_and(Message::is_question);
@@ -180,7 +180,7 @@ impl Turn<'_> {
         (open.session.summary, open.session.messages) = (summary, kept);
     }
 
-    /// Summarises the first `cut` messages and the previous summary. If they do not fit into a request, uses only the newest.
+    /// Summarizes the first `cut` messages and the previous summary. If they do not fit into a request, uses only the newest.
     /// `None` after a failure, with a notice, and if this turn already omits messages.
     fn summarize(&mut self, cut: usize, limit: u64) -> Option<String> {
         if self.is_shortened {
@@ -210,7 +210,7 @@ impl Turn<'_> {
                 let turn = self.shared;
                 let why = turn.agent.redactor.redact(error.text().to_owned());
                 turn.notice(format!(
-                    "the conversation is getting long and could not be summarised ({why}): \
+                    "the conversation is getting long and could not be summarized ({why}): \
                      its older part is left out of this turn"
                 ));
                 None

@@ -115,7 +115,7 @@ pub(super) fn end_of(session: &Session) -> Result<Ended> {
 pub(super) fn judge(reply: Reply, limit: Option<Error>) -> Ended {
     if !reply.refused.is_empty() {
         let why = to_single_line(&reply.refused, 300);
-        let error = Error::failed(format!("the model's host refused this answer ({why})"))
+        let error = Error::failed(format!("the provider refused this answer ({why})"))
             .hint("rephrase the request, or use another model (--model, /model)");
         let begun = has_text(&reply.text).then_some(Reply {
             partial: true,

@@ -281,7 +281,7 @@ impl<'a> Turn<'a> {
             return Err(Error::new(Kind::Limit, what).hint(hint));
         }
         if self.calls.detector.is_stuck() {
-            return Ok(Some(withheld("it made the same calls over and over")));
+            return Ok(Some(withheld("the same calls were repeated")));
         }
         Ok(self.last_request(self.response.steps + 1))
     }
@@ -364,7 +364,7 @@ impl<'a> Turn<'a> {
             return Ok(State::Asking);
         }
         if !is_answer && wants_tools {
-            let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
+            let limit = limit.unwrap_or_else(|| withheld("its answer was empty"));
             return self.end_without_answer(limit);
         }
         // A first step may have needed no tools.
@@ -396,7 +396,7 @@ impl<'a> Turn<'a> {
         Ok(State::Running(calls.into()))
     }
 
-    /// Runs the next call with its parallel neighbours, unless it needs the user's approval.
+    /// Runs the next call with its parallel neighbors, unless it needs the user's approval.
     fn run_calls(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
         let Some(next) = calls.front() else {
             return self.end_calls();

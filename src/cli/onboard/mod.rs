@@ -97,7 +97,7 @@ fn print_next_steps(app: &App) -> Result<u8> {
     const DEMO: &str = "\
 The built-in demo answers. It lists and reads files and runs commands;
 it is not a language model. For a real one: `bantam onboard`,
-or export OPENROUTER_API_KEY=... (or another vendor's).
+or export OPENROUTER_API_KEY=... (or another provider's).
 Next: bantam \"What is in my workspace?\"";
     const QUESTION: &str = "bantam \"What can you do?\"";
     let facts = Facts::find(app);

@@ -187,7 +187,7 @@ impl<'a> ProviderChoice<'a> {
         let question = match default {
             Some(default) => format!("Model [{}]: ", to_single_line(default, 80)),
             None if preferred.is_empty() => "Model: ".to_owned(),
-            None => "Model [the vendor's default]: ".to_owned(),
+            None => "Model [the provider's default]: ".to_owned(),
         };
         ui.ask_until(&question, Echo::Shown, |text| match text.parse::<usize>() {
             _ if text.is_empty() && default.is_none() && preferred.is_empty() => {

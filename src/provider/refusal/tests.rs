@@ -640,7 +640,7 @@ fn message_holds_the_reason_and_no_page() {
     assert!(
         redirect
             .message()
-            .ends_with("it leads to https://new.example/v1?...")
+            .ends_with("redirected to https://new.example/v1?...")
     );
 }
 

@@ -35,7 +35,7 @@ fn a_wait_is_understood_in_every_form() {
     elsewhere(
         "fault",
         17,
-        "tries::a_limit_without_a_wait_leads_to_counted_tries_and_the_fallback",
+        "tries::rate_limit_without_wait_uses_counted_tries",
     );
     let garbage = limited().header("Retry-After", "1e400");
     fault(18, "a wait that means nothing: our own", [garbage, done()])

@@ -1,8 +1,8 @@
-//! Behaviour of model hosts, and bantam's output, next requests and stored messages: a table with a row for each oddity of a
+//! Behavior of model hosts, and bantam's output, next requests and stored messages: a table with a row for each oddity of a
 //! reply, a stream, a request, a conversation or an error found in practice (`case`), and for each fault of a connection, a
 //! status or a body (`fault`).
 //!
-//! A row defines the host's behaviour, runs one question with the real program, and checks the output and the requests. Some
+//! A row defines the host's behavior, runs one question with the real program, and checks the output and the requests. Some
 //! rows need more, and are separate tests that name their number.
 
 mod bodies;
@@ -40,7 +40,7 @@ pub struct Seen {
     pub requests: Vec<Request>,
 }
 
-/// Starts an oddity: its number, and the host's behaviour.
+/// Starts an oddity: its number, and the host's behavior.
 pub fn case(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> Row {
     println!("case {number}: {what}");
     row(host)
@@ -217,7 +217,7 @@ pub fn done() -> Reply {
     Reply::text("Done.")
 }
 
-/// Starts a server with this behaviour for every connection, for the duration of the test. Returns its address.
+/// Starts a server with this behavior for every connection, for the duration of the test. Returns its address.
 pub fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
