@@ -9,31 +9,35 @@ use super::tokens::{Attributes, Token, tokens};
 use crate::text::{fence, whole_words};
 
 /// Elements that are not shown, or whose text is useless to a reader.
-const HIDDEN: &str = "script style template svg iframe canvas audio video select datalist textarea dialog map noembed";
+const HIDDEN: [&str; 14] = [
+    "script", "style", "template", "svg", "iframe", "canvas", "audio", "video", "select",
+    "datalist", "textarea", "dialog", "map", "noembed",
+];
 /// Elements and roles that surround the content.
-const SURROUNDING: &str = "nav navigation search";
+const SURROUNDING: [&str; 3] = ["nav", "navigation", "search"];
 /// Elements and roles that surround the content unless they are in it: an article may have notes, and a quotation its source.
-const OUTSIDE: &str = "footer aside contentinfo complementary";
+const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
 /// Classes of the links in a heading that edit it or lead to it (`MediaWiki`, Sphinx).
-const HEADING_LINKS: &str = "mw-editsection headerlink";
-/// Elements without content.
-const VOID: &str = "area base br col embed frame hr img input link meta param source track wbr";
-/// Elements that start and end a paragraph.
-const BLOCKS: &str = "address article aside blockquote caption center dd details div dl dt fieldset figcaption figure footer \
-    form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav noframes ol p pre search section summary table tbody td \
-    tfoot th thead tr ul";
+const HEADING_LINKS: [&str; 2] = ["mw-editsection", "headerlink"];
+/// Elements that start and end a paragraph, see also [`is_block`].
+const BLOCKS: [&str; 37] = [
+    "address", "article", "aside", "caption", "center", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figure", "footer", "form", "header", "hgroup", "hr", "legend", "li", "main",
+    "menu", "nav", "noframes", "ol", "p", "pre", "search", "section", "summary", "table", "tbody",
+    "td", "tfoot", "th", "thead", "tr", "ul",
+];
 /// Elements that end where another one starts: names of the new one, the elements that protect those outside, and the ended ones.
-const ENDED: [[&str; 3]; 6] = [
-    ["li", "ul ol menu table", "li"],
-    ["dt dd", "dl table", "dt dd"],
-    ["td th", "table", "td th caption"],
-    ["tr", "table", "tr td th caption"],
+const ENDED: [[&[&str]; 3]; 6] = [
+    [&["li"], &["ul", "ol", "menu", "table"], &["li"]],
+    [&["dt", "dd"], &["dl", "table"], &["dt", "dd"]],
+    [&["td", "th"], &["table"], &["td", "th", "caption"]],
+    [&["tr"], &["table"], &["tr", "td", "th", "caption"]],
     [
-        "thead tbody tfoot",
-        "table",
-        "thead tbody tfoot tr td th caption",
+        &["thead", "tbody", "tfoot"],
+        &["table"],
+        &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"],
     ],
-    ["a", "td th", "a"],
+    [&["a"], &["td", "th"], &["a"]],
 ];
 /// Maximum nesting depth of elements; the text of deeper ones belongs to the deepest open one.
 const MAX_OPEN: usize = 128;
@@ -143,9 +147,8 @@ struct Writer {
     /// Size of what was written so far, in bytes.
     written: usize,
     title: Option<String>,
-    main: Option<String>,
-    articles: Vec<String>,
-    last_image: String,
+    /// Texts of `main` and of articles.
+    contents: Vec<String>,
 }
 
 /// Returns the trimmed value of an attribute, or `""`.
@@ -153,8 +156,12 @@ fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
     attributes.get(name).map_or("", |value| value.trim())
 }
 
-fn is_in(names: &str, name: &str) -> bool {
-    names.split(' ').any(|one| one == name)
+fn is_in(names: &[&str], name: &str) -> bool {
+    names.contains(&name)
+}
+
+fn is_block(name: &str) -> bool {
+    BLOCKS.contains(&name) || heading(name).is_some() || is_in(&["blockquote", "figcaption"], name)
 }
 
 fn heading(name: &str) -> Option<usize> {
@@ -181,23 +188,18 @@ impl Writer {
             }
             // A title only contains text, even without an end tag.
             if matches!(self.top().kind, Kind::Title) && !matches!(token, Token::Text(_)) {
-                self.open.pop();
+                self.close_to(self.open.len() - 1);
             }
             self.read(token);
         }
         self.close_to(1);
-        let article = match &self.articles[..] {
-            [article] if article.len() >= MIN_CONTENT => Some(article),
-            _ => None,
-        };
-        let markdown = match self.main.as_ref().or(article) {
-            Some(content) if self.only_content => content,
+        let markdown = match &self.contents[..] {
+            [content] if self.only_content && content.len() >= MIN_CONTENT => content,
             _ => &self.open[0].text,
         };
         let title = self.title.as_deref().unwrap_or_default();
-        let title: Vec<&str> = whole_words(title, MAX_ADDRESS).split_whitespace().collect();
         Converted {
-            title: title.join(" "),
+            title: whole_words(title, MAX_ADDRESS).to_owned(),
             markdown: markdown.trim().to_owned(),
         }
     }
@@ -205,20 +207,12 @@ impl Writer {
     fn read(&mut self, token: Token) {
         match token {
             Token::Text(text) => self.text(&text),
-            Token::Start { name, .. } if is_in("html head body", &name) => {}
-            Token::End(name) if is_in("html head body", &name) => self.close_to(1),
-            Token::Start {
-                name,
-                attributes,
-                self_closing,
-            } => {
+            Token::Start { name, .. } if is_in(&["html", "head", "body"], &name) => {}
+            Token::End(name) if is_in(&["html", "head", "body"], &name) => self.close_to(1),
+            Token::Start { name, attributes } => {
                 self.elements += 1;
                 self.end_before(&name);
-                let count = self.open.len();
                 self.start(name, &attributes);
-                if self_closing {
-                    self.close_to(count);
-                }
             }
             Token::End(name) => self.end(&name),
         }
@@ -234,7 +228,7 @@ impl Writer {
     }
 
     fn is_in_content(&self) -> bool {
-        self.is_within(|open| is_in("main article blockquote", &open.name))
+        self.is_within(|open| is_in(&["main", "article", "blockquote"], &open.name))
     }
 
     fn text(&mut self, text: &str) {
@@ -242,10 +236,6 @@ impl Writer {
         let is_white = |c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\u{c}');
         match self.top().kind {
             Kind::Hidden => return,
-            Kind::Title => {
-                self.title.get_or_insert_with(|| text.to_owned());
-                return;
-            }
             Kind::Pre | Kind::Raw => self.top().text.push_str(text),
             _ => {
                 let gap = |is_white| if is_white { Gap::Space } else { Gap::None };
@@ -260,15 +250,12 @@ impl Writer {
 
     fn start(&mut self, name: String, attributes: &Attributes) {
         let is_in_hidden = matches!(self.top().kind, Kind::Hidden);
-        let kind = self.kind(&name, attributes);
-        let is_hidden = matches!(kind, Kind::Hidden);
-        if is_in(VOID, &name) {
-            if !is_hidden {
-                self.void(&name, attributes);
-            }
+        if self.is_void(&name, attributes) {
             return;
         }
-        if is_hidden && is_in(BLOCKS, &name) {
+        let kind = self.kind(&name, attributes);
+        let is_hidden = matches!(kind, Kind::Hidden);
+        if is_hidden && is_block(&name) {
             self.top().add_block("", Gap::Line);
         }
         if self.open.len() < MAX_OPEN || is_hidden && !is_in_hidden {
@@ -277,16 +264,17 @@ impl Writer {
                 kind,
                 ..Open::default()
             });
-        } else if is_in(BLOCKS, &name) {
+        } else if is_block(&name) {
             self.top().add_block("", Gap::Paragraph);
         }
     }
 
-    /// Writes what stands for an element without content.
-    fn void(&mut self, name: &str, attributes: &Attributes) {
+    /// Writes what stands for an element without content, and returns whether it is one.
+    fn is_void(&mut self, name: &str, attributes: &Attributes) -> bool {
+        let is_raw = matches!(self.top().kind, Kind::Pre | Kind::Raw);
         let top = self.top();
         match name {
-            "br" if matches!(top.kind, Kind::Pre | Kind::Raw) => top.text.push('\n'),
+            "br" if is_raw => top.text.push('\n'),
             "br" if top.gap >= Gap::Line => top.gap = Gap::Paragraph,
             "br" => top.gap = Gap::Line,
             "hr" => top.add_block("---", Gap::Paragraph),
@@ -295,8 +283,11 @@ impl Writer {
                 let address = self.address(attribute(attributes, "href"));
                 self.base = address.unwrap_or_default();
             }
-            _ => {}
+            "area" | "col" | "embed" | "frame" | "input" | "link" | "meta" | "param" | "source"
+            | "track" | "wbr" => {}
+            _ => return false,
         }
+        true
     }
 
     fn kind(&mut self, name: &str, attributes: &Attributes) -> Kind {
@@ -338,7 +329,7 @@ impl Writer {
             },
             _ => match heading(name) {
                 Some(level) => Kind::Heading(level),
-                None if is_in(BLOCKS, name) => Kind::Block(Gap::Paragraph),
+                None if is_block(name) => Kind::Block(Gap::Paragraph),
                 None => Kind::Plain,
             },
         }
@@ -354,19 +345,17 @@ impl Writer {
 
     fn is_hidden(&self, name: &str, attributes: &Attributes) -> bool {
         let get = |name| attribute(attributes, name);
-        let is = |names| is_in(names, name) || is_in(names, get("role"));
-        let is_around = is(SURROUNDING) || is(OUTSIDE) && !self.is_in_content();
-        // A button may be a heading that expands the content after it.
-        let unfolds = || {
-            attributes.contains_key("aria-expanded")
-                || self.is_within(|open| heading(&open.name).is_some())
-        };
+        let is = |names: &[&str]| is_in(names, name) || is_in(names, get("role"));
+        let is_around = is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in_content();
         self.only_content && is_around
-            || is_in(HIDDEN, name)
-            || name == "button" && !unfolds()
+            || is_in(&HIDDEN, name)
+            // A button may be a heading that expands the content after it.
+            || name == "button"
+                && !attributes.contains_key("aria-expanded")
+                && !self.is_within(|open| heading(&open.name).is_some())
             || get("aria-hidden") == "true"
-            || is_in("dialog alertdialog", get("role"))
-            || is_in(HEADING_LINKS, get("class"))
+            || is_in(&["dialog", "alertdialog"], get("role"))
+            || is_in(&HEADING_LINKS, get("class"))
             || matches!(attributes.get("hidden"), Some(until) if until != "until-found")
     }
 
@@ -396,12 +385,12 @@ impl Writer {
 
     fn image(&mut self, attributes: &Attributes) {
         let get = |name| attribute(attributes, name);
-        let alt: Vec<&str> = get("alt").split_whitespace().collect();
-        // An image without a description is decoration.
-        if alt.is_empty() || self.written > MAX_WRITTEN {
+        let alt = get("alt").split_whitespace().collect::<Vec<_>>().join(" ");
+        // An image without a description is decoration. Pages repeat images for browsers without scripts.
+        let is_repeated = self.is_within(|open| open.name == "noscript");
+        if alt.is_empty() || is_repeated || self.written > MAX_WRITTEN {
             return;
         }
-        let alt = alt.join(" ");
         let mut sources = ["src", "data-src"].into_iter().map(get);
         let source = sources.find(|src| !src.is_empty() && !src.starts_with("data:"));
         let is_in_link = self.is_within(|open| matches!(open.kind, Kind::Link(_)));
@@ -409,13 +398,8 @@ impl Writer {
             Some(source) if !is_in_link => format!("![{alt}]({source})"),
             _ => alt,
         };
-        // Pages repeat images for browsers without scripts.
-        if self.last_image == image && self.is_within(|open| open.name == "noscript") {
-            return;
-        }
         self.written += image.len();
         self.top().add(Gap::None, &image, Gap::None);
-        self.last_image = image;
     }
 
     /// Closes the innermost elements until `count` remain open.
@@ -434,7 +418,11 @@ impl Writer {
         let mut around = Gap::None;
         match open.kind {
             Kind::Hidden => return,
-            Kind::Plain | Kind::Raw | Kind::Title => {}
+            Kind::Plain | Kind::Raw => {}
+            Kind::Title => {
+                self.title.get_or_insert(text);
+                return;
+            }
             Kind::Block(end) => {
                 before = Gap::Paragraph;
                 after = after.max(end);
@@ -455,7 +443,7 @@ impl Writer {
                 text = prefixed(&text, &("#".repeat(level) + " "), "");
                 around = Gap::Paragraph;
             }
-            Kind::Mark(begin, end) => text = self.marked(text, before, [begin, end]),
+            Kind::Mark(begin, end) => text = self.marked(text, [begin, end]),
             Kind::Link(address) => text = linked(&text, &address),
             Kind::Row(cells) => {
                 self.top().add(before, &text, after);
@@ -480,31 +468,21 @@ impl Writer {
             }
         }
         self.written += text.len().saturating_sub(size);
-        if !self.is_in_content() {
-            match &*open.name {
-                "article" => self.articles.push(text.clone()),
-                "main" if text.len() >= MIN_CONTENT => {
-                    self.main.get_or_insert_with(|| text.clone());
-                }
-                _ => {}
-            }
+        if is_in(&["main", "article"], &open.name) && !self.is_in_content() {
+            self.contents.push(text.clone());
         }
         self.top().add(before.max(around), &text, after.max(around));
     }
 
-    fn marked(&mut self, text: String, before: Gap, [begin, end]: [&str; 2]) -> String {
-        let top = self.top();
-        let is_power = before.max(top.gap) == Gap::None
-            && text.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c))
-            && top
-                .text
-                .ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
-        if text.is_empty() || text.contains('\n') || begin == "^" && !is_power {
-            text
-        } else if begin == "`" && text.contains('`') {
-            format!("`` {text} ``")
-        } else {
-            format!("{begin}{text}{end}")
+    fn marked(&mut self, text: String, [begin, end]: [&str; 2]) -> String {
+        let may_have_power = |c: char| c.is_alphanumeric() || "*`)".contains(c);
+        let is_power = text.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c))
+            && self.top().text.ends_with(may_have_power);
+        match begin {
+            _ if text.is_empty() || text.contains('\n') => text,
+            "^" if !is_power => text,
+            "`" if text.contains('`') => format!("`` {text} ``"),
+            _ => format!("{begin}{text}{end}"),
         }
     }
 
@@ -544,13 +522,13 @@ impl Writer {
                 self.close_within(limits, ended);
             }
         }
-        if is_in(BLOCKS, name) {
-            self.close_within("td th caption button", "p");
+        if is_block(name) {
+            self.close_within(&["td", "th", "caption", "button"], &["p"]);
         }
     }
 
     /// Closes the outermost element with one of these names inside the innermost one of `limits`.
-    fn close_within(&mut self, limits: &str, names: &str) {
+    fn close_within(&mut self, limits: &[&str], names: &[&str]) {
         let limit = self.open.iter().rposition(|open| is_in(limits, &open.name));
         let from = limit.map_or(0, |at| at + 1);
         let mut inside = self.open[from..].iter();
@@ -562,12 +540,12 @@ impl Writer {
     /// Closes the element of an end tag and the elements in it, but never crosses a table or list. Emphasis and links do not
     /// end a block.
     fn end(&mut self, name: &str) {
-        let (is_block, is_heading) = (is_in(BLOCKS, name), heading(name).is_some());
+        let is_heading = heading(name).is_some();
         let is_limit = |open: &Open| match name {
             "table" => false,
-            "li" => is_in("ul ol menu table", &open.name),
-            _ if is_block => open.name == "table",
-            _ => is_in(BLOCKS, &open.name),
+            "li" => is_in(&["ul", "ol", "menu", "table"], &open.name),
+            _ if is_block(name) => open.name == "table",
+            _ => is_block(&open.name),
         };
         for at in (1..self.open.len()).rev() {
             let open = &self.open[at];
