@@ -11,10 +11,9 @@ use crate::config::keys;
 use crate::config::proxy::http_settings;
 use crate::error::Result;
 use crate::http::{self, Client};
-use crate::message::MAX_IMAGE;
 use crate::ssrf::AddressGuard;
-use crate::text::{fenced, foreign, foreign_line, size, whole_words};
-use crate::web::{self, Content, Page, Search, keys_in};
+use crate::text::{fenced, foreign, foreign_line, whole_words};
+use crate::web::{Content, Page, Search, Web};
 use crate::worker::Workers;
 
 /// Maximum number of search results per call.
@@ -57,14 +56,13 @@ fn fetch(
         .and_then(Value::as_u64)
         .and_then(|max| max.try_into().ok());
     let max_chars = max.unwrap_or(settings.max_chars).min(settings.max_chars);
-    let mut page = web::fetch(
-        &connect,
-        &|job, pieces, cancel| workers.read(job, pieces, cancel),
-        text(args, "url"),
-        max_chars,
-        Duration::from_secs(settings.timeout),
-        turn.cancel,
-    )?;
+    let web = Web {
+        connect: &connect,
+        read: &|job, pieces, cancel| workers.read(job, pieces, cancel),
+        timeout: Duration::from_secs(settings.timeout),
+        cancel: turn.cancel,
+    };
+    let mut page = web.fetch(text(args, "url"), max_chars)?;
     let mut more = String::new();
     if let Content::Pdf(bytes) = &mut page.content {
         let bytes = std::mem::take(bytes);
@@ -87,19 +85,24 @@ fn describe(page: Page, more: &str) -> ToolOutput {
     if page.address != page.asked {
         theirs.push_str(&format!("[redirected to {}]\n", page.address));
     }
-    if !page.unknown_encoding.is_empty() {
-        let name = foreign_line(&page.unknown_encoding, 40);
+    if !page.told.unknown_encoding.is_empty() {
+        let name = foreign_line(&page.told.unknown_encoding, 40);
         theirs.push_str(&format!(
             "[its character encoding {name} is unknown: read as UTF-8]\n"
         ));
     }
     output.text = match page.content {
+        Content::Text(_) if !page.told.other.is_empty() => {
+            foreign(&format!("{head} {}", page.told.other), &theirs)
+        }
         Content::Text(content) => {
-            if !page.title.is_empty() && !content.starts_with(&format!("# {}\n", page.title)) {
-                theirs.push_str(&format!("# {}\n\n", page.title));
+            if !page.told.title.is_empty()
+                && !content.starts_with(&format!("# {}\n", page.told.title))
+            {
+                theirs.push_str(&format!("# {}\n\n", page.told.title));
             }
             theirs.push_str(&content);
-            let cut = if page.is_cut {
+            let cut = if page.told.is_cut {
                 format!("\n[cut after {} characters]", content.chars().count())
             } else if more.is_empty() {
                 String::new()
@@ -113,18 +116,6 @@ fn describe(page: Page, more: &str) -> ToolOutput {
         Content::Image(image) => {
             output.images.push(image);
             foreign(&format!("{head} an image"), &theirs)
-        }
-        Content::LargeImage(bytes) => {
-            let (size, most) = (size(bytes as u64), size(MAX_IMAGE as u64));
-            foreign(
-                &format!("{head} an image, {size}: larger than {most}"),
-                &theirs,
-            )
-        }
-        Content::Other(mime, bytes) => {
-            let kind = if mime.is_empty() { "bytes" } else { &mime };
-            let size = size(bytes as u64);
-            foreign(&format!("{head} {kind}, {size}: not text"), &theirs)
         }
     };
     output
@@ -161,19 +152,19 @@ fn search(
         .unwrap_or(settings.max_results)
         .min(MAX_RESULTS);
     let engines = Search {
-        connect: &|url| Client::new(http_settings(url, "", &loaded.env)),
-        read: &|job, pieces, cancel| workers.read(job, pieces, cancel),
+        web: Web {
+            connect: &|url| Client::new(http_settings(url, "", &loaded.env)),
+            read: &|job, pieces, cancel| workers.read(job, pieces, cancel),
+            timeout: Duration::from_secs(loaded.config.tools.web.fetch.timeout),
+            cancel: turn.cancel,
+        },
         provider: &settings.provider,
         key: keys::known(&settings.api_key, &loaded.env).unwrap_or_default(),
-        keys: keys_in(&loaded.env),
+        env: &loaded.env,
         base_url: &settings.base_url,
-        timeout: Duration::from_secs(loaded.config.tools.web.fetch.timeout),
     };
-    let hits = engines.search(
-        text(args, "query"),
-        usize::try_from(count).unwrap_or(1),
-        turn.cancel,
-    )?;
+    let count = usize::try_from(count).unwrap_or(1);
+    let hits = engines.search(text(args, "query"), count)?;
     if hits.is_empty() {
         return Ok(ToolOutput::text("no results"));
     }

@@ -1,21 +1,6 @@
 //! Web addresses: validates them, and resolves the links of a page (RFC 3986, section 5).
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-
 use crate::error::{Error, Result};
-
-/// Characters that browsers percent-encode anywhere in an address.
-const NOT_IN_ADDRESSES: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'<')
-    .add(b'>')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// Normalizes an address that a model wrote: `http` or `https`, without a user or a fragment, special characters
 /// percent-encoded.
@@ -73,10 +58,7 @@ pub(crate) fn join(base: &str, link: &str) -> Option<String> {
     let (scheme, rest) = base.split_once("://")?;
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let path = path.split('#').next().unwrap_or_default();
-    let (directory, query) = (
-        path.split('?').next().unwrap_or_default(),
-        path.find('?').map_or("", |at| &path[at..]),
-    );
+    let (directory, query) = path.split_at(path.find('?').unwrap_or(path.len()));
     let joined = if let Some(rest) = link.strip_prefix("//") {
         return Some(format!("{scheme}://{}", encode(rest)));
     } else if link.starts_with('/') {
@@ -97,22 +79,25 @@ pub(crate) fn join(base: &str, link: &str) -> Option<String> {
 fn without_dots(address: &str) -> String {
     let (path, rest) = address.split_at(address.find(['?', '#']).unwrap_or(address.len()));
     let mut kept: Vec<&str> = Vec::new();
-    let segments: Vec<&str> = path.split('/').skip(1).collect();
-    for (n, segment) in segments.iter().enumerate() {
-        let is_last = n + 1 == segments.len();
-        match *segment {
+    for segment in path.split('/').skip(1) {
+        match segment {
             ".." => drop(kept.pop()),
             "." => {}
             segment => kept.push(segment),
         }
-        if is_last && matches!(*segment, "." | "..") {
-            kept.push("");
-        }
+    }
+    if path.ends_with("/.") || path.ends_with("/..") {
+        kept.push("");
     }
     format!("/{}{rest}", kept.join("/"))
 }
 
-/// Percent-encodes characters that are invalid in a request; encoded characters remain unchanged.
+/// Percent-encodes what browsers encode anywhere in an address; encoded characters remain unchanged.
 fn encode(text: &str) -> String {
-    utf8_percent_encode(text, NOT_IN_ADDRESSES).to_string()
+    let is_kept = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
+    let encoded = text.bytes().map(|byte| match is_kept(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    encoded.collect()
 }

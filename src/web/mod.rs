@@ -16,9 +16,8 @@ mod tokens;
 use std::time::{Duration, Instant};
 
 pub(crate) use entities::named_character;
-use read::Found as ReadFound;
-pub(crate) use read::perform;
-pub(crate) use search::{Search, keys_in};
+pub(crate) use read::{Told, perform};
+pub(crate) use search::Search;
 
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
@@ -26,7 +25,7 @@ use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::json::from_json;
 use crate::message::Media;
 use crate::secret::Secret;
-use crate::text::{foreign, foreign_line, media_type, whole_words};
+use crate::text::{foreign, foreign_line, whole_words};
 use crate::worker::protocol::{Header, Pieces, Reading, ReadingJob, Reply};
 
 /// Maximum size of a page, in bytes.
@@ -35,6 +34,8 @@ const MAX_BYTES: usize = 8 << 20;
 const MAX_REDIRECTS: usize = 10;
 /// Maximum length of an invalid address in an error message, in characters.
 const MAX_SHOWN: usize = 500;
+/// Media types that can be read.
+const ACCEPTED: &str = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
 
 /// A fetched page.
 #[derive(Debug)]
@@ -44,12 +45,8 @@ pub(crate) struct Page {
     pub asked: String,
     /// Address after all redirects; chosen by servers if there were any.
     pub address: String,
-    pub title: String,
+    pub told: Told,
     pub content: Content,
-    /// Whether the page was longer than its content here.
-    pub is_cut: bool,
-    /// Name of an unknown character encoding; empty if known.
-    pub unknown_encoding: String,
 }
 
 #[derive(Debug)]
@@ -57,141 +54,126 @@ pub(crate) enum Content {
     Text(String),
     Image(Media),
     Pdf(Vec<u8>),
-    /// A type that cannot be read as text, and its size in bytes.
-    Other(String, usize),
-    /// Size of an image that exceeds the limit, in bytes.
-    LargeImage(usize),
 }
-
-/// Creates the client for an address, because proxies depend on the address.
-pub(crate) type Connect<'a> = dyn Fn(&str) -> Client + 'a;
 
 /// Parses untrusted bytes as they arrive, in a separate process, and returns the result.
-pub(crate) type Read<'a> = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + 'a;
+type Read<'a> = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + 'a;
 
-/// Fetches a page for a model. `connect` guards the connections. The body is only parsed in a worker process.
-pub(crate) fn fetch(
-    connect: &Connect,
-    read: &Read,
-    url: &str,
-    max_chars: usize,
-    timeout: Duration,
-    cancel: &Cancel,
-) -> Result<Page> {
-    let until = Instant::now() + timeout;
-    let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
-    let headers = [("accept", accepted), ("accept-encoding", "gzip")];
-    let mut found = follow(connect, url, &headers, until, cancel)?;
-    let content_type = found.head.header("content-type").unwrap_or_default();
-    let what = Reading::Page {
-        content_type: whole_words(content_type, 1_000).to_owned(),
-        address: found.address.clone(),
-        max_chars,
-    };
-    let job = ReadingJob {
-        what,
-        is_gzip: is_gzip(&found.head),
-    };
-    let reply = read(job, &mut pieces(&mut found.exchange, until), cancel)?;
-    page_of(found, reply)
+/// Access to the web. Each request has the whole `timeout`.
+pub(crate) struct Web<'a> {
+    /// Creates the client for an address, because proxies depend on the address.
+    pub connect: &'a dyn Fn(&str) -> Client,
+    pub read: &'a Read<'a>,
+    pub timeout: Duration,
+    pub cancel: &'a Cancel,
 }
 
-/// Builds a page from a worker's reply.
-fn page_of(found: Found, reply: Reply) -> Result<Page> {
-    let mut page = Page {
-        status: found.head.status,
-        asked: found.asked,
-        address: found.address,
-        title: String::new(),
-        content: Content::Text(String::new()),
-        is_cut: false,
-        unknown_encoding: String::new(),
-    };
-    if reply.header == Header::Pdf {
-        page.content = Content::Pdf(reply.body);
-        return Ok(page);
-    }
-    if reply.header == Header::Image {
-        let image = Media::image(&reply.body);
-        page.content = Content::Image(image.ok_or_else(|| Error::failed("it is not an image"))?);
-        return Ok(page);
-    }
-    let told = reply.into_text()?;
-    let (read, text) = told.split_once('\n').unwrap_or((&told, ""));
-    let read: ReadFound = from_json(read).doing("reading what was read of the page")?;
-    page.title = read.title;
-    page.unknown_encoding = read.unknown_encoding;
-    page.is_cut = read.is_cut;
-    page.content = if read.is_text {
-        Content::Text(text.to_owned())
-    } else if read.is_image {
-        Content::LargeImage(read.size)
-    } else {
-        let content_type = found.head.header("content-type").unwrap_or_default();
-        Content::Other(media_type(content_type).unwrap_or_default(), read.size)
-    };
-    Ok(page)
-}
-
-/// A response that is not a redirect.
-struct Found {
+/// A response whose body has not been read.
+struct Response {
     exchange: Exchange,
     head: Head,
-    asked: String,
-    address: String,
+    until: Instant,
 }
 
-/// Requests an address, and follows its redirects.
-fn follow(
-    connect: &dyn Fn(&str) -> Client,
-    url: &str,
-    headers: &[(&str, &str)],
-    until: Instant,
-    cancel: &Cancel,
-) -> Result<Found> {
-    let asked = address::normalize(url)?;
-    let mut address = asked.clone();
-    // Each request is a step of a counted chain, so a page that redirects to itself ends too.
-    for _ in 0..=MAX_REDIRECTS {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
-            .collect();
-        let request = Outgoing {
-            url: address.clone(),
-            headers,
-            body: None,
+impl Web<'_> {
+    /// Fetches a page for a model. `connect` guards the connections. The body is only parsed in a worker process.
+    pub(crate) fn fetch(&self, url: &str, max_chars: usize) -> Result<Page> {
+        let asked = address::normalize(url)?;
+        let (response, address) = self.follow(&asked)?;
+        let status = response.head.status;
+        let content_type = response.head.header("content-type").unwrap_or_default();
+        let what = Reading::Page {
+            content_type: whole_words(content_type, 1_000).to_owned(),
+            address: address.clone(),
+            max_chars,
         };
-        let started = connect(&address)
-            .send(request, cancel)
-            .and_then(|mut exchange| {
-                let head = exchange.head(left(until))?;
-                Ok((exchange, head))
-            });
-        let (exchange, head) = started.map_err(|e| of_redirect(e, address != asked))?;
-        let is_redirect = (300..400).contains(&head.status);
-        let location = match head.header("location") {
-            Some(location) if is_redirect => location,
+        let reply = self.read(response, what)?;
+        let mut told = Told::default();
+        let content = match reply.header {
+            Header::Pdf => Content::Pdf(reply.body),
+            Header::Image => {
+                let image = Media::image(&reply.body);
+                Content::Image(image.ok_or_else(|| Error::failed("it is not an image"))?)
+            }
             _ => {
-                return Ok(Found {
-                    exchange,
-                    head,
-                    asked,
-                    address,
-                });
+                let read = reply.into_text()?;
+                let (first, text) = read.split_once('\n').unwrap_or((&read, ""));
+                told = from_json(first).doing("reading what was read of the page")?;
+                Content::Text(text.to_owned())
             }
         };
-        let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
-        address = address::normalize(&target).map_err(|_| {
-            let why = "the page redirects to an address that is neither http nor https";
-            Error::failed(foreign(why, &foreign_line(&target, MAX_SHOWN)))
-        })?;
+        Ok(Page {
+            status,
+            asked,
+            address,
+            told,
+            content,
+        })
     }
-    let why = format!("more than {MAX_REDIRECTS} redirects, the last one to this address");
-    Err(Error::failed(foreign(
-        &why,
-        &foreign_line(&address, MAX_SHOWN),
-    )))
+
+    /// Requests an address, and follows its redirects. Returns also the last address.
+    fn follow(&self, asked: &str) -> Result<(Response, String)> {
+        let until = Instant::now() + self.timeout;
+        let mut address = asked.to_owned();
+        // Each request is a step of a counted chain, so a page that redirects to itself ends too.
+        for _ in 0..=MAX_REDIRECTS {
+            let headers = [("accept", ACCEPTED), ("accept-encoding", "gzip")];
+            let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value)));
+            let request = Outgoing {
+                url: address.clone(),
+                headers: headers.into(),
+                body: None,
+            };
+            let sent = self.send(request, until);
+            let response = sent.map_err(|e| of_redirect(e, address != asked))?;
+            let is_redirect = (300..400).contains(&response.head.status);
+            let Some(location) = response.head.header("location").filter(|_| is_redirect) else {
+                return Ok((response, address));
+            };
+            let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
+            address = address::normalize(&target).map_err(|_| {
+                let why = "the page redirects to an address that is neither http nor https";
+                Error::failed(foreign(why, &foreign_line(&target, MAX_SHOWN)))
+            })?;
+        }
+        let why = format!("more than {MAX_REDIRECTS} redirects, the last one to this address");
+        let address = foreign_line(&address, MAX_SHOWN);
+        Err(Error::failed(foreign(&why, &address)))
+    }
+
+    fn send(&self, request: Outgoing, until: Instant) -> Result<Response> {
+        let mut exchange = (self.connect)(&request.url).send(request, self.cancel)?;
+        let head = exchange.head(left(until))?;
+        Ok(Response {
+            exchange,
+            head,
+            until,
+        })
+    }
+
+    /// Has a worker parse the body of a response, limited to one byte more than [`MAX_BYTES`].
+    fn read(&self, response: Response, what: Reading) -> Result<Reply> {
+        let Response {
+            mut exchange,
+            head,
+            until,
+        } = response;
+        let encoding = head.header("content-encoding").unwrap_or_default();
+        let is_gzip = encoding.to_ascii_lowercase().contains("gzip");
+        let mut room = MAX_BYTES + 1;
+        let mut next = || {
+            if room == 0 {
+                return Ok(None);
+            }
+            let Some(mut piece) = exchange.body(left(until))? else {
+                return Ok(None);
+            };
+            piece.truncate(room);
+            room -= piece.len();
+            Ok(Some(piece))
+        };
+        (self.read)(ReadingJob { what, is_gzip }, &mut next, self.cancel)
+    }
 }
 
 /// The error at an address that a server has chosen contains untrusted text.
@@ -201,28 +183,4 @@ fn of_redirect(e: Error, is_redirected: bool) -> Error {
     }
     let why = "the page redirects to an address that cannot be fetched";
     Error::failed(foreign(why, &foreign_line(&e.message, MAX_SHOWN)))
-}
-
-fn is_gzip(head: &Head) -> bool {
-    let encoding = head.header("content-encoding").unwrap_or_default();
-    encoding.to_ascii_lowercase().contains("gzip")
-}
-
-/// Returns the body of a response in pieces, limited to one byte more than [`MAX_BYTES`].
-fn pieces(
-    exchange: &mut Exchange,
-    until: Instant,
-) -> impl FnMut() -> Result<Option<Vec<u8>>> + use<'_> {
-    let mut room = MAX_BYTES + 1;
-    move || {
-        if room == 0 {
-            return Ok(None);
-        }
-        let Some(mut piece) = exchange.body(left(until))? else {
-            return Ok(None);
-        };
-        piece.truncate(room);
-        room -= piece.len();
-        Ok(Some(piece))
-    }
 }

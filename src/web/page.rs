@@ -1,7 +1,8 @@
 //! Converts HTML to Markdown for a model, in one pass over the tags.
 //!
-//! Real pages omit end tags and cross them. The browsers' complete rules are long (WHATWG HTML, section 13.2.6); this module
-//! has the rules that affect text.
+//! Each open element collects its own text. At its end, the text becomes part of the element around it. Real pages omit end
+//! tags and cross them. The browsers' complete rules are long (WHATWG HTML, section 13.2.6); this module has the rules that
+//! affect text.
 
 use super::address;
 use super::tokens::{Attributes, Token, tokens};
@@ -16,29 +17,38 @@ const HIDDEN: [&str; 14] = [
 const SURROUNDING: [&str; 3] = ["nav", "navigation", "search"];
 /// Elements and roles that surround the content unless they are in it: an article may have notes, and a quotation its source.
 const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
-/// Elements without content.
-const VOID: [&str; 15] = [
-    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
-    "source", "track", "wbr",
+/// Classes of the links in a heading that edit it or lead to it (`MediaWiki`, Sphinx).
+const HEADING_LINKS: [&str; 2] = ["mw-editsection", "headerlink"];
+/// Elements that start and end a paragraph, see also [`is_block`].
+const BLOCKS: [&str; 37] = [
+    "address", "article", "aside", "caption", "center", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figure", "footer", "form", "header", "hgroup", "hr", "legend", "li", "main",
+    "menu", "nav", "noframes", "ol", "p", "pre", "search", "section", "summary", "table", "tbody",
+    "td", "tfoot", "th", "thead", "tr", "ul",
 ];
-/// Elements that start and end a paragraph.
-const BLOCKS: &str = "address article aside blockquote caption center dd details div dl dt fieldset figcaption figure footer \
-    form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav noframes ol p pre search section summary table tbody td \
-    tfoot th thead tr ul";
+/// Elements that end where another one starts: names of the new one, the elements that protect those outside, and the ended ones.
+const ENDED: [[&[&str]; 3]; 6] = [
+    [&["li"], &["ul", "ol", "menu", "table"], &["li"]],
+    [&["dt", "dd"], &["dl", "table"], &["dt", "dd"]],
+    [&["td", "th"], &["table"], &["td", "th", "caption"]],
+    [&["tr"], &["table"], &["tr", "td", "th", "caption"]],
+    [
+        &["thead", "tbody", "tfoot"],
+        &["table"],
+        &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"],
+    ],
+    [&["a"], &["td", "th"], &["a"]],
+];
 /// Maximum nesting depth of elements; the text of deeper ones belongs to the deepest open one.
 const MAX_OPEN: usize = 128;
 /// Maximum nesting depth of lines with a prefix; deeper ones have none.
 const MAX_PREFIXES: usize = 16;
 /// Maximum number of elements of a page; the rest is dropped.
 const MAX_ELEMENTS: usize = 200_000;
-/// Maximum number of cells of a page; further cells become paragraphs.
-const MAX_CELLS: usize = 20_000;
-/// Maximum size of the output, in bytes.
+/// Maximum size of the text, its marks and its addresses, in bytes.
 const MAX_WRITTEN: usize = 1 << 20;
 /// Maximum size of an address and of the title, in bytes.
 const MAX_ADDRESS: usize = 2_000;
-/// Texts of links to the heading that contains them.
-const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
 /// Minimum size of a page's content, in bytes.
 const MIN_CONTENT: usize = 200;
 
@@ -68,40 +78,62 @@ enum Gap {
     Paragraph,
 }
 
-/// Effect of an open element on its text or at its end.
+/// Effect of an element on its text.
+#[derive(Default)]
 enum Kind {
+    #[default]
     Plain,
     Hidden,
     Title,
-    Block,
-    /// The prefix of the first line and of further lines, and the gap around them: an item, a definition, a quotation or a
-    /// heading.
+    /// Text with all its spaces: a code block, and an element in it.
+    Pre,
+    Raw,
+    /// A paragraph, and what separates it from the text after it.
+    Block(Gap),
+    /// The prefix of the first line and of further lines, and the gap around them: an item, a definition or a quotation.
     Lines(String, String, Gap),
+    Heading(usize),
     /// Marks around the text.
-    Mark([&'static str; 2]),
-    Link {
-        address: Option<String>,
-        is_anchor: bool,
-    },
+    Mark(&'static str, &'static str),
+    Link(String),
     /// Number of the next item; `None` for an unordered list.
     List(Option<u64>),
     /// Whether its first row was written.
     Table(bool),
     Row(Vec<String>),
-    /// Text that is taken out at its end: a cell, or a code block with its language.
     Cell,
-    Pre(String),
-    /// A `main` or an `article`.
-    Part,
 }
 
+#[derive(Default)]
 struct Open {
     name: String,
     kind: Kind,
-    /// Start of its text in the output, if there is any.
-    start: Option<usize>,
-    /// What separates text that is taken out from the text before it.
+    text: String,
+    /// What separates its text from the text before it, and from the text that follows.
+    before: Gap,
     gap: Gap,
+}
+
+impl Open {
+    fn add(&mut self, before: Gap, text: &str, after: Gap) {
+        self.gap = self.gap.max(before);
+        if !text.is_empty() {
+            let gap = std::mem::take(&mut self.gap);
+            match gap {
+                _ if self.text.is_empty() => self.before = gap,
+                Gap::None => {}
+                Gap::Space => self.text.push(' '),
+                Gap::Line => self.text.push('\n'),
+                Gap::Paragraph => self.text.push_str("\n\n"),
+            }
+            self.text.push_str(text);
+        }
+        self.gap = self.gap.max(after);
+    }
+
+    fn add_block(&mut self, text: &str, gap: Gap) {
+        self.add(gap, text, gap);
+    }
 }
 
 #[derive(Default)]
@@ -109,14 +141,14 @@ struct Writer {
     base: String,
     /// Whether to drop the parts around the content.
     only_content: bool,
-    out: String,
-    gap: Gap,
+    /// Open elements; the first one is the page.
     open: Vec<Open>,
     elements: usize,
-    cells: usize,
+    /// Size of what was written so far, in bytes.
+    written: usize,
     title: Option<String>,
-    main: Option<String>,
-    articles: Vec<String>,
+    /// Texts of `main` and of articles.
+    contents: Vec<String>,
 }
 
 /// Returns the trimmed value of an attribute, or `""`.
@@ -124,20 +156,12 @@ fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
     attributes.get(name).map_or("", |value| value.trim())
 }
 
-fn is_block(name: &str) -> bool {
-    BLOCKS.split(' ').any(|block| block == name)
+fn is_in(names: &[&str], name: &str) -> bool {
+    names.contains(&name)
 }
 
-/// Returns the text before and after an element that marks its content.
-fn marks(name: &str) -> Option<[&'static str; 2]> {
-    Some(match name {
-        "b" | "strong" => ["**"; 2],
-        "i" | "em" => ["*"; 2],
-        "del" | "s" | "strike" => ["~~"; 2],
-        "code" | "kbd" | "samp" => ["`"; 2],
-        "q" => ["“", "”"],
-        _ => return None,
-    })
+fn is_block(name: &str) -> bool {
+    BLOCKS.contains(&name) || heading(name).is_some() || is_in(&["blockquote", "figcaption"], name)
 }
 
 fn heading(name: &str) -> Option<usize> {
@@ -152,6 +176,7 @@ impl Writer {
         Self {
             base: base.to_owned(),
             only_content,
+            open: vec![Open::default()],
             ..Self::default()
         }
     }
@@ -161,392 +186,220 @@ impl Writer {
             if self.elements > MAX_ELEMENTS {
                 break;
             }
+            // A title only contains text, even without an end tag.
+            if matches!(self.top().kind, Kind::Title) && !matches!(token, Token::Text(_)) {
+                self.close_to(self.open.len() - 1);
+            }
             self.read(token);
         }
-        self.close_to(0);
-        let article = match &self.articles[..] {
-            [article] if article.len() >= MIN_CONTENT => Some(article),
-            _ => None,
-        };
-        let markdown = match self.main.as_ref().or(article) {
-            Some(content) if self.only_content => content,
-            _ => &self.out,
+        self.close_to(1);
+        let markdown = match &self.contents[..] {
+            [content] if self.only_content && content.len() >= MIN_CONTENT => content,
+            _ => &self.open[0].text,
         };
         let title = self.title.as_deref().unwrap_or_default();
-        let title: Vec<&str> = whole_words(title, MAX_ADDRESS).split_whitespace().collect();
         Converted {
-            title: title.join(" "),
+            title: whole_words(title, MAX_ADDRESS).to_owned(),
             markdown: markdown.trim().to_owned(),
         }
     }
 
     fn read(&mut self, token: Token) {
-        // A title only contains text, even without an end tag.
-        let in_title = matches!(self.open.last(), Some(open) if matches!(open.kind, Kind::Title));
-        if in_title && !matches!(token, Token::Text(_)) {
-            self.close_to(self.open.len() - 1);
-        }
         match token {
             Token::Text(text) => self.text(&text),
-            Token::Start { name, .. } if matches!(&*name, "html" | "head" | "body") => {}
-            Token::End(name) if matches!(&*name, "html" | "head" | "body") => self.close_to(0),
-            Token::Start {
-                name,
-                attributes,
-                self_closing,
-            } => {
-                let count = self.open.len();
+            Token::Start { name, .. } if is_in(&["html", "head", "body"], &name) => {}
+            Token::End(name) if is_in(&["html", "head", "body"], &name) => self.close_to(1),
+            Token::Start { name, attributes } => {
+                self.elements += 1;
+                self.end_before(&name);
                 self.start(name, &attributes);
-                if self_closing && self.open.len() > count {
-                    self.close_to(count);
-                }
             }
             Token::End(name) => self.end(&name),
         }
     }
 
-    /// Returns the number of elements around the text that is written, and where it starts: all of it, a cell or a code block.
-    fn part(&self) -> (usize, usize) {
-        let is_apart = |open: &Open| matches!(open.kind, Kind::Cell | Kind::Pre(_));
-        match self.open.iter().rposition(is_apart) {
-            Some(n) => (n + 1, self.open[n].start.unwrap_or(0)),
-            None => (0, 0),
-        }
+    /// Returns the innermost open element.
+    fn top(&mut self) -> &mut Open {
+        self.open.last_mut().expect("the page is always open")
     }
 
-    /// Whether an element of this kind is open.
-    fn is_in(&self, is_kind: fn(&Kind) -> bool) -> bool {
-        self.open.iter().any(|open| is_kind(&open.kind))
+    fn is_within(&self, is_it: fn(&Open) -> bool) -> bool {
+        self.open.iter().any(is_it)
     }
 
     fn is_in_content(&self) -> bool {
-        self.open
-            .iter()
-            .any(|open| matches!(open.kind, Kind::Part) || open.name == "blockquote")
-    }
-
-    fn space(&mut self, gap: Gap) {
-        let (from, _) = self.part();
-        let is_lines = |open: &&Open| matches!(open.kind, Kind::Lines(..));
-        let most = match self.open[from..].iter().rev().find(is_lines) {
-            // A block has no gap before its first word.
-            Some(lines) if lines.start.is_none() => return,
-            Some(lines) if heading(&lines.name).is_some() => Gap::Space,
-            _ => Gap::Paragraph,
-        };
-        self.gap = self.gap.max(gap.min(most));
-    }
-
-    /// Writes what separates it, and then the text.
-    fn push(&mut self, text: &str) {
-        let (from, begin) = self.part();
-        let gap = std::mem::take(&mut self.gap);
-        let is_first = self.out.len() == begin;
-        match gap {
-            _ if is_first => {}
-            Gap::None => {}
-            Gap::Space => self.out.push(' '),
-            Gap::Line => self.out.push('\n'),
-            Gap::Paragraph => {
-                self.out.push('\n');
-                for open in &self.open[from..] {
-                    if let (Kind::Lines(_, other, _), Some(_)) = (&open.kind, open.start) {
-                        self.out.push_str(other);
-                    }
-                }
-                self.out.truncate(self.out.trim_end_matches(' ').len());
-                self.out.push('\n');
-            }
-        }
-        let is_new_line = is_first || gap >= Gap::Line;
-        for (n, line) in text.split('\n').enumerate() {
-            if n > 0 {
-                self.out.truncate(self.out.trim_end_matches(' ').len());
-                self.out.push('\n');
-            }
-            if n > 0 || is_new_line {
-                self.begin_line(from);
-            }
-            if n == 0 {
-                let at = self.out.len();
-                let inner = self.open[from..].iter_mut().rev();
-                inner
-                    .take_while(|open| open.start.is_none())
-                    .for_each(|open| open.start = Some(at));
-            }
-            let room = MAX_WRITTEN.saturating_sub(self.out.len());
-            self.out.push_str(whole_words(line, room));
-            if room == 0 {
-                break;
-            }
-        }
-    }
-
-    fn begin_line(&mut self, from: usize) {
-        for open in &self.open[from..] {
-            if let Kind::Lines(first, other, _) = &open.kind {
-                self.out
-                    .push_str(if open.start.is_none() { first } else { other });
-            }
-        }
-    }
-
-    fn block(&mut self, text: &str, gap: Gap) {
-        self.space(gap);
-        self.push(text);
-        self.space(gap);
+        self.is_within(|open| is_in(&["main", "article", "blockquote"], &open.name))
     }
 
     fn text(&mut self, text: &str) {
+        let text = whole_words(text, MAX_WRITTEN.saturating_sub(self.written));
         let is_white = |c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\u{c}');
-        let kind = self.open.last().map(|open| &open.kind);
-        let is_anchor = matches!(
-            kind,
-            Some(Kind::Link {
-                is_anchor: true,
-                ..
-            })
-        );
-        if self.is_in(|kind| matches!(kind, Kind::Hidden))
-            || is_anchor && ANCHORS.contains(&text.trim())
-        {
-            return;
-        }
-        if matches!(kind, Some(Kind::Title)) {
-            self.title.get_or_insert_with(|| text.to_owned());
-            return;
-        }
-        if self.is_in(|kind| matches!(kind, Kind::Pre(_))) {
-            let room = MAX_WRITTEN.saturating_sub(self.out.len());
-            self.out.push_str(whole_words(text, room));
-            return;
-        }
-        if text.starts_with(is_white) {
-            self.space(Gap::Space);
-        }
-        let words: Vec<&str> = text
-            .split(is_white)
-            .filter(|word| !word.is_empty())
-            .collect();
-        if !words.is_empty() {
-            self.push(&words.join(" "));
-            if text.ends_with(is_white) {
-                self.space(Gap::Space);
+        match self.top().kind {
+            Kind::Hidden => return,
+            Kind::Pre | Kind::Raw => self.top().text.push_str(text),
+            _ => {
+                let gap = |is_white| if is_white { Gap::Space } else { Gap::None };
+                let words = text.split(is_white).filter(|word| !word.is_empty());
+                let words = words.collect::<Vec<_>>().join(" ");
+                let [before, after] = [text.starts_with(is_white), text.ends_with(is_white)];
+                self.top().add(gap(before), &words, gap(after));
             }
         }
+        self.written += text.len();
     }
 
     fn start(&mut self, name: String, attributes: &Attributes) {
-        self.elements += 1;
-        self.end_before(&name);
-        let is_hidden = self.is_in(|kind| matches!(kind, Kind::Hidden));
-        if VOID.contains(&&*name) {
-            if !is_hidden {
-                self.void(&name, attributes);
-            }
+        let is_in_hidden = matches!(self.top().kind, Kind::Hidden);
+        if self.is_void(&name, attributes) {
             return;
         }
-        let kind = if is_hidden {
-            Kind::Plain
-        } else {
-            self.kind(&name, attributes)
-        };
-        if self.open.len() >= MAX_OPEN && !matches!(kind, Kind::Hidden) {
-            if is_block(&name) {
-                self.space(Gap::Paragraph);
-            }
-            return;
+        let kind = self.kind(&name, attributes);
+        let is_hidden = matches!(kind, Kind::Hidden);
+        if is_hidden && is_block(&name) {
+            self.top().add_block("", Gap::Line);
         }
-        let around = self.open.iter().rev().map(|open| &open.kind);
-        let mut around = around.filter(|kind| matches!(kind, Kind::Table(_) | Kind::Row(_)));
-        if matches!(kind, Kind::Cell) && !matches!(around.next(), Some(Kind::Row(_))) {
-            self.open("tr".to_owned(), Kind::Row(Vec::new()));
+        if self.open.len() < MAX_OPEN || is_hidden && !is_in_hidden {
+            self.open.push(Open {
+                name,
+                kind,
+                ..Open::default()
+            });
+        } else if is_block(&name) {
+            self.top().add_block("", Gap::Paragraph);
         }
-        self.open(name, kind);
     }
 
-    fn open(&mut self, name: String, kind: Kind) {
-        match kind {
-            Kind::Block | Kind::Table(_) | Kind::Part => self.space(Gap::Paragraph),
-            Kind::List(_) => self.space(self.around_list()),
-            Kind::Lines(_, _, gap) => self.space(gap),
-            _ => {}
-        }
-        let mut open = Open {
-            name,
-            kind,
-            start: None,
-            gap: Gap::None,
-        };
-        if matches!(open.kind, Kind::Cell | Kind::Pre(_)) {
-            open.start = Some(self.out.len());
-            open.gap = std::mem::take(&mut self.gap);
-        }
-        self.open.push(open);
-    }
-
-    /// Writes what stands for an element without content.
-    fn void(&mut self, name: &str, attributes: &Attributes) {
+    /// Writes what stands for an element without content, and returns whether it is one.
+    fn is_void(&mut self, name: &str, attributes: &Attributes) -> bool {
+        let is_raw = matches!(self.top().kind, Kind::Pre | Kind::Raw);
+        let top = self.top();
         match name {
-            "base" => {
-                self.base = self
-                    .address(attribute(attributes, "href"))
-                    .unwrap_or_default();
-            }
-            "br" if self.is_in(|kind| matches!(kind, Kind::Pre(_))) => self.out.push('\n'),
-            "br" if self.gap >= Gap::Line => self.space(Gap::Paragraph),
-            "br" => self.space(Gap::Line),
-            "hr" => self.block("---", Gap::Paragraph),
+            "br" if is_raw => top.text.push('\n'),
+            "br" if top.gap >= Gap::Line => top.gap = Gap::Paragraph,
+            "br" => top.gap = Gap::Line,
+            "hr" => top.add_block("---", Gap::Paragraph),
             "img" => self.image(attributes),
-            _ => {}
+            "base" => {
+                let address = self.address(attribute(attributes, "href"));
+                self.base = address.unwrap_or_default();
+            }
+            "area" | "col" | "embed" | "frame" | "input" | "link" | "meta" | "param" | "source"
+            | "track" | "wbr" => {}
+            _ => return false,
         }
+        true
     }
 
     fn kind(&mut self, name: &str, attributes: &Attributes) -> Kind {
-        let get = |name| attribute(attributes, name);
-        if self.only_content && self.is_surrounding(name, get("role")) {
-            self.space(Gap::Line);
+        let is_in_hidden = matches!(self.top().kind, Kind::Hidden);
+        if is_in_hidden || self.is_hidden(name, attributes) {
             return Kind::Hidden;
         }
-        if HIDDEN.contains(&name) || self.is_unseen(name, attributes) {
-            return Kind::Hidden;
+        if matches!(self.top().kind, Kind::Pre | Kind::Raw) {
+            return Kind::Raw;
         }
-        if let Some(open) = self.open.last_mut() {
-            if let Kind::Pre(language) = &mut open.kind {
-                let mut classes = get("class").split_whitespace();
-                let named = classes.find_map(|class| class.strip_prefix("language-"));
-                whole_words(named.unwrap_or_default(), 40).clone_into(language);
-                return Kind::Plain;
-            }
-        }
-        if self.is_in(|kind| matches!(kind, Kind::Pre(_))) {
-            return Kind::Plain;
-        }
-        if let Some(marks) = marks(name) {
-            return Kind::Mark(marks);
-        }
-        let in_table = self.is_in(|kind| matches!(kind, Kind::Table(_)));
         match name {
+            "b" | "strong" => Kind::Mark("**", "**"),
+            "i" | "em" => Kind::Mark("*", "*"),
+            "del" | "s" | "strike" => Kind::Mark("~~", "~~"),
+            "code" | "kbd" | "samp" => Kind::Mark("`", "`"),
+            "q" => Kind::Mark("“", "”"),
+            "sup" => Kind::Mark("^", ""),
             "title" => Kind::Title,
-            "pre" => Kind::Pre(String::new()),
+            "pre" => Kind::Pre,
             "table" => Kind::Table(false),
             "thead" | "tbody" | "tfoot" => Kind::Plain,
-            "tr" if in_table => Kind::Row(Vec::new()),
-            "td" | "th" if in_table && self.cells < MAX_CELLS => {
-                self.cells += 1;
-                Kind::Cell
+            "tr" if self.is_within(|open| matches!(open.kind, Kind::Table(_))) => {
+                Kind::Row(Vec::new())
             }
+            "td" | "th" if matches!(self.top().kind, Kind::Row(_)) => Kind::Cell,
             "ul" | "menu" => Kind::List(None),
-            "ol" => Kind::List(Some(get("start").parse().unwrap_or(1))),
+            "ol" => Kind::List(Some(attribute(attributes, "start").parse().unwrap_or(1))),
             "li" => {
                 let marker = self.marker();
                 let other = " ".repeat(marker.len());
-                self.lines(marker, other, Gap::Line)
+                self.lines(&marker, &other, Gap::Line)
             }
-            "dd" => self.lines(": ".to_owned(), String::new(), Gap::Line),
-            "blockquote" => self.lines("> ".to_owned(), "> ".to_owned(), Gap::Paragraph),
-            "main" | "article" if !self.is_in_content() => Kind::Part,
-            "a" => Kind::Link {
-                address: Some(get("href"))
-                    .filter(|href| !href.is_empty() && !href.starts_with('#'))
-                    .and_then(|href| self.address(href)),
-                is_anchor: get("href").starts_with('#'),
+            "dt" => Kind::Block(Gap::Line),
+            "dd" => self.lines(": ", "", Gap::Line),
+            "blockquote" => self.lines("> ", "> ", Gap::Paragraph),
+            "a" => match attribute(attributes, "href") {
+                href if href.is_empty() || href.starts_with('#') => Kind::Plain,
+                href => self.address(href).map_or(Kind::Plain, Kind::Link),
             },
-            "sup" if self.gap == Gap::None => Kind::Mark(["^", ""]),
             _ => match heading(name) {
-                Some(level) => self.lines("#".repeat(level) + " ", String::new(), Gap::Paragraph),
-                None if is_block(name) => Kind::Block,
+                Some(level) => Kind::Heading(level),
+                None if is_block(name) => Kind::Block(Gap::Paragraph),
                 None => Kind::Plain,
             },
         }
     }
 
-    fn lines(&self, first: String, other: String, gap: Gap) -> Kind {
+    fn lines(&self, first: &str, other: &str, gap: Gap) -> Kind {
         let is_lines = |open: &&Open| matches!(open.kind, Kind::Lines(..));
         if self.open.iter().filter(is_lines).count() >= MAX_PREFIXES {
-            return Kind::Lines(String::new(), String::new(), gap);
+            return Kind::Block(gap);
         }
-        Kind::Lines(first, other, gap)
+        Kind::Lines(first.to_owned(), other.to_owned(), gap)
     }
 
-    fn is_surrounding(&self, name: &str, role: &str) -> bool {
-        let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
-        is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in_content()
-    }
-
-    fn is_unseen(&self, name: &str, attributes: &Attributes) -> bool {
-        // A button may be a heading that expands the content after it.
-        let unfolds = self.open.iter().any(|open| heading(&open.name).is_some())
-            || attributes.contains_key("aria-expanded") && self.is_in_content();
-        let hidden = attributes.get("hidden");
-        hidden.is_some_and(|until| until != "until-found")
-            || attribute(attributes, "aria-hidden") == "true"
-            || matches!(attribute(attributes, "role"), "dialog" | "alertdialog")
-            || name == "button" && !unfolds
-            || attribute(attributes, "class") == "mw-editsection"
-    }
-
-    /// Returns what separates a list from the text around it.
-    fn around_list(&self) -> Gap {
-        let is_apart = |open: &&Open| matches!(open.kind, Kind::Lines(..) | Kind::Cell);
-        match self.open.iter().rev().find(is_apart) {
-            Some(open) if open.name == "li" => Gap::Line,
-            _ => Gap::Paragraph,
-        }
+    fn is_hidden(&self, name: &str, attributes: &Attributes) -> bool {
+        let get = |name| attribute(attributes, name);
+        let is = |names: &[&str]| is_in(names, name) || is_in(names, get("role"));
+        let is_around = is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in_content();
+        self.only_content && is_around
+            || is_in(&HIDDEN, name)
+            // A button may be a heading that expands the content after it.
+            || name == "button"
+                && !attributes.contains_key("aria-expanded")
+                && !self.is_within(|open| heading(&open.name).is_some())
+            || get("aria-hidden") == "true"
+            || is_in(&["dialog", "alertdialog"], get("role"))
+            || is_in(&HEADING_LINKS, get("class"))
+            || matches!(attributes.get("hidden"), Some(until) if until != "until-found")
     }
 
     /// Returns the marker of the next item of the innermost list.
     fn marker(&mut self) -> String {
-        for open in self.open.iter_mut().rev() {
-            match &mut open.kind {
-                Kind::List(Some(number)) => {
-                    let marker = format!("{number}. ");
-                    *number = number.saturating_add(1);
-                    return marker;
-                }
-                Kind::List(None) => break,
-                _ => {}
+        let lists = self.open.iter_mut().rev();
+        let mut numbers = lists.filter_map(|open| match &mut open.kind {
+            Kind::List(number) => Some(number),
+            _ => None,
+        });
+        match numbers.next() {
+            Some(Some(number)) => {
+                let marker = format!("{number}. ");
+                *number = number.saturating_add(1);
+                marker
             }
+            _ => "- ".to_owned(),
         }
-        "- ".to_owned()
     }
 
     /// Resolves a link of the page.
     fn address(&self, link: &str) -> Option<String> {
-        if link.len() > MAX_ADDRESS {
-            return None;
-        }
-        address::join(&self.base, link).filter(|address| address.len() <= MAX_ADDRESS)
+        let is_short = |address: &str| address.len() <= MAX_ADDRESS;
+        let link = Some(link).filter(|link| is_short(link))?;
+        address::join(&self.base, link).filter(|address| is_short(address))
     }
 
     fn image(&mut self, attributes: &Attributes) {
         let get = |name| attribute(attributes, name);
-        // An image without a description is decoration, and an image with a width or height of one pixel is a tracker.
-        let is_dot = |size| matches!(get(size).trim_end_matches("px"), "0" | "1");
-        let alt: Vec<&str> = get("alt").split_whitespace().collect();
-        if alt.is_empty() || is_dot("width") || is_dot("height") {
+        let alt = get("alt").split_whitespace().collect::<Vec<_>>().join(" ");
+        // An image without a description is decoration. Pages repeat images for browsers without scripts.
+        let is_repeated = self.is_within(|open| open.name == "noscript");
+        if alt.is_empty() || is_repeated || self.written > MAX_WRITTEN {
             return;
         }
-        let alt = alt.join(" ");
         let mut sources = ["src", "data-src"].into_iter().map(get);
         let source = sources.find(|src| !src.is_empty() && !src.starts_with("data:"));
-        let is_in_link = self.is_in(|kind| {
-            matches!(
-                kind,
-                Kind::Link {
-                    address: Some(_),
-                    ..
-                }
-            )
-        });
+        let is_in_link = self.is_within(|open| matches!(open.kind, Kind::Link(_)));
         let image = match source.and_then(|src| self.address(src)) {
             Some(source) if !is_in_link => format!("![{alt}]({source})"),
             _ => alt,
         };
-        // Pages repeat images for browsers without scripts.
-        if !self.out.ends_with(&image) {
-            self.push(&image);
-        }
+        self.written += image.len();
+        self.top().add(Gap::None, &image, Gap::None);
     }
 
     /// Closes the innermost elements until `count` remain open.
@@ -558,142 +411,117 @@ impl Writer {
         }
     }
 
+    /// Adds the text of a closed element to the element around it.
     fn close(&mut self, open: Open) {
+        let (mut text, mut before, mut after) = (open.text, open.before, open.gap);
+        let size = text.len();
+        let mut around = Gap::None;
         match open.kind {
-            Kind::Plain | Kind::Hidden | Kind::Title => {}
-            Kind::Block if open.name == "dt" => self.space(Gap::Line),
-            Kind::Block | Kind::Table(_) => self.space(Gap::Paragraph),
-            Kind::List(_) => self.space(self.around_list()),
-            Kind::Lines(_, _, gap) => {
-                // Gaps at its end are dropped.
-                if open.start.is_some() {
-                    self.gap = Gap::None;
-                }
-                self.space(gap);
+            Kind::Hidden => return,
+            Kind::Plain | Kind::Raw => {}
+            Kind::Title => {
+                self.title.get_or_insert(text);
+                return;
             }
-            Kind::Mark(marks) => self.mark(open.start, marks),
-            Kind::Link {
-                address: Some(address),
-                ..
-            } => self.finish_link(open.start, &address),
-            Kind::Link { .. } => {}
+            Kind::Block(end) => {
+                before = Gap::Paragraph;
+                after = after.max(end);
+            }
+            Kind::Table(_) => around = Gap::Paragraph,
+            Kind::List(_) if self.top().name == "li" => around = Gap::Line,
+            Kind::List(_) => around = Gap::Paragraph,
+            Kind::Lines(first, other, gap) => {
+                // Gaps at the start and the end of its text are dropped.
+                (before, after) = (gap, gap);
+                if self.written < MAX_WRITTEN {
+                    text = prefixed(&text, &first, &other);
+                }
+            }
+            Kind::Heading(level) => {
+                let lines = text.split('\n').filter(|line| !line.is_empty());
+                text = lines.collect::<Vec<_>>().join(" ");
+                text = prefixed(&text, &("#".repeat(level) + " "), "");
+                around = Gap::Paragraph;
+            }
+            Kind::Mark(begin, end) => text = self.marked(text, [begin, end]),
+            Kind::Link(address) => text = linked(&text, &address),
+            Kind::Row(cells) => {
+                self.top().add(before, &text, after);
+                return self.row(&cells);
+            }
             Kind::Cell => {
-                let cell = self.take(&open).trim().to_owned();
-                let outer = self.open.iter_mut().rev().map(|open| &mut open.kind);
-                if let Some(Kind::Row(cells)) =
-                    outer.into_iter().find(|k| matches!(k, Kind::Row(_)))
-                {
-                    cells.push(cell);
+                if let Kind::Row(cells) = &mut self.top().kind {
+                    cells.push(text);
                 }
+                return;
             }
-            Kind::Row(cells) => self.row(&cells),
-            Kind::Pre(ref language) => {
-                let text = self.take(&open);
+            Kind::Pre => {
                 // The first line end after the tag is ignored.
-                let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
-                if !text.is_empty() {
-                    let fence = fence(text);
-                    let block = format!("{fence}{language}\n{text}\n{fence}");
-                    self.block(&block, Gap::Paragraph);
-                }
-            }
-            Kind::Part => {
-                self.space(Gap::Paragraph);
-                // The first line starts with its marker.
-                let text = open.start.and_then(|at| self.out.get(..at));
-                let start = text.map_or(0, |text| text.rfind('\n').map_or(0, |feed| feed + 1));
-                let part = self.out[start..].to_owned();
-                if open.name == "article" {
-                    self.articles.push(part);
-                } else if part.len() >= MIN_CONTENT {
-                    self.main.get_or_insert(part);
-                }
+                let code = text.strip_prefix('\n').unwrap_or(&text).trim_end();
+                let fence = fence(code);
+                text = if code.is_empty() {
+                    String::new()
+                } else {
+                    format!("{fence}\n{code}\n{fence}")
+                };
+                around = Gap::Paragraph;
             }
         }
-    }
-
-    /// Takes the text of a cell or a code block out of the output.
-    fn take(&mut self, open: &Open) -> String {
-        self.gap = open.gap;
-        let start = open.start.unwrap_or_default();
-        self.out.split_off(start.min(self.out.len()))
-    }
-
-    fn mark(&mut self, start: Option<usize>, [begin, end]: [&'static str; 2]) {
-        let Some((before, inner)) = start.and_then(|at| self.out.split_at_checked(at)) else {
-            return;
-        };
-        let is_power = inner.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c))
-            && before.ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
-        if inner.is_empty() || inner.contains('\n') || begin == "^" && !is_power {
-            return;
+        self.written += text.len().saturating_sub(size);
+        if is_in(&["main", "article"], &open.name) && !self.is_in_content() {
+            self.contents.push(text.clone());
         }
-        let is_ticked = begin == "`" && inner.contains('`');
-        let [begin, end] = if is_ticked {
-            ["`` ", " ``"]
-        } else {
-            [begin, end]
-        };
-        self.out.insert_str(before.len(), begin);
-        self.out.push_str(end);
+        self.top().add(before.max(around), &text, after.max(around));
     }
 
-    /// Makes a link of the text from `start`; only of the first line if there are several.
-    fn finish_link(&mut self, start: Option<usize>, address: &str) {
-        let Some((before, inner)) = start.and_then(|at| self.out.split_at_checked(at)) else {
-            return;
-        };
-        let (at, len) = (before.len(), inner.find('\n').unwrap_or(inner.len()));
-        if len > 0 {
-            self.out.insert_str(at + len, &format!("]({address})"));
-            self.out.insert(at, '[');
+    fn marked(&mut self, text: String, [begin, end]: [&str; 2]) -> String {
+        let may_have_power = |c: char| c.is_alphanumeric() || "*`)".contains(c);
+        let is_power = text.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c))
+            && self.top().text.ends_with(may_have_power);
+        match begin {
+            _ if text.is_empty() || text.contains('\n') => text,
+            "^" if !is_power => text,
+            "`" if text.contains('`') => format!("`` {text} ``"),
+            _ => format!("{begin}{text}{end}"),
         }
     }
 
     /// Writes a row: as a row of a table if it has data, or as paragraphs if it is only layout.
     fn row(&mut self, cells: &[String]) {
-        let mut tables = self
-            .open
-            .iter_mut()
-            .rev()
-            .filter_map(|open| match &mut open.kind {
-                Kind::Table(has_head) => Some(has_head),
-                _ => None,
-            });
-        let mut no_table = false;
-        let has_head = tables.next().unwrap_or(&mut no_table);
-        let filled = cells.iter().filter(|cell| !cell.is_empty());
-        let is_data = filled.clone().all(|cell| !cell.contains('\n'))
-            && filled.clone().count() > usize::from(!*has_head);
+        let is_table = |open: &&mut Open| matches!(open.kind, Kind::Table(_));
+        let table = self.open.iter_mut().rev().find(is_table);
+        let has_head = matches!(
+            table.as_ref().map(|table| &table.kind),
+            Some(Kind::Table(true))
+        );
+        let filled: Vec<&String> = cells.iter().filter(|cell| !cell.is_empty()).collect();
+        let is_data =
+            filled.iter().all(|cell| !cell.contains('\n')) && filled.len() > usize::from(!has_head);
         if !is_data {
             for cell in filled {
-                self.block(cell, Gap::Paragraph);
+                self.top().add_block(cell, Gap::Paragraph);
             }
             return;
         }
-        let is_head = !std::mem::replace(has_head, true);
-        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        self.block(&format!("| {} |", cells.join(" | ")), Gap::Line);
-        if is_head {
-            self.block(&format!("|{}", " --- |".repeat(cells.len())), Gap::Line);
+        if let Some(table) = table {
+            table.kind = Kind::Table(true);
         }
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let mut row = format!("| {} |", cells.join(" | "));
+        if !has_head {
+            row += &format!("\n|{}", " --- |".repeat(cells.len()));
+        }
+        self.written += row.len();
+        self.top().add_block(&row, Gap::Line);
     }
 
     /// Closes elements that end implicitly where this element starts.
     fn end_before(&mut self, name: &str) {
-        let (limits, ended): (&[&str], &[&str]) = match name {
-            "li" => (&["ul", "ol", "menu", "table"], &["li"]),
-            "dt" | "dd" => (&["dl", "table"], &["dt", "dd"]),
-            "td" | "th" => (&["table"], &["td", "th", "caption"]),
-            "tr" => (&["table"], &["tr", "td", "th", "caption"]),
-            "thead" | "tbody" | "tfoot" => (
-                &["table"],
-                &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"],
-            ),
-            "a" => (&["td", "th"], &["a"]),
-            _ => (&[], &[]),
-        };
-        self.close_within(limits, ended);
+        for [names, limits, ended] in ENDED {
+            if is_in(names, name) {
+                self.close_within(limits, ended);
+            }
+        }
         if is_block(name) {
             self.close_within(&["td", "th", "caption", "button"], &["p"]);
         }
@@ -701,11 +529,10 @@ impl Writer {
 
     /// Closes the outermost element with one of these names inside the innermost one of `limits`.
     fn close_within(&mut self, limits: &[&str], names: &[&str]) {
-        let is = |open: &Open, names: &[&str]| names.contains(&&*open.name);
-        let limit = self.open.iter().rposition(|open| is(open, limits));
+        let limit = self.open.iter().rposition(|open| is_in(limits, &open.name));
         let from = limit.map_or(0, |at| at + 1);
-        let outermost = self.open[from..].iter().position(|open| is(open, names));
-        if let Some(n) = outermost {
+        let mut inside = self.open[from..].iter();
+        if let Some(n) = inside.position(|open| is_in(names, &open.name)) {
             self.close_to(from + n);
         }
     }
@@ -713,14 +540,14 @@ impl Writer {
     /// Closes the element of an end tag and the elements in it, but never crosses a table or list. Emphasis and links do not
     /// end a block.
     fn end(&mut self, name: &str) {
-        let (is_name_block, is_heading) = (is_block(name), heading(name).is_some());
+        let is_heading = heading(name).is_some();
         let is_limit = |open: &Open| match name {
             "table" => false,
-            "li" => matches!(&*open.name, "ul" | "ol" | "menu" | "table"),
-            _ if is_name_block => open.name == "table",
+            "li" => is_in(&["ul", "ol", "menu", "table"], &open.name),
+            _ if is_block(name) => open.name == "table",
             _ => is_block(&open.name),
         };
-        for at in (0..self.open.len()).rev() {
+        for at in (1..self.open.len()).rev() {
             let open = &self.open[at];
             if open.name == name || is_heading && heading(&open.name).is_some() {
                 return self.close_to(at);
@@ -729,5 +556,28 @@ impl Writer {
                 return;
             }
         }
+    }
+}
+
+/// Starts the first line with `first`, and further lines with `other`. An empty text remains empty.
+fn prefixed(text: &str, first: &str, other: &str) -> String {
+    let mut out = String::new();
+    for (n, line) in text.lines().enumerate() {
+        let (end, prefix) = if n == 0 { ("", first) } else { ("\n", other) };
+        out = out + end + prefix + line;
+        out.truncate(out.trim_end_matches(' ').len());
+    }
+    out
+}
+
+/// Makes a link of the text; only of the first line if there are several.
+fn linked(text: &str, address: &str) -> String {
+    let end = text.find('\n').unwrap_or(text.len());
+    let (line, rest) = text.split_at(end);
+    let is_heading = |at: &usize| line[..*at].bytes().all(|byte| byte == b'#');
+    let start = line.find("# ").filter(is_heading).map_or(0, |at| at + 2);
+    match line.split_at(start) {
+        (_, "") => text.to_owned(),
+        (marker, line) => format!("{marker}[{line}]({address}){rest}"),
     }
 }

@@ -1,13 +1,10 @@
 //! Parses untrusted bytes in a worker process with limits on time and memory.
 
-use std::io::{self, Write};
-
 use serde::{Deserialize, Serialize};
 
 use super::{charset, page, search};
 use crate::error::{Error, Result};
 use crate::inflate::gunzip;
-use crate::json::parse_json;
 use crate::message::{MAX_IMAGE, is_shown};
 use crate::text::{media_type, size, whole_words};
 use crate::worker::protocol::{Header, MAX_BODY, Reading, ReadingJob, Reply};
@@ -17,26 +14,21 @@ const PDF: &str = "application/pdf";
 
 /// Maximum size of decompressed data, in bytes.
 const MAX_UNPACKED: usize = 8 << 20;
-/// Maximum size of JSON that is formatted, in bytes. Its values take many times its size in memory.
-const MAX_JSON: usize = 1 << 20;
 /// Maximum size of a title and of the text, in bytes.
 const MAX_TITLE: usize = 1_000;
 const MAX_TEXT: usize = MAX_BODY - (64 << 10);
 
-/// Description of a page; the text follows on the next line.
-#[derive(Default, Serialize, Deserialize)]
+/// What a worker tells about a page; the text follows on the next line.
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Found {
+pub(crate) struct Told {
     pub title: String,
-    pub is_text: bool,
+    /// What it is instead of text, and its size; empty for text.
+    pub other: String,
     /// Whether the page was longer than its text here.
     pub is_cut: bool,
     /// Name of an unknown character encoding; empty if known.
     pub unknown_encoding: String,
-    /// Size of the page, in bytes.
-    pub size: usize,
-    /// Whether the page is an image that exceeds the limit.
-    pub is_image: bool,
 }
 
 /// Parses bytes according to a job.
@@ -64,8 +56,8 @@ pub(crate) fn perform(job: ReadingJob, mut bytes: Vec<u8>) -> Result<Reply> {
             max_chars,
             ..
         } => {
-            let (found, text) = read_page(&bytes, &content_type, &address, max_chars);
-            format!("{}\n{text}", serde_json::to_string(&found)?)
+            let (told, text) = read_page(&bytes, &content_type, &address, max_chars);
+            format!("{}\n{text}", serde_json::to_string(&told)?)
         }
         Reading::Hits { names, count } => {
             let answer = String::from_utf8_lossy(&bytes);
@@ -84,78 +76,45 @@ fn is_image(bytes: &[u8]) -> bool {
     bytes.len() <= MAX_IMAGE && is_shown(bytes)
 }
 
-fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Found, String) {
+fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Told, String) {
     let header = content_type.to_ascii_lowercase();
     let mime = media_type(&header).unwrap_or_default();
     let is_html =
         mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
-    let is_text = is_html
-        || mime.is_empty()
-        || mime.starts_with("text/")
-        || ["json", "xml", "javascript", "yaml"]
+    let is_text = mime.is_empty()
+        || ["text/", "html", "json", "xml", "javascript", "yaml"]
             .iter()
             .any(|kind| mime.contains(kind));
-    let mut found = Found {
-        size: bytes.len(),
+    let has_nul = bytes.iter().take(1024).any(|byte| *byte == 0);
+    let mut told = Told {
         is_cut: bytes.len() >= MAX_UNPACKED,
-        is_image: bytes.len() > MAX_IMAGE && is_shown(bytes),
-        ..Found::default()
+        ..Told::default()
     };
+    let total = size(bytes.len() as u64);
+    if is_shown(bytes) {
+        let most = size(MAX_IMAGE as u64);
+        told.other = format!("an image, {total}: larger than {most}");
+        return (told, String::new());
+    }
+    if !is_text || has_nul && !charset::is_utf_16(bytes) {
+        let kind = if mime.is_empty() { "bytes" } else { &mime };
+        told.other = format!("{kind}, {total}: not text");
+        return (told, String::new());
+    }
     let bytes = &bytes[..bytes.len().min(MAX_UNPACKED)];
-    if found.is_image {
-        return (found, String::new());
-    }
-    if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
-        return (found, String::new());
-    }
-    found.is_text = true;
-    let text = match charset::decode(bytes, &header, is_html) {
-        Ok(text) => text,
-        Err((name, text)) => {
-            whole_words(&name, 40).clone_into(&mut found.unknown_encoding);
-            text
-        }
-    };
-    let text = if is_html {
-        let read = page::convert(&text, address);
-        whole_words(&read.title, MAX_TITLE).clone_into(&mut found.title);
-        read.markdown
-    } else if mime.contains("json") && text.len() <= MAX_JSON {
-        laid_out(&text).unwrap_or(text)
-    } else {
+    let mut text = charset::decode(bytes, &header, is_html).unwrap_or_else(|(name, text)| {
+        whole_words(&name, 40).clone_into(&mut told.unknown_encoding);
         text
-    };
-    let end = text
-        .char_indices()
-        .nth(max_chars)
-        .map_or(text.len(), |(at, _)| at);
-    let shown = whole_words(&text, end.min(MAX_TEXT));
-    found.is_cut |= shown.len() < text.len();
-    (found, shown.to_owned())
-}
-
-/// Returns JSON with one value per line, up to the limit.
-fn laid_out(text: &str) -> Option<String> {
-    let value = parse_json(text).ok()?;
-    let mut out = Capped(Vec::new());
-    // A write error at the limit only truncates the text.
-    drop(serde_json::to_writer_pretty(&mut out, &value));
-    String::from_utf8(out.0).ok()
-}
-
-/// Writer with a size limit.
-struct Capped(Vec<u8>);
-
-impl Write for Capped {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_BODY {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
+    });
+    if is_html {
+        let read = page::convert(&text, address);
+        whole_words(&read.title, MAX_TITLE).clone_into(&mut told.title);
+        text = read.markdown;
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let end = text.char_indices().nth(max_chars);
+    let end = end.map_or(text.len(), |(at, _)| at);
+    let shown = whole_words(&text, end.min(MAX_TEXT)).len();
+    told.is_cut |= shown < text.len();
+    text.truncate(shown);
+    (told, text)
 }

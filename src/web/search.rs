@@ -1,28 +1,23 @@
 //! Web search: a table of engines, and their selection.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tokens::{Token, tokens};
-use super::{Connect, Read, is_gzip, page, pieces};
-use crate::cancel::Cancel;
+use super::{Web, page};
 use crate::config::Env;
 use crate::error::{Error, Result};
-use crate::http::{self, Outgoing, left};
+use crate::http::{self, Outgoing};
 use crate::json::{from_json as from_json_text, parse_json};
 use crate::secret::Secret;
 use crate::text::whole_words;
-use crate::worker::protocol::{Reading, ReadingJob};
+use crate::worker::protocol::Reading;
 
-/// Maximum size of an engine's JSON and of a part of a result, in bytes.
-const MAX_JSON: usize = 2 << 20;
+/// Maximum size of a part of a result, in bytes.
 const MAX_PART: usize = 4_000;
-/// Maximum number of advertisements on a page of `DuckDuckGo`.
-const MAX_ADVERTISEMENTS: usize = 50;
 
 /// One result of a search.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,11 +37,9 @@ struct Engine {
     path: &'static str,
     /// Fields of the query and of the number of results in a JSON body; empty for none.
     body: [&'static str; 2],
-    /// Header of the key, prefix of the key in the header, and prefix of the engine's keys, which identifies the engine of a
-    /// configured key. Empty for no key.
-    key: [&'static str; 3],
-    /// Environment variable of the key; empty for no key.
-    variable: &'static str,
+    /// Header of the key, prefix of the key in the header, prefix of the engine's keys, which identifies the engine of a
+    /// configured key, and environment variable. Empty for no key.
+    key: [&'static str; 4],
     /// JSON pointer to the results, and the fields for title, address and snippet. Empty for an answer that is a page of
     /// `DuckDuckGo`.
     results: [&'static str; 4],
@@ -59,8 +52,7 @@ const ENGINES: [Engine; 5] = [
         base: "",
         path: "/search?q={query}&format=json",
         body: [""; 2],
-        key: [""; 3],
-        variable: "",
+        key: [""; 4],
         results: ["/results", "title", "url", "content"],
     },
     Engine {
@@ -68,8 +60,7 @@ const ENGINES: [Engine; 5] = [
         base: "https://api.tavily.com",
         path: "/search",
         body: ["query", "max_results"],
-        key: ["authorization", "Bearer ", "tvly-"],
-        variable: "TAVILY_API_KEY",
+        key: ["authorization", "Bearer ", "tvly-", "TAVILY_API_KEY"],
         results: ["/results", "title", "url", "content"],
     },
     Engine {
@@ -77,8 +68,7 @@ const ENGINES: [Engine; 5] = [
         base: "https://api.search.brave.com",
         path: "/res/v1/web/search?q={query}&count={count}",
         body: [""; 2],
-        key: ["x-subscription-token", "", "BSA"],
-        variable: "BRAVE_API_KEY",
+        key: ["x-subscription-token", "", "BSA", "BRAVE_API_KEY"],
         results: ["/web/results", "title", "url", "description"],
     },
     Engine {
@@ -86,8 +76,7 @@ const ENGINES: [Engine; 5] = [
         base: "https://google.serper.dev",
         path: "/search",
         body: ["q", "num"],
-        key: ["x-api-key", "", ""],
-        variable: "SERPER_API_KEY",
+        key: ["x-api-key", "", "", "SERPER_API_KEY"],
         results: ["/organic", "title", "link", "snippet"],
     },
     Engine {
@@ -95,37 +84,22 @@ const ENGINES: [Engine; 5] = [
         base: "https://html.duckduckgo.com",
         path: "/html/?q={query}",
         body: [""; 2],
-        key: [""; 3],
-        variable: "",
+        key: [""; 4],
         results: [""; 4],
     },
 ];
 
-/// Keys by the names of their engines.
-pub(crate) type Keys = BTreeMap<&'static str, Secret>;
-
-/// Returns the keys in the environment, from the usual variables of each engine.
-pub(crate) fn keys_in(env: &Env) -> Keys {
-    let key = |engine: &Engine| {
-        let key = env.get(engine.variable)?.trim();
-        (!key.is_empty()).then(|| (engine.name, Secret::new(key)))
-    };
-    ENGINES.iter().filter_map(key).collect()
-}
-
 /// Configuration of a search.
 pub(crate) struct Search<'a> {
-    pub connect: &'a Connect<'a>,
-    pub read: &'a Read<'a>,
+    pub web: Web<'a>,
     /// Name of an engine, or `auto`.
     pub provider: &'a str,
     /// Configured key; it takes precedence over environment variables.
     pub key: Secret,
-    /// See [`keys_in`].
-    pub keys: Keys,
+    /// May have the keys of engines.
+    pub env: &'a Env,
     /// Base address instead of the engine's default; with `auto`, the address of a SearXNG.
     pub base_url: &'a str,
-    pub timeout: Duration,
 }
 
 impl Search<'_> {
@@ -133,12 +107,12 @@ impl Search<'_> {
     ///
     /// # Errors
     /// Lists the errors of all engines.
-    pub(crate) fn search(&self, query: &str, count: usize, cancel: &Cancel) -> Result<Vec<Hit>> {
+    pub(crate) fn search(&self, query: &str, count: usize) -> Result<Vec<Hit>> {
         let mut failures = Vec::new();
         for engine in self.engines() {
-            match self.ask(engine, query, count, cancel) {
+            match self.ask(engine, query, count) {
                 Ok(hits) => return Ok(hits),
-                Err(e) if cancel.reason().is_some() => return Err(e),
+                Err(e) if self.web.cancel.reason().is_some() => return Err(e),
                 Err(e) => failures.push(format!("{}: {e}", engine.name)),
             }
         }
@@ -147,13 +121,8 @@ impl Search<'_> {
     }
 
     fn engines(&self) -> Vec<&'static Engine> {
-        if self.provider != "auto" {
-            return ENGINES
-                .iter()
-                .filter(|engine| engine.name == self.provider)
-                .collect();
-        }
         let is_ready = |engine: &&Engine| match engine.name {
+            name if self.provider != "auto" => name == self.provider,
             "searxng" => !self.base_url.is_empty(),
             "duckduckgo" => true,
             _ => self.key_of(engine).is_some(),
@@ -162,22 +131,20 @@ impl Search<'_> {
     }
 
     /// Returns the key of an engine: the configured key if it is for this engine, else the variable's.
-    fn key_of(&self, engine: &Engine) -> Option<&Secret> {
+    fn key_of(&self, engine: &Engine) -> Option<Secret> {
         let key = self.key.reveal();
-        let with_key = || ENGINES.iter().filter(|engine| !engine.key[0].is_empty());
-        let by_prefix =
-            with_key().find(|engine| !engine.key[2].is_empty() && key.starts_with(engine.key[2]));
-        let of_key = by_prefix.or(with_key().next_back());
-        let is_its =
-            self.provider == engine.name || of_key.is_some_and(|of_key| of_key.name == engine.name);
-        match key {
-            "" => self.keys.get(engine.name),
-            _ if is_its => Some(&self.key),
-            _ => self.keys.get(engine.name),
+        let is_owner = |one: &&Engine| !one.key[0].is_empty() && key.starts_with(one.key[2]);
+        // The last engine with a key takes any key.
+        let owner = ENGINES.iter().find(is_owner).map(|owner| owner.name);
+        let is_its = self.provider == engine.name || owner == Some(engine.name);
+        if is_its && !key.is_empty() {
+            return Some(self.key.clone());
         }
+        let key = self.env.get(engine.key[3])?.trim();
+        (!key.is_empty()).then(|| Secret::new(key))
     }
 
-    fn ask(&self, engine: &Engine, query: &str, count: usize, cancel: &Cancel) -> Result<Vec<Hit>> {
+    fn ask(&self, engine: &Engine, query: &str, count: usize) -> Result<Vec<Hit>> {
         let own = self.provider != "auto" || engine.base.is_empty();
         let base = if own && !self.base_url.is_empty() {
             self.base_url.trim_end_matches('/')
@@ -199,40 +166,27 @@ impl Search<'_> {
             "accept".to_owned(),
             Secret::new("application/json,text/html"),
         )];
-        let [header, before, _] = engine.key;
+        let [header, before, _, variable] = engine.key;
         if !header.is_empty() {
-            let key = self.key_of(engine).ok_or_else(|| {
-                let variable = engine.variable;
-                Error::failed(format!(
-                    "tools.web.search.api_key is not set, nor is {variable}"
-                ))
-            })?;
-            headers.push((
-                header.to_owned(),
-                Secret::new(format!("{before}{}", key.reveal())),
-            ));
+            let missing = format!("tools.web.search.api_key is not set, nor is {variable}");
+            let key = self.key_of(engine).ok_or_else(|| Error::failed(missing))?;
+            let key = Secret::new(format!("{before}{}", key.reveal()));
+            headers.push((header.to_owned(), key));
         }
-        let until = Instant::now() + self.timeout;
         let url = format!("{base}{path}");
-        let mut exchange = (self.connect)(&url).send(Outgoing { url, headers, body }, cancel)?;
-        let head = exchange.head(left(until))?;
+        let until = Instant::now() + self.web.timeout;
+        let response = self.web.send(Outgoing { url, headers, body }, until)?;
+        let status = response.head.status;
         let is_json = !engine.results[0].is_empty();
         let what = Reading::Hits {
             names: is_json.then(|| engine.results.map(str::to_owned)),
             count,
         };
-        let job = ReadingJob {
-            what,
-            is_gzip: is_gzip(&head),
-        };
-        let told = (self.read)(job, &mut pieces(&mut exchange, until), cancel)?;
-        let found: Option<Vec<Hit>> = from_json_text(told.into_text()?)?;
-        match (head.status, found) {
+        let told = self.web.read(response, what)?;
+        let hits: Option<Vec<Hit>> = from_json_text(told.into_text()?)?;
+        match (status, hits) {
             // `DuckDuckGo` answers suspected robots with 202.
-            (200, Some(mut hits)) => {
-                hits.truncate(count);
-                Ok(hits)
-            }
+            (200, Some(hits)) => Ok(hits.into_iter().take(count).collect()),
             (200, None) => Err(Error::failed(
                 "unexpected response: the engine may have changed or may be asking for a CAPTCHA",
             )),
@@ -252,10 +206,6 @@ pub(super) fn from_json(
     [list, title, address, snippet]: &[String; 4],
     count: usize,
 ) -> Option<Vec<Hit>> {
-    // Parsed values take many times the size of the JSON.
-    if answer.len() > MAX_JSON {
-        return None;
-    }
     let answer: Value = parse_json(answer).ok()?;
     // Engines without results may omit the list, but not the object around it.
     let Some(list) = answer.pointer(list) else {
@@ -289,7 +239,7 @@ pub(super) fn from_json(
 /// Parses the results on a page of `DuckDuckGo`; `None` for any other page.
 pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
     let mut hits: Vec<Hit> = Vec::new();
-    let mut is_results = false;
+    let (mut is_results, mut is_advertisement) = (false, false);
     // The part of a result that the next text belongs to.
     let mut part = "";
     for token in tokens(page) {
@@ -297,42 +247,39 @@ pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
             Token::Start { attributes, .. } => {
                 let attribute = |name: &str| attributes.get(name).map_or("", String::as_str);
                 let class = attribute("class");
+                let has_class = |name| class.split_whitespace().any(|word| word == name);
                 is_results |= attribute("id") == "links" || class.contains("no-results");
-                if class.split_whitespace().any(|word| word == "result__a") {
-                    // Advertisements are removed at the end.
-                    if hits.len() > count + MAX_ADVERTISEMENTS {
+                if has_class("result__a") {
+                    let address = target(whole_words(attribute("href"), MAX_PART));
+                    is_advertisement = address.contains("duckduckgo.com/y.js");
+                    if is_advertisement {
+                        continue;
+                    }
+                    if hits.len() == count {
                         break;
                     }
-                    let address = target(whole_words(attribute("href"), MAX_PART));
-                    hits.push(Hit {
-                        title: String::new(),
-                        address,
-                        snippet: String::new(),
-                    });
                     part = "title";
-                } else if class
-                    .split_whitespace()
-                    .any(|word| word == "result__snippet")
-                {
+                    hits.push(Hit {
+                        address,
+                        ..Hit::default()
+                    });
+                } else if has_class("result__snippet") && !is_advertisement {
                     part = "snippet";
                 }
             }
             Token::End(name) if name == "a" => part = "",
             Token::End(_) => {}
-            Token::Text(text) => match (part, hits.last_mut()) {
-                ("title", Some(hit)) => hit.title.push_str(whole_words(&text, MAX_PART)),
-                ("snippet", Some(hit)) => hit.snippet.push_str(whole_words(&text, MAX_PART)),
-                _ => {}
-            },
+            Token::Text(text) => {
+                let Some(hit) = hits.last_mut() else { continue };
+                let written = match part {
+                    "title" => &mut hit.title,
+                    "snippet" => &mut hit.snippet,
+                    _ => continue,
+                };
+                written.push_str(whole_words(&text, MAX_PART.saturating_sub(written.len())));
+            }
         }
     }
-    for hit in &mut hits {
-        hit.title.truncate(whole_words(&hit.title, MAX_PART).len());
-        hit.snippet
-            .truncate(whole_words(&hit.snippet, MAX_PART).len());
-    }
-    hits.retain(|hit| !hit.address.contains("duckduckgo.com/y.js"));
-    hits.truncate(count);
     (is_results || !hits.is_empty()).then_some(hits)
 }
 
@@ -348,7 +295,10 @@ fn target(link: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::cancel::Cancel;
     use crate::http::{Client, Settings};
 
     /// Returns the engines that `auto` asks with this key and these variables.
@@ -358,13 +308,16 @@ mod tests {
             .map(|name| ((*name).to_owned(), format!("{name}-fake")))
             .collect();
         let search = Search {
-            connect: &|_| Client::new(Settings::default()),
-            read: &|_, _, _| Err(Error::failed("nothing is read here")),
+            web: Web {
+                connect: &|_| Client::new(Settings::default()),
+                read: &|_, _, _| Err(Error::failed("nothing is read here")),
+                timeout: Duration::from_secs(1),
+                cancel: &Cancel::default(),
+            },
             provider: "auto",
             key: Secret::new(key),
-            keys: keys_in(&env),
+            env: &env,
             base_url: "",
-            timeout: Duration::from_secs(1),
         };
         let key = |engine: &Engine| search.key_of(engine).map(|key| key.reveal().to_owned());
         search

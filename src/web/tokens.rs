@@ -5,14 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::entities::named_character;
-use crate::text::whole_words;
 
 /// Elements whose content is text up to their end tag.
-const RAW: [&str; 7] = [
-    "script", "style", "xmp", "iframe", "noembed", "title", "textarea",
-];
-/// Raw elements whose text may contain character references such as `&amp;`.
-const ESCAPABLE: [&str; 2] = ["title", "textarea"];
+const RAW: [&str; 5] = ["script", "style", "iframe", "noembed", "textarea"];
+/// Maximum number of attributes of a tag; the rest is dropped.
+const MAX_ATTRIBUTES: usize = 100;
 
 /// Names in lower case, and values with decoded characters.
 pub(super) type Attributes = BTreeMap<String, String>;
@@ -22,7 +19,6 @@ pub(super) enum Token {
     Start {
         name: String,
         attributes: Attributes,
-        self_closing: bool,
     },
     End(String),
     Text(String),
@@ -33,11 +29,6 @@ pub(super) struct Tokens<'a> {
     /// Element whose raw text follows.
     raw: Option<String>,
 }
-
-/// Maximum length of a title, in bytes; a longer title counts as unclosed.
-const MAX_TITLE: usize = 500;
-/// Maximum number of attributes of a tag; the rest is dropped.
-const MAX_ATTRIBUTES: usize = 100;
 
 pub(super) fn tokens(html: &str) -> Tokens<'_> {
     Tokens {
@@ -53,44 +44,32 @@ impl Iterator for Tokens<'_> {
         if let Some(name) = self.raw.take() {
             let text = self.take(end_of_raw(self.rest, &name));
             if !text.is_empty() {
-                return Some(Token::Text(if ESCAPABLE.contains(&&*name) {
-                    decode(text)
-                } else {
-                    text.to_owned()
-                }));
+                return Some(Token::Text(text.to_owned()));
             }
         }
-        loop {
-            if self.rest.is_empty() {
-                return None;
-            }
+        let is_letter = |c: char| c.is_ascii_alphabetic();
+        while !self.rest.is_empty() {
             let after = self.rest.strip_prefix('<').unwrap_or_default();
-            let is_end = after.starts_with('/');
-            let name = after.trim_start_matches('/');
+            let name = after.strip_prefix('/').unwrap_or(after);
+            if name.starts_with(is_letter) {
+                return Some(self.tag(after.starts_with('/')));
+            }
             if after.starts_with("!--") {
                 // `<!-->` is also a comment.
-                let end = after.get(1..).and_then(|comment| comment.find("-->"));
+                let end = after[1..].find("-->");
                 self.take(end.map_or(self.rest.len(), |end| end + "<!-->".len()));
-            } else if after.starts_with(['!', '?'])
-                || (is_end && !name.starts_with(|c: char| c.is_ascii_alphabetic()))
-            {
-                let end = self.rest.find('>');
-                self.take(end.map_or(self.rest.len(), |end| end + 1));
-            } else if name.starts_with(|c: char| c.is_ascii_alphabetic())
-                && after.len() - name.len() <= 1
-            {
-                return Some(self.tag(is_end));
+            } else if after.starts_with(['!', '?', '/']) {
+                self.take_until(|c| c == '>');
+                self.take(1);
             } else {
                 // A `<` that does not start a tag is text.
-                let end = self
-                    .rest
-                    .char_indices()
-                    .skip(1)
-                    .find(|(_, c)| *c == '<')
-                    .map_or(self.rest.len(), |(at, _)| at);
-                return Some(Token::Text(decode(self.take(end))));
+                let start = usize::from(self.rest.starts_with('<'));
+                let end = self.rest[start..].find('<');
+                let text = self.take(end.map_or(self.rest.len(), |end| start + end));
+                return Some(Token::Text(decode(text)));
             }
         }
+        None
     }
 }
 
@@ -111,11 +90,10 @@ impl<'a> Tokens<'a> {
             .take_until(|c| c.is_ascii_whitespace() || c == '/' || c == '>')
             .to_ascii_lowercase();
         let mut attributes = Attributes::new();
-        let self_closing = loop {
-            let space = self.take_until(|c| !c.is_ascii_whitespace() && c != '/');
+        loop {
+            self.take_until(|c| !c.is_ascii_whitespace() && c != '/');
             if self.rest.is_empty() || self.rest.starts_with('>') {
-                self.take(1);
-                break space.ends_with('/');
+                break;
             }
             let is_end = |c: char| c.is_ascii_whitespace() || "/>=".contains(c);
             // A stray `=` starts a name.
@@ -125,18 +103,15 @@ impl<'a> Tokens<'a> {
             if attributes.len() < MAX_ATTRIBUTES {
                 attributes.entry(attribute).or_insert(value);
             }
-        };
+        }
+        self.take(1);
         if is_end {
             return Token::End(name);
         }
-        if RAW.contains(&&*name) && !self_closing {
+        if RAW.contains(&&*name) {
             self.raw = Some(name.clone());
         }
-        Token::Start {
-            name,
-            attributes,
-            self_closing,
-        }
+        Token::Start { name, attributes }
     }
 
     /// Returns the value of an attribute; empty if it has none.
@@ -159,28 +134,12 @@ impl<'a> Tokens<'a> {
 
 /// Returns the start of a raw element's end tag.
 fn end_of_raw(text: &str, name: &str) -> usize {
-    let is_title = name == "title";
-    let searched = if is_title {
-        whole_words(text, MAX_TITLE)
-    } else {
-        text
+    let is_end = |at: &usize| {
+        let after = text.as_bytes().get(at + 2..at + 2 + name.len());
+        after.is_some_and(|after| after.eq_ignore_ascii_case(name.as_bytes()))
     };
-    let mut ends = searched.match_indices("</").filter(|(at, _)| {
-        let after = text.as_bytes().get(at + 2..).unwrap_or_default();
-        let is_name = after
-            .get(..name.len())
-            .is_some_and(|tag| tag.eq_ignore_ascii_case(name.as_bytes()));
-        is_name
-            && after
-                .get(name.len())
-                .is_none_or(|b| b.is_ascii_whitespace() || b"/>".contains(b))
-    });
-    match ends.next() {
-        Some((at, _)) => at,
-        // An unclosed title would swallow the page.
-        None if is_title => text.find('<').unwrap_or(text.len()),
-        None => text.len(),
-    }
+    let mut ends = text.match_indices("</").map(|(at, _)| at);
+    ends.find(is_end).unwrap_or(text.len())
 }
 
 /// Decodes `&amp;`, `&#8212;` and `&#x2014;`; unknown references remain unchanged.

@@ -58,7 +58,7 @@ fn a_page_comes_as_markdown_with_its_status_and_final_address() {
     );
     assert_eq!(text, expected);
     assert!(fetched(&format!("{origin}/gone")).contains("[status 404 from"));
-    assert!(fetched(&format!("{origin}/json")).contains("\"a\": [\n    1,"));
+    assert!(fetched(&format!("{origin}/json")).contains("{\"a\":[1,2]}"));
     assert!(fetched(&format!("{origin}/picture")).ends_with("an image\n"));
     assert!(fetched(&format!("{origin}/loop")).contains("more than 10 redirects"));
     assert!(fetched(&format!("{origin}/file")).contains("neither http nor https"));
