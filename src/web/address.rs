@@ -95,9 +95,12 @@ fn without_dots(address: &str) -> String {
 /// Percent-encodes what browsers encode anywhere in an address; encoded characters remain unchanged.
 fn encode(text: &str) -> String {
     let is_kept = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
-    let encoded = text.bytes().map(|byte| match is_kept(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
+    let encoded = text.bytes().map(|byte| {
+        if is_kept(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
     });
     encoded.collect()
 }
