@@ -134,7 +134,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("tool", 3153, 80),
     ("tries", 56, 10),
     ("usage", 382, 26),
-    ("web", 1637, 16),
+    ("web", 1250, 16),
     ("worker", 2079, 61),
 ];
 

@@ -9,25 +9,18 @@ use crate::error::{Error, Result};
 /// Describes the invalid part, for the model.
 pub(crate) fn normalize(address: &str) -> Result<String> {
     let address = address.trim();
-    let address = if address.contains("://") {
-        address.to_owned()
-    } else {
-        format!("https://{address}")
-    };
-    let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    let (scheme, rest) = address.split_once("://").unwrap_or(("https", address));
     let scheme = scheme.to_ascii_lowercase();
     if scheme != "http" && scheme != "https" {
-        return Err(Error::failed(format!(
-            "only http and https addresses can be fetched, not {scheme}:"
-        )));
+        let why = format!("only http and https addresses can be fetched, not {scheme}:");
+        return Err(Error::failed(why));
     }
     let rest = rest.split('#').next().unwrap_or_default();
     let end = rest.find(['/', '?', '\\']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     if authority.contains('@') {
-        return Err(Error::failed(
-            "an address with a user name or password cannot be fetched",
-        ));
+        let why = "an address with a user name or password cannot be fetched";
+        return Err(Error::failed(why));
     }
     if authority.is_empty() {
         return Err(Error::failed("the address names no host"));
@@ -38,11 +31,7 @@ pub(crate) fn normalize(address: &str) -> Result<String> {
 /// Resolves a link on a page at `base`; `None` if the scheme is of no use to a reader.
 pub(crate) fn join(base: &str, link: &str) -> Option<String> {
     // Browsers ignore line ends and tabs within an address.
-    let link: String = link
-        .trim()
-        .chars()
-        .filter(|c| !matches!(c, '\n' | '\r' | '\t'))
-        .collect();
+    let link = link.trim().replace(['\n', '\r', '\t'], "");
     let scheme = link.split_once(':').map(|(scheme, _)| scheme);
     let scheme = scheme.filter(|s| {
         !s.is_empty()
@@ -95,12 +84,13 @@ fn without_dots(address: &str) -> String {
 /// Percent-encodes what browsers encode anywhere in an address; encoded characters remain unchanged.
 fn encode(text: &str) -> String {
     let is_kept = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
-    let encoded = text.bytes().map(|byte| {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
         if is_kept(byte) {
-            char::from(byte).to_string()
+            encoded.push(char::from(byte));
         } else {
-            format!("%{byte:02X}")
+            encoded += &format!("%{byte:02X}");
         }
-    });
-    encoded.collect()
+    }
+    encoded
 }

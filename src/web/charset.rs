@@ -1,6 +1,6 @@
 //! The character encodings of pages (WHATWG Encoding Standard).
 
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
 /// Number of bytes that browsers search for a page's declaration of its encoding.
 const PRESCAN: usize = 1024;
@@ -23,27 +23,19 @@ pub(super) fn decode(
         return Ok(decode_as(encoding, &bytes[mark..]));
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(PRESCAN)]);
-    let from_header = named(content_type);
-    let from_page = || {
-        if is_html { named(&start) } else { None }
-    };
-    let is_from_page = from_header.is_none();
-    let Some(name) = from_header.or_else(from_page) else {
+    let page = if is_html { &*start } else { "" };
+    let Some(name) = named(content_type).or_else(|| named(page)) else {
         let is_utf_8 = std::str::from_utf8(bytes).is_ok();
-        return Ok(decode_as(
-            if is_utf_8 { UTF_8 } else { WINDOWS_1252 },
-            bytes,
-        ));
+        let encoding = if is_utf_8 { UTF_8 } else { WINDOWS_1252 };
+        return Ok(decode_as(encoding, bytes));
     };
-    let Some(encoding) = Encoding::for_label_no_replacement(name.as_bytes()) else {
-        return Err((name, decode_as(UTF_8, bytes)));
-    };
-    // A page with a readable declaration of UTF-16 cannot be UTF-16.
-    let is_wrong = is_from_page && [UTF_16LE, UTF_16BE].contains(&encoding);
-    Ok(decode_as(if is_wrong { UTF_8 } else { encoding }, bytes))
+    match Encoding::for_label_no_replacement(name.as_bytes()) {
+        Some(encoding) => Ok(decode_as(encoding, bytes)),
+        None => Err((name, decode_as(UTF_8, bytes))),
+    }
 }
 
-fn decode_as(encoding: &'static Encoding, bytes: &[u8]) -> String {
+pub(super) fn decode_as(encoding: &'static Encoding, bytes: &[u8]) -> String {
     let (text, _) = encoding.decode_without_bom_handling(bytes);
     text.into_owned()
 }
@@ -63,12 +55,4 @@ fn named(text: &str) -> Option<String> {
         .take(40)
         .collect();
     Some(name).filter(|name| !name.is_empty())
-}
-
-/// Character numbers from 0x80 to 0x9f on pages refer to Windows-1252.
-pub(super) fn windows_1252_character(byte: u8) -> char {
-    decode_as(WINDOWS_1252, &[byte])
-        .chars()
-        .next()
-        .unwrap_or(char::REPLACEMENT_CHARACTER)
 }

@@ -1,9 +1,9 @@
 //! The named characters of HTML 4 (section 24 of its specification), and a few later names that pages use.
 
-use super::charset::windows_1252_character;
+use encoding_rs::WINDOWS_1252;
 
-/// Maximum length of a character's name, in bytes.
-const MAX_NAME: usize = 32;
+use super::charset::decode_as;
+
 /// Names of U+00A0 to U+00FF, in order.
 const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn \
     sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest Agrave Aacute Acirc Atilde Auml Aring AElig \
@@ -27,33 +27,22 @@ const NAMED: &str = "apos=' OElig=Œ oelig=œ Scaron=Š scaron=š Yuml=Ÿ fnof=�
 /// Returns the character `&name;`; `name` excludes the delimiters: `amp`, `#8212`, `#x2014`. The semicolon is optional for the
 /// oldest names.
 pub(crate) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
-    if name.len() > MAX_NAME {
-        return None;
-    }
     if let Some(number) = name.strip_prefix('#') {
         let code = match number.strip_prefix(['x', 'X']) {
-            Some(hex) => u32::from_str_radix(hex, 16),
-            None => number.parse(),
+            Some(hex) => u32::from_str_radix(hex, 16).ok()?,
+            None => number.parse().ok()?,
         };
-        // Numbers below 256 are Windows-1252 codes on many pages.
-        return code.ok().and_then(|code| match code {
-            0 => None,
-            code => match u8::try_from(code) {
-                Ok(byte) => Some(windows_1252_character(byte)),
-                Err(_) => char::from_u32(code),
-            },
-        });
+        return match u8::try_from(code) {
+            Ok(0) => None,
+            // Numbers below 256 are Windows-1252 codes on many pages.
+            Ok(byte) => decode_as(WINDOWS_1252, &[byte]).chars().next(),
+            Err(_) => char::from_u32(code),
+        };
     }
-    let latin = LATIN_1
-        .split(' ')
-        .zip('\u{a0}'..)
-        .find(|(known, _)| *known == name)
-        .map(|(_, c)| c);
-    let named = || {
-        NAMED
-            .split(' ')
-            .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next())
-    };
+    let mut latin = LATIN_1.split(' ').zip('\u{a0}'..);
+    let latin = latin.find_map(|(known, c)| (known == name).then_some(c));
+    let value = |entry: &str| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next();
+    let named = || NAMED.split(' ').find_map(value);
     match name {
         "amp" | "AMP" => Some('&'),
         "lt" | "LT" => Some('<'),

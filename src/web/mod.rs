@@ -127,8 +127,9 @@ impl Web<'_> {
             let sent = self.send(request, until);
             let response = sent.map_err(|e| of_redirect(e, address != asked))?;
             let is_redirect = (300..400).contains(&response.head.status);
-            let Some(location) = response.head.header("location").filter(|_| is_redirect) else {
-                return Ok((response, address));
+            let location = match response.head.header("location") {
+                Some(location) if is_redirect => location,
+                _ => return Ok((response, address)),
             };
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
             address = address::normalize(&target).map_err(|_| {
@@ -152,25 +153,20 @@ impl Web<'_> {
     }
 
     /// Has a worker parse the body of a response, limited to one byte more than [`MAX_BYTES`].
-    fn read(&self, response: Response, what: Reading) -> Result<Reply> {
-        let Response {
-            mut exchange,
-            head,
-            until,
-        } = response;
-        let encoding = head.header("content-encoding").unwrap_or_default();
-        let is_gzip = encoding.to_ascii_lowercase().contains("gzip");
+    fn read(&self, mut response: Response, what: Reading) -> Result<Reply> {
+        let encoding = response.head.header("content-encoding");
+        let is_gzip = encoding.is_some_and(|name| name.to_ascii_lowercase().contains("gzip"));
         let mut room = MAX_BYTES + 1;
         let mut next = || {
             if room == 0 {
                 return Ok(None);
             }
-            let Some(mut piece) = exchange.body(left(until))? else {
-                return Ok(None);
-            };
-            piece.truncate(room);
-            room -= piece.len();
-            Ok(Some(piece))
+            let mut piece = response.exchange.body(left(response.until))?;
+            if let Some(piece) = &mut piece {
+                piece.truncate(room);
+                room -= piece.len();
+            }
+            Ok(piece)
         };
         (self.read)(ReadingJob { what, is_gzip }, &mut next, self.cancel)
     }

@@ -27,16 +27,11 @@ const BLOCKS: [&str; 37] = [
     "td", "tfoot", "th", "thead", "tr", "ul",
 ];
 /// Elements that end where another one starts: names of the new one, the elements that protect those outside, and the ended ones.
-const ENDED: [[&[&str]; 3]; 6] = [
+const ENDED: [[&[&str]; 3]; 5] = [
     [&["li"], &["ul", "ol", "menu", "table"], &["li"]],
     [&["dt", "dd"], &["dl", "table"], &["dt", "dd"]],
     [&["td", "th"], &["table"], &["td", "th", "caption"]],
     [&["tr"], &["table"], &["tr", "td", "th", "caption"]],
-    [
-        &["thead", "tbody", "tfoot"],
-        &["table"],
-        &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"],
-    ],
     [&["a"], &["td", "th"], &["a"]],
 ];
 /// Maximum nesting depth of elements; the text of deeper ones belongs to the deepest open one.
@@ -60,12 +55,18 @@ pub(crate) struct Converted {
 
 /// Converts a page from `base`, an absolute address.
 pub(crate) fn convert(html: &str, base: &str) -> Converted {
-    let content = Writer::new(base, true).convert(html);
+    let read = |only_content| Writer {
+        base: base.to_owned(),
+        only_content,
+        open: vec![Open::default()],
+        ..Writer::default()
+    };
+    let content = read(true).convert(html);
     if content.markdown.len() >= MIN_CONTENT {
         return content;
     }
     // The whole page may have looked like a menu.
-    Writer::new(base, false).convert(html)
+    read(false).convert(html)
 }
 
 /// What separates two pieces of text; the largest of several wins, and is written when more text follows.
@@ -92,7 +93,6 @@ enum Kind {
     Block(Gap),
     /// The prefix of the first line and of further lines, and the gap around them: an item, a definition or a quotation.
     Lines(String, String, Gap),
-    Heading(usize),
     /// Marks around the text.
     Mark(&'static str, &'static str),
     Link(String),
@@ -156,31 +156,15 @@ fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
     attributes.get(name).map_or("", |value| value.trim())
 }
 
-fn is_in(names: &[&str], name: &str) -> bool {
-    names.contains(&name)
-}
-
 fn is_block(name: &str) -> bool {
-    BLOCKS.contains(&name) || heading(name).is_some() || is_in(&["blockquote", "figcaption"], name)
+    BLOCKS.contains(&name) || is_heading(name) || ["blockquote", "figcaption"].contains(&name)
 }
 
-fn heading(name: &str) -> Option<usize> {
-    match name.as_bytes() {
-        [b'h', level @ b'1'..=b'6'] => Some(usize::from(level - b'0')),
-        _ => None,
-    }
+fn is_heading(name: &str) -> bool {
+    ["h1", "h2", "h3", "h4", "h5", "h6"].contains(&name)
 }
 
 impl Writer {
-    fn new(base: &str, only_content: bool) -> Self {
-        Self {
-            base: base.to_owned(),
-            only_content,
-            open: vec![Open::default()],
-            ..Self::default()
-        }
-    }
-
     fn convert(mut self, html: &str) -> Converted {
         for token in tokens(html) {
             if self.elements > MAX_ELEMENTS {
@@ -207,8 +191,8 @@ impl Writer {
     fn read(&mut self, token: Token) {
         match token {
             Token::Text(text) => self.text(&text),
-            Token::Start { name, .. } if is_in(&["html", "head", "body"], &name) => {}
-            Token::End(name) if is_in(&["html", "head", "body"], &name) => self.close_to(1),
+            Token::Start { name, .. } if ["html", "head", "body"].contains(&&*name) => {}
+            Token::End(name) if ["html", "head", "body"].contains(&&*name) => self.close_to(1),
             Token::Start { name, attributes } => {
                 self.elements += 1;
                 self.end_before(&name);
@@ -228,7 +212,7 @@ impl Writer {
     }
 
     fn is_in_content(&self) -> bool {
-        self.is_within(|open| is_in(&["main", "article", "blockquote"], &open.name))
+        self.is_within(|open| ["main", "article", "blockquote"].contains(&&*open.name))
     }
 
     fn text(&mut self, text: &str) {
@@ -269,7 +253,7 @@ impl Writer {
         }
     }
 
-    /// Writes what stands for an element without content, and returns whether it is one.
+    /// Writes what stands for an element whose content, if any, belongs to the element around it. Returns whether it is one.
     fn is_void(&mut self, name: &str, attributes: &Attributes) -> bool {
         let is_raw = matches!(self.top().kind, Kind::Pre | Kind::Raw);
         let top = self.top();
@@ -284,7 +268,7 @@ impl Writer {
                 self.base = address.unwrap_or_default();
             }
             "area" | "col" | "embed" | "frame" | "input" | "link" | "meta" | "param" | "source"
-            | "track" | "wbr" => {}
+            | "track" | "wbr" | "thead" | "tbody" | "tfoot" => {}
             _ => return false,
         }
         true
@@ -308,10 +292,7 @@ impl Writer {
             "title" => Kind::Title,
             "pre" => Kind::Pre,
             "table" => Kind::Table(false),
-            "thead" | "tbody" | "tfoot" => Kind::Plain,
-            "tr" if self.is_within(|open| matches!(open.kind, Kind::Table(_))) => {
-                Kind::Row(Vec::new())
-            }
+            "tr" if matches!(self.top().kind, Kind::Table(_)) => Kind::Row(Vec::new()),
             "td" | "th" if matches!(self.top().kind, Kind::Row(_)) => Kind::Cell,
             "ul" | "menu" => Kind::List(None),
             "ol" => Kind::List(Some(attribute(attributes, "start").parse().unwrap_or(1))),
@@ -327,35 +308,36 @@ impl Writer {
                 href if href.is_empty() || href.starts_with('#') => Kind::Plain,
                 href => self.address(href).map_or(Kind::Plain, Kind::Link),
             },
-            _ => match heading(name) {
-                Some(level) => Kind::Heading(level),
-                None if is_block(name) => Kind::Block(Gap::Paragraph),
-                None => Kind::Plain,
-            },
+            _ if is_heading(name) => {
+                let marker = "#".repeat(name[1..].parse().unwrap_or(1)) + " ";
+                self.lines(&marker, "", Gap::Paragraph)
+            }
+            _ if is_block(name) => Kind::Block(Gap::Paragraph),
+            _ => Kind::Plain,
         }
     }
 
     fn lines(&self, first: &str, other: &str, gap: Gap) -> Kind {
         let is_lines = |open: &&Open| matches!(open.kind, Kind::Lines(..));
-        if self.open.iter().filter(is_lines).count() >= MAX_PREFIXES {
-            return Kind::Block(gap);
+        match self.open.iter().filter(is_lines).count() {
+            MAX_PREFIXES.. => Kind::Block(gap),
+            _ => Kind::Lines(first.to_owned(), other.to_owned(), gap),
         }
-        Kind::Lines(first.to_owned(), other.to_owned(), gap)
     }
 
     fn is_hidden(&self, name: &str, attributes: &Attributes) -> bool {
         let get = |name| attribute(attributes, name);
-        let is = |names: &[&str]| is_in(names, name) || is_in(names, get("role"));
+        let is = |names: &[&str]| names.contains(&name) || names.contains(&get("role"));
         let is_around = is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in_content();
         self.only_content && is_around
-            || is_in(&HIDDEN, name)
+            || HIDDEN.contains(&name)
             // A button may be a heading that expands the content after it.
             || name == "button"
                 && !attributes.contains_key("aria-expanded")
-                && !self.is_within(|open| heading(&open.name).is_some())
+                && !self.is_within(|open| is_heading(&open.name))
             || get("aria-hidden") == "true"
-            || is_in(&["dialog", "alertdialog"], get("role"))
-            || is_in(&HEADING_LINKS, get("class"))
+            || get("role").ends_with("dialog")
+            || HEADING_LINKS.contains(&get("class"))
             || matches!(attributes.get("hidden"), Some(until) if until != "until-found")
     }
 
@@ -437,12 +419,6 @@ impl Writer {
                     text = prefixed(&text, &first, &other);
                 }
             }
-            Kind::Heading(level) => {
-                let lines = text.split('\n').filter(|line| !line.is_empty());
-                text = lines.collect::<Vec<_>>().join(" ");
-                text = prefixed(&text, &("#".repeat(level) + " "), "");
-                around = Gap::Paragraph;
-            }
             Kind::Mark(begin, end) => text = self.marked(text, [begin, end]),
             Kind::Link(address) => text = linked(&text, &address),
             Kind::Row(cells) => {
@@ -459,16 +435,17 @@ impl Writer {
                 // The first line end after the tag is ignored.
                 let code = text.strip_prefix('\n').unwrap_or(&text).trim_end();
                 let fence = fence(code);
+                let block = format!("{fence}\n{code}\n{fence}");
                 text = if code.is_empty() {
                     String::new()
                 } else {
-                    format!("{fence}\n{code}\n{fence}")
+                    block
                 };
                 around = Gap::Paragraph;
             }
         }
         self.written += text.len().saturating_sub(size);
-        if is_in(&["main", "article"], &open.name) && !self.is_in_content() {
+        if ["main", "article"].contains(&&*open.name) && !self.is_in_content() {
             self.contents.push(text.clone());
         }
         self.top().add(before.max(around), &text, after.max(around));
@@ -488,12 +465,7 @@ impl Writer {
 
     /// Writes a row: as a row of a table if it has data, or as paragraphs if it is only layout.
     fn row(&mut self, cells: &[String]) {
-        let is_table = |open: &&mut Open| matches!(open.kind, Kind::Table(_));
-        let table = self.open.iter_mut().rev().find(is_table);
-        let has_head = matches!(
-            table.as_ref().map(|table| &table.kind),
-            Some(Kind::Table(true))
-        );
+        let has_head = matches!(self.top().kind, Kind::Table(true));
         let filled: Vec<&String> = cells.iter().filter(|cell| !cell.is_empty()).collect();
         let is_data =
             filled.iter().all(|cell| !cell.contains('\n')) && filled.len() > usize::from(!has_head);
@@ -503,9 +475,7 @@ impl Writer {
             }
             return;
         }
-        if let Some(table) = table {
-            table.kind = Kind::Table(true);
-        }
+        self.top().kind = Kind::Table(true);
         let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
         let mut row = format!("| {} |", cells.join(" | "));
         if !has_head {
@@ -518,7 +488,7 @@ impl Writer {
     /// Closes elements that end implicitly where this element starts.
     fn end_before(&mut self, name: &str) {
         for [names, limits, ended] in ENDED {
-            if is_in(names, name) {
+            if names.contains(&name) {
                 self.close_within(limits, ended);
             }
         }
@@ -529,10 +499,11 @@ impl Writer {
 
     /// Closes the outermost element with one of these names inside the innermost one of `limits`.
     fn close_within(&mut self, limits: &[&str], names: &[&str]) {
-        let limit = self.open.iter().rposition(|open| is_in(limits, &open.name));
+        let mut outside = self.open.iter();
+        let limit = outside.rposition(|open| limits.contains(&&*open.name));
         let from = limit.map_or(0, |at| at + 1);
         let mut inside = self.open[from..].iter();
-        if let Some(n) = inside.position(|open| is_in(names, &open.name)) {
+        if let Some(n) = inside.position(|open| names.contains(&&*open.name)) {
             self.close_to(from + n);
         }
     }
@@ -540,16 +511,15 @@ impl Writer {
     /// Closes the element of an end tag and the elements in it, but never crosses a table or list. Emphasis and links do not
     /// end a block.
     fn end(&mut self, name: &str) {
-        let is_heading = heading(name).is_some();
         let is_limit = |open: &Open| match name {
             "table" => false,
-            "li" => is_in(&["ul", "ol", "menu", "table"], &open.name),
+            "li" => ["ul", "ol", "menu", "table"].contains(&&*open.name),
             _ if is_block(name) => open.name == "table",
             _ => is_block(&open.name),
         };
         for at in (1..self.open.len()).rev() {
             let open = &self.open[at];
-            if open.name == name || is_heading && heading(&open.name).is_some() {
+            if open.name == name || is_heading(name) && is_heading(&open.name) {
                 return self.close_to(at);
             }
             if is_limit(open) {

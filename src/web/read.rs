@@ -38,42 +38,36 @@ pub(crate) fn perform(job: ReadingJob, mut bytes: Vec<u8>) -> Result<Reply> {
             .ok_or_else(|| Error::failed("the answer says that it is gzip, and is not"))?;
     }
     let is_pdf = crate::message::media_type(&bytes) == Some(PDF);
-    let body = match job.what {
-        Reading::Page { .. } if is_image(&bytes) => {
-            return Reply::new(Header::Image, bytes);
-        }
-        Reading::Page { .. } if is_pdf && bytes.len() > MAX_UNPACKED => {
-            // The PDF was truncated, which its parser could not report.
-            let most = size(MAX_UNPACKED as u64);
-            return Err(Error::failed(format!(
-                "it is a PDF of more than {most}: download it to a file and read that"
-            )));
-        }
-        Reading::Page { .. } if is_pdf => return Reply::new(Header::Pdf, bytes),
-        Reading::Page {
-            content_type,
-            address,
-            max_chars,
-            ..
-        } => {
-            let (told, text) = read_page(&bytes, &content_type, &address, max_chars);
-            format!("{}\n{text}", serde_json::to_string(&told)?)
-        }
+    match job.what {
         Reading::Hits { names, count } => {
             let answer = String::from_utf8_lossy(&bytes);
             let hits = match names {
                 Some(names) => search::from_json(&answer, &names, count),
                 None => search::from_page(&answer, count),
             };
-            serde_json::to_string(&hits)?
+            Reply::new(Header::Text, serde_json::to_vec(&hits)?)
         }
-    };
-    Reply::new(Header::Text, body.into_bytes())
-}
-
-/// Whether these bytes are an image within the limit.
-fn is_image(bytes: &[u8]) -> bool {
-    bytes.len() <= MAX_IMAGE && is_shown(bytes)
+        Reading::Page { .. } if bytes.len() <= MAX_IMAGE && is_shown(&bytes) => {
+            Reply::new(Header::Image, bytes)
+        }
+        Reading::Page { .. } if is_pdf && bytes.len() > MAX_UNPACKED => {
+            // The PDF was truncated, which its parser could not report.
+            let most = size(MAX_UNPACKED as u64);
+            Err(Error::failed(format!(
+                "it is a PDF of more than {most}: download it to a file and read that"
+            )))
+        }
+        Reading::Page { .. } if is_pdf => Reply::new(Header::Pdf, bytes),
+        Reading::Page {
+            content_type,
+            address,
+            max_chars,
+        } => {
+            let (told, text) = read_page(&bytes, &content_type, &address, max_chars);
+            let body = format!("{}\n{text}", serde_json::to_string(&told)?);
+            Reply::new(Header::Text, body.into_bytes())
+        }
+    }
 }
 
 fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Told, String) {

@@ -109,7 +109,7 @@ impl Search<'_> {
     /// Lists the errors of all engines.
     pub(crate) fn search(&self, query: &str, count: usize) -> Result<Vec<Hit>> {
         let mut failures = Vec::new();
-        for engine in self.engines() {
+        for engine in ENGINES.iter().filter(|engine| self.is_asked(engine)) {
             match self.ask(engine, query, count) {
                 Ok(hits) => return Ok(hits),
                 Err(e) if self.web.cancel.reason().is_some() => return Err(e),
@@ -120,14 +120,13 @@ impl Search<'_> {
             .hint("choose another search engine in tools.web.search of config.json"))
     }
 
-    fn engines(&self) -> Vec<&'static Engine> {
-        let is_ready = |engine: &&Engine| match engine.name {
+    fn is_asked(&self, engine: &Engine) -> bool {
+        match engine.name {
             name if self.provider != "auto" => name == self.provider,
             "searxng" => !self.base_url.is_empty(),
             "duckduckgo" => true,
             _ => self.key_of(engine).is_some(),
-        };
-        ENGINES.iter().filter(is_ready).collect()
+        }
     }
 
     /// Returns the key of an engine: the configured key if it is for this engine, else the variable's.
@@ -145,27 +144,22 @@ impl Search<'_> {
     }
 
     fn ask(&self, engine: &Engine, query: &str, count: usize) -> Result<Vec<Hit>> {
-        let own = self.provider != "auto" || engine.base.is_empty();
-        let base = if own && !self.base_url.is_empty() {
-            self.base_url.trim_end_matches('/')
-        } else {
-            engine.base
+        let is_own = self.provider != "auto" || engine.base.is_empty();
+        let base = match self.base_url.trim_end_matches('/') {
+            base if is_own && !base.is_empty() => base,
+            _ => engine.base,
         };
         if base.is_empty() {
             return Err(Error::failed("tools.web.search.base_url is not set"));
         }
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC).to_string();
-        let path = engine
-            .path
-            .replace("{count}", &count.to_string())
-            .replace("{query}", &encoded);
+        let path = engine.path.replace("{count}", &count.to_string());
+        let path = path.replace("{query}", &encoded);
         let [of_query, of_count] = engine.body;
         let body = (!of_query.is_empty())
             .then(|| http::Body::json(&json!({of_query: query, of_count: count})));
-        let mut headers = vec![(
-            "accept".to_owned(),
-            Secret::new("application/json,text/html"),
-        )];
+        let accepted = Secret::new("application/json,text/html");
+        let mut headers = vec![("accept".to_owned(), accepted)];
         let [header, before, _, variable] = engine.key;
         if !header.is_empty() {
             let missing = format!("tools.web.search.api_key is not set, nor is {variable}");
@@ -184,20 +178,15 @@ impl Search<'_> {
         };
         let told = self.web.read(response, what)?;
         let hits: Option<Vec<Hit>> = from_json_text(told.into_text()?)?;
-        match (status, hits) {
+        let why = match (status, hits) {
             // `DuckDuckGo` answers suspected robots with 202.
-            (200, Some(hits)) => Ok(hits.into_iter().take(count).collect()),
-            (200, None) => Err(Error::failed(
-                "unexpected response: the engine may have changed or may be asking for a CAPTCHA",
-            )),
-            (403, _) if engine.base.is_empty() => Err(Error::failed(
-                "it refuses this request (status 403): add json to search.formats in the settings.yml of this SearXNG",
-            )),
-            (status @ (202 | 403 | 429), _) => Err(Error::failed(format!(
-                "the engine refuses this request (status {status}): there were too many, or it blocked bantam as a bot"
-            ))),
-            (status, _) => Err(Error::failed(format!("the engine answered {status}"))),
-        }
+            (200, Some(hits)) => return Ok(hits.into_iter().take(count).collect()),
+            (200, None) => "unexpected response: the engine may have changed or may be asking for a CAPTCHA".to_owned(),
+            (403, _) if engine.base.is_empty() => "it refuses this request (status 403): add json to search.formats in the settings.yml of this SearXNG".to_owned(),
+            (202 | 403 | 429, _) => format!("the engine refuses this request (status {status}): there were too many, or it blocked bantam as a bot"),
+            _ => format!("the engine answered {status}"),
+        };
+        Err(Error::failed(why))
     }
 }
 
@@ -223,17 +212,12 @@ pub(super) fn from_json(
             snippet: text(hit, snippet),
         })
     };
-    let hits: Vec<Hit> = list
-        .as_array()?
-        .iter()
-        .filter_map(hit)
-        .take(count)
-        .collect();
+    let hits = list.as_array()?.iter().filter_map(hit);
+    let hits: Vec<Hit> = hits.take(count).collect();
     // Engines that failed to answer a SearXNG.
-    let failed = answer["unresponsive_engines"]
-        .as_array()
-        .is_some_and(|failed| !failed.is_empty());
-    (!hits.is_empty() || !failed).then_some(hits)
+    let failed = answer["unresponsive_engines"].as_array();
+    let has_answered = failed.is_none_or(Vec::is_empty);
+    (!hits.is_empty() || has_answered).then_some(hits)
 }
 
 /// Parses the results on a page of `DuckDuckGo`; `None` for any other page.
@@ -320,9 +304,9 @@ mod tests {
             base_url: "",
         };
         let key = |engine: &Engine| search.key_of(engine).map(|key| key.reveal().to_owned());
-        search
-            .engines()
-            .into_iter()
+        ENGINES
+            .iter()
+            .filter(|engine| search.is_asked(engine))
             .map(|engine| (engine.name, key(engine)))
             .collect()
     }
