@@ -162,7 +162,7 @@ pub(super) fn overview() -> Result<u8> {
     for line in [
         &format!("Topics: {}.", topics.join(", ")),
         "`bantam help WORD` shows a command or a topic, or finds WORD in them.",
-        "bantam keeps everything in $BANTAM_HOME (default ~/.bantam).",
+        "Everything is stored in $BANTAM_HOME (default ~/.bantam).",
         &format!("Exit codes: {}.", codes.join(", ")),
     ] {
         page.push_str(&wrapped(0, line, width));

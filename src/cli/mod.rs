@@ -96,7 +96,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
         "__complete" => return completions::complete(&App::open(env)?, &words[1..]),
         "-" => {
             return Err(Error::usage("\"-\" is not a question")
-                .hint("leave out `-`: a pipe or a file on standard input is read without it"));
+                .hint("leave out `-`; a pipe or a file on standard input is read without it"));
         }
         "--help" | "-h" => return help::overview(),
         first if is_question(first, words.len() == 1) => return ask(),

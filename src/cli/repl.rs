@@ -264,7 +264,7 @@ fn read_plain(ui: &Ui) -> Result<Line> {
         // Bytes that are not UTF-8 end the reading like Ctrl-D.
         let read = io::stdin()
             .read_line(&mut message)
-            .doing("reading what is typed")?;
+            .doing("reading the input")?;
         if message.is_empty() {
             return Ok(Line::End);
         }

@@ -140,7 +140,7 @@ impl Manager {
         let is_new = !self.is_installed()?;
         self.systemctl(&["daemon-reload"]).map_err(|e| {
             e.hint(format!(
-                "add `{crontab_line}` with `crontab -e`, which needs no systemd"
+                "add `{crontab_line}` with `crontab -e`, which works without systemd"
             ))
         })?;
         let path = &self.unit;

@@ -106,7 +106,7 @@ fn help() -> String {
 impl Repl {
     pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<()> {
         if !matches!(name, "/model" | "/resume") && !argument.is_empty() {
-            return Err(Error::usage(format!("{name} takes no argument"))
+            return Err(Error::usage(format!("{name} does not take an argument"))
                 .hint(format!("type `{name}` alone")));
         }
         match name {

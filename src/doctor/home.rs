@@ -115,7 +115,7 @@ fn configuration(facts: &Facts) -> Vec<Check> {
     let mode = fs_err::metadata(&path).map(|meta| meta.mode() & 0o777);
     let mut checks = vec![match (&facts.loaded, &mode) {
         (Err(e), _) => Check::of_error(NAME, e.clone()),
-        (Ok(_), Err(_)) => Check::ok(NAME, format!("{shown} does not exist: the defaults apply")),
+        (Ok(_), Err(_)) => Check::ok(NAME, format!("no file {shown}; the defaults apply")),
         (Ok(_), Ok(_)) => Check::ok(NAME, format!("{shown} is valid")),
     }];
     if let Ok(loaded) = &facts.loaded {

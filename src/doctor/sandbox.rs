@@ -23,9 +23,9 @@ pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
     let off = if !child::has_shell() {
         "there is no /bin/sh, so no commands run"
     } else if exec.sandbox == Sandbox::Off {
-        "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can"
+        "tools.exec.sandbox is \"off\": shell commands are not confined and can do everything you can"
     } else if !exec.enabled {
-        "tools.exec.enabled is false: no commands run"
+        "tools.exec.enabled is false, so shell commands are off"
     } else {
         ""
     };
@@ -42,7 +42,7 @@ pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
         let namespaces = workers.probe(Confinement::Namespaces, &Cancel::new(None))?;
         let why = namespaces.err().unwrap_or_default();
         let mut found = format!(
-            "namespaces are refused ({why}): git clone, tar x, rsync -a, programs linked by gcc, and whatever uses sockets will fail"
+            "namespaces are refused ({why}): git clone, tar x, rsync -a, programs linked by gcc, and anything that uses sockets will fail"
         );
         if exec.network == Network::Guarded {
             found.push_str("; tools.exec.network \"guarded\" gives no network at all");

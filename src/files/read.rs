@@ -154,7 +154,7 @@ fn lines(
             format!("[lines {first} to {last}, and there are more: continue with offset {next}]\n")
         } else {
             format!(
-                "\n[line {last} is cut: a result holds {}]\n",
+                "\n[line {last} is cut: results are limited to {}]\n",
                 size(MAX_TEXT as u64)
             )
         };

@@ -87,7 +87,7 @@ fn text(asker: &Asker, pending: &PendingCall) -> (String, bool) {
     let hidden = call.chars().count() - shown.chars().count();
     let more = if hidden > 0 {
         format!(
-            "\n{hidden} more characters are not shown, so this call can only be refused here: a terminal shows all of it."
+            "\n{hidden} more characters are not shown, so this call can only be refused here. A terminal shows all of it."
         )
     } else {
         String::new()

@@ -204,7 +204,7 @@ impl Dispatcher {
                 (RunStatus::Error, "crashed the program three times")
             }
             true if is_late(run.at, runner.grace) => {
-                let what = "was interrupted when the program ended; what it did is unknown";
+                let what = "was interrupted when the program ended; its effects are unknown";
                 (RunStatus::Error, what)
             }
             false if is_late(run.due, runner.grace.max(MIN_GRACE)) => {

@@ -213,7 +213,7 @@ fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
     });
     let certificates: Vec<_> = items.collect();
     if certificates.is_empty() {
-        return Err(Error::config(format!("{} holds no certificate", path.display())).hint(HINT));
+        return Err(Error::config(format!("no certificate in {}", path.display())).hint(HINT));
     }
     Ok(certificates)
 }

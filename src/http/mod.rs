@@ -195,7 +195,7 @@ impl Exchange {
     pub(crate) fn head(&mut self, within: Duration) -> Result<Head, Fault> {
         match self.next(within)? {
             Event::Head(head) => Ok(head),
-            _ => Err(Fault::Broken("the answer has no beginning".to_owned())),
+            _ => Err(Fault::Broken("the response has no head".to_owned())),
         }
     }
 

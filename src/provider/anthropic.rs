@@ -377,7 +377,7 @@ fn media_block(media: &Media) -> What<'_> {
             source,
             title: &media.name,
         },
-        MediaKind::Audio => text(media.replacement("left out: this API takes no audio")),
+        MediaKind::Audio => text(media.replacement("left out: this API does not support audio")),
     }
 }
 

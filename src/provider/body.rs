@@ -245,7 +245,7 @@ impl<'a> Draft<'a> {
         let refused = media
             .iter()
             .filter(|media| self.facts.refuses(media.kind()));
-        let lines = refused.map(|media| media.replacement("left out: this model does not take it"));
+        let lines = refused.map(|media| media.replacement("left out: not supported by this model"));
         lines.fold(String::new(), |text, line| text + "\n" + &line)
     }
 

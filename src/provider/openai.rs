@@ -303,7 +303,7 @@ fn media_part(media: &Media) -> Part<'_> {
         },
         (MediaKind::Audio, None) => Part::Text {
             text: media
-                .replacement("left out: this API takes WAV and MP3")
+                .replacement("left out: this API supports only WAV and MP3")
                 .into(),
         },
     }

@@ -292,7 +292,7 @@ fn whole(
         Err(EventError::NotJson) => false,
     };
     if !has_content && !reply.is_complete() {
-        let why = format!("the answer holds no reply: {}", foreign_line(&text, 100));
+        let why = format!("no reply in the response: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }
     Ok(reply.finish()?)

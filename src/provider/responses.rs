@@ -169,7 +169,7 @@ fn media_part(media: &Media) -> Part<'_> {
         },
         MediaKind::Audio => Part::InputText {
             text: media
-                .replacement("left out: this API takes no audio")
+                .replacement("left out: this API does not support audio")
                 .into(),
         },
     }

@@ -134,7 +134,7 @@ impl Journal {
             .collect();
         self.write(&bytes, durability).map_err(|e| {
             e.doing(format_args!("saving to {}", self.path.display()))
-                .hint("free some space or repair the disk; what was saved before is intact")
+                .hint("free some space or repair the disk; saved data is intact")
         })?;
         self.next += lines.len() as u64;
         Ok(())

@@ -350,9 +350,7 @@ impl Queue {
 
     fn full(&self, open: u64) -> Error {
         let (path, open) = (self.path.display(), size(open));
-        Error::failed(format!(
-            "{path} is full: {open} of entries have not been dealt with"
-        ))
+        Error::failed(format!("{path} is full: {open} of unfinished entries"))
     }
 
     /// Opens or creates the file, and compacts it if worthwhile.

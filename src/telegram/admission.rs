@@ -84,7 +84,7 @@ impl Chats {
                 ]],
             ),
             LET_IN | CONFIRM => (self.admit(user), Vec::new()),
-            _ => (format!("{user} gets no answer."), Vec::new()),
+            _ => (format!("{user} is ignored."), Vec::new()),
         };
         if !buttons.is_empty() {
             sync::lock(&self.asked).insert(user);

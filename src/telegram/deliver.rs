@@ -119,7 +119,7 @@ impl Delivery {
         }
         let secs = WAIT.as_secs();
         let what = format!("{what}: Telegram did not accept the message within {secs} s ({last})");
-        let next = "run `bantam gateway`: the message is queued, and it will be sent";
+        let next = "run `bantam gateway`, which sends the queued message";
         Err(Error::failed(what).hint(next))
     }
 

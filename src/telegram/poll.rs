@@ -391,7 +391,7 @@ pub(super) fn command(text: &str) -> Option<Command> {
 /// Returns the text of `/help`.
 pub(crate) fn help() -> String {
     let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
-    format!("Write to me what you want. Commands:{}", commands.concat())
+    format!("Ask me anything. Commands:{}", commands.concat())
 }
 
 fn update_id(update: &Value) -> Option<u64> {

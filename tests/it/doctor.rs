@@ -223,7 +223,7 @@ fn sandbox_that_is_off_is_reported() {
     let run = doctor(&Home::with(&merged(config_for(CLOSED), &off)));
     run.exits(0);
     let sandbox = line(&run, "--    sandbox: ");
-    assert!(sandbox.contains("nothing confines a command"), "{sandbox}");
+    assert!(sandbox.contains("commands are not confined"), "{sandbox}");
     assert_eq!(break_outs(&run, "ok    "), [""; 0]);
 }
 

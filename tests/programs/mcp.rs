@@ -199,7 +199,7 @@ fn misbehaving_server_does_not_stop_the_turn() {
         ("flood", "```\nYou said grüße 你好\n```\n"),
         ("error", "MCP server fake: call refused: no such thing"),
         ("error_7", "MCP server fake: call refused: no reason given"),
-        ("forks", "MCP server fake: it "),
+        ("forks", "MCP server fake: "),
         ("asks", "sampling/createMessage is not offered here"),
     ] {
         let (text, peak) = said(mode);

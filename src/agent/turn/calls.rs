@@ -88,7 +88,7 @@ impl Calls {
         let tool = self.unasked.take()?;
         let error = Error::new(
             Kind::Limit,
-            format!("{tool} was not run: it needs confirmation, and there is nobody to ask"),
+            format!("{tool} was not run: it needs confirmation, but nobody can be asked"),
         );
         Some(error.hint("ask at a terminal (`bantam agent -c`), or take it out of tools.confirm"))
     }

@@ -69,7 +69,7 @@ fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<
         }
         settings.token = Secret::new(token);
         if let Some(name) = find_username(&Bot::new(settings, &app.home, &app.env)?) {
-            say(&format!("The token works: it belongs to @{name}."));
+            say(&format!("The token works. It belongs to @{name}."));
             return Ok(true);
         }
     }

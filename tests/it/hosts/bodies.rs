@@ -197,7 +197,7 @@ fn strange_json_is_an_error_and_nothing_worse() {
     let deep = "[".repeat(100_000);
     fault(41, "a body nested 100,000 deep", [Reply::html(200, &deep)])
         .once()
-        .fails(5, "holds no reply")
+        .fails(5, "no reply in the response")
         .run();
     let mut odd = String::from(
         "{\"choices\":[{\"message\":{\"content\":\"Hi.\",\"content\":\"Hello.\"}}],\"usage\":{",

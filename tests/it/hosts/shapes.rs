@@ -82,7 +82,7 @@ fn a_reply_without_an_answer_is_an_error() {
     ] {
         case(3, "no choices", [body(&choices)])
             .once()
-            .fails(5, "the answer holds no reply")
+            .fails(5, "no reply in the response")
             .run();
     }
     let wrong = json!({ "error": { "code": 401, "message": "no credentials" } });
