@@ -10,6 +10,7 @@
 
 pub(crate) mod archive;
 mod deferred;
+mod entries;
 mod files;
 mod lines;
 mod lock;
@@ -37,18 +38,18 @@ use crate::text::{counted, to_single_line};
 pub use archive::SessionInfo;
 use archive::newest_first;
 pub(crate) use deferred::{deferred, displaced_by};
+use entries::of_lines;
+pub(crate) use entries::{Entry, Item, entries};
 pub use files::FileStore;
 pub(crate) use files::inspect;
 use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::MemoryStore;
 pub(crate) use open::OpenSession;
-use replay::replay;
-pub use store::{Guard, Loaded, Store};
+pub use store::{Guard, Store};
 pub use values::Values;
 
 use crate::paths::check_session;
-use lines::{base, empty_undone, refuse_newer, turn_end};
 
 /// Time to wait for a conversation that another process has locked.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -108,6 +109,22 @@ pub struct Session {
     pub last: String,
     /// One sentence for each damage in the file.
     pub damage: Vec<String>,
+    /// Number in the conversation of its segment's first line.
+    base: u64,
+    /// Number of the next line in its segment.
+    next: u64,
+    /// Number in the conversation of the user's last message.
+    asked: u64,
+    /// Whether the title is that of a question that counts.
+    has_title: bool,
+    /// Id of the call about which the user is being asked; empty if none.
+    asked_about: String,
+    /// Results that the file lacks at its end.
+    missing: Vec<Message>,
+    /// Number of results at the end, of calls that have not begun. They are not in the file.
+    not_begun: usize,
+    /// Whether a turn was undone, and no turn has begun or ended since.
+    is_undone: bool,
 }
 
 /// Channel of the library's own conversations.
@@ -177,10 +194,14 @@ impl Session {
     /// Returns [`Kind::Config`] if a newer program wrote it, [`Kind::Usage`] for an invalid key, and errors of the storage.
     pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
         check_session(key)?;
-        Ok(replay(key, store.read(key)?)?.session)
+        let lines = store.read(key)?;
+        let numbered = lines.iter().filter(|line| !line.contains_key("damage"));
+        let next = numbered.count() as u64;
+        let session = Self::of(key, of_lines(key, lines)?)?;
+        Ok(Self { next, ..session })
     }
 
-    pub(crate) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             messages: Vec::new(),
@@ -193,15 +214,14 @@ impl Session {
             created: String::new(),
             last: String::new(),
             damage: Vec::new(),
-        }
-    }
-
-    /// Sets the title from this message, if it is a question and the title is still empty.
-    fn entitle(&mut self, message: &Message) {
-        if let Message::User(user) = message {
-            if self.title.is_empty() && message.is_question() {
-                self.title = to_single_line(asked(user), MAX_TITLE);
-            }
+            base: 0,
+            next: 0,
+            asked: 0,
+            has_title: false,
+            asked_about: String::new(),
+            missing: Vec::new(),
+            not_begun: 0,
+            is_undone: false,
         }
     }
 }
@@ -210,13 +230,12 @@ impl Session {
 pub(crate) fn list(store: &dyn Store) -> Result<Vec<SessionInfo>> {
     let mut list = Vec::new();
     for key in store.list()? {
-        let read = || replay(&key, store.read(&key)?);
-        match read() {
-            Ok(erased) if erased.position.next == 0 => {}
-            found => list.push(SessionInfo::new(
-                &key,
-                found.ok().map(|found| found.session),
-            )),
+        match store.read(&key) {
+            Ok(lines) if lines.is_empty() => {}
+            lines => {
+                let entries = lines.and_then(|lines| of_lines(&key, lines));
+                list.push(SessionInfo::of(&key, entries));
+            }
         }
     }
     Ok(newest_first(list))
@@ -227,9 +246,7 @@ pub(crate) fn erase(store: &dyn Store, key: &str) -> Result<bool> {
     check_session(key)?;
     let _guard = lock_when_free(key, &Cancel::new(None), &|| (), || store.lock(key))?;
     // An unreadable conversation exists.
-    let is_there = store
-        .read(key)
-        .map_or(true, |found| !found.lines.is_empty());
+    let is_there = store.read(key).map_or(true, |lines| !lines.is_empty());
     store.write(key, 0, &[], Durability::Now)?;
     Ok(is_there)
 }
