@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use super::entries::{Entry, Outline};
 use super::files::lock;
 use super::lines::header;
-use super::{FileStore, OpenSession, Session, Store, deferred, is_unnamed, versions};
+use super::{FileStore, Line, OpenSession, Session, Store, deferred, is_unnamed, media, versions};
 use serde_json::Value;
 
 use crate::cancel::Cancel;
@@ -330,13 +330,20 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
     header.insert("base".to_owned(), next.into());
     versions::forget(home, key)?;
     let (_, old) = segments::begin_segment(&live, vec![header])?;
-    // Their names are in the lines that were not read.
-    let files = files(home)?.remove(key).unwrap_or_default();
-    let media = files.into_iter().filter(|(part, _)| *part == Part::Media);
-    let media: Vec<PathBuf> = media.map(|(_, path)| path).collect();
-    // The new segment is already live, so leftover media is no error.
-    drop(storage::remove_files(&media));
+    remove_media(home, key, &[])?;
     Ok(old)
+}
+
+/// Removes the media of a conversation that has begun a new segment with these lines.
+pub(super) fn remove_media(home: &Home, key: &str, lines: &[Line]) -> Result<()> {
+    let live = home.session(key);
+    for (part, path) in files(home)?.remove(key).unwrap_or_default() {
+        if part == Part::Media && !media::is_named(&live, &path, lines) {
+            // The new segment is already live, so leftover media is no error.
+            drop(storage::remove(&path));
+        }
+    }
+    Ok(())
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::lines::{refuse_newer, turn_end, version};
-use super::{Line, MAX_TITLE, asked};
+use super::{Line, MAX_TITLE};
 use crate::error::Result;
 use crate::message::{Message, TurnStop};
 use crate::storage::{self, LogItem, LogReader};
@@ -78,7 +78,8 @@ impl Entry {
 pub(super) fn title(message: &Message) -> Option<String> {
     match message {
         Message::User(user) if message.is_question() => {
-            Some(to_single_line(asked(user), MAX_TITLE))
+            let typed = Some(&user.title).filter(|title| !title.is_empty());
+            Some(to_single_line(typed.unwrap_or(&user.content), MAX_TITLE))
         }
         _ => None,
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::entries::{damage_line, of_lines};
 use super::lines::{fields, header, refuse_newer};
 use super::lock::lock_when_free;
-use super::media::{self, Named};
+use super::media;
 use super::{Guard, Line, Record, Session, Store, archive, deferred};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
@@ -39,11 +39,7 @@ enum OpenFile {
     Unread,
     /// The conversation has no file yet.
     Missing,
-    Open {
-        journal: Journal,
-        /// Its media files.
-        named: Named,
-    },
+    Open(Journal),
 }
 
 /// Unlocks a conversation when it is dropped.
@@ -152,8 +148,8 @@ impl FileStore {
         lines.try_for_each(|line| refuse_newer(line, &path))?;
         damage.extend(leave_damage(&mut journal, &found));
         damage.extend(found.torn);
-        let named = Named::from_lines(&found.lines);
-        *file = OpenFile::Open { journal, named };
+        media::remove_old(&path, &found.lines);
+        *file = OpenFile::Open(journal);
         Ok((found.lines, damage))
     }
 
@@ -192,41 +188,25 @@ impl FileStore {
         if lines.is_empty() {
             return Ok(());
         }
-        let live = self.home.session(key);
-        if let OpenFile::Open { journal, .. } = file {
-            journal.append(lines, durability)?;
-        } else {
-            let journal = Journal::create(&live, lines)
-                .doing("starting the session")
-                .map_err(|e| self.home.hinted(e))?;
-            *file = OpenFile::Open {
-                journal,
-                named: Named::default(),
-            };
+        if let OpenFile::Open(journal) = file {
+            return journal.append(lines, durability);
         }
-        let OpenFile::Open { named, .. } = file else {
-            return Ok(());
-        };
-        for line in lines {
-            named.line(line);
-        }
-        // Undone turns also need no media.
-        let ends = |line: &Line| line.contains_key("turn") || line.contains_key("undo");
-        if lines.iter().any(ends) {
-            named.remove_old(&live);
-        }
+        let journal = Journal::create(&self.home.session(key), lines)
+            .doing("starting the session")
+            .map_err(|e| self.home.hinted(e))?;
+        *file = OpenFile::Open(journal);
         Ok(())
     }
 
     /// Begins a new segment with these lines.
     fn replace(&self, key: &str, file: &mut OpenFile, lines: Vec<Line>) -> Result<()> {
-        let OpenFile::Open { journal, named } = file else {
+        let OpenFile::Open(journal) = file else {
             return self.append(key, file, &lines, Durability::Now);
         };
-        let new = Named::from_lines(&lines);
-        journal.renew(lines).map_err(|e| self.home.hinted(e))?;
-        std::mem::replace(named, new).remove_except(named, &self.home.session(key));
-        Ok(())
+        journal
+            .renew(lines.clone())
+            .map_err(|e| self.home.hinted(e))?;
+        archive::remove_media(&self.home, key, &lines)
     }
 }
 
@@ -253,7 +233,7 @@ impl Store for FileStore {
             self.open_file(key, &mut file)?;
         }
         let next = match &*file {
-            OpenFile::Open { journal, .. } => usize::try_from(journal.next).unwrap_or(usize::MAX),
+            OpenFile::Open(journal) => usize::try_from(journal.next).unwrap_or(usize::MAX),
             OpenFile::Unread | OpenFile::Missing => 0,
         };
         let lines = media::put_beside(&self.home.session(key), lines)?;

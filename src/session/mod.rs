@@ -28,8 +28,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, TurnStop, User};
+use crate::error::Result;
+use crate::message::{Message, Reply, TurnStop};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
@@ -38,8 +38,8 @@ use crate::text::{counted, to_single_line};
 pub use archive::SessionInfo;
 use archive::newest_first;
 pub(crate) use deferred::{deferred, displaced_by};
-use entries::of_lines;
 pub(crate) use entries::{Entry, Item, entries};
+use entries::{of_lines, title};
 pub use files::FileStore;
 pub(crate) use files::inspect;
 use lock::lock_when_free;
@@ -86,6 +86,7 @@ pub(crate) enum Record<'a> {
 }
 
 /// A conversation, as returned by [`Agent::session`](crate::agent::Agent::session).
+#[derive(Default)]
 pub struct Session {
     /// Key of the conversation.
     pub name: String,
@@ -142,30 +143,17 @@ pub(crate) fn is_unnamed(key: &str) -> bool {
     }
 }
 
-/// Returns the text of a message for people: the typed one, without a template or a skill.
-fn asked(user: &User) -> &str {
-    let typed = Some(&user.title).filter(|title| !title.is_empty());
-    typed.unwrap_or(&user.content)
-}
-
 impl Session {
     /// Describes the conversation for a user: its name, the number of messages and the last question, or that it is new.
     pub(crate) fn describe(&self) -> String {
         let name = to_single_line(&shown_key(&self.name), 80);
-        let last = self
-            .messages
-            .iter()
-            .rev()
-            .find_map(|message| match message {
-                Message::User(user) if message.is_question() => Some(asked(user)),
-                _ => None,
-            });
+        let last = self.messages.iter().rev().find_map(title);
         match last {
             None => format!("{name} is a new conversation"),
             Some(last) => format!(
                 "{name}: {}; you asked last: {}",
                 counted(self.messages.len(), "message"),
-                to_single_line(last, 60)
+                last
             ),
         }
     }
@@ -191,7 +179,7 @@ impl Session {
     /// Reads a conversation without locking or changing it. A new conversation is empty.
     ///
     /// # Errors
-    /// Returns [`Kind::Config`] if a newer program wrote it, [`Kind::Usage`] for an invalid key, and errors of the storage.
+    /// Returns an error of the kind `Config` if a newer program wrote it, `Usage` for an invalid key, and errors of the storage.
     pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
         check_session(key)?;
         let lines = store.read(key)?;
@@ -204,24 +192,7 @@ impl Session {
     fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            messages: Vec::new(),
-            summary: None,
-            model: None,
-            allowed: Vec::new(),
-            values: Line::new(),
-            title: String::new(),
-            ended: None,
-            created: String::new(),
-            last: String::new(),
-            damage: Vec::new(),
-            base: 0,
-            next: 0,
-            asked: 0,
-            has_title: false,
-            asked_about: String::new(),
-            missing: Vec::new(),
-            not_begun: 0,
-            is_undone: false,
+            ..Self::default()
         }
     }
 }
@@ -249,18 +220,6 @@ pub(crate) fn erase(store: &dyn Store, key: &str) -> Result<bool> {
     let is_there = store.read(key).map_or(true, |lines| !lines.is_empty());
     store.write(key, 0, &[], Durability::Now)?;
     Ok(is_there)
-}
-
-/// Adds the name of the busy conversation and a hint.
-fn busy(name: &str, e: Error) -> Error {
-    if e.kind != Kind::Busy {
-        return e;
-    }
-    e.doing(format_args!(
-        "waiting for the conversation {}",
-        shown_key(name)
-    ))
-    .hint("wait for the other run that is using it, or use --session with another key")
 }
 
 #[cfg(test)]

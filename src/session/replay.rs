@@ -16,7 +16,8 @@ impl Session {
             session.apply(entry?);
         }
         session.missing = pair(&mut session.messages);
-        let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == session.asked_about);
+        let asked_about = &session.asked_about;
+        let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == *asked_about);
         if let Some(at) = session.missing.iter().position(is_asked_about) {
             session.not_begun = session.missing.split_off(at).len();
             for message in session.messages.iter_mut().rev().take(session.not_begun) {
