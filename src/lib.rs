@@ -170,7 +170,7 @@ pub use provider::{
     Request as ModelRequest, Retry, Sampling, Sink, System, ToolOffer,
 };
 pub use session::{
-    Durability, FileStore, Guard, Line, Loaded, MemoryStore, Session, SessionInfo, Store, Values,
+    Durability, FileStore, Guard, Line, MemoryStore, Session, SessionInfo, Store, Values,
     key as session_key,
 };
 pub use tool::{CallContext, Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bantam::{Agent, Durability, Error, Guard, Line, Loaded, OpenAi, Result, Store};
+use bantam::{Agent, Durability, Error, Guard, Line, OpenAi, Result, Store};
 use rusqlite::{Connection, ErrorCode, params};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS lines (key, n, line, PRIMARY KEY (key, n))";
@@ -26,14 +26,13 @@ fn failed(e: rusqlite::Error) -> Error {
 }
 
 impl Store for Sqlite {
-    fn read(&self, key: &str) -> Result<Loaded> {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
         let db = self.1.lock().unwrap();
         let select = db.prepare_cached("SELECT line FROM lines WHERE key = ? ORDER BY n");
         let mut select = select.map_err(failed)?;
         let rows = select.query_map([key], |row| row.get(0)).map_err(failed)?;
         let line = |row: rusqlite::Result<String>| Ok(serde_json::from_str(&row.map_err(failed)?)?);
-        let lines: Result<Vec<Line>> = rows.map(line).collect();
-        Ok(lines?.into())
+        rows.map(line).collect()
     }
 
     fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {

@@ -2,21 +2,21 @@
 
 use std::{fs, path::PathBuf};
 
-use bantam::{Agent, Durability, Line, Loaded, OpenAi, Result, Store};
+use bantam::{Agent, Durability, Line, OpenAi, Result, Store};
 
 pub struct Folder(pub PathBuf);
 
 impl Store for Folder {
-    fn read(&self, key: &str) -> Result<Loaded> {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
         let path = self.0.join(key); // a key is one plain name
         if !path.try_exists()? {
-            return Ok(Loaded::default());
+            return Ok(Vec::new());
         }
-        Ok(serde_json::from_slice::<Vec<Line>>(&fs::read(path)?)?.into())
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
     fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {
-        let mut all = self.read(key)?.lines;
+        let mut all = self.read(key)?;
         all.splice(from.., lines.iter().cloned());
         let new = self.0.with_extension("new");
         fs::write(&new, serde_json::to_vec(&all)?)?;

@@ -14,9 +14,8 @@ use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::paths::{CLI, Home, session_name, shown_key};
-use crate::session::archive::{self, Item, TranscriptEntry};
-use crate::session::search;
-use crate::session::{FileStore, NOT_SHOWN, OpenSession, Store, is_unnamed};
+use crate::session::{Entry, FileStore, Item, OpenSession, Session, Store};
+use crate::session::{archive, entries, is_unnamed, search};
 use crate::text::{counted, printable, to_single_line};
 use crate::timezone::Zone;
 
@@ -24,6 +23,8 @@ use crate::timezone::Zone;
 const MAX_UNNAMED: usize = 20;
 /// Maximum length of a found line, in characters.
 const MAX_LINE: usize = 100;
+/// Length of the text that is printed at a time, in bytes.
+const MAX_PAGE: usize = 64 << 10;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(list) "sessions list
@@ -161,20 +162,10 @@ pub(super) fn reopen(home: &Home, typed: &str) -> Result<Option<String>> {
         return Ok(None);
     };
     let key = archive::key_for(home, &key)?;
-    let (mut summary, mut messages) = (None, Vec::new());
-    for entry in archive::read(home, &part, None)?.entries {
-        match entry.item {
-            Item::Summary(text) => summary = Some(text),
-            Item::Message(mut message) => {
-                message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
-                messages.push(message);
-            }
-            Item::End(_) => {}
-        }
-    }
+    let old = Session::of(&part, entries(&home.session(&part))?)?;
     let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
     let mut open = OpenSession::open(&store, &key, &Cancel::new(None), &|| ())?;
-    open.renew(summary, messages, SystemTime::now())?;
+    open.renew(old.summary, old.messages, SystemTime::now())?;
     Ok(Some(key))
 }
 
@@ -191,94 +182,97 @@ fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
                 .hint("write a number, such as `--after 12`")
         })?),
     };
-    let mut transcript = archive::read(home, &key, after)?;
-    let is_unfinished = transcript.is_unfinished();
-    for damage in &transcript.damage {
-        notice(&printable(damage));
-    }
-    transcript
-        .entries
-        .retain(|entry| after.is_none_or(|after| entry.seq > after));
-    if args.has("json") {
-        let waiting = transcript.waiting.iter().map(|entry| {
-            let mut object = object(entry);
-            (object["seq"], object["waiting"]) = (Value::Null, true.into());
-            object.to_string()
-        });
-        let entries = transcript
-            .entries
-            .iter()
-            .map(|entry| object(entry).to_string());
-        return print(&lines(entries.chain(waiting))).map(|()| 0);
-    }
     let zone = zone(&app.env);
-    let mut page: String = transcript
-        .entries
-        .iter()
-        .map(|entry| format_entry(entry, &zone))
-        .collect();
-    for entry in &transcript.waiting {
-        if let Item::Message(Message::User(user)) = &entry.item {
-            let (time, text) = (local_time(&entry.time, &zone), printable(&user.content));
-            page.push_str(&format!(
-                "[-] {time:<19} user (waits for the next turn)\n{text}\n"
-            ));
+    let (mut page, mut is_unfinished) = (String::new(), false);
+    for entry in archive::read(home, &key, after)? {
+        let entry = entry?;
+        match &entry.item {
+            Item::Damage(what) => notice(&printable(what)),
+            Item::Message(message) if !message.is_note() && !entry.is_undone => {
+                is_unfinished = true;
+            }
+            Item::End(_) if !entry.is_undone => is_unfinished = false,
+            _ => {}
+        }
+        let is_old = after >= entry.seq && entry.seq.is_some();
+        if entry.is_undone || is_old {
+            continue;
+        }
+        if args.has("json") {
+            page.extend(object(&entry).map(|object| format!("{object}\n")));
+        } else {
+            page.extend(format_entry(&entry, &zone));
+        }
+        if page.len() > MAX_PAGE {
+            print(&std::mem::take(&mut page))?;
         }
     }
     print(&page)?;
-    if is_unfinished {
+    if is_unfinished && !args.has("json") {
         notice("the last turn is still running or was cut short");
     }
     Ok(0)
 }
 
-fn object(entry: &TranscriptEntry) -> Value {
+/// Converts an entry that is shown to JSON.
+fn object(entry: &Entry) -> Option<Value> {
     let mut object = match &entry.item {
-        Item::Summary(text) => json!({"summary": text}),
+        Item::Header(header) => json!({"summary": header.get("summary")?.as_str()?}),
         Item::Message(message) => Value::Object(message.to_json()),
         Item::End(end) => json!({"turn": end.name()}),
+        Item::State(_) | Item::Undo | Item::Damage(_) => return None,
     };
-    object["seq"] = entry.seq.into();
+    object["seq"] = json!(entry.seq);
+    if entry.seq.is_none() {
+        object["waiting"] = true.into();
+    }
     if !entry.time.is_empty() {
         object["time"] = entry.time.as_str().into();
     }
-    object
+    Some(object)
 }
 
 /// Formats an entry for people: a full message, one line for each call, and the first line of each result.
-fn format_entry(entry: &TranscriptEntry, zone: &Zone) -> String {
+fn format_entry(entry: &Entry, zone: &Zone) -> Option<String> {
     let message = |role: &str, text: &str| {
         let text = printable(text.trim_end());
         let text = text.trim_start_matches('\n');
         let end = if text.is_empty() { "" } else { "\n" };
-        format!(
-            "[{}] {:<19} {role}\n{text}{end}",
-            entry.seq,
-            local_time(&entry.time, zone)
-        )
+        let seq = entry.seq.map_or("-".to_owned(), |seq| seq.to_string());
+        let time = local_time(&entry.time, zone);
+        format!("[{seq}] {time:<19} {role}\n{text}{end}")
     };
-    match &entry.item {
-        Item::Summary(text) => message("summary", text),
+    Some(match &entry.item {
+        Item::Header(header) => message("summary", header.get("summary")?.as_str()?),
         Item::Message(Message::System(text)) => message("system", text),
-        Item::Message(Message::User(user)) => message("user", &user.content),
+        Item::Message(Message::User(user)) => {
+            let waits = entry.seq.is_none();
+            let role = if waits {
+                "user (waits for the next turn)"
+            } else {
+                "user"
+            };
+            message(role, &user.content)
+        }
         Item::Message(Message::Assistant(reply)) => {
             let role = if reply.partial {
                 "assistant (cut off)"
             } else {
                 "assistant"
             };
-            let calls = reply
-                .calls
-                .iter()
-                .map(|call| to_single_line(&format!("{} {}", call.name, call.arguments), 144));
-            message(role, &reply.text) + &lines(calls.map(|call| format!("  {call}")))
+            let calls = reply.calls.iter().map(|call| {
+                let call = format!("{} {}", call.name, call.arguments);
+                format!("  {}\n", to_single_line(&call, 144))
+            });
+            message(role, &reply.text) + &calls.collect::<String>()
         }
         Item::Message(Message::ToolResult(result)) => {
             let arrow = if result.is_error { "-> failed:" } else { "->" };
             format!("  {arrow} {}\n", to_single_line(&result.content, 100))
         }
         Item::End(end) => format!("-- {}\n\n", end.name()),
-    }
+        Item::State(_) | Item::Undo | Item::Damage(_) => return None,
+    })
 }
 
 fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
@@ -295,10 +289,6 @@ fn reset(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         },
     )
     .map(|()| 0)
-}
-
-fn lines(lines: impl Iterator<Item = String>) -> String {
-    lines.flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 fn erase(app: &App, ui: &Ui, args: &Args) -> Result<u8> {

@@ -6,11 +6,10 @@ use super::question::UserQuestion;
 use super::repl::Repl;
 use super::{sessions, table};
 use crate::error::{Error, Result};
-use crate::message::{Message, Usage};
+use crate::message::Usage;
 use crate::paths::{CLI, session_name, shown_key};
 use crate::provider::catalog::{self, Offer};
-use crate::session::archive::{self, Item};
-use crate::session::{SessionInfo, fresh_key};
+use crate::session::{SessionInfo, archive, entries, fresh_key};
 use crate::storage::segments;
 use crate::text::{counted, not_found, printable, to_single_line};
 use crate::usage::Totals;
@@ -174,12 +173,7 @@ impl Repl {
         let mut rows: Vec<[String; 2]> = Vec::new();
         for path in segments::earlier(&home.session(current))?.take(MAX_EARLIER) {
             let part = path.file_stem().unwrap_or_default().to_string_lossy();
-            let mut entries = archive::read(home, &part, None)?.entries.into_iter();
-            let asked = entries.find_map(|entry| match entry.item {
-                Item::Message(Message::User(user)) if user.title.is_empty() => Some(user.content),
-                Item::Message(Message::User(user)) => Some(user.title),
-                _ => None,
-            });
+            let asked = entries(&path)?.find_map(|entry| entry.ok()?.title());
             rows.extend(asked.map(|asked| [shown_key(&part), asked]));
         }
         let others = archive::list(home)?.into_iter();

@@ -6,24 +6,21 @@
 //! Lines are numbered through all segments, so that a reader can ask for the lines after a given one. A segment begins with
 //! copies of some earlier lines, under their numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::entries::{Entry, Outline};
+use super::files::lock;
+use super::lines::header;
+use super::{FileStore, Line, OpenSession, Session, Store, deferred, is_unnamed, media, versions};
 use serde_json::Value;
 
-use super::files::lock;
-use super::files::read_log;
-use super::lines::{header, version};
-use super::{
-    FileStore, Line, OpenSession, Session, Store, base, deferred, empty_undone, is_unnamed,
-    refuse_newer, turn_end, versions,
-};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::json::parse_json;
-use crate::message::{Message, TurnStop};
+use crate::message::Message;
 use crate::paths::{CLI, Home, UNNAMED, check_session, session_name, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock, Queue};
@@ -53,37 +50,38 @@ pub struct SessionInfo {
 }
 
 impl SessionInfo {
-    /// Describes a conversation; `None` if it cannot be read.
-    pub(super) fn new(key: &str, session: Option<Session>) -> Self {
-        let state = match &session {
-            None => "unreadable",
-            Some(Session {
-                ended: Some(end), ..
-            }) => end.name(),
-            Some(session) if session.messages.iter().all(Message::is_note) => "new",
-            Some(_) => "unfinished",
-        };
-        let Session {
-            messages,
-            title,
-            created,
-            mut last,
-            damage,
-            ..
-        } = session.unwrap_or_else(|| Session::new(""));
-        if let Some(Message::User(note)) = messages.last().filter(|message| message.is_note()) {
-            last.clone_from(&note.time);
+    /// Describes a conversation by its entries, of which it keeps none.
+    pub(super) fn of(key: &str, entries: Result<impl Iterator<Item = Result<Entry>>>) -> Self {
+        let mut session = Session::new(key);
+        let (mut messages, mut is_new) = (0, true);
+        let read = entries.and_then(|mut entries| {
+            entries.try_for_each(|entry| {
+                session.apply(entry?);
+                messages += session.messages.len();
+                is_new &= session.messages.iter().all(Message::is_note);
+                session.messages.clear();
+                Ok(())
+            })
+        });
+        if read.is_err() {
+            (session, messages) = (Session::new(key), 0);
         }
+        let state = match session.ended {
+            _ if read.is_err() => "unreadable",
+            Some(end) => end.name(),
+            None if is_new => "new",
+            None => "unfinished",
+        };
         Self {
-            key: key.to_owned(),
-            title,
-            messages: messages.len(),
-            created,
-            last,
+            key: session.name,
+            title: session.title,
+            messages,
+            created: session.created,
+            last: session.last,
             state,
             bytes: 0,
             earlier_segments: 0,
-            damage: damage.len(),
+            damage: session.damage.len(),
         }
     }
 }
@@ -92,48 +90,6 @@ impl SessionInfo {
 pub(super) fn newest_first(mut list: Vec<SessionInfo>) -> Vec<SessionInfo> {
     list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     list
-}
-
-/// One entry of a transcript.
-pub(crate) struct TranscriptEntry {
-    /// Number of the line in the conversation.
-    pub seq: u64,
-    /// Time as RFC 3339 in UTC; empty if unknown.
-    pub time: String,
-    pub item: Item,
-}
-
-pub(crate) enum Item {
-    /// A model's summary of the earlier conversation.
-    Summary(String),
-    Message(Message),
-    End(TurnStop),
-}
-
-/// The contents of a conversation's files.
-#[derive(Default)]
-pub(crate) struct Transcript {
-    /// Entries that count, in order.
-    pub entries: Vec<TranscriptEntry>,
-    /// Deferred messages, without line numbers.
-    pub waiting: Vec<TranscriptEntry>,
-    /// One sentence per damage, with file and line.
-    pub damage: Vec<String>,
-    /// Numbers of undone lines. A segment may undo a line that it repeats from the one before.
-    taken_back: BTreeSet<u64>,
-}
-
-impl Transcript {
-    /// Whether the last turn is running, or was cut short by a crash.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        let is_note = |item: &&Item| matches!(item, Item::Message(message) if message.is_note());
-        let last = self
-            .entries
-            .iter()
-            .map(|entry| &entry.item)
-            .rfind(|item| !is_note(item));
-        matches!(last, Some(Item::Message(_)))
-    }
 }
 
 /// Files of one conversation, the live one last.
@@ -169,24 +125,40 @@ pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
     Ok(newest_first(list.collect()))
 }
 
-/// Returns the keys of the command line's conversations by the time of their files, the newest first. Reads no conversation.
-pub(super) fn by_time(home: &Home) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for (name, path) in segments::entries(&home.sessions())? {
-        let Some((key, Part::Live)) = segments::part(&name) else {
-            continue;
-        };
-        // Skips a file that was removed meanwhile.
-        let written = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified());
-        if let (true, Ok(written)) = (is_of_cli(key), written) {
-            found.push((written, key.to_owned()));
-        }
-    }
-    found.sort_by(|a, b| b.cmp(a));
-    Ok(found.into_iter().map(|(_, key)| key).collect())
+/// A segment in the directory of conversations.
+pub(super) struct StoredSegment {
+    pub key: String,
+    pub is_live: bool,
+    pub path: PathBuf,
+    /// Size in bytes.
+    pub len: u64,
 }
 
-fn is_of_cli(key: &str) -> bool {
+/// Returns the segments of all conversations by the time of the last change, the newest first. Reads no conversation.
+pub(super) fn by_time(home: &Home) -> Result<Vec<StoredSegment>> {
+    let mut found = Vec::new();
+    for (key, files) in files(home)? {
+        for (part, path) in files {
+            // Skips a file that was removed meanwhile.
+            if let (Part::Live | Part::Segment(_), Ok(meta)) =
+                (part, fs_err::symlink_metadata(&path))
+            {
+                let (key, is_live, len) = (key.clone(), part == Part::Live, meta.len());
+                let segment = StoredSegment {
+                    key,
+                    is_live,
+                    path,
+                    len,
+                };
+                found.push((meta.modified()?, part, segment));
+            }
+        }
+    }
+    found.sort_by(|a, b| (b.0, b.1, &b.2.key).cmp(&(a.0, a.1, &a.2.key)));
+    Ok(found.into_iter().map(|(_, _, segment)| segment).collect())
+}
+
+pub(super) fn is_of_cli(key: &str) -> bool {
     key.starts_with("cli_")
 }
 
@@ -204,7 +176,11 @@ pub(crate) fn newest(home: &Home, now: SystemTime) -> Result<Option<String>> {
     let pointed = pointed(home, now).filter(|key| is_of_cli(key) && check_session(key).is_ok());
     match pointed.filter(|key| home.session(key).exists()) {
         Some(key) => Ok(Some(key)),
-        None => Ok(by_time(home)?.into_iter().next()),
+        None => {
+            let mut segments = by_time(home)?.into_iter();
+            let newest = segments.find(|segment| segment.is_live && is_of_cli(&segment.key));
+            Ok(newest.map(|segment| segment.key))
+        }
     }
 }
 
@@ -222,7 +198,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let mut summary = SessionInfo::new(key, FileStore::new(home.clone()).summarize(key).ok());
+    let mut summary = SessionInfo::of(key, read(home, key, None));
     if summary.last.is_empty() {
         let changed = metas.iter().filter_map(|meta| meta.modified().ok()).max();
         summary.last = changed.map(rfc3339).unwrap_or_default();
@@ -236,87 +212,34 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
 }
 
 /// Reads the conversation `key`: its live segment, and its deferred messages. With `after`, also reads earlier segments, so
-/// that all lines after that one are included.
-pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
-    let path = home.session(key);
-    let found = read_log(key, &path, storage::read_journal)?;
-    let waiting = deferred::waiting(&Queue::of_home(home), key, &found.lines)?;
-    let (mut transcript, mut repeated) = parse(found, &path)?;
-    for line in waiting.lines.into_iter().map(Value::Object) {
-        let time = line["time"].as_str().unwrap_or_default().to_owned();
-        if let Some(message) = Message::from_line(line) {
-            transcript.waiting.push(TranscriptEntry {
-                seq: 0,
-                time,
-                item: Item::Message(message),
-            });
-        }
-    }
-    let Some(after) = after else {
-        return Ok(transcript);
-    };
-    // A segment repeats lines up to this one; the original lines are in earlier segments.
-    for earlier in segments::earlier(&path)? {
-        if repeated <= after {
+/// that all lines after that one are included. Each line is read where it was first written.
+pub(crate) fn read(
+    home: &Home,
+    key: &str,
+    after: Option<u64>,
+) -> Result<impl Iterator<Item = Result<Entry>> + use<>> {
+    let live = home.session(key);
+    let path = segments::current(&live)?;
+    let mut found = vec![(Outline::of_file(&path)?, path)];
+    let earlier = after.map(|_| segments::earlier(&live)).transpose()?;
+    for path in earlier.into_iter().flatten() {
+        let (newer, _) = &mut found[0];
+        if after.is_some_and(|after| newer.repeated <= after) {
             break;
         }
-        let found = read_log(key, &earlier, storage::read_file)?;
-        let (before, its_repeated) = parse(found, &earlier)?;
-        transcript.entries.retain(|entry| entry.seq > repeated);
-        let is_its_own = |entry: &TranscriptEntry| {
-            entry.seq <= repeated && !transcript.taken_back.contains(&entry.seq)
-        };
-        let entries: Vec<TranscriptEntry> = before.entries.into_iter().filter(is_its_own).collect();
-        transcript.entries.splice(..0, entries);
-        transcript.damage.splice(..0, before.damage);
-        transcript.taken_back.extend(before.taken_back);
-        repeated = its_repeated;
+        let mut outline = Outline::of_file(&path)?;
+        outline.lines = 0..=newer.repeated;
+        // A segment may undo a line that it repeats.
+        outline.undone.extend_from_slice(&newer.undone);
+        newer.lines = newer.repeated + 1..=*newer.lines.end();
+        found.insert(0, (outline, path));
     }
-    Ok(transcript)
-}
-
-/// Parses a file. Also returns the number of the last line that repeats a line of an earlier segment.
-fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
-    let mut lines = found.lines;
-    refuse_newer(lines.iter().find_map(version), path)?;
-    let header = lines.iter().find(|line| !line.is_empty());
-    let header = header.cloned().unwrap_or_default();
-    let base = base(&header);
-    let first_lines = header.get("lines").and_then(Value::as_u64).unwrap_or(1);
-    let taken_back = empty_undone(&mut lines).into_iter();
-    let taken_back = taken_back.map(|number| base + number as u64).collect();
-    let numbered = (base..).zip(lines);
-    let entries = numbered
-        .filter_map(|(seq, line)| entry(seq, line))
-        .collect();
-    let transcript = Transcript {
-        entries,
-        damage: found.damage.into_iter().chain(found.torn).collect(),
-        taken_back,
-        ..Transcript::default()
-    };
-    Ok((transcript, (base + first_lines).saturating_sub(1)))
-}
-
-/// Converts a line to an entry of a transcript.
-fn entry(seq: u64, line: Line) -> Option<TranscriptEntry> {
-    let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
-    let (time, item) = match (turn_end(&line), text("summary")) {
-        (Some(end), _) => (text("time"), Item::End(end)),
-        (_, Some(summary)) => (text("created"), Item::Summary(summary)),
-        _ => {
-            let time = text("time");
-            (
-                time,
-                Item::Message(Message::from_line(Value::Object(line))?),
-            )
-        }
-    };
-    Some(TranscriptEntry {
-        seq,
-        time: time.unwrap_or_default(),
-        item,
-    })
+    let waiting = deferred::waiting(&Queue::of_home(home), key, &[])?.lines;
+    let waiting = waiting.into_iter().filter_map(Entry::parse).map(Ok);
+    let segments = found.into_iter();
+    Ok(segments
+        .flat_map(|(outline, path)| outline.read(&path))
+        .chain(waiting))
 }
 
 /// Returns the key that the argument of `--session` means, of an existing conversation or a new one.
@@ -392,26 +315,35 @@ pub(crate) fn reset(
 /// path of that one.
 pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<PathBuf> {
     let live = home.session(key);
-    // Line numbers continue across segments.
-    let mut next = 0;
-    storage::read_lines(&live, 0, &mut |line| {
-        if next == 0 {
-            let header = parse_json(line).unwrap_or_default();
-            next = header.as_object().map_or(0, base);
-        }
-        next += 1;
-    })?;
+    let mut first = Vec::new();
+    let file = fs_err::File::open(&live)?;
+    let len = file.metadata()?.len();
+    BufReader::new(file.take(storage::MAX_LOG)).read_until(b'\n', &mut first)?;
+    let first = storage::decode(&mut first).unwrap_or_default().1;
+    // Line numbers continue across segments. A line is longer than 16 bytes, so none of them has this number.
+    let next = first
+        .get("base")
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+        + len / 16;
     let mut header = header(key, &rfc3339(now));
     header.insert("base".to_owned(), next.into());
     versions::forget(home, key)?;
-    let (_, old) = segments::begin_segment(&live, vec![header]).map_err(|e| e.error)?;
-    // Their names are in the lines that were not read.
-    let files = files(home)?.remove(key).unwrap_or_default();
-    let media = files.into_iter().filter(|(part, _)| *part == Part::Media);
-    let media: Vec<PathBuf> = media.map(|(_, path)| path).collect();
-    // The new segment is already live, so leftover media is no error.
-    drop(storage::remove_files(&media));
+    let (_, old) = segments::begin_segment(&live, vec![header])?;
+    remove_media(home, key, &[])?;
     Ok(old)
+}
+
+/// Removes the media of a conversation that has begun a new segment with these lines.
+pub(super) fn remove_media(home: &Home, key: &str, lines: &[Line]) -> Result<()> {
+    let live = home.session(key);
+    for (part, path) in files(home)?.remove(key).unwrap_or_default() {
+        if part == Part::Media && !media::is_named(&live, &path, lines) {
+            // The new segment is already live, so leftover media is no error.
+            drop(storage::remove(&path));
+        }
+    }
+    Ok(())
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.

@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-
-use super::lines::{fields, header, refuse_newer, version};
+use super::entries::{damage_line, of_lines};
+use super::lines::{fields, header, refuse_newer};
 use super::lock::lock_when_free;
-use super::media::{self, Named};
-use super::replay::replay;
-use super::{Guard, Line, Loaded, Record, Session, Store, archive, deferred};
+use super::media;
+use super::{Guard, Line, Record, Session, Store, archive, deferred};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session, shown_key};
-use crate::storage::{self, Contents, Durability, Journal, Lock, Queue};
+use crate::storage::{self, Contents, Durability, Journal, Lock, LogItem, LogReader, Queue};
 use crate::sync;
 use crate::text::{rfc3339, size};
 
@@ -41,11 +39,7 @@ enum OpenFile {
     Unread,
     /// The conversation has no file yet.
     Missing,
-    Open {
-        journal: Journal,
-        /// Its media files.
-        named: Named,
-    },
+    Open(Journal),
 }
 
 /// Unlocks a conversation when it is dropped.
@@ -90,55 +84,51 @@ impl FileStore {
         sync::lock(&self.locked).get(key).cloned()
     }
 
-    /// Reads a conversation. The first read of a locked one also repairs it and imports deferred messages.
-    fn read_or_open(&self, key: &str) -> Result<Loaded> {
+    /// Reads a conversation, and sentences about its damage. The first read of a locked one also repairs it and imports deferred
+    /// messages.
+    fn read_or_open(&self, key: &str) -> Result<(Vec<Line>, Vec<String>)> {
         let Some(file) = self.locked_file(key) else {
-            return self.load_lines(key);
+            return self.load(key);
         };
         let mut file = sync::lock(&file);
         if !matches!(*file, OpenFile::Unread) {
-            return self.load_lines(key);
+            return self.load(key);
         }
-        let (opened, mut loaded) = self.open_file(key)?;
-        *file = opened;
-        if let Err(e) = self.take_deferred(key, &mut file, &mut loaded.lines) {
+        let (mut lines, mut damage) = self.open_file(key, &mut file)?;
+        if let Err(e) = self.take_deferred(key, &mut file, &mut lines) {
             let e = e.doing("taking over what was sent to the chat");
-            loaded.warnings.push(e.message);
+            damage.push(e.message);
         }
-        Ok(loaded)
+        Ok((lines, damage))
     }
 
-    /// Returns the lines of a conversation without the bytes of their media, followed by its deferred messages.
-    fn load_lines(&self, key: &str) -> Result<Loaded> {
+    /// Returns the lines of a conversation without the bytes of their media, followed by its deferred messages, and sentences
+    /// about damage.
+    fn load(&self, key: &str) -> Result<(Vec<Line>, Vec<String>)> {
         let path = self.home.session(key);
-        let found = read_log(key, &path, storage::read_journal)?;
+        let found = storage::read_journal(&path)
+            .doing(format_args!("reading the session {}", shown_key(key)))?
+            .unwrap_or_default();
         let mut lines = found.lines;
-        refuse_newer(version_of(&lines), &path)?;
+        lines
+            .iter()
+            .try_for_each(|line| refuse_newer(line, &path))?;
         let waiting = deferred::waiting(&self.queue, key, &lines)?;
         lines.extend(waiting.lines);
-        Ok(Loaded {
-            lines,
-            warnings: found.damage.into_iter().chain(found.torn).collect(),
-        })
-    }
-
-    /// Reads a conversation for a list, without its media.
-    pub(super) fn summarize(&self, key: &str) -> Result<Session> {
-        check_session(key)?;
-        Ok(replay(key, self.load_lines(key)?)?.session)
+        Ok((lines, found.damage.into_iter().chain(found.torn).collect()))
     }
 
     /// Opens the file of a locked conversation and repairs it after a crash or disk damage, or begins a new one if it is too
     /// large.
-    fn open_file(&self, key: &str) -> Result<(OpenFile, Loaded)> {
+    fn open_file(&self, key: &str, file: &mut OpenFile) -> Result<(Vec<Line>, Vec<String>)> {
         let path = self.home.session(key);
-        let mut warnings = Vec::new();
+        let mut damage = Vec::new();
         let len = fs_err::metadata(&path).map_or(0, |meta| meta.len());
         let mut opened = Journal::open(&path);
         if opened.is_err() && len > storage::MAX_LOG {
             let old = archive::begin_anew(&self.home, key, SystemTime::now())?;
             let most = size(storage::MAX_LOG);
-            warnings.push(format!(
+            damage.push(format!(
                 "the conversation has grown to more than {most}: a new one begins, and the old one is {}",
                 old.display()
             ));
@@ -148,19 +138,19 @@ impl FileStore {
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?;
         let Some((mut journal, found)) = opened else {
-            let file = path.display();
-            let begins = format!("{file} has no complete line: a new conversation begins");
-            let lines = Vec::new();
-            warnings.extend((len > 0).then_some(begins));
-            return Ok((OpenFile::Missing, Loaded { lines, warnings }));
+            let path = path.display();
+            let begins = format!("{path} has no complete line: a new conversation begins");
+            damage.extend((len > 0).then_some(begins));
+            *file = OpenFile::Missing;
+            return Ok((Vec::new(), damage));
         };
-        refuse_newer(version_of(&found.lines), &path)?;
-        let named = Named::from_lines(&found.lines);
-        warnings.extend(leave_damage(&mut journal, &found));
-        warnings.extend(found.torn);
-        let file = OpenFile::Open { journal, named };
-        let lines = found.lines;
-        Ok((file, Loaded { lines, warnings }))
+        let mut lines = found.lines.iter();
+        lines.try_for_each(|line| refuse_newer(line, &path))?;
+        damage.extend(leave_damage(&mut journal, &found));
+        damage.extend(found.torn);
+        media::remove_old(&path, &found.lines);
+        *file = OpenFile::Open(journal);
+        Ok((found.lines, damage))
     }
 
     /// Imports deferred messages into the conversation, unless a tool call in it waits for a decision.
@@ -169,7 +159,7 @@ impl FileStore {
         if waiting.lines.is_empty() {
             return deferred::end(&self.queue, &waiting);
         }
-        let found = replay(key, lines.clone().into())?;
+        let found = Session::of(key, of_lines(key, lines.clone())?)?;
         if found.not_begun > 0 {
             return Ok(());
         }
@@ -198,50 +188,35 @@ impl FileStore {
         if lines.is_empty() {
             return Ok(());
         }
-        let live = self.home.session(key);
-        if let OpenFile::Open { journal, .. } = file {
-            journal.append(lines, durability)?;
-        } else {
-            let journal = Journal::create(&live, lines)
-                .doing("starting the session")
-                .map_err(|e| self.home.hinted(e))?;
-            *file = OpenFile::Open {
-                journal,
-                named: Named::default(),
-            };
+        if let OpenFile::Open(journal) = file {
+            return journal.append(lines, durability);
         }
-        let OpenFile::Open { named, .. } = file else {
-            return Ok(());
-        };
-        for line in lines {
-            named.line(line);
-        }
-        // Undone turns also need no media.
-        let ends = |line: &Line| line.contains_key("turn") || line.contains_key("undo");
-        if lines.iter().any(ends) {
-            named.remove_old(&live);
-        }
+        let journal = Journal::create(&self.home.session(key), lines)
+            .doing("starting the session")
+            .map_err(|e| self.home.hinted(e))?;
+        *file = OpenFile::Open(journal);
         Ok(())
     }
 
     /// Begins a new segment with these lines.
     fn replace(&self, key: &str, file: &mut OpenFile, lines: Vec<Line>) -> Result<()> {
-        let OpenFile::Open { journal, named } = file else {
+        let OpenFile::Open(journal) = file else {
             return self.append(key, file, &lines, Durability::Now);
         };
-        let new = Named::from_lines(&lines);
-        journal.renew(lines).map_err(|e| self.home.hinted(e))?;
-        std::mem::replace(named, new).remove_except(named, &self.home.session(key));
-        Ok(())
+        journal
+            .renew(lines.clone())
+            .map_err(|e| self.home.hinted(e))?;
+        archive::remove_media(&self.home, key, &lines)
     }
 }
 
 impl Store for FileStore {
-    fn read(&self, key: &str) -> Result<Loaded> {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
         check_session(key)?;
-        let mut loaded = self.read_or_open(key)?;
-        media::fetch(&self.home.session(key), &mut loaded.lines);
-        Ok(loaded)
+        let (mut lines, damage) = self.read_or_open(key)?;
+        media::fetch(&self.home.session(key), &mut lines);
+        lines.extend(damage.into_iter().map(damage_line));
+        Ok(lines)
     }
 
     fn write(&self, key: &str, from: usize, lines: &[Line], durability: Durability) -> Result<()> {
@@ -255,10 +230,10 @@ impl Store for FileStore {
             return archive::remove(&self.home, key).map(drop);
         }
         if matches!(*file, OpenFile::Unread) {
-            *file = self.open_file(key)?.0;
+            self.open_file(key, &mut file)?;
         }
         let next = match &*file {
-            OpenFile::Open { journal, .. } => usize::try_from(journal.next()).unwrap_or(usize::MAX),
+            OpenFile::Open(journal) => usize::try_from(journal.next).unwrap_or(usize::MAX),
             OpenFile::Unread | OpenFile::Missing => 0,
         };
         let lines = media::put_beside(&self.home.session(key), lines)?;
@@ -268,7 +243,7 @@ impl Store for FileStore {
         }
         let mut all = match from {
             0 => Vec::new(),
-            _ => self.load_lines(key)?.lines,
+            _ => self.load(key)?.0,
         };
         all.truncate(from);
         all.extend(lines.into_owned());
@@ -294,17 +269,9 @@ impl Store for FileStore {
     }
 }
 
-fn version_of(lines: &[Line]) -> Option<u64> {
-    lines.iter().find_map(version)
-}
-
 /// Returns an error if a message is too long for any model.
 fn check_length(lines: &[Line]) -> Result<()> {
     for line in lines {
-        // Escaping expands a byte to at most six.
-        if line.values().map(text_len).sum::<usize>() < MAX_MESSAGE / 8 {
-            continue;
-        }
         let len = serde_json::to_vec(line).map_or(0, |line| line.len());
         if len > MAX_MESSAGE {
             let (len, most) = (size(len as u64), size(MAX_MESSAGE as u64));
@@ -317,35 +284,21 @@ fn check_length(lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-/// Estimates the bytes of text in a value, before escaping.
-fn text_len(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(values) => values.iter().map(text_len).sum(),
-        Value::Object(fields) => fields.values().map(text_len).sum(),
-        _ => 0,
-    }
-}
-
-/// Reads a segment of a conversation.
-pub(super) fn read_log(
-    name: &str,
-    segment: &Path,
-    read: impl FnOnce(&Path) -> Result<Option<storage::Contents>>,
-) -> Result<storage::Contents> {
-    let found = read(segment).doing(format_args!("reading the session {}", shown_key(name)))?;
-    Ok(found.unwrap_or_default())
-}
-
 /// Returns sentences about the damage in a session file, and about an incomplete last line. Changes nothing; the next turn
 /// repairs the file.
 pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
-    let found = storage::read_journal(path).doing("reading the session")?;
-    let found = found.unwrap_or_default();
-    let mut damage = found.damage;
-    let format = version_of(&found.lines);
-    damage.extend(refuse_newer(format, path).err().map(|e| e.message));
-    Ok((damage, found.torn))
+    let (mut damage, mut torn) = (Vec::new(), None);
+    let log = LogReader::open(&storage::segments::current(path)?)?;
+    for item in log.into_iter().flatten() {
+        match item? {
+            LogItem::Line(_, line) => {
+                damage.extend(refuse_newer(&line, path).err().map(|e| e.message));
+            }
+            LogItem::Damage(what) => damage.push(what),
+            LogItem::Torn(what, _) => torn = Some(what),
+        }
+    }
+    Ok((damage, torn))
 }
 
 /// Moves the damage of a journal to an archived segment, so that it is reported only once, and returns the report. On a full

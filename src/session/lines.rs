@@ -1,9 +1,8 @@
 //! Lines of a conversation: how each entry is written, and which lines count.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Line, Record, values};
 use crate::error::{Error, Result};
@@ -21,9 +20,9 @@ pub(super) fn version(line: &Line) -> Option<u64> {
     line.get("v")?.as_u64()
 }
 
-/// Returns an error for a file that a newer program wrote.
-pub(super) fn refuse_newer(version: Option<u64>, path: &Path) -> Result<()> {
-    let Some(v) = version.filter(|v| *v > VERSION) else {
+/// Returns an error for a line that a newer program wrote.
+pub(super) fn refuse_newer(line: &Line, path: &Path) -> Result<()> {
+    let Some(v) = version(line).filter(|v| *v > VERSION) else {
         return Ok(());
     };
     // The key ends at the first dot.
@@ -44,13 +43,6 @@ pub(super) fn header(name: &str, now: &str) -> Line {
     json!({"v": VERSION, "session": name, "created": now})
         .as_object()
         .cloned()
-        .unwrap_or_default()
-}
-
-pub(super) fn base(header: &Line) -> u64 {
-    header
-        .get("base")
-        .and_then(Value::as_u64)
         .unwrap_or_default()
 }
 
@@ -75,28 +67,6 @@ pub(super) fn fields(entry: &Record, now: &str) -> Line {
         }
     }
     line
-}
-
-pub(super) fn call_asked_about(state: &Value) -> Option<String> {
-    Some(state.get("asked")?.as_str()?.to_owned())
-}
-
-/// Empties undone lines and the lines that undid them. Returns their numbers.
-pub(super) fn empty_undone(lines: &mut [Line]) -> BTreeSet<usize> {
-    let mut undone = BTreeSet::new();
-    for n in 0..lines.len() {
-        let Some(from) = lines[n].get("undo").and_then(Value::as_u64) else {
-            continue;
-        };
-        let from = usize::try_from(from).unwrap_or(n).min(n);
-        for (number, line) in lines[..=n].iter_mut().enumerate().skip(from) {
-            if !line.is_empty() {
-                line.clear();
-                undone.insert(number);
-            }
-        }
-    }
-    undone
 }
 
 /// Gives every call exactly one result, right after it. Results without a call are removed, calls without a result get

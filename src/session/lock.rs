@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Guard, LOCK_WAIT, QUIET_WAIT, busy};
+use super::{Guard, LOCK_WAIT, QUIET_WAIT};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
+use crate::paths::shown_key;
 use crate::sync;
 use crate::test_speed::paced;
 
@@ -62,8 +63,11 @@ pub(super) fn lock_when_free<L>(
         }
         let waited = started.elapsed();
         if waited >= paced(LOCK_WAIT) {
-            let why = format!("still busy after {} s", waited.as_secs());
-            return Err(busy(name, Error::new(Kind::Busy, why)));
+            let (name, waited) = (shown_key(name), waited.as_secs());
+            let why = format!("waiting for the conversation {name}: still busy after {waited} s");
+            return Err(Error::new(Kind::Busy, why).hint(
+                "wait for the other run that is using it, or use --session with another key",
+            ));
         }
         if waited >= QUIET_WAIT && !is_told {
             waiting();

@@ -22,64 +22,6 @@ pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if 
 /// Maximum size of a file, in bytes, when read; written files are smaller.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Files that the lines of a segment name, and the turn of each.
-#[derive(Default)]
-pub(super) struct Named {
-    /// Number of user messages so far.
-    turns: u64,
-    /// Turn number and file name.
-    files: Vec<(u64, String)>,
-}
-
-impl Named {
-    pub(super) fn from_lines<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Self {
-        let mut named = Self::default();
-        for line in lines {
-            named.line(line);
-        }
-        named
-    }
-
-    /// Adds the files of a line.
-    pub(super) fn line(&mut self, line: &Line) {
-        if line.get("undo").is_some() {
-            // The turn was undone, so its files are no longer needed.
-            let turn = self.turns;
-            let of_turn = self.files.iter_mut().filter(|(of, _)| *of == turn);
-            of_turn.for_each(|file| file.0 = 0);
-            self.turns = turn.saturating_sub(1);
-        }
-        if line.get("role").and_then(Value::as_str) == Some("user") {
-            self.turns += 1;
-        }
-        for name in names(line) {
-            self.files.push((self.turns, name.to_owned()));
-        }
-    }
-
-    /// Removes the files that the next turn does not show.
-    pub(super) fn remove_old(&mut self, live: &Path) {
-        let shown = (self.turns + 2).saturating_sub(SHOWN_TURNS as u64).max(1);
-        let (recent, old): (Vec<_>, Vec<_>) =
-            self.files.drain(..).partition(|(turn, _)| *turn >= shown);
-        self.files = recent;
-        let old = Self {
-            turns: 0,
-            files: old,
-        };
-        old.remove_except(self, live);
-    }
-
-    /// Removes these files, except the others. A failure is no error, because no line shows them any more.
-    pub(super) fn remove_except(self, others: &Self, live: &Path) {
-        for (_, name) in self.files {
-            if !others.files.iter().any(|(_, other)| *other == name) {
-                drop(storage::remove(&path_of(live, &name)));
-            }
-        }
-    }
-}
-
 /// Returns the file names in a line.
 fn names(line: &Line) -> impl Iterator<Item = &str> {
     media_of(line).filter_map(|media| media.get("file")?.as_str())
@@ -155,20 +97,44 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Reads the media that the next turn shows into the lines that name it.
-pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
+/// Returns the number of the first line whose media the next turn may show.
+fn first_shown(lines: &[Line]) -> usize {
     let (mut at, mut turns) = (lines.len(), 0);
     while at > 0 && turns < SHOWN_TURNS {
         at -= 1;
-        let line = &mut lines[at];
-        if let Some(from) = line.get("undo").and_then(Value::as_u64) {
+        if let Some(from) = lines[at].get("undo").and_then(Value::as_u64) {
             // Undone lines show no media.
             at = at.min(usize::try_from(from).unwrap_or(at));
-            continue;
+        } else if lines[at].get("role").and_then(Value::as_str) == Some("user") {
+            turns += 1;
         }
-        fetch_line(live, line);
-        turns += usize::from(line.get("role").and_then(Value::as_str) == Some("user"));
     }
+    at
+}
+
+/// Reads the media that the next turn shows into the lines that name it.
+pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
+    let at = first_shown(lines);
+    for line in &mut lines[at..] {
+        fetch_line(live, line);
+    }
+}
+
+/// Removes the media that the next turn does not show. A failure is no error, because no line shows them any more.
+pub(super) fn remove_old(live: &Path, lines: &[Line]) {
+    let (old, shown) = lines.split_at(first_shown(lines));
+    let shown: Vec<&str> = shown.iter().flat_map(names).collect();
+    for name in old.iter().flat_map(names) {
+        if !shown.contains(&name) {
+            drop(storage::remove(&path_of(live, name)));
+        }
+    }
+}
+
+/// Whether these lines name the media file at this path.
+pub(super) fn is_named(live: &Path, path: &Path, lines: &[Line]) -> bool {
+    let mut names = lines.iter().flat_map(names);
+    names.any(|name| path_of(live, name) == path)
 }
 
 fn fetch_line(live: &Path, line: &mut Line) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::lock::Locks;
-use super::{Guard, Line, Loaded, Store};
+use super::{Guard, Line, Store};
 use crate::error::Result;
 use crate::storage::Durability;
 use crate::sync;
@@ -23,9 +23,8 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn read(&self, key: &str) -> Result<Loaded> {
-        let lines = self.all().get(key).cloned();
-        Ok(lines.unwrap_or_default().into())
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
+        Ok(self.all().get(key).cloned().unwrap_or_default())
     }
 
     fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {

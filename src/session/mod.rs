@@ -10,6 +10,7 @@
 
 pub(crate) mod archive;
 mod deferred;
+mod entries;
 mod files;
 mod lines;
 mod lock;
@@ -27,8 +28,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, TurnStop, User};
+use crate::error::Result;
+use crate::message::{Message, Reply, TurnStop};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
@@ -37,18 +38,18 @@ use crate::text::{counted, to_single_line};
 pub use archive::SessionInfo;
 use archive::newest_first;
 pub(crate) use deferred::{deferred, displaced_by};
+pub(crate) use entries::{Entry, Item, entries};
+use entries::{of_lines, title};
 pub use files::FileStore;
 pub(crate) use files::inspect;
 use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::MemoryStore;
 pub(crate) use open::OpenSession;
-use replay::replay;
-pub use store::{Guard, Loaded, Store};
+pub use store::{Guard, Store};
 pub use values::Values;
 
 use crate::paths::check_session;
-use lines::{base, empty_undone, refuse_newer, turn_end};
 
 /// Time to wait for a conversation that another process has locked.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -85,6 +86,7 @@ pub(crate) enum Record<'a> {
 }
 
 /// A conversation, as returned by [`Agent::session`](crate::agent::Agent::session).
+#[derive(Default)]
 pub struct Session {
     /// Key of the conversation.
     pub name: String,
@@ -108,6 +110,22 @@ pub struct Session {
     pub last: String,
     /// One sentence for each damage in the file.
     pub damage: Vec<String>,
+    /// Number in the conversation of its segment's first line.
+    base: u64,
+    /// Number of the next line in its segment.
+    next: u64,
+    /// Number in the conversation of the user's last message.
+    asked: u64,
+    /// Whether the title is that of a question that counts.
+    has_title: bool,
+    /// Id of the call about which the user is being asked; empty if none.
+    asked_about: String,
+    /// Results that the file lacks at its end.
+    missing: Vec<Message>,
+    /// Number of results at the end, of calls that have not begun. They are not in the file.
+    not_begun: usize,
+    /// Whether a turn was undone, and no turn has begun or ended since.
+    is_undone: bool,
 }
 
 /// Channel of the library's own conversations.
@@ -125,30 +143,17 @@ pub(crate) fn is_unnamed(key: &str) -> bool {
     }
 }
 
-/// Returns the text of a message for people: the typed one, without a template or a skill.
-fn asked(user: &User) -> &str {
-    let typed = Some(&user.title).filter(|title| !title.is_empty());
-    typed.unwrap_or(&user.content)
-}
-
 impl Session {
     /// Describes the conversation for a user: its name, the number of messages and the last question, or that it is new.
     pub(crate) fn describe(&self) -> String {
         let name = to_single_line(&shown_key(&self.name), 80);
-        let last = self
-            .messages
-            .iter()
-            .rev()
-            .find_map(|message| match message {
-                Message::User(user) if message.is_question() => Some(asked(user)),
-                _ => None,
-            });
+        let last = self.messages.iter().rev().find_map(title);
         match last {
             None => format!("{name} is a new conversation"),
             Some(last) => format!(
                 "{name}: {}; you asked last: {}",
                 counted(self.messages.len(), "message"),
-                to_single_line(last, 60)
+                last
             ),
         }
     }
@@ -174,34 +179,20 @@ impl Session {
     /// Reads a conversation without locking or changing it. A new conversation is empty.
     ///
     /// # Errors
-    /// Returns [`Kind::Config`] if a newer program wrote it, [`Kind::Usage`] for an invalid key, and errors of the storage.
+    /// Returns an error of the kind `Config` if a newer program wrote it, `Usage` for an invalid key, and errors of the storage.
     pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
         check_session(key)?;
-        Ok(replay(key, store.read(key)?)?.session)
+        let lines = store.read(key)?;
+        let numbered = lines.iter().filter(|line| !line.contains_key("damage"));
+        let next = numbered.count() as u64;
+        let session = Self::of(key, of_lines(key, lines)?)?;
+        Ok(Self { next, ..session })
     }
 
-    pub(crate) fn new(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            messages: Vec::new(),
-            summary: None,
-            model: None,
-            allowed: Vec::new(),
-            values: Line::new(),
-            title: String::new(),
-            ended: None,
-            created: String::new(),
-            last: String::new(),
-            damage: Vec::new(),
-        }
-    }
-
-    /// Sets the title from this message, if it is a question and the title is still empty.
-    fn entitle(&mut self, message: &Message) {
-        if let Message::User(user) = message {
-            if self.title.is_empty() && message.is_question() {
-                self.title = to_single_line(asked(user), MAX_TITLE);
-            }
+            ..Self::default()
         }
     }
 }
@@ -210,13 +201,12 @@ impl Session {
 pub(crate) fn list(store: &dyn Store) -> Result<Vec<SessionInfo>> {
     let mut list = Vec::new();
     for key in store.list()? {
-        let read = || replay(&key, store.read(&key)?);
-        match read() {
-            Ok(erased) if erased.position.next == 0 => {}
-            found => list.push(SessionInfo::new(
-                &key,
-                found.ok().map(|found| found.session),
-            )),
+        match store.read(&key) {
+            Ok(lines) if lines.is_empty() => {}
+            lines => {
+                let entries = lines.and_then(|lines| of_lines(&key, lines));
+                list.push(SessionInfo::of(&key, entries));
+            }
         }
     }
     Ok(newest_first(list))
@@ -227,23 +217,9 @@ pub(crate) fn erase(store: &dyn Store, key: &str) -> Result<bool> {
     check_session(key)?;
     let _guard = lock_when_free(key, &Cancel::new(None), &|| (), || store.lock(key))?;
     // An unreadable conversation exists.
-    let is_there = store
-        .read(key)
-        .map_or(true, |found| !found.lines.is_empty());
+    let is_there = store.read(key).map_or(true, |lines| !lines.is_empty());
     store.write(key, 0, &[], Durability::Now)?;
     Ok(is_there)
-}
-
-/// Adds the name of the busy conversation and a hint.
-fn busy(name: &str, e: Error) -> Error {
-    if e.kind != Kind::Busy {
-        return e;
-    }
-    e.doing(format_args!(
-        "waiting for the conversation {}",
-        shown_key(name)
-    ))
-    .hint("wait for the other run that is using it, or use --session with another key")
 }
 
 #[cfg(test)]

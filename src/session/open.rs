@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::lines::{fields, header};
 use super::lock::lock_when_free;
-use super::replay::{Position, replay};
 use super::{Durability, Guard, Line, MemoryStore, Record, Session, Store, values};
 use crate::cancel::Cancel;
 use crate::error::Result;
@@ -18,10 +17,6 @@ use crate::text::rfc3339;
 /// A locked conversation, which only its owner can change.
 pub(crate) struct OpenSession {
     pub session: Session,
-    position: Position,
-    /// Number of results at the end, of calls that have not begun. They are not in the file.
-    not_begun: usize,
-    is_undone: bool,
     store: Arc<dyn Store>,
     _guard: Guard,
 }
@@ -41,17 +36,14 @@ impl OpenSession {
     ) -> Result<Self> {
         check_session(key)?;
         let guard = lock_when_free(key, cancel, on_wait, || store.lock(key))?;
-        let found = replay(key, store.read(key)?)?;
         let mut open = Self {
-            session: found.session,
-            position: found.position,
-            not_begun: found.not_begun,
-            is_undone: found.is_undone,
+            session: Session::peek(&**store, key)?,
             store: store.clone(),
             _guard: guard,
         };
-        let entries: Vec<Record> = found.missing.iter().map(Record::Message).collect();
-        if !entries.is_empty() {
+        let missing = std::mem::take(&mut open.session.missing);
+        if !missing.is_empty() {
+            let entries: Vec<Record> = missing.iter().map(Record::Message).collect();
             open.append(&entries, Durability::Later, SystemTime::now())?;
         }
         Ok(open)
@@ -76,27 +68,27 @@ impl OpenSession {
 
     /// Returns the number of the next line in the conversation, unique across all its segments.
     pub(crate) fn place(&self) -> u64 {
-        self.position.base + self.position.next
+        self.session.base + self.session.next
     }
 
     /// Whether the conversation has only its first line.
     pub(super) fn is_empty(&self) -> bool {
-        self.position.next <= 1
+        self.session.next <= 1
     }
 
     /// Returns the line number of the user's last message.
     pub(crate) fn asked_at(&self) -> u64 {
-        self.position.base + self.position.asked
+        self.session.asked
     }
 
     /// Whether a turn was undone, and no turn has begun or ended since.
     pub(crate) fn is_undone(&self) -> bool {
-        self.is_undone
+        self.session.is_undone
     }
 
     /// Creates the entry that undoes the user's last message and all that follows it.
     pub(crate) fn undo_turn(&self) -> Record<'static> {
-        Record::Undo(self.position.asked)
+        Record::Undo(self.session.asked.saturating_sub(self.session.base))
     }
 
     /// Appends entries with the time `now`, and updates all fields but the messages.
@@ -110,7 +102,7 @@ impl OpenSession {
         now: SystemTime,
     ) -> Result<()> {
         let lines = self.lines(entries, now);
-        let next = usize::try_from(self.position.next).unwrap_or(usize::MAX);
+        let next = usize::try_from(self.session.next).unwrap_or(usize::MAX);
         self.store
             .write(&self.session.name, next, &lines, durability)?;
         self.appended(entries, now);
@@ -128,13 +120,14 @@ impl OpenSession {
         kept: Vec<Message>,
         now: SystemTime,
     ) -> Result<()> {
-        if self.position.next == 0 {
+        if self.session.next == 0 {
             return Ok(());
         }
         // Without a summary and messages, a new conversation begins.
         if summary.is_none() && kept.is_empty() {
             self.session.created = rfc3339(now);
             self.session.title.clear();
+            self.session.has_title = false;
             self.session.values.clear();
         }
         let lines = self.next_segment(summary.as_deref(), &kept, now);
@@ -146,7 +139,7 @@ impl OpenSession {
 
     /// Takes the calls at the end that have not begun, for a turn that continues with them.
     pub(crate) fn take_not_begun(&mut self) -> Vec<ToolCall> {
-        let count = std::mem::take(&mut self.not_begun);
+        let count = std::mem::take(&mut self.session.not_begun);
         let messages = &mut self.session.messages;
         messages.truncate(messages.len() - count);
         let reply = |message: &Message| match message {
@@ -159,14 +152,14 @@ impl OpenSession {
 
     /// Takes the results of the calls that have not begun, for a turn that appends them instead of running the calls.
     pub(crate) fn give_up_not_begun(&mut self) -> Vec<Message> {
-        let count = std::mem::take(&mut self.not_begun);
+        let count = std::mem::take(&mut self.session.not_begun);
         self.session.messages[self.session.messages.len() - count..].to_vec()
     }
 
     /// Converts entries to lines, after line 0 if it is not written yet.
     fn lines(&self, entries: &[Record], now: SystemTime) -> Vec<Line> {
         let now = rfc3339(now);
-        let header = (self.position.next == 0).then(|| header(&self.session.name, &now));
+        let header = (self.session.next == 0).then(|| header(&self.session.name, &now));
         header
             .into_iter()
             .chain(entries.iter().map(|entry| fields(entry, &now)))
@@ -175,10 +168,10 @@ impl OpenSession {
 
     /// Updates the conversation after these entries were stored.
     fn appended(&mut self, entries: &[Record], now: SystemTime) {
-        let (session, position) = (&mut self.session, &mut self.position);
-        let first = position.next.max(1);
-        position.next = first + entries.len() as u64;
-        for (line, entry) in (first..).zip(entries) {
+        let session = &mut self.session;
+        let first = session.next.max(1);
+        session.next = first + entries.len() as u64;
+        for (line, entry) in (session.base + first..).zip(entries) {
             match entry {
                 Record::Model(model) => session.model = Some((*model).to_owned()),
                 Record::Allow(tools) => session.allowed = tools.to_vec(),
@@ -187,9 +180,9 @@ impl OpenSession {
                 }
                 Record::Message(message) => {
                     session.last = rfc3339(now);
-                    session.entitle(message);
+                    session.entitle(message, false);
                     if message.is_question() {
-                        position.asked = line;
+                        session.asked = line;
                     }
                 }
                 Record::End(_) | Record::Undo(_) | Record::Asked(_) => {}
@@ -201,27 +194,21 @@ impl OpenSession {
     /// that line numbers remain unique. A reply or a result has the time of the user's message before it.
     fn next_segment(&self, summary: Option<&str>, kept: &[Message], now: SystemTime) -> Vec<Line> {
         let mut time = rfc3339(now);
-        let mut header = header(&self.session.name, &time);
-        header.insert("base".to_owned(), self.next_base(kept).into());
-        if !self.session.created.is_empty() {
-            header.insert("began".to_owned(), self.session.created.as_str().into());
-        }
-        header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        if !self.session.title.is_empty() {
-            header.insert("title".to_owned(), self.session.title.as_str().into());
-        }
-        let mut state = Line::new();
-        if !self.session.values.is_empty() {
-            state.insert("values".to_owned(), self.session.values.clone().into());
-        }
-        if let Some(model) = &self.session.model {
-            state.insert("model".to_owned(), model.as_str().into());
-        }
-        if !self.session.allowed.is_empty() {
-            state.insert("allowed".to_owned(), json!(self.session.allowed));
-        }
-        if !state.is_empty() {
-            header.insert("state".to_owned(), state.into());
+        let session = &self.session;
+        let state = json!({
+            "values": session.values,
+            "model": session.model,
+            "allowed": session.allowed,
+        });
+        let mut header = header(&session.name, &time);
+        for (name, value) in [
+            ("base", self.next_base(kept).into()),
+            ("began", json!(session.created)),
+            ("summary", json!(summary)),
+            ("title", json!(session.title)),
+            ("state", state),
+        ] {
+            header.insert(name.to_owned(), value);
         }
         let mut lines = vec![header];
         for message in kept {
@@ -241,11 +228,10 @@ impl OpenSession {
 
     fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>) {
         let (base, next) = (self.next_base(&kept), kept.len() as u64 + 1);
-        let asked = kept
-            .iter()
-            .rposition(Message::is_question)
-            .map_or(0, |at| at as u64 + 1);
-        self.position = Position { base, next, asked };
-        (self.session.summary, self.session.messages) = (summary, kept);
+        let asked = kept.iter().rposition(Message::is_question);
+        let session = &mut self.session;
+        session.asked = base + asked.map_or(0, |at| at as u64 + 1);
+        (session.base, session.next) = (base, next);
+        (session.summary, session.messages) = (summary, kept);
     }
 }

@@ -10,24 +10,6 @@ use crate::error::Result;
 /// Unlocks a conversation when it is dropped.
 pub type Guard = Box<dyn Any + Send + Sync>;
 
-/// A conversation as read from a store.
-#[derive(Debug, Default)]
-pub struct Loaded {
-    /// Lines in order; empty for a new conversation.
-    pub lines: Vec<Line>,
-    /// One sentence for the user about each damage.
-    pub warnings: Vec<String>,
-}
-
-impl From<Vec<Line>> for Loaded {
-    fn from(lines: Vec<Line>) -> Self {
-        Self {
-            lines,
-            warnings: Vec::new(),
-        }
-    }
-}
-
 /// Stores conversations: the lines of each, and a lock for each. A store need not understand the lines. A key is one plain file
 /// name, up to 200 bytes long. `docs/examples/store.rs` and `sqlite.rs` are stores of 30 lines.
 ///
@@ -35,15 +17,15 @@ impl From<Vec<Line>> for Loaded {
 /// use std::collections::BTreeMap;
 /// use std::sync::Mutex;
 ///
-/// use bantam::{Durability, Line, Loaded, Store};
+/// use bantam::{Durability, Line, Store};
 /// use bantam::{Agent, Demo, Request, Result};
 ///
 /// #[derive(Default)]
 /// struct Map(Mutex<BTreeMap<String, Vec<Line>>>);
 ///
 /// impl Store for Map {
-///     fn read(&self, key: &str) -> Result<Loaded> {
-///         Ok(self.0.lock().unwrap().get(key).cloned().unwrap_or_default().into())
+///     fn read(&self, key: &str) -> Result<Vec<Line>> {
+///         Ok(self.0.lock().unwrap().get(key).cloned().unwrap_or_default())
 ///     }
 ///
 ///     fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {
@@ -63,11 +45,12 @@ impl From<Vec<Line>> for Loaded {
 /// # Ok::<(), bantam::Error>(())
 /// ```
 pub trait Store: Send + Sync {
-    /// Returns the lines of a conversation. Takes no lock.
+    /// Returns the lines of a conversation in order; none for a new conversation. Takes no lock. Lines `{"damage":TEXT}` at the
+    /// end are shown to the user; they have no number and are never written.
     ///
     /// # Errors
     /// Returns errors of the storage, and [`Kind::Config`](crate::error::Kind::Config) if a newer program wrote it.
-    fn read(&self, key: &str) -> Result<Loaded>;
+    fn read(&self, key: &str) -> Result<Vec<Line>>;
 
     /// Drops the lines from number `from` on, counted from 0, and appends these. Usually `from` is the number of lines; 0
     /// replaces all lines, and without new lines erases the conversation. The caller has locked it.
@@ -95,7 +78,7 @@ pub trait Store: Send + Sync {
 
 /// Allows several agents to share a store.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn read(&self, key: &str) -> Result<Loaded> {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
         (**self).read(key)
     }
 

@@ -80,7 +80,7 @@ fn every_call_gets_exactly_one_result() {
 fn replayed(lines: Vec<Value>) -> Session {
     let line = |line: Value| line.as_object().cloned().unwrap_or_default();
     let lines: Vec<Line> = lines.into_iter().map(line).collect();
-    replay("", lines.into()).unwrap().session
+    Session::of("", of_lines("", lines).unwrap()).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! tools cannot write: `index.json`, and the contents by number.
 
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
@@ -94,9 +94,7 @@ impl Versions {
             // Removes the versions of an earlier turn.
             storage::remove(&self.dir)?;
         }
-        let place = known
-            .iter()
-            .position(|version| plain(&version.path).eq(plain(path)));
+        let place = known.iter().position(|version| version.path == path);
         match place {
             Some(n) if known[n].state == *before || before.is_empty() => known[n].state = after,
             _ => {
@@ -153,12 +151,6 @@ impl Versions {
     }
 }
 
-/// Returns a path without `.` in it.
-fn plain(path: &str) -> impl Iterator<Item = Component<'_>> {
-    let parts = Path::new(path).components();
-    parts.filter(|part| *part != Component::CurDir)
-}
-
 /// Removes the stored versions of a conversation.
 pub(crate) fn forget(home: &Home, key: &str) -> Result<()> {
     storage::remove(&home.undo(key))
@@ -185,7 +177,7 @@ mod tests {
         let first = turn(3);
         for (path, old, before, after) in [
             ("a", Old::Content(b"one"), "s0", "s1"),
-            ("./a", Old::Content(b"two"), "s1", "s2"),
+            ("a", Old::Content(b"two"), "s1", "s2"),
             ("b", Old::Absent, "", "s3"),
             ("c", Old::Unknown, "s0", "s4"),
         ] {

@@ -5,7 +5,7 @@
 //! Acknowledged data is on disk: an append is one write and one fdatasync. A repair only cuts off bytes after the last newline
 //! (a write cut short by a crash), and saves a copy of them.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Take, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,16 +13,16 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir, parent, sync_all, sync_dir, write_new};
+use super::{make_dir_synced, parent, sync_dir, write_new};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
-use crate::text::size;
+use crate::text::{counted, millis, size};
 
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;
 
 /// Converts JSON objects to fields of lines to append.
-pub(crate) fn fields(lines: &[Value]) -> Vec<Fields> {
+pub(super) fn fields(lines: &[Value]) -> Vec<Fields> {
     lines
         .iter()
         .filter_map(|line| line.as_object().cloned())
@@ -41,11 +41,12 @@ pub enum Durability {
 /// An open log. The caller owns its lock.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: File,
+    pub(super) file: File,
     pub(super) path: PathBuf,
     /// Length of the complete lines, in bytes.
-    len: u64,
-    next: u64,
+    pub(super) len: u64,
+    /// `seq` of the next line.
+    pub(crate) next: u64,
     /// A sync failed, or a failed write could not be undone, so further writes through this handle are refused.
     pub(super) suspect: bool,
 }
@@ -54,14 +55,9 @@ impl Journal {
     /// Creates a log that begins with these lines, on disk before this returns.
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
-        let is_new = !dir.is_dir();
-        make_dir(dir)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        // The entries of a new directory and its parents must also survive a power cut.
+        make_dir_synced(dir)?;
+        let file = open_to_append().create_new(true).mode(0o600).open(path)?;
         let mut journal = Self {
             file,
             path: path.to_owned(),
@@ -69,12 +65,8 @@ impl Journal {
             next: 0,
             suspect: false,
         };
-        // The entries of a new directory and its parents must also survive a power cut.
-        let sync_names = || if is_new { sync_all(dir) } else { sync_dir(dir) };
-        if let Err(e) = journal
-            .append(first, Durability::Now)
-            .and_then(|()| sync_names())
-        {
+        let written = journal.append(first, Durability::Now);
+        if let Err(e) = written.and_then(|()| sync_dir(dir)) {
             // Nothing was acknowledged. If the removal also fails, the empty file counts as a missing log.
             drop(fs_err::remove_file(path));
             return Err(e);
@@ -84,23 +76,14 @@ impl Journal {
 
     /// Opens and reads a log, and repairs a tail that a crash cut short. `None` if the file is missing or has no complete line.
     pub(super) fn open_file(path: &Path) -> Result<Option<(Self, Contents)>> {
-        let mut options = OpenOptions::new();
-        let mut file = match options
-            .read(true)
-            .append(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)
-        {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            result => result?,
+        let Some(log) = LogReader::open(path)? else {
+            return Ok(None);
         };
-        let mut found = Contents::read(&mut file, path)?;
-        if !found.tail.is_empty() {
-            let copy = cut_tail(&mut file, path, &found.tail, found.len)?;
-            let (bytes, path, copy) = (found.tail.len(), path.display(), copy.display());
-            found.torn = Some(format!(
-                "{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"
-            ));
+        let mut found = Contents::read(log)?;
+        let file = open_to_append().open(path)?;
+        if let Some(torn) = found.torn.take() {
+            let copy = cut_tail(&file, path, &found)?;
+            found.torn = Some(format!("{torn}; it was moved to {}", copy.display()));
         }
         if found.len == 0 {
             return Ok(None);
@@ -113,16 +96,6 @@ impl Journal {
             suspect: false,
         };
         Ok(Some((journal, found)))
-    }
-
-    /// Returns the `seq` of the next line.
-    pub(crate) fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// Returns the length of its lines in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.len
     }
 
     /// Appends these lines with one write. On an error, the file contains only the earlier lines.
@@ -178,22 +151,9 @@ pub(crate) struct Contents {
     pub(super) len: u64,
 }
 
-/// Reads the log in this file and changes nothing. `None` if the file is missing. Needs no lock, because lines are only ever
-/// appended, so a partial write is at the end.
-pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
-    // Non-blocking, because opening a named pipe would otherwise wait for a writer.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        result => result?,
-    };
-    if !file.metadata()?.is_file() {
-        return Err(Error::failed(format!(
-            "{} is not a regular file",
-            path.display()
-        )));
-    }
-    Contents::read(&mut file, path).map(Some)
+/// Reads the whole log in this file and changes nothing. `None` if the file is missing.
+pub(super) fn read_file(path: &Path) -> Result<Option<Contents>> {
+    LogReader::open(path)?.map(Contents::read).transpose()
 }
 
 /// Maximum size of a log that is read, in bytes; a small board has 512 MB of memory.
@@ -203,10 +163,54 @@ const MAX_SEQ: usize = (MAX_LOG / 16) as usize;
 /// Bytes of a log that are read at a time.
 const CHUNK: u64 = 64 << 10;
 
-impl Contents {
-    fn read(file: &mut File, path: &Path) -> Result<Self> {
+/// Part of a log.
+pub(crate) enum LogItem {
+    /// A line and its number.
+    Line(usize, Fields),
+    /// Sentence about a damaged, missing or repeated line.
+    Damage(String),
+    /// Sentence about an incomplete last line, and its bytes.
+    Torn(String, Vec<u8>),
+}
+
+/// Reads the lines of a log one at a time and changes nothing. Needs no lock, because lines are only ever appended, so a
+/// partial write is at the end.
+pub(crate) struct LogReader {
+    file: BufReader<Take<File>>,
+    path: PathBuf,
+    /// Number of lines read, damaged ones included.
+    count: usize,
+    /// Number of the line after the last intact one.
+    next: usize,
+    /// Damaged lines after the last intact one.
+    bad: usize,
+    /// Length of the complete lines, in bytes.
+    len: u64,
+    /// Line after a report about missing ones.
+    pending: Option<LogItem>,
+}
+
+impl LogReader {
+    /// Opens a log; `None` if the file is missing.
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
+        // Non-blocking, because opening a named pipe would otherwise wait for a writer.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            file => Self::new(file?, path).map(Some),
+        }
+    }
+
+    fn new(file: File, path: &Path) -> Result<Self> {
+        let (meta, path) = (file.metadata()?, path.to_owned());
+        if !meta.is_file() {
+            return Err(Error::failed(format!(
+                "{} is not a regular file",
+                path.display()
+            )));
+        }
         // Later appends are found by the next read.
-        let len = file.metadata()?.len();
+        let len = meta.len();
         if len > MAX_LOG {
             let (path, len, most) = (path.display(), size(len), size(MAX_LOG));
             return Err(
@@ -215,74 +219,95 @@ impl Contents {
             );
         }
         let chunk = usize::try_from(len.min(CHUNK)).unwrap_or_default();
-        let mut reader = BufReader::with_capacity(chunk, file.take(len));
+        Ok(Self {
+            file: BufReader::with_capacity(chunk, file.take(len)),
+            path,
+            count: 0,
+            next: 0,
+            bad: 0,
+            len: 0,
+            pending: None,
+        })
+    }
+
+    fn read(&mut self) -> Result<Option<LogItem>> {
+        let mut line = Vec::new();
+        let bytes = self.file.read_until(b'\n', &mut line)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        self.count += 1;
+        let place = format!("{}:{}", self.path.display(), self.count);
+        if !line.ends_with(b"\n") {
+            let torn = format!("{place}: the line is not complete ({bytes} bytes)");
+            return Ok(Some(LogItem::Torn(torn, line)));
+        }
+        self.len += bytes as u64;
+        let damage = match decode(&mut line) {
+            Some((seq, _)) if seq < self.next => format!("line {seq} is repeated"),
+            Some((seq, fields)) => {
+                let missing = seq.saturating_sub(self.next + self.bad);
+                (self.next, self.bad) = (seq + 1, 0);
+                let line = LogItem::Line(seq, fields);
+                if missing == 0 {
+                    return Ok(Some(line));
+                }
+                self.pending = Some(line);
+                format!("{} missing before this one", counted(missing, "line"))
+            }
+            None => {
+                self.bad += 1;
+                "the line is damaged (its checksum does not match) and was left out".to_owned()
+            }
+        };
+        Ok(Some(LogItem::Damage(format!("{place}: {damage}"))))
+    }
+}
+
+impl Iterator for LogReader {
+    type Item = Result<LogItem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.pending.take() {
+            None => self.read().transpose(),
+            pending => pending.map(Ok),
+        }
+    }
+}
+
+impl Contents {
+    fn read(mut log: LogReader) -> Result<Self> {
         let mut found = Self::default();
-        let (mut bad, mut number, mut line) = (0, 0, Vec::new());
-        loop {
-            line.clear();
-            let bytes = reader.read_until(b'\n', &mut line)?;
-            if bytes == 0 {
-                break;
-            }
-            number += 1;
-            if !line.ends_with(b"\n") {
-                found.torn = Some(format!(
-                    "{}:{number}: the line is not complete ({bytes} bytes): cut short, or being written",
-                    path.display()
-                ));
-                found.tail = line;
-                break;
-            }
-            found.len += bytes as u64;
-            let mut wrong = |what: String| {
-                let place = format!("{}:{number}", path.display());
-                found.damage.push(format!("{place}: {what}"));
-            };
-            let next = found.lines.len();
-            match decode(&mut line) {
-                Some((seq, _)) if seq < next => wrong(format!("line {seq} is repeated")),
-                Some((seq, fields)) => {
-                    if seq > next + bad {
-                        wrong(match seq - next - bad {
-                            1 => "1 line is missing before this one".to_owned(),
-                            count => format!("{count} lines are missing before this one"),
-                        });
-                    }
-                    bad = 0;
+        for item in &mut log {
+            match item? {
+                LogItem::Line(seq, fields) => {
                     found.lines.resize(seq, Fields::new());
                     found.lines.push(fields);
                 }
-                None => {
-                    wrong(
-                        "the line is damaged (its checksum does not match) and was left out"
-                            .to_owned(),
-                    );
-                    bad += 1;
-                }
+                LogItem::Damage(what) => found.damage.push(what),
+                LogItem::Torn(torn, tail) => (found.torn, found.tail) = (Some(torn), tail),
             }
         }
-        let count = found.lines.len() + bad;
-        found.lines.resize(count, Fields::new());
+        found.lines.resize(log.next + log.bad, Fields::new());
+        found.len = log.len;
         Ok(found)
     }
 }
 
-/// Maximum size of the copy of a torn tail, in bytes.
-const MAX_TORN: usize = 1 << 20;
+fn open_to_append() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(libc::O_NOFOLLOW);
+    options
+}
 
 /// Copies a torn tail to another file and cuts it off.
-fn cut_tail(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<PathBuf> {
-    let stamp = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis();
-    let mut copy = path.as_os_str().to_owned();
-    copy.push(format!(".torn-{stamp}"));
-    let copy = PathBuf::from(copy);
-    write_new(&copy, &tail[..tail.len().min(MAX_TORN)])?;
-    file.set_len(keep)?;
+fn cut_tail(file: &File, path: &Path, found: &Contents) -> Result<PathBuf> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let stamp = millis(now.unwrap_or_default());
+    let copy = path.with_extension(format!("jsonl.torn-{stamp}"));
+    write_new(&copy, &found.tail)?;
+    file.set_len(found.len)?;
     file.sync_all()?;
-    file.seek(SeekFrom::End(0))?;
     Ok(copy)
 }
 
@@ -303,7 +328,7 @@ fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
 }
 
 /// Reads a line and its number. To avoid a copy, this overwrites the byte before the fields.
-fn decode(line: &mut [u8]) -> Option<(usize, Fields)> {
+pub(crate) fn decode(line: &mut [u8]) -> Option<(usize, Fields)> {
     let (prefix, rest) = line.strip_suffix(b"\n")?.split_at_checked(PREFIX)?;
     if prefix != checksum(crc32fast::hash(rest)).as_bytes() {
         return None;
@@ -378,7 +403,7 @@ mod tests {
                     journal
                 }
             };
-            assert_eq!(journal.next(), whole + 1);
+            assert_eq!(journal.next, whole + 1);
             journal.append(&[fields(100)], Durability::Now).unwrap();
             let (_, again) = open(&path).unwrap().unwrap();
             assert_eq!(
@@ -424,7 +449,7 @@ mod tests {
         fs_err::write(&path, [line[0], line[2]].concat()).unwrap();
         let (journal, found) = open(&path).unwrap().unwrap();
         assert_eq!((numbers(&found), found.damage.len()), (vec![0, 2], 1));
-        assert_eq!((journal.next(), found.lines[1].len()), (3, 0));
+        assert_eq!((journal.next, found.lines[1].len()), (3, 0));
         fs_err::write(&path, [line[0], line[1], line[1], line[2]].concat()).unwrap();
         let (_, found) = open(&path).unwrap().unwrap();
         assert_eq!((numbers(&found), found.damage.len()), (vec![0, 1, 2], 1));

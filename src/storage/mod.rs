@@ -20,7 +20,7 @@ use fs_err::{File, OpenOptions};
 
 pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
-pub(crate) use journal::{Contents, Fields, Journal, MAX_LOG, fields, read_file};
+pub(crate) use journal::{Contents, Fields, Journal, LogItem, LogReader, MAX_LOG, decode};
 pub(crate) use lock::Lock;
 pub(crate) use queue::{Entry, Queue};
 pub(crate) use segments::read_journal;

@@ -24,7 +24,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Durability, Fields, Journal, Lock, MAX_LOG, fields, read_journal};
+use super::journal::fields;
+use super::{Durability, Fields, Journal, Lock, MAX_LOG, read_journal};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::sync;
@@ -209,8 +210,7 @@ impl Queue {
 
     /// Adds items, or replaces items with the same ids. On disk when this returns.
     pub(crate) fn add(&self, entries: &[Entry]) -> Result<()> {
-        let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
-        self.append(&lines, Durability::Now)
+        self.add_for(entries, &[])
     }
 
     /// Adds items; a power cut may lose them.
@@ -339,10 +339,10 @@ impl Queue {
         if stays > most {
             return Ok(Err(self.full(open)));
         }
-        if journal.len() + added > most_in_file {
+        if journal.len + added > most_in_file {
             journal.replace(&content.lines())?;
         }
-        if journal.len() + added > self.bounds.file {
+        if journal.len + added > self.bounds.file {
             return Ok(Err(self.full(open)));
         }
         Ok(Ok(()))
@@ -369,7 +369,7 @@ impl Queue {
 
     /// Compacts the file if that halves it, or if it is large and much of it is done.
     fn compact(&self, journal: &mut Journal, content: &Content) -> Result<()> {
-        let (len, open) = (journal.len(), content.size());
+        let (len, open) = (journal.len, content.size());
         let is_half = len > COMPACT_AT && len > 2 * open;
         let is_worth = len > self.bounds.large && len > open + self.bounds.worth;
         if is_half || is_worth {

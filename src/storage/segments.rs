@@ -11,14 +11,16 @@
 //! of its first lines. If it is incomplete, after a disk that lied about syncing, the newest earlier segment is current.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, read_file};
+use super::journal::{Contents, Fields, Journal, LogItem, LogReader, read_file};
 use super::{parent, remove, remove_files, sync_dir};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 
 /// Role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,15 +112,17 @@ impl Journal {
                 Ok(old)
             }
             Err(e) => {
-                // The next opening finishes the new segment. Until then this handle may point to an archived file.
-                self.suspect |= e.is_begun;
-                Err(e.error)
+                // This handle may point to an archived file by now. The next opening finishes the new segment.
+                let number = |meta: std::io::Result<Metadata>| meta.map(|meta| meta.ino()).ok();
+                let live = number(fs_err::metadata(&self.path));
+                self.suspect |= live != number(self.file.metadata());
+                Err(e)
             }
         }
     }
 
     /// Replaces all lines atomically. On disk before this returns.
-    pub(crate) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
+    pub(super) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
         let path = self.path.clone();
         let new = unfinished(&path);
         remove_unfinished(&path)?;
@@ -130,34 +134,20 @@ impl Journal {
     }
 }
 
-/// Failure to begin a new segment.
-pub(crate) struct NotBegun {
-    pub error: Error,
-    /// The files may already be renamed.
-    is_begun: bool,
-}
-
 /// Begins a new segment of the log at `path` without reading it. Also returns the path of the one before it.
-pub(crate) fn begin_segment(
-    path: &Path,
-    mut first: Vec<Fields>,
-) -> Result<(Journal, PathBuf), NotBegun> {
-    let unchanged = |error: Error| NotBegun {
-        error,
-        is_begun: false,
-    };
+pub(crate) fn begin_segment(path: &Path, mut first: Vec<Fields>) -> Result<(Journal, PathBuf)> {
     let count = first.len();
     if let Some(header) = first.first_mut() {
         header.insert("lines".to_owned(), Value::from(count));
     }
-    let numbers = segments(path).map_err(unchanged)?.into_keys();
+    let numbers = segments(path)?.into_keys();
     let number = numbers.last().map_or(1, |newest| newest.saturating_add(1));
     let (new, old) = (
         unfinished(path),
         path.with_extension(format!("{number}.jsonl")),
     );
-    remove_unfinished(path).map_err(unchanged)?;
-    let mut journal = Journal::create(&new, &first).map_err(unchanged)?;
+    remove_unfinished(path)?;
+    let mut journal = Journal::create(&new, &first)?;
     let swap = || -> Result<()> {
         fs_err::rename(path, &old)?;
         // Some file systems reorder renames.
@@ -165,29 +155,28 @@ pub(crate) fn begin_segment(
         fs_err::rename(&new, path)?;
         sync_dir(parent(path))
     };
-    swap().map_err(|e| NotBegun {
-        error: e.doing(format_args!(
-            "beginning a new segment of {}",
-            path.display()
-        )),
-        is_begun: true,
-    })?;
+    swap().doing(format_args!(
+        "beginning a new segment of {}",
+        path.display()
+    ))?;
     path.clone_into(&mut journal.path);
     Ok((journal, old))
 }
 
-/// Reads the live segment of a log and changes nothing. `None` if there is no log. If a new segment is half begun, this reads
-/// the file that [`Journal::open`] would make live.
+/// Returns the file to read as the live segment of a log: if a new segment is half begun, the file that [`Journal::open`] would
+/// make live.
+pub(crate) fn current(live: &Path) -> Result<PathBuf> {
+    let first = LogReader::open(live)?.and_then(|mut log| log.next());
+    Ok(match first.transpose()? {
+        Some(LogItem::Line(..) | LogItem::Damage(_)) => live.to_owned(),
+        // Without a substitute, the file may have been renamed meanwhile.
+        Some(LogItem::Torn(..)) | None => substitute(live)?.unwrap_or_else(|| live.to_owned()),
+    })
+}
+
+/// Reads the live segment of a log and changes nothing. `None` if there is no log.
 pub(crate) fn read_journal(path: &Path) -> Result<Option<Contents>> {
-    match read_file(path)? {
-        Some(found) if found.len > 0 => Ok(Some(found)),
-        found => match substitute(path)? {
-            Some(other) => read_file(&other),
-            // The file may have been renamed meanwhile.
-            None if found.is_none() => read_file(path),
-            None => Ok(found),
-        },
-    }
+    read_file(&current(path)?)
 }
 
 /// Returns the current segment while the live one is missing or empty: the new one, or else the newest earlier one. `None`
@@ -214,10 +203,8 @@ pub(super) fn remove_unfinished(live: &Path) -> Result<()> {
 
 /// Whether a new segment is undamaged and has the number of lines in its line 0.
 fn is_complete(found: &Contents) -> bool {
-    let Some(first) = found.lines.first() else {
-        return false;
-    };
-    let said = first.get("lines").and_then(Value::as_u64);
+    let first = found.lines.first();
+    let said = first.and_then(|first| first.get("lines")?.as_u64());
     let count = found.lines.len() as u64;
     found.damage.is_empty() && found.torn.is_none() && count >= said.unwrap_or(1)
 }

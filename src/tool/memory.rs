@@ -285,15 +285,15 @@ fn past_conversations(home: &Home, query: &str, turn: &CallContext) -> Result<St
     if turn.origin.channel == SUBAGENT {
         return Ok(String::new());
     }
-    let found = search_past(home, &words, turn.origin)?;
-    if found.is_empty() {
+    let (found, unread) = search_past(home, &words, turn.origin)?;
+    if found.is_empty() && unread.is_empty() {
         return Ok(String::new());
     }
     let line = |found: &Found| {
         let line = foreign_line(&found.line, MAX_LINE);
         format!("{} ({}): {line}", found.key, clip(&found.last, 10))
     };
-    let lines: Vec<String> = found.iter().map(line).collect();
+    let lines: Vec<String> = found.iter().map(line).chain(unread).collect();
     Ok(format!(
         "\n\nIn earlier conversations:\n\n{}",
         fenced(&lines.join("\n"))

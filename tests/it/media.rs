@@ -182,9 +182,10 @@ fn image_bytes_are_stored_once_and_expire() {
     let log = fs::read_to_string(home.path("sessions/cli_x.jsonl")).unwrap();
     assert!(!log.contains("base64"), "{log}");
     assert_eq!((shown("one"), shown("two")), (2, 2));
-    assert_eq!(beside(&home), Vec::<String>::new());
     assert_eq!(shown("three"), 0);
     let told = model.requests().pop().unwrap();
+    assert_eq!(shown("four"), 0);
+    assert_eq!(beside(&home), Vec::<String>::new());
     assert!(
         told.texts("tool")[0].contains("no longer shown"),
         "{told:?}"

@@ -529,3 +529,82 @@ fn refused_question_is_listed_with_its_words() {
     home.agent(["-s", "garden", "which herb?"]).exits(0);
     assert!(list().contains("which herb?"), "{}", list());
 }
+
+/// Memory for a program and its threads, in KB of a shell.
+const LITTLE: &str = "ulimit -d 65536";
+
+/// Returns the lines of turns, about `bytes` long, after a header.
+fn turns(bytes: usize) -> String {
+    let long = "tomatoes need water. ".repeat(3000);
+    let mut text = String::new();
+    for turn in 0_usize.. {
+        let seq = turn * 4 + 1;
+        let call = json!({ "id": "a", "name": "read_file", "arguments": "{}" });
+        for (at, line) in [
+            json!({ "role": "user", "content": format!("question {turn}") }),
+            json!({ "role": "assistant", "content": "", "tool_calls": [call] }),
+            json!({ "role": "tool", "tool_call_id": "a", "content": long }),
+            json!({ "turn": "done" }),
+        ]
+        .iter()
+        .enumerate()
+        {
+            let rest = &line.to_string()[1..];
+            text.push_str(&sealed(&format!("\"seq\":{},{rest}", seq + at)));
+        }
+        if text.len() >= bytes {
+            break;
+        }
+    }
+    text
+}
+
+/// Returns the first line of a segment whose lines begin with the number `base`.
+fn header(base: usize) -> String {
+    sealed(&format!(
+        "\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"2026-01-01T00:00:00Z\",\"base\":{base}}}"
+    ))
+}
+
+#[test]
+fn a_long_conversation_is_read_in_little_memory() {
+    const SEGMENTS: usize = 26;
+    let home = Home::empty();
+    let body = turns(3 << 20);
+    let count = body.lines().count() + 1;
+    for n in 1..=SEGMENTS {
+        let name = match n {
+            SEGMENTS => "cli_default.jsonl".to_owned(),
+            n => format!("cli_default.{n}.jsonl"),
+        };
+        let mut text = header((n - 1) * count) + &body;
+        if n == 1 || n == SEGMENTS - 1 {
+            let said = if n == 1 { "a medlar" } else { "a quince" };
+            text += &sealed(&format!(
+                "\"seq\":{count},\"role\":\"assistant\",\"content\":\"{said}\"}}"
+            ));
+        }
+        home.write(&format!("sessions/{name}"), text);
+    }
+    home.write("sessions/cli_one.jsonl", header(0) + &turns(15 << 20));
+    let run = |args: &[&str]| {
+        let run = home.bantam().arg("sessions").args(args).after(LITTLE).run();
+        run.exits(0);
+        run
+    };
+    let list = run(&["list", "--json"]).json();
+    for row in list["sessions"].as_array().unwrap() {
+        assert_eq!(row["state"], "done", "{row}");
+    }
+    let shown = run(&["show", "one"]).stdout;
+    assert!(shown.contains("question 200") && shown.contains("-- done"));
+    let shown = run(&["show", "default", "--after", "0"]).stdout;
+    assert!(shown.contains("a medlar") && shown.contains("a quince"));
+    assert_eq!(shown.matches("question 0\n").count(), SEGMENTS);
+
+    let found = run(&["search", "quince"]);
+    assert!(found.stdout.contains("a quince"), "{}", found.stdout);
+    // The oldest parts are more than a search reads.
+    let found = run(&["search", "medlar"]);
+    found.prints("").says("64 MB");
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bantam::{
     Agent, ErrorKind, Message, ModelRequest, Provider, ProviderError, Reply, Request, Result, Sink,
 };
-use bantam::{Durability, FileStore, Line, Loaded, MemoryStore, Store};
+use bantam::{Durability, FileStore, Line, MemoryStore, Store};
 
 use crate::harness::Home;
 use crate::support::store_check::check_store;
@@ -29,9 +29,9 @@ fn files_and_memory_are_stores() {
 struct Map(Mutex<BTreeMap<String, Vec<Line>>>);
 
 impl Store for Map {
-    fn read(&self, key: &str) -> Result<Loaded> {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
         let all = self.0.lock().unwrap();
-        Ok(all.get(key).cloned().unwrap_or_default().into())
+        Ok(all.get(key).cloned().unwrap_or_default())
     }
 
     fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {

@@ -31,7 +31,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
     let model = Model::scripted([
         Reply::calls([
             write("kept.txt", "by the model"),
-            write("./kept.txt", "by the model, again"),
+            write("kept.txt", "by the model, again"),
             write("new.txt", "new"),
             write("mine.txt", "by the model"),
             call(

@@ -6,7 +6,7 @@ use bantam::{
     Agent, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply, Request,
     Result, Sink,
 };
-use bantam::{Durability, Line, Loaded, MemoryStore, Store};
+use bantam::{Durability, Line, MemoryStore, Store};
 use serde_json::{Value, json};
 
 use crate::Test;
@@ -81,7 +81,7 @@ fn a_provider() {
 struct Fragile(MemoryStore);
 
 impl Store for Fragile {
-    fn read(&self, key: &str) -> Result<Loaded> {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
         self.0.read(key)
     }
 

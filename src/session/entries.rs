@@ -1,0 +1,201 @@
+//! Entries of a conversation: the lines of its segments, read one at a time, because a segment may fill a small board's memory.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::lines::{refuse_newer, turn_end, version};
+use super::{Line, MAX_TITLE};
+use crate::error::Result;
+use crate::message::{Message, TurnStop};
+use crate::storage::{self, LogItem, LogReader};
+use crate::text::to_single_line;
+
+/// Maximum length of a line that undoes others, in bytes.
+const MAX_UNDO: usize = 100;
+
+/// One line of a conversation.
+pub(crate) struct Entry {
+    /// Number of the line in the conversation; `None` for damage and for deferred messages.
+    pub seq: Option<u64>,
+    /// Time as RFC 3339 in UTC; empty if unknown.
+    pub time: String,
+    pub is_undone: bool,
+    pub item: Item,
+}
+
+pub(crate) enum Item {
+    /// The first line of a segment.
+    Header(Line),
+    Message(Message),
+    /// The end of a turn.
+    End(TurnStop),
+    /// A change of the conversation's state.
+    State(Value),
+    Undo,
+    /// Sentence about damage, with file and line.
+    Damage(String),
+}
+
+impl Entry {
+    /// Parses a line, which has no number yet; `None` if its kind is unknown, or if it is damaged and therefore empty.
+    pub(super) fn parse(mut line: Line) -> Option<Self> {
+        let time = line.get("time").or(line.get("created"));
+        let time = time.and_then(Value::as_str).unwrap_or_default();
+        let time = time.to_owned();
+        let item = if version(&line).is_some() {
+            Item::Header(line)
+        } else if let Some(what) = line.get("damage").and_then(Value::as_str) {
+            Item::Damage(what.to_owned())
+        } else if line.contains_key("undo") {
+            Item::Undo
+        } else if let Some(state) = line.remove("state") {
+            Item::State(state)
+        } else if let Some(end) = turn_end(&line) {
+            Item::End(end)
+        } else {
+            Item::Message(Message::from_line(Value::Object(line))?)
+        };
+        Some(Self {
+            seq: None,
+            time,
+            is_undone: false,
+            item,
+        })
+    }
+
+    /// Returns the title of a conversation that begins with this entry, if it is a question.
+    pub(crate) fn title(&self) -> Option<String> {
+        match &self.item {
+            Item::Message(message) => title(message),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the beginning of a question, as it was typed; `None` for other messages.
+pub(super) fn title(message: &Message) -> Option<String> {
+    match message {
+        Message::User(user) if message.is_question() => {
+            let typed = Some(&user.title).filter(|title| !title.is_empty());
+            Some(to_single_line(typed.unwrap_or(&user.content), MAX_TITLE))
+        }
+        _ => None,
+    }
+}
+
+/// Numbers of a segment's lines in the conversation, known before the lines are read.
+pub(super) struct Outline {
+    /// Number of its first line.
+    base: u64,
+    /// Number of its last line that repeats a line of an earlier segment.
+    pub repeated: u64,
+    /// Lines to read.
+    pub lines: RangeInclusive<u64>,
+    /// Lines that were undone, in order.
+    pub undone: Vec<RangeInclusive<u64>>,
+}
+
+impl Default for Outline {
+    fn default() -> Self {
+        Self {
+            base: 0,
+            repeated: 0,
+            lines: 0..=u64::MAX,
+            undone: Vec::new(),
+        }
+    }
+}
+
+impl Outline {
+    /// Skims a file, of which it parses only the first line and short ones.
+    pub(super) fn of_file(path: &Path) -> Result<Self> {
+        let (mut outline, mut is_first, mut added) = (Self::default(), true, Ok(()));
+        storage::read_lines(path, 0, &mut |line| {
+            if std::mem::take(&mut is_first) || line.len() <= MAX_UNDO {
+                if let Some((n, line)) = storage::decode(&mut line.to_vec()) {
+                    let result = outline.add(n as u64, &line, path);
+                    added = std::mem::replace(&mut added, Ok(())).and(result);
+                }
+            }
+        })?;
+        added.map(|()| outline)
+    }
+
+    /// Adds the line with number `n` in its segment.
+    fn add(&mut self, n: u64, line: &Line, path: &Path) -> Result<()> {
+        refuse_newer(line, path)?;
+        let number = |name: &str| line.get(name).and_then(Value::as_u64);
+        if version(line).is_some() {
+            self.base = number("base").unwrap_or_default();
+            self.repeated = (self.base + number("lines").unwrap_or(1)).saturating_sub(1);
+        }
+        if let Some(from) = number("undo") {
+            let from = self.base + from.min(n);
+            self.undone.retain(|lines| *lines.start() < from);
+            self.undone.push(from..=self.base + n);
+        }
+        Ok(())
+    }
+
+    /// Parses the line with number `n` in its segment.
+    fn entry(&self, n: u64, line: Line) -> Option<Entry> {
+        let seq = self.base + n;
+        if !self.lines.contains(&seq) {
+            return None;
+        }
+        let at = self.undone.partition_point(|lines| *lines.end() < seq);
+        Some(Entry {
+            seq: Some(seq),
+            is_undone: self
+                .undone
+                .get(at)
+                .is_some_and(|lines| lines.contains(&seq)),
+            ..Entry::parse(line)?
+        })
+    }
+
+    /// Reads the entries of its file.
+    pub(super) fn read(self, path: &Path) -> impl Iterator<Item = Result<Entry>> + use<> {
+        let (log, error) = match LogReader::open(path) {
+            Ok(log) => (log, None),
+            Err(e) => (None, Some(Err(e))),
+        };
+        let entry = move |item: Result<LogItem>| match item {
+            Ok(LogItem::Line(n, line)) => self.entry(n as u64, line).map(Ok),
+            Ok(LogItem::Damage(what) | LogItem::Torn(what, _)) => {
+                Entry::parse(damage_line(what)).map(Ok)
+            }
+            Err(e) => Some(Err(e)),
+        };
+        error
+            .into_iter()
+            .chain(log.into_iter().flatten().filter_map(entry))
+    }
+}
+
+/// Reads the entries of a segment.
+pub(crate) fn entries(path: &Path) -> Result<impl Iterator<Item = Result<Entry>> + use<>> {
+    Ok(Outline::of_file(path)?.read(path))
+}
+
+/// Reads the entries of a conversation in the lines that a store returned.
+pub(super) fn of_lines(
+    key: &str,
+    lines: Vec<Line>,
+) -> Result<impl Iterator<Item = Result<Entry>> + use<>> {
+    let mut outline = Outline::default();
+    for (n, line) in (0..).zip(&lines) {
+        outline.add(n, line, Path::new(key))?;
+    }
+    let entries = (0..).zip(lines);
+    Ok(entries
+        .filter_map(move |(n, line)| outline.entry(n, line))
+        .map(Ok))
+}
+
+/// Creates a line that reports damage.
+pub(super) fn damage_line(what: String) -> Line {
+    Line::from_iter([("damage".to_owned(), what.into())])
+}
