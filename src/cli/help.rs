@@ -122,7 +122,7 @@ fn page(found: &[&Subcommand], width: usize) -> String {
             let members = group.iter().map(|command| list_row(command, width));
             let more = format!("`bantam {name} COMMAND --help` shows its options.");
             let list = members.collect::<String>() + "\n" + &wrapped(0, &more, width);
-            format!("Usage: bantam {name} COMMAND\n\n{list}")
+            format!("Usage: bantam {name} COMMAND ({})\n\n{list}", subject(name))
         }
     }
 }
