@@ -126,36 +126,38 @@ pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
 }
 
 /// A segment in the directory of conversations.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StoredSegment {
+    /// Time of the last change.
+    written: SystemTime,
+    pub part: Part,
     pub key: String,
-    pub is_live: bool,
     pub path: PathBuf,
     /// Size in bytes.
     pub len: u64,
 }
 
-/// Returns the segments of all conversations by the time of the last change, the newest first. Reads no conversation.
+/// Returns the segments of all conversations, the last changed first. Reads no conversation.
 pub(super) fn by_time(home: &Home) -> Result<Vec<StoredSegment>> {
     let mut found = Vec::new();
     for (key, files) in files(home)? {
         for (part, path) in files {
             // Skips a file that was removed meanwhile.
-            if let (Part::Live | Part::Segment(_), Ok(meta)) =
-                (part, fs_err::symlink_metadata(&path))
-            {
-                let (key, is_live, len) = (key.clone(), part == Part::Live, meta.len());
-                let segment = StoredSegment {
-                    key,
-                    is_live,
+            let meta = fs_err::symlink_metadata(&path);
+            if let (Part::Live | Part::Segment(_), Ok(meta)) = (part, meta) {
+                found.push(StoredSegment {
+                    written: meta.modified()?,
+                    part,
+                    key: key.clone(),
                     path,
-                    len,
-                };
-                found.push((meta.modified()?, part, segment));
+                    len: meta.len(),
+                });
             }
         }
     }
-    found.sort_by(|a, b| (b.0, b.1, &b.2.key).cmp(&(a.0, a.1, &a.2.key)));
-    Ok(found.into_iter().map(|(_, _, segment)| segment).collect())
+    found.sort();
+    found.reverse();
+    Ok(found)
 }
 
 pub(super) fn is_of_cli(key: &str) -> bool {
@@ -178,7 +180,8 @@ pub(crate) fn newest(home: &Home, now: SystemTime) -> Result<Option<String>> {
         Some(key) => Ok(Some(key)),
         None => {
             let mut segments = by_time(home)?.into_iter();
-            let newest = segments.find(|segment| segment.is_live && is_of_cli(&segment.key));
+            let newest =
+                segments.find(|segment| segment.part == Part::Live && is_of_cli(&segment.key));
             Ok(newest.map(|segment| segment.key))
         }
     }
@@ -268,13 +271,6 @@ pub(crate) fn key_for(home: &Home, typed: &str) -> Result<String> {
 
 /// Returns the key that a user means by the name of an existing conversation, or by its key.
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
-    let of_cli = session_name(CLI, wanted).ok();
-    for key in of_cli.into_iter().chain([wanted.to_owned()]) {
-        if check_session(&key).is_ok() && home.session(&key).exists() {
-            return Ok(key);
-        }
-    }
-    // A conversation without a live file, or of another channel.
     let keys = keys(home)?;
     let names: Vec<String> = keys.iter().map(|key| shown_key(key)).collect();
     let is_meant = |(key, name): &(&String, &String)| *name == wanted || *key == wanted;

@@ -84,18 +84,19 @@ impl FileStore {
         sync::lock(&self.locked).get(key).cloned()
     }
 
-    /// Reads a conversation, and sentences about its damage. The first read of a locked one also repairs it and imports deferred
-    /// messages.
+    /// Returns the lines of a conversation, and sentences about damage. The first call for a locked one also repairs it and
+    /// imports deferred messages.
     fn read_or_open(&self, key: &str) -> Result<(Vec<Line>, Vec<String>)> {
-        let Some(file) = self.locked_file(key) else {
+        let file = self.locked_file(key);
+        let mut file = file.as_deref().map(sync::lock);
+        let Some(file) = file
+            .as_mut()
+            .filter(|file| matches!(***file, OpenFile::Unread))
+        else {
             return self.load(key);
         };
-        let mut file = sync::lock(&file);
-        if !matches!(*file, OpenFile::Unread) {
-            return self.load(key);
-        }
-        let (mut lines, mut damage) = self.open_file(key, &mut file)?;
-        if let Err(e) = self.take_deferred(key, &mut file, &mut lines) {
+        let (mut lines, mut damage) = self.open_file(key, file)?;
+        if let Err(e) = self.take_deferred(key, file, &mut lines) {
             let e = e.doing("taking over what was sent to the chat");
             damage.push(e.message);
         }
@@ -199,14 +200,14 @@ impl FileStore {
     }
 
     /// Begins a new segment with these lines.
-    fn replace(&self, key: &str, file: &mut OpenFile, lines: Vec<Line>) -> Result<()> {
+    fn replace(&self, key: &str, file: &mut OpenFile, lines: &[Line]) -> Result<()> {
         let OpenFile::Open(journal) = file else {
-            return self.append(key, file, &lines, Durability::Now);
+            return self.append(key, file, lines, Durability::Now);
         };
         journal
-            .renew(lines.clone())
+            .renew(lines.to_vec())
             .map_err(|e| self.home.hinted(e))?;
-        archive::remove_media(&self.home, key, &lines)
+        archive::remove_media(&self.home, key, lines)
     }
 }
 
@@ -247,7 +248,7 @@ impl Store for FileStore {
         };
         all.truncate(from);
         all.extend(lines.into_owned());
-        self.replace(key, &mut file, all)
+        self.replace(key, &mut file, &all)
     }
 
     fn list(&self) -> Result<Vec<String>> {

@@ -72,48 +72,36 @@ pub(super) fn fields(entry: &Record, now: &str) -> Line {
 /// Gives every call exactly one result, right after it. Results without a call are removed, calls without a result get
 /// [`INTERRUPTED`]. Returns the results added at the very end, which the file does not contain yet.
 pub(super) fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
-    let mut out = Vec::with_capacity(messages.len());
     let mut added = Vec::new();
     let mut rest = std::mem::take(messages).into_iter().peekable();
     while let Some(message) = rest.next() {
-        match message {
-            Message::ToolResult(_) => {}
-            Message::Assistant(reply) => {
-                let mut results: Vec<ToolResult> = Vec::new();
-                while let Some(Message::ToolResult(result)) =
-                    rest.next_if(|m| matches!(m, Message::ToolResult(_)))
-                {
-                    results.push(result);
-                }
-                let calls: Vec<String> = reply.calls.iter().map(|c| c.id.clone()).collect();
-                out.push(Message::Assistant(reply));
-                added.clear();
-                for call_id in calls {
-                    let found = results
-                        .iter()
-                        .position(|r| r.call_id == call_id)
-                        .map(|at| results.swap_remove(at));
-                    let result = found.unwrap_or_else(|| {
-                        let content = INTERRUPTED.to_owned();
-                        let lost = ToolResult {
-                            call_id,
-                            content,
-                            is_error: true,
-                            images: Vec::new(),
-                        };
-                        added.push(Message::ToolResult(lost.clone()));
-                        lost
-                    });
-                    out.push(Message::ToolResult(result));
-                }
+        let calls: Vec<String> = match &message {
+            Message::ToolResult(_) => continue,
+            Message::Assistant(reply) => reply.calls.iter().map(|c| c.id.clone()).collect(),
+            Message::System(_) | Message::User(_) => Vec::new(),
+        };
+        messages.push(message);
+        let mut results: Vec<ToolResult> = Vec::new();
+        while let Some(Message::ToolResult(result)) =
+            rest.next_if(|m| matches!(m, Message::ToolResult(_)))
+        {
+            results.push(result);
+        }
+        added.clear();
+        for call_id in calls {
+            if let Some(at) = results.iter().position(|r| r.call_id == call_id) {
+                messages.push(Message::ToolResult(results.swap_remove(at)));
+                continue;
             }
-            other => out.push(other),
+            let lost = Message::ToolResult(ToolResult {
+                call_id,
+                content: INTERRUPTED.to_owned(),
+                is_error: true,
+                images: Vec::new(),
+            });
+            added.push(lost.clone());
+            messages.push(lost);
         }
     }
-    *messages = out;
-    if matches!(messages.last(), Some(Message::ToolResult(_))) {
-        added
-    } else {
-        Vec::new()
-    }
+    added
 }

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
+use super::entries::Entry;
 use super::lines::{fields, header};
 use super::lock::lock_when_free;
-use super::{Durability, Guard, Line, MemoryStore, Record, Session, Store, values};
+use super::{Durability, Guard, Line, MemoryStore, Record, Session, Store};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::message::{Message, ToolCall, User};
@@ -91,7 +92,7 @@ impl OpenSession {
         Record::Undo(self.session.asked.saturating_sub(self.session.base))
     }
 
-    /// Appends entries with the time `now`, and updates all fields but the messages.
+    /// Appends entries with the time `now`, and updates all fields but the messages and the end of the last turn.
     ///
     /// # Errors
     /// Returns errors of the storage; then no entry is stored.
@@ -105,7 +106,17 @@ impl OpenSession {
         let next = usize::try_from(self.session.next).unwrap_or(usize::MAX);
         self.store
             .write(&self.session.name, next, &lines, durability)?;
-        self.appended(entries, now);
+        let session = &mut self.session;
+        // The caller adds the messages.
+        let (messages, ended) = (std::mem::take(&mut session.messages), session.ended);
+        for line in lines {
+            let seq = Some(session.base + session.next);
+            session.next += 1;
+            if let Some(entry) = Entry::parse(line) {
+                session.apply(Entry { seq, ..entry });
+            }
+        }
+        (session.messages, session.ended) = (messages, ended);
         Ok(())
     }
 
@@ -164,30 +175,6 @@ impl OpenSession {
             .into_iter()
             .chain(entries.iter().map(|entry| fields(entry, &now)))
             .collect()
-    }
-
-    /// Updates the conversation after these entries were stored.
-    fn appended(&mut self, entries: &[Record], now: SystemTime) {
-        let session = &mut self.session;
-        let first = session.next.max(1);
-        session.next = first + entries.len() as u64;
-        for (line, entry) in (session.base + first..).zip(entries) {
-            match entry {
-                Record::Model(model) => session.model = Some((*model).to_owned()),
-                Record::Allow(tools) => session.allowed = tools.to_vec(),
-                Record::Value(name, value) => {
-                    values::put(&mut session.values, name, (*value).clone());
-                }
-                Record::Message(message) => {
-                    session.last = rfc3339(now);
-                    session.entitle(message, false);
-                    if message.is_question() {
-                        session.asked = line;
-                    }
-                }
-                Record::End(_) | Record::Undo(_) | Record::Asked(_) => {}
-            }
-        }
     }
 
     /// Creates the first lines of the next segment. Its kept messages repeat lines of this one and take its last numbers, so

@@ -8,6 +8,7 @@ use crate::bus::Origin;
 use crate::error::Result;
 use crate::message::Message;
 use crate::paths::{CLI, Home, session_name, shown_key};
+use crate::storage::segments::Part;
 
 /// Maximum number of characters shown before a match, and of the whole line.
 const BEFORE: usize = 30;
@@ -18,7 +19,7 @@ const MAX_READ: u64 = 64 << 20;
 const MOST_FOUND: usize = 5;
 
 /// A conversation that contains all the words.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Found {
     pub key: String,
     /// Time of its last message, as RFC 3339 in UTC.
@@ -68,10 +69,8 @@ fn find(
         let key = &segment.key;
         let found = all.entry(key.clone()).or_insert_with(|| Found {
             key: key.clone(),
-            last: String::new(),
-            line: String::new(),
-            count: 0,
             missing: words.clone(),
+            ..Found::default()
         });
         if found.missing.is_empty() {
             continue;
@@ -99,7 +98,7 @@ fn find(
 impl Found {
     /// Looks for the words in a segment, but not in the last turn of the conversation `running`.
     fn read(&mut self, segment: &StoredSegment, words: &[String], running: &str) -> Result<()> {
-        let is_running = segment.is_live && segment.key == running;
+        let is_running = segment.part == Part::Live && segment.key == running;
         let is_newest = self.last.is_empty();
         let mut before_turn = self.clone();
         for entry in entries(&segment.path)? {

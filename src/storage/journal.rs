@@ -239,7 +239,7 @@ impl LogReader {
         self.count += 1;
         let place = format!("{}:{}", self.path.display(), self.count);
         if !line.ends_with(b"\n") {
-            let torn = format!("{place}: the line is not complete ({bytes} bytes)");
+            let torn = format!("{place}: the line was cut short ({bytes} bytes)");
             return Ok(Some(LogItem::Torn(torn, line)));
         }
         self.len += bytes as u64;

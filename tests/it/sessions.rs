@@ -569,7 +569,9 @@ fn header(base: usize) -> String {
 #[test]
 fn a_long_conversation_is_read_in_little_memory() {
     const SEGMENTS: usize = 26;
-    let home = Home::empty();
+    let look = json!({ "action": "search", "query": "quince" });
+    let model = Model::scripted([Reply::call("memory", &look), Reply::text("Found.")]);
+    let home = Home::with(&model.config());
     let body = turns(3 << 20);
     let count = body.lines().count() + 1;
     for n in 1..=SEGMENTS {
@@ -607,4 +609,13 @@ fn a_long_conversation_is_read_in_little_memory() {
     // The oldest parts are more than a search reads.
     let found = run(&["search", "medlar"]);
     found.prints("").says("64 MB");
+    let ask = home.bantam().args(["agent", "-s", "new", "-m", "hi"]);
+    ask.after(LITTLE).run().exits(0).prints("Found.\n");
+    let told = model.request(1).texts("tool").concat();
+    assert!(
+        told.contains("cli_default") && told.contains("a quince"),
+        "{told}"
+    );
+    let status = home.bantam().args(["status", "--json"]).after(LITTLE).run();
+    assert_eq!(status.exits(0).json()["sessions"]["count"], 3);
 }
