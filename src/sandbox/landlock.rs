@@ -32,6 +32,17 @@ pub(super) fn signal_scope() -> Result<Option<OwnedFd>> {
         .map_err(|e| Error::failed(e.to_string()).doing("making a Landlock domain"))
 }
 
+/// Lets this process signal only its descendants, if the kernel can confine signals.
+pub(crate) fn keep_signals_inside() -> Result<()> {
+    let made = Ruleset::default()
+        .scope(Scope::Signal)
+        .and_then(Ruleset::create);
+    // Killing all processes of a command also tries processes outside, and each denial would be logged.
+    made.and_then(|ruleset| ruleset.log_same_exec(false)?.restrict_self())
+        .map(drop)
+        .map_err(|e| Error::failed(e.to_string()).doing("confining signals"))
+}
+
 /// Restricts this process and its children: they may read and execute below `readable`, have full access below `writable`, and
 /// no access elsewhere. Without `tcp`, they cannot connect or listen. Unsupported restrictions are skipped.
 pub(super) fn enter(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result<()> {
@@ -50,7 +61,7 @@ fn restrict(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result
     let ruleset = ruleset
         .create()?
         .add_rules(rules(readable, AccessFs::from_read(ABI::V5)))?;
-    // Killing all processes of a command also tries processes outside, and each denial would be logged.
+    // As above.
     ruleset
         .add_rules(rules(writable, all))?
         .log_same_exec(false)?

@@ -31,6 +31,7 @@ use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::worker::protocol::{Confinement, Setup};
+pub(crate) use landlock::keep_signals_inside;
 pub(crate) use namespaces::{enter_namespaces, make_namespaces, send_listener};
 use seccomp::FilterContext;
 

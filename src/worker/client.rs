@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{ROLE, SETUP};
 use crate::cancel::{Cancel, CancelReason, Hook};
@@ -19,7 +20,7 @@ use crate::proxy::{Proxy, listener};
 use crate::ssrf::AddressGuard;
 use crate::sys;
 use crate::worker::protocol::{
-    Confinement, Header, Job, Message, Pieces, Setup, receive_message, send_job,
+    Confinement, Header, Job, Message, Pieces, Programs, Setup, receive_message, send_job,
 };
 
 /// Time that a process may exceed its job's limit, and time to clean up after a cancellation.
@@ -31,18 +32,29 @@ const TICK: Duration = Duration::from_millis(500);
 /// Size of one read of the output, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// A worker process; killed when dropped.
-pub(crate) struct WorkerProcess(Child);
+/// Time for a process that starts programs to end them, after its caller has hung up. Killed, it would leave them.
+const ENDING: Duration = Duration::from_secs(60);
+
+/// A worker process; ended when dropped.
+pub(crate) struct WorkerProcess {
+    child: Child,
+    grace: Duration,
+}
 
 impl WorkerProcess {
     pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.0.try_wait(), Ok(None))
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Kills the process, if it still runs.
+    /// Kills the process, if it still runs after its time.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        self.0.kill()?;
-        self.0.wait()
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
+        }
+        let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+        sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(self.grace))?;
+        self.child.kill()?;
+        self.child.wait()
     }
 }
 
@@ -54,8 +66,9 @@ impl Drop for WorkerProcess {
 
 /// A confined worker that waits for its job.
 pub(super) struct Worker {
-    process: WorkerProcess,
+    /// Dropped first, which hangs up.
     socket: UnixStream,
+    process: WorkerProcess,
     output: ChildStdout,
     pub confinement: Confinement,
     /// Proxy that serves the worker until it is dropped.
@@ -87,7 +100,11 @@ pub(super) fn start(
     // Closes this process's copy of the other end of the socket.
     drop(command);
     let output = child.stdout.take();
-    let process = WorkerProcess(child);
+    let grace = match setup.programs {
+        Programs::None => Duration::ZERO,
+        Programs::Command | Programs::Server => ENDING,
+    };
+    let process = WorkerProcess { child, grace };
     let Some(output) = output else {
         return Err(Error::failed("the worker process has no output"));
     };
@@ -369,7 +386,10 @@ mod tests {
             .unwrap();
         let output = child.stdout.take().unwrap();
         let worker = Worker {
-            process: WorkerProcess(child),
+            process: WorkerProcess {
+                child,
+                grace: Duration::ZERO,
+            },
             socket,
             output,
             confinement: Confinement::Disabled,

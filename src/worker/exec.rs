@@ -62,7 +62,7 @@ pub(super) fn exec(
             usable.unwrap_or(0).clamp(MIN_FILE, MAX_FILE),
         )?;
     }
-    let mut reaper = Reaper::new(setup.confinement)?;
+    let reaper = Reaper::new(setup.confinement)?;
     // Provides a directory for temporary files, because the host's `/tmp` is closed. Earlier commands cannot predict its name.
     let scratch =
         (setup.confinement == Confinement::Landlock).then(|| format!(".tmp{}", random_name()));

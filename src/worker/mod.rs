@@ -10,7 +10,6 @@ mod notes;
 mod output;
 mod pdf;
 mod process;
-mod processes;
 pub(crate) mod protocol;
 mod reaper;
 mod serve;

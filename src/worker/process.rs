@@ -12,7 +12,6 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
-use super::processes::Processes;
 use super::reaper::Reaper;
 use super::{INNER_ROLE, ROLE, SETUP, exec, serve};
 use crate::access::Dir;
@@ -31,9 +30,10 @@ use crate::worker::protocol::{
 /// Time for the inner process to end after a hang-up; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
 
-/// Intervals between counts of the processes of a command and of a server.
+/// Longest intervals between counts of the processes of a command and of a server, and the shortest one.
 const COUNT_COMMANDS: Duration = Duration::from_millis(20);
 const COUNT_SERVERS: Duration = Duration::from_millis(100);
+const SHORTEST_COUNT: Duration = Duration::from_millis(1);
 
 /// Limits of reading a page: memory in bytes, CPU time in seconds, and input size in bytes.
 const MAX_READING_MEMORY: u64 = 256 << 20;
@@ -117,20 +117,21 @@ fn start(role: &str, setup: &str) -> Result<Setup> {
 fn run_outer(setup: &Setup) -> Result<()> {
     // The kernel's process limit does not apply to root.
     let is_root = rustix::process::geteuid().is_root();
-    // Opens `/proc` before the root changes.
-    let processes = Processes::open();
-    // Every kernel with a usable sandbox supports pidfds.
-    let mut made = pidfd_open(getpid(), PidfdFlags::empty())
-        .doing("opening a pidfd")
-        .and_then(|_| Reaper::new(Confinement::Disabled));
-    if setup.confinement == Confinement::Namespaces {
-        made = made.and_then(|reaper| {
+    let make = || {
+        // Every kernel with a usable sandbox supports pidfds.
+        pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd")?;
+        if setup.confinement == Confinement::Landlock {
+            sandbox::keep_signals_inside()?;
+        }
+        // Opens `/proc` before the root changes.
+        let reaper = Reaper::new(setup.confinement)?;
+        if setup.confinement == Confinement::Namespaces {
             sandbox::become_owner(setup)?;
             sandbox::make_namespaces(setup)?;
-            Ok(reaper)
-        });
-    }
-    let mut reaper = match made {
+        }
+        Ok(reaper)
+    };
+    let reaper = match make() {
         Ok(reaper) => reaper,
         Err(e) => return not_confined(&e),
     };
@@ -145,8 +146,8 @@ fn run_outer(setup: &Setup) -> Result<()> {
         .spawn()
         .doing("starting the inner process")?;
     let counted = match setup.programs {
-        Programs::Command if is_root => Some((processes?, COUNT_COMMANDS)),
-        Programs::Server if is_root => Some((processes?, COUNT_SERVERS)),
+        Programs::Command if is_root => Some((&reaper, COUNT_COMMANDS)),
+        Programs::Server if is_root => Some((&reaper, COUNT_SERVERS)),
         _ => None,
     };
     let grace = match setup.programs {
@@ -154,7 +155,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
         Programs::None => Duration::ZERO,
         _ => INNER_GRACE,
     };
-    let is_crowded = wait_for(&mut inner, counted.as_ref(), grace)?;
+    let is_crowded = wait_for(&mut inner, counted, grace)?;
     reaper.kill_descendants()?;
     if is_crowded {
         say(&Message::Done(Header::Exited(
@@ -168,7 +169,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
 /// whether there were too many.
 fn wait_for(
     inner: &mut Child,
-    counted: Option<&(Processes, Duration)>,
+    counted: Option<(&Reaper, Duration)>,
     grace: Duration,
 ) -> Result<bool> {
     let ended = pidfd_open(Pid::from_child(inner), PidfdFlags::empty()).doing("opening a pidfd")?;
@@ -178,13 +179,17 @@ fn wait_for(
         (ended.as_fd(), PollFlags::IN),
         (caller.as_fd(), PollFlags::empty()),
     ];
-    let own = std::process::id();
     let is_crowded = loop {
-        let ready = sys::poll(&watched, counted.map(|(_, interval)| *interval))?;
-        if counted.is_some_and(|(all, _)| all.are_more_below(own, sandbox::MAX_PROCESSES)) {
-            break true;
+        let mut interval = None;
+        if let Some((reaper, longest)) = counted {
+            let most = sandbox::MAX_PROCESSES;
+            let Some(left) = most.checked_sub(reaper.count(most)?) else {
+                break true;
+            };
+            let often = u32::try_from(most / (left + 1)).unwrap_or(u32::MAX);
+            interval = Some(SHORTEST_COUNT.max(longest / often.max(1)));
         }
-        if ready.contains(&true) {
+        if sys::poll(&watched, interval)?.contains(&true) {
             break false;
         }
     };

@@ -1,30 +1,34 @@
-//! Kills the processes that a command left running.
+//! Finds, counts and kills the processes that a command started.
 
-use std::io::{Read, Seek};
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
 
-use super::processes::Processes;
+use crate::access::{Dir, Links};
 use crate::error::{Context, Error, Result};
 use crate::sandbox;
 use crate::sys;
 use crate::worker::protocol::Confinement;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of children to reap at a time, so that a flood of orphans cannot delay the deadline.
 const MAX_REAPED: usize = 1000;
+/// Maximum number of passes that stop processes before they are killed.
+const MAX_PASSES: usize = 100;
+/// Time for killed processes to end.
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// Kills this process's descendants. It is the parent of every orphan, so killing a child makes its children reachable.
+/// Parent of every orphan of this process's descendants.
 pub(super) struct Reaper {
-    confinement: Confinement,
     /// Whether this process can signal only its descendants.
     alone_in_reach: bool,
-    /// The kernel's list of this thread's children; missing without `CONFIG_PROC_CHILDREN`.
-    list: Option<fs_err::File>,
-    processes: Option<Processes>,
+    /// The /proc of the root directory at this time; a new root has a different one or lacks it.
+    proc: Result<Dir>,
 }
 
 impl Reaper {
@@ -32,11 +36,13 @@ impl Reaper {
     pub(super) fn new(confinement: Confinement) -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
         let alone_in_reach = sandbox::signals_stay_inside(confinement)?;
+        let proc = Dir::open("/proc".as_ref()).and_then(|proc| {
+            proc.dir_at(".".as_ref(), Links::Refuse)
+                .doing("reading /proc")
+        });
         Ok(Self {
-            confinement,
             alone_in_reach,
-            list: fs_err::File::open("/proc/thread-self/children").ok(),
-            processes: Processes::open().ok(),
+            proc,
         })
     }
 
@@ -55,62 +61,122 @@ impl Reaper {
         Ok(None)
     }
 
-    /// Kills and reaps every descendant.
-    pub(super) fn kill_descendants(&mut self) -> Result<()> {
-        if self.confinement == Confinement::Landlock && !self.alone_in_reach {
-            // Without /proc, they cannot be found; the outer process finds and kills them.
-            return Ok(());
-        }
-        let deadline = Instant::now() + TIMEOUT;
+    /// Kills and reaps every descendant. Returns when none is left.
+    pub(super) fn kill_descendants(&self) -> Result<()> {
         loop {
             if self.alone_in_reach {
                 // Kills all at the same time, so that they cannot start others meanwhile.
                 sys::kill_all_others().doing("killing what the command started")?;
-            } else {
-                for pid in self.children()? {
-                    match kill_process(pid, Signal::KILL) {
-                        Ok(()) | Err(Errno::SRCH) => {}
-                        Err(e) => {
-                            return Err(Error::from(e).doing("killing what the command started"));
-                        }
-                    }
-                }
             }
             loop {
                 match wait(WaitOptions::NOHANG) {
-                    Ok(Some(_)) => {}
-                    Ok(None) | Err(Errno::INTR) => break,
+                    Ok(Some(_)) | Err(Errno::INTR) => {}
+                    Ok(None) => break,
                     Err(Errno::CHILD) => return Ok(()),
                     Err(e) => return Err(e.into()),
                 }
             }
-            if Instant::now() > deadline {
-                return Err(Error::failed(
-                    "the command starts processes faster than they can be killed",
-                ));
+            match &self.proc {
+                _ if self.alone_in_reach => {}
+                Ok(proc) => kill_below(proc).doing("killing what the command started")?,
+                // They cannot be found here; the outer process finds and kills them.
+                Err(_) => return Ok(()),
             }
+            sleep(PAUSE);
         }
     }
 
-    fn children(&mut self) -> Result<Vec<Pid>> {
-        let numbers: Vec<u32> = match &mut self.list {
-            Some(list) => {
-                let mut text = String::new();
-                list.rewind()?;
-                list.read_to_string(&mut text)?;
-                text.split_whitespace()
-                    .filter_map(|n| n.parse().ok())
-                    .collect()
+    /// Returns the number of descendants, or of all visible processes if these are at most `max`, because reading the parent
+    /// of each takes far longer. They are counted because `RLIMIT_NPROC` does not bind root.
+    pub(super) fn count(&self, max: usize) -> Result<usize> {
+        let proc = self.proc.as_ref().map_err(Clone::clone)?;
+        let all = all(proc).len();
+        Ok(if all > max { below(proc).len() } else { all })
+    }
+}
+
+/// Kills the descendants of this process. It stops them first, because a command may start processes faster than they can be
+/// killed one at a time, and stopped ones start no others and give back no number.
+fn kill_below(proc: &Dir) -> Result<(), Errno> {
+    for pass in 0.. {
+        let below = below(proc);
+        let is_last = pass == MAX_PASSES || !below.iter().any(|(_, is_running)| *is_running);
+        let signal = if is_last { Signal::KILL } else { Signal::STOP };
+        for (pid, _) in below {
+            match kill_process(pid, signal) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(e) => return Err(e),
             }
-            None => {
-                let processes = self.processes.iter();
-                let own = std::process::id();
-                processes.flat_map(|all| all.children_of(own)).collect()
-            }
-        };
-        Ok(numbers
-            .into_iter()
-            .filter_map(|n| Pid::from_raw(n.try_into().ok()?))
-            .collect())
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns all visible processes; empty if /proc cannot be read.
+fn all(proc: &Dir) -> Vec<Pid> {
+    let names = proc.names().unwrap_or_default();
+    names
+        .iter()
+        .filter_map(|name| Pid::from_raw(name.to_str().ok()?.parse().ok()?))
+        .collect()
+}
+
+/// Returns the descendants of this process, and whether each runs: not if it is stopped, has ended or waits for the kernel.
+fn below(proc: &Dir) -> Vec<(Pid, bool)> {
+    let mut children: HashMap<Pid, Vec<(Pid, bool)>> = HashMap::new();
+    for pid in all(proc) {
+        if let Some((parent, is_running)) = state_of(proc, pid) {
+            children.entry(parent).or_default().push((pid, is_running));
+        }
+    }
+    let mut found = children.remove(&getpid()).unwrap_or_default();
+    let mut at = 0;
+    while at < found.len() {
+        // Removes the entry, because a reused PID could form a cycle.
+        found.extend(children.remove(&found[at].0).into_iter().flatten());
+        at += 1;
+    }
+    found
+}
+
+/// Reads `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
+fn state_of(proc: &Dir, pid: Pid) -> Option<(Pid, bool)> {
+    let path = format!("{}/stat", pid.as_raw_nonzero());
+    let path = Path::new(&path);
+    let mut stat = Vec::new();
+    let mut file = proc.read(path, path, Links::Refuse).ok()?;
+    file.read_to_end(&mut stat).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let is_running = matches!(fields.next()?, "R" | "S");
+    Some((Pid::from_raw(fields.next()?.parse().ok()?)?, is_running))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    #[test]
+    fn descendants_are_counted_and_others_are_not() {
+        let proc = Dir::open("/proc".as_ref()).unwrap();
+        let mut shell = crate::child::command("/bin/sh".as_ref())
+            .args(["-c", "sleep 600 & echo $!; read line; kill $!"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut sleeper = [0; 8];
+        let len = shell.stdout.take().unwrap().read(&mut sleeper).unwrap();
+        let sleeper = std::str::from_utf8(&sleeper[..len]).unwrap().trim();
+        let sleeper = Pid::from_raw(sleeper.parse().unwrap()).unwrap();
+        let found: Vec<Pid> = below(&proc).into_iter().map(|(pid, _)| pid).collect();
+        assert!(found.contains(&Pid::from_child(&shell)) && found.contains(&sleeper));
+        assert!(!found.contains(&getpid()) && !found.contains(&Pid::INIT));
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn serve(
     caller: BorrowedFd,
 ) -> Result<()> {
     enter(grants, &job.working_dir)?;
-    let mut reaper = Reaper::new(setup.confinement)?;
+    let reaper = Reaper::new(setup.confinement)?;
     say(&Message::Done(Header::Started))?;
     let mut command = child::command(Path::new(&job.program));
     sandbox::confine(&mut command, setup)?;

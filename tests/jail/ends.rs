@@ -4,6 +4,7 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -12,9 +13,10 @@ use crate::attack::{Attack, Effect, sh};
 use crate::fixture::{Disk, Fixture, new_name};
 use crate::harness::{merged, until};
 use crate::kernel::Rule;
-use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
-use crate::model::{Model, Reply};
-use crate::netns;
+use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
+use crate::model::{Model, Reply, call};
+use crate::netns::{self, Bound};
+use crate::refusal::told_in;
 use crate::runner::{Ground, ended, start};
 
 /// Every way to leave a process behind, each with the marker. The command continues until it is released.
@@ -153,4 +155,81 @@ fn processes_end_with_landlock_only() {
 fn processes_end_with_namespaces_and_landlock() {
     on(Starter::Root, &[]);
     on(Starter::User, &[]);
+}
+
+/// Maximum number of processes in the netns of a fork bomb, which is more than a command may have.
+const BOMBED: usize = 400;
+
+/// Fork bombs: a plain one, one whose processes leave each other's sessions, and one whose processes go on after the end of
+/// their first thread. Each ends by itself, because the test cannot end one that this program leaves behind.
+const BOMBS: [&str; 3] = [
+    "perl -e '$end = time + 60; fork while time < $end'",
+    "perl -MPOSIX -e '$end = time + 60; while (time < $end) { fork or setsid }'",
+    r"python3 -c '
+import ctypes, os, threading, time
+end = time.time() + 60
+def bomb():
+    while time.time() < end:
+        try:
+            if os.fork() == 0: hide()
+        except OSError: pass
+def hide():
+    threading.Thread(target=bomb).start()
+    ctypes.CDLL(None).pthread_exit(None)
+hide()'",
+];
+
+/// A fork bomb fills the netns faster than its processes can be killed one at a time.
+fn bombs_end(landlock: Option<i64>) {
+    for bomb in BOMBS {
+        let bound = Bound::new(BOMBED).on_one_core();
+        if !bound.holds_root() {
+            eprintln!("this machine gives no pids group, so no fork bomb is tried");
+            return;
+        }
+        let ground = Ground {
+            landlock,
+            ..Starter::Root.ground(&[NO_NAMESPACES])
+        };
+        netns::enter_bounded(ground.owner, "nothing", bound, |netns| {
+            let marked = attacks()[0];
+            let started = Instant::now();
+            let ask = move |fixture: &Fixture, _: &[String]| {
+                let command = format!("{bomb} {}", fixture.marker(&marked));
+                vec![call(
+                    "bomb",
+                    "exec",
+                    &json!({ "command": command, "timeout": 3 }),
+                )]
+            };
+            told_in(
+                netns,
+                ground,
+                &json!({}),
+                |_| (),
+                ask,
+                |fixture, told| {
+                    assert_eq!(
+                        fixture.alive(&marked),
+                        [0; 0],
+                        "alive after the turn: {bomb}, {told:?}"
+                    );
+                    assert!(
+                        started.elapsed() < Duration::from_secs(60),
+                        "the bomb ended by itself: {bomb}"
+                    );
+                },
+            );
+        });
+    }
+}
+
+#[test]
+fn fork_bombs_end_with_landlock_only() {
+    bombs_end(None);
+}
+
+#[test]
+fn fork_bombs_end_with_landlock_without_signal_scope() {
+    bombs_end(Some(4));
 }

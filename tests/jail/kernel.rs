@@ -344,20 +344,25 @@ pub fn born(command: &mut Command, birth: Birth) {
     unsafe { command.pre_exec(start) };
 }
 
-/// Makes `command` join the group with this `cgroup.procs`. Without a group, limits the processes of its user, which does not
+/// Makes `command` join the groups with these `cgroup.procs`. Without a group, limits the processes of its user, which does not
 /// apply to root. To be called before [`born`].
-pub fn bounded(command: &mut Command, group: Option<std::fs::File>, most: libc::rlim_t) {
+pub fn bounded(command: &mut Command, groups: Vec<std::fs::File>, most: libc::rlim_t) {
     let limit = libc::rlimit {
         rlim_cur: most,
         rlim_max: most,
     };
-    let start = move || match &group {
-        // "0" is the process that writes it.
-        Some(group) => rustix::io::write(group, b"0").map(drop).map_err(Into::into),
-        // SAFETY: the limit lives through the call.
-        None => done(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }),
+    let start = move || {
+        for group in &groups {
+            // "0" is the process that writes it.
+            rustix::io::write(group, b"0")?;
+        }
+        if groups.is_empty() {
+            // SAFETY: the limit lives through the call.
+            done(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) })?;
+        }
+        Ok(())
     };
-    // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+    // SAFETY: the closure makes only system calls, which are allowed between fork and exec.
     unsafe { command.pre_exec(start) };
 }
 

@@ -30,29 +30,47 @@ pub const SYSTEM_DIR: &str = "/usr/local/src";
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Limit on the processes of a netns: three times the size of the fork bomb, so that the bomb is detected but harmless.
-struct Bound {
+pub struct Bound {
     most: usize,
     /// Control group of the pids controller; `None` if unavailable, and then the limit is on the user.
     group: Option<Group>,
+    /// Control group with one core, if there is one.
+    core: Option<Group>,
 }
 
 impl Bound {
-    fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         // Version 1 of control groups, then version 2.
         let group = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"]
             .into_iter()
-            .find_map(|root| Group::below(root, most));
-        Self { most, group }
+            .find_map(|root| Group::below(root, "pids.max", &most.to_string()));
+        let core = None;
+        Self { most, group, core }
+    }
+
+    /// Leaves the other cores to the rest of the machine.
+    pub fn on_one_core(self) -> Self {
+        let core = Group::below("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000");
+        if let (None, Some(group)) = (&core, &self.group) {
+            fs::write(group.0.join("cpu.max"), "100000 100000").ok();
+        }
+        Self { core, ..self }
+    }
+
+    /// Whether it also limits root.
+    pub fn holds_root(&self) -> bool {
+        self.group.is_some()
     }
 
     fn hold(&self, command: &mut Command) {
-        let group = self.group.as_ref().map(|group| {
+        let joined = |group: &Group| {
             File::options()
                 .write(true)
                 .open(group.0.join("cgroup.procs"))
                 .unwrap()
-        });
-        bounded(command, group, self.most.try_into().unwrap());
+        };
+        let groups = self.group.iter().chain(&self.core).map(joined).collect();
+        bounded(command, groups, self.most.try_into().unwrap());
     }
 }
 
@@ -60,12 +78,12 @@ impl Bound {
 struct Group(PathBuf);
 
 impl Group {
-    fn below(root: &str, most: usize) -> Option<Self> {
+    fn below(root: &str, limit: &str, most: &str) -> Option<Self> {
         let path = Path::new(root).join(format!("bantam-{}", new_name()));
         fs::create_dir(&path).ok()?;
         let group = Self(path);
         let is_group = group.0.join("cgroup.procs").exists();
-        (is_group && fs::write(group.0.join("pids.max"), most.to_string()).is_ok()).then_some(group)
+        (is_group && fs::write(group.0.join(limit), most).is_ok()).then_some(group)
     }
 }
 
@@ -96,7 +114,7 @@ pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + S
     enter_bounded(uid, secret, Bound::new(3 * BOMB), body)
 }
 
-fn enter_bounded<T: Send>(
+pub fn enter_bounded<T: Send>(
     uid: u32,
     secret: &str,
     bound: Bound,
@@ -239,7 +257,14 @@ fn no_netns_has_more_processes_than_its_bound() {
         }
     }
     assert_eq!(
-        started(user, Bound { most, group: None }),
+        started(
+            user,
+            Bound {
+                most,
+                group: None,
+                core: None
+            }
+        ),
         most - 2,
         "user {user} with a limit"
     );
