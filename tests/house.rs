@@ -117,9 +117,9 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("provider", 5122, 77),
     ("proxy", 274, 5),
     ("redact", 495, 11),
-    ("sandbox", 1273, 13),
+    ("sandbox", 1288, 13),
     ("secret", 29, 4),
-    ("session", 1919, 70),
+    ("session", 1934, 70),
     ("skills", 758, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),
@@ -135,7 +135,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("tries", 56, 10),
     ("usage", 382, 26),
     ("web", 1250, 16),
-    ("worker", 2079, 61),
+    ("worker", 2091, 61),
 ];
 
 /// Files, types and functions that were removed and must not return, each with its module: a file ends in `.rs`.
@@ -231,7 +231,7 @@ const GONE: &[&str] = &[
 const DENSITY: (usize, usize) = (36, 5);
 
 /// Most names of types that several files define: a name that needs its path to be understood is two names.
-const DOUBLE_NAMES: usize = 42;
+const DOUBLE_NAMES: usize = 43;
 
 struct Source {
     /// Path relative to `src/`.

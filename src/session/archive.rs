@@ -316,12 +316,9 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
     let len = file.metadata()?.len();
     BufReader::new(file.take(storage::MAX_LOG)).read_until(b'\n', &mut first)?;
     let first = storage::decode(&mut first).unwrap_or_default().1;
+    let base = first.get("base").and_then(Value::as_u64);
     // Line numbers continue across segments. A line is longer than 16 bytes, so none of them has this number.
-    let next = first
-        .get("base")
-        .and_then(Value::as_u64)
-        .unwrap_or_default()
-        + len / 16;
+    let next = base.unwrap_or_default() + len / 16;
     let mut header = header(key, &rfc3339(now));
     header.insert("base".to_owned(), next.into());
     versions::forget(home, key)?;

@@ -111,6 +111,8 @@ impl Default for Outline {
 impl Outline {
     /// Skims a file, of which it parses only the first line and short ones.
     pub(super) fn of_file(path: &Path) -> Result<Self> {
+        // Refuses a file that is too large, and a named pipe, which would block.
+        LogReader::open(path)?;
         let (mut outline, mut is_first, mut added) = (Self::default(), true, Ok(()));
         storage::read_lines(path, 0, &mut |line| {
             if std::mem::take(&mut is_first) || line.len() <= MAX_UNDO {

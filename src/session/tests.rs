@@ -1,6 +1,5 @@
-//! Sessions as files and in memory: replay, renewal, and resistance to crashes and flipped bits.
+//! Sessions as files and in memory: replay, renewal and media. tests/it/bytes.rs cuts files and flips bits.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -151,10 +150,6 @@ fn files(dir: &TestDir) -> Arc<dyn Store> {
     Arc::new(FileStore::new(dir.home()))
 }
 
-fn live(dir: &TestDir) -> PathBuf {
-    dir.home().session("s")
-}
-
 fn load(store: &Arc<dyn Store>) -> OpenSession {
     OpenSession::open(store, "s", &Cancel::new(None), &|| ()).unwrap()
 }
@@ -265,101 +260,6 @@ fn a_renewal_keeps_what_it_is_given_and_the_state() {
     assert_eq!(peek(&files(&dir)).model.as_deref(), Some("z"));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
     renewal_keeps(&memory);
-}
-
-/// Returns the bytes of a renewed conversation with all kinds of lines.
-fn real(dir: &TestDir) -> Vec<u8> {
-    let store = files(dir);
-    let mut open = load(&store);
-    say(&mut open, &some());
-    let kept = open.session.messages[2..].to_vec();
-    open.renew(Some("said hi".into()), kept, at(10)).unwrap();
-    say(&mut open, &[Message::user("refused")]);
-    let entries = [
-        open.undo_turn(),
-        Record::End(TurnStop::Error),
-        Record::Model("x/y"),
-    ];
-    open.append(&entries, Durability::Now, at(11)).unwrap();
-    say(&mut open, &[Message::user("then"), asks(&["c"])]);
-    drop(open);
-    fs_err::read(live(dir)).unwrap()
-}
-
-#[test]
-fn session_cut_anywhere_loads_and_appends() {
-    let dir = TestDir::new();
-    let (bytes, store) = (real(&dir), files(&dir));
-    let segment = fs_err::read(live(&dir).with_extension("1.jsonl")).unwrap();
-    // Around each end of a line, and elsewhere at every fourth byte.
-    let is_tried = |cut: &usize| {
-        let near = cut.saturating_sub(2)..bytes.len().min(cut + 2);
-        cut % 4 == 0 || bytes[near].contains(&b'\n')
-    };
-    for cut in (0..=bytes.len()).filter(is_tried) {
-        fs_err::write(live(&dir), &bytes[..cut]).unwrap();
-        fs_err::write(live(&dir).with_extension("1.jsonl"), &segment).unwrap();
-        let looked = peek(&store).messages;
-        let mut open = load(&store);
-        assert_eq!(open.session.messages, looked, "cut at {cut}");
-        open.session.close_turn();
-        let before = open.session.messages.len();
-        say(&mut open, &[Message::user("and now?")]);
-        drop(open);
-        let again = load(&store);
-        assert_eq!(again.session.messages.len(), before + 1, "cut at {cut}");
-        assert!(
-            matches!(again.session.messages.last(), Some(Message::User(user)) if user.content == "and now?")
-        );
-        assert!(again.session.damage.is_empty());
-        for torn in fs_err::read_dir(dir.home().sessions()).unwrap().flatten() {
-            if torn.file_name().to_string_lossy().contains("torn") {
-                fs_err::remove_file(torn.path()).unwrap();
-            }
-        }
-        let header_is_whole = bytes[..cut].contains(&b'\n');
-        assert_eq!(
-            again.session.summary.is_some(),
-            header_is_whole,
-            "cut at {cut}"
-        );
-    }
-}
-
-#[test]
-fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
-    let dir = TestDir::new();
-    let (bytes, store) = (real(&dir), files(&dir));
-    let good = peek(&store);
-    assert!(good.damage.is_empty());
-    // Not a multiple of eight, so that each bit of a byte is flipped in turn.
-    for bit in (0..bytes.len() * 8).step_by(5) {
-        let mut flipped = bytes.clone();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        fs_err::write(live(&dir), &flipped).unwrap();
-        let session = peek(&store);
-        assert!(!session.damage.is_empty(), "bit {bit} went unnoticed");
-        // Damage loses one line, or two at the end of a line, and never adds a false message.
-        let made_up = session
-            .messages
-            .iter()
-            .find(|message| !good.messages.contains(message));
-        let refused = User {
-            content: "refused".into(),
-            time: rfc3339(at(0)),
-            ..User::default()
-        };
-        let known = [lost("c"), lost("a"), lost("b"), Message::User(refused)];
-        let is_close = |message: &Message| matches!(message, Message::Assistant(reply) if reply.text.ends_with(" an answer]"));
-        assert!(
-            made_up.is_none_or(|message| known.contains(message) || is_close(message)),
-            "bit {bit} was believed: {made_up:?}"
-        );
-        assert!(
-            session.summary.is_none_or(|summary| summary == "said hi"),
-            "bit {bit} was believed"
-        );
-    }
 }
 
 #[test]
