@@ -88,7 +88,7 @@ const LINES: usize = 750;
 /// Most lines of code, and most items that are `pub` or `pub(crate)`, of each module. A line of code is neither blank nor a
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
-    ("access", 732, 42),
+    ("access", 715, 42),
     ("agent", 2930, 62),
     ("app", 1641, 77),
     ("bus", 1083, 75),
@@ -117,7 +117,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("provider", 5122, 77),
     ("proxy", 274, 5),
     ("redact", 495, 11),
-    ("sandbox", 1288, 13),
+    ("sandbox", 1270, 13),
     ("secret", 29, 4),
     ("session", 1934, 70),
     ("skills", 758, 19),
@@ -135,7 +135,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("tries", 56, 10),
     ("usage", 382, 26),
     ("web", 1250, 16),
-    ("worker", 2091, 61),
+    ("worker", 2062, 61),
 ];
 
 /// Files, types and functions that were removed and must not return, each with its module: a file ends in `.rs`.

@@ -257,14 +257,11 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
     Error::failed(match e {
         Errno::XDEV => format!("{path} leads out of the workspace"),
         Errno::NOENT => format!("{path} does not exist"),
-        Errno::NOTDIR => format!("{path}, or a part of it, is not a directory"),
         Errno::ISDIR => format!("{path} is a directory"),
         Errno::LOOP => format!("{path} goes through symbolic links that cannot be followed"),
         Errno::ACCESS | Errno::PERM => format!("{path}: permission denied"),
         Errno::NAMETOOLONG => "the path, or a name in it, is too long".to_owned(),
         Errno::AGAIN => format!("{path} kept changing while it was opened: try again"),
-        Errno::NXIO => format!("{path} is not a regular file"),
-        Errno::ROFS => format!("{path} is where nothing can be written"),
         Errno::NOSYS => format!(
             "{path} cannot be opened safely: this needs openat2, which Linux has from 5.6 on, and this system lacks or forbids it"
         ),

@@ -4,15 +4,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
-/// A line of `/proc/self/mountinfo`, in the format of `proc_pid_mountinfo(5)`.
-struct Mount {
-    /// Major and minor number of the file system.
-    device: String,
-    /// Mounted directory of the file system.
-    root: PathBuf,
-    at: PathBuf,
-}
-
 /// Undoes the kernel's escapes in a path of `mountinfo`.
 pub(crate) fn unescape(path: &str) -> String {
     let escapes = [
@@ -28,16 +19,13 @@ pub(crate) fn unescape(path: &str) -> String {
     path
 }
 
-impl Mount {
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split(' ').skip(2);
-        let path = |field: &str| PathBuf::from(unescape(field));
-        Some(Self {
-            device: fields.next()?.to_owned(),
-            root: path(fields.next()?),
-            at: path(fields.next()?),
-        })
-    }
+/// Parses a line of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`): the number of the file system, its mounted directory, and
+/// where that is.
+fn parse(line: &str) -> Option<(&str, PathBuf, PathBuf)> {
+    let mut fields = line.split(' ').skip(2);
+    let device = fields.next()?;
+    let mut path = || Some(PathBuf::from(unescape(fields.next()?)));
+    Some((device, path()?, path()?))
 }
 
 /// Returns other paths of bantam's home or its parts, except the workspace. `dir` has no links. Empty if /proc cannot be read.
@@ -53,21 +41,17 @@ pub(super) fn other_paths(dir: &Path) -> Vec<PathBuf> {
 
 /// Returns these paths, each with its part of `dir`.
 fn paths_in(table: &str, dir: &Path) -> Vec<(PathBuf, PathBuf)> {
-    let mounts: Vec<Mount> = table.lines().filter_map(Mount::parse).collect();
-    let holding = mounts.iter().filter(|mount| dir.starts_with(&mount.at));
-    let Some(own) = holding.max_by_key(|mount| mount.at.components().count()) else {
+    let mounts: Vec<_> = table.lines().filter_map(parse).collect();
+    let holding = mounts.iter().filter(|(_, _, at)| dir.starts_with(at));
+    let Some((own, root, at)) = holding.max_by_key(|(_, _, at)| at.components().count()) else {
         return Vec::new();
     };
-    let below = dir.strip_prefix(&own.at).unwrap_or(dir);
-    let inside = own.root.join(below);
+    let inside = root.join(dir.strip_prefix(at).unwrap_or(dir));
     let mut found = Vec::new();
-    for mount in mounts.iter().filter(|mount| mount.device == own.device) {
-        let (path, part) = match (
-            inside.strip_prefix(&mount.root),
-            mount.root.strip_prefix(&inside),
-        ) {
-            (Ok(rest), _) => (mount.at.join(rest), PathBuf::new()),
-            (_, Ok(part)) => (mount.at.clone(), part.to_owned()),
+    for (_, root, at) in mounts.iter().filter(|(device, ..)| device == own) {
+        let (path, part) = match (inside.strip_prefix(root), root.strip_prefix(&inside)) {
+            (Ok(rest), _) => (at.join(rest), PathBuf::new()),
+            (_, Ok(part)) => (at.clone(), part.to_owned()),
             _ => continue,
         };
         if path != dir.join(&part) {

@@ -1,11 +1,6 @@
 //! Converts attachments that some models do not accept: adds the text of a PDF, and transcribes recordings.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 
 use super::ledger;
 use crate::cancel::Cancel;
@@ -15,11 +10,10 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Media, MediaKind};
 use crate::provider::catalog;
 use crate::provider::endpoint::ModelEndpoint;
-use crate::text::{clip, fenced, to_single_line};
+use crate::text::{fenced, to_single_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Budget;
-use crate::worker::protocol::{FileJob, IncomingFile, Reply};
-use crate::worker::{Workers, more_pages};
+use crate::worker::more_pages;
 
 /// Returns the model of a setting for other purposes than chat; `None` if it is empty.
 pub(super) fn endpoint(
@@ -65,20 +59,6 @@ pub(crate) enum Attachment {
     Text(String),
 }
 
-/// Copies a PDF to the workspace, where the part that exceeds a message's limit can be read. Returns its path; empty if copying
-/// failed.
-fn copy(workers: &Workers, path: &str, pdf: &Media, loaded: &Loaded, cancel: &Cancel) -> String {
-    let name = Path::new(path).file_name().unwrap_or_default();
-    let today = super::local_time(&loaded.env)(SystemTime::now());
-    let file = IncomingFile {
-        dir: format!("inbox/{}", clip(&today, 10)),
-        name: to_single_line(&name.to_string_lossy(), 180),
-        content: STANDARD.decode(&pdf.base64).unwrap_or_default(),
-    };
-    let kept = workers.call(FileJob::TakeFile(file), cancel);
-    kept.and_then(Reply::into_text).unwrap_or_default()
-}
-
 /// Converts an attachment to a form that the model accepts.
 pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Result<Attachment> {
     let Attachment::Media(mut media) = attachment else {
@@ -91,10 +71,7 @@ pub(crate) fn convert(loaded: &Loaded, path: &str, attachment: Attachment) -> Re
             super::make_workspace(loaded)?;
             let workers = super::workers(loaded)?;
             let more = workers.add_text(&mut media, &cancel);
-            if !more.is_empty() {
-                let path = copy(&workers, path, &media, loaded, &cancel);
-                media.text.push_str(&more_pages(&more, &path));
-            }
+            media.text.push_str(&more_pages(&more, ""));
         }
         MediaKind::Audio => match transcriber(loaded)? {
             Some(transcribe) => {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, Scope,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
@@ -25,29 +25,31 @@ pub(super) fn open_existing<'a>(
 
 /// Creates a domain whose processes cannot signal processes outside; `None` if the kernel cannot confine signals.
 pub(super) fn signal_scope() -> Result<Option<OwnedFd>> {
-    let made = Ruleset::default()
-        .scope(Scope::Signal)
-        .and_then(Ruleset::create);
-    made.map(Option::from)
-        .map_err(|e| Error::failed(e.to_string()).doing("making a Landlock domain"))
+    signals().map(Option::from).map_err(|e| failed(&e))
 }
 
 /// Lets this process signal only its descendants, if the kernel can confine signals.
-pub(crate) fn keep_signals_inside() -> Result<()> {
-    let made = Ruleset::default()
-        .scope(Scope::Signal)
-        .and_then(Ruleset::create);
-    // Killing all processes of a command also tries processes outside, and each denial would be logged.
-    made.and_then(|ruleset| ruleset.log_same_exec(false)?.restrict_self())
-        .map(drop)
-        .map_err(|e| Error::failed(e.to_string()).doing("confining signals"))
+pub(super) fn keep_signals_inside() -> Result<()> {
+    signals().and_then(restrict_quietly).map_err(|e| failed(&e))
+}
+
+fn signals() -> Result<RulesetCreated, RulesetError> {
+    Ruleset::default().scope(Scope::Signal)?.create()
+}
+
+fn failed(e: &RulesetError) -> Error {
+    Error::failed(e.to_string()).doing("entering Landlock")
+}
+
+/// Killing all processes of a command also tries processes outside, and each denial would be logged.
+fn restrict_quietly(ruleset: RulesetCreated) -> Result<(), RulesetError> {
+    ruleset.log_same_exec(false)?.restrict_self().map(drop)
 }
 
 /// Restricts this process and its children: they may read and execute below `readable`, have full access below `writable`, and
 /// no access elsewhere. Without `tcp`, they cannot connect or listen. Unsupported restrictions are skipped.
 pub(super) fn enter(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result<()> {
-    restrict(readable, writable, tcp)
-        .map_err(|e| Error::failed(e.to_string()).doing("entering Landlock"))
+    restrict(readable, writable, tcp).map_err(|e| failed(&e))
 }
 
 fn restrict(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result<(), RulesetError> {
@@ -61,12 +63,7 @@ fn restrict(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result
     let ruleset = ruleset
         .create()?
         .add_rules(rules(readable, AccessFs::from_read(ABI::V5)))?;
-    // As above.
-    ruleset
-        .add_rules(rules(writable, all))?
-        .log_same_exec(false)?
-        .restrict_self()
-        .map(drop)
+    restrict_quietly(ruleset.add_rules(rules(writable, all))?)
 }
 
 fn rules(

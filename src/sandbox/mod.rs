@@ -31,7 +31,6 @@ use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::worker::protocol::{Confinement, Setup};
-pub(crate) use landlock::keep_signals_inside;
 pub(crate) use namespaces::{enter_namespaces, make_namespaces, send_listener};
 use seccomp::FilterContext;
 
@@ -179,12 +178,13 @@ pub(crate) fn confine(command: &mut Command, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process's signals can only reach processes of its sandbox.
-pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
+/// Keeps this process's signals inside its sandbox, where the kernel can. Returns whether they only reach processes there.
+pub(crate) fn keep_signals_inside(confinement: Confinement) -> Result<bool> {
     Ok(match confinement {
         Confinement::Namespaces => getpid().is_init(),
         // The parent is outside and has the same user. If it can be signalled, so can all processes of the user.
         Confinement::Landlock => {
+            landlock::keep_signals_inside()?;
             confines_signals()?
                 && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
         }
@@ -223,10 +223,6 @@ pub(crate) fn mount_points() -> Vec<String> {
     let points = table
         .lines()
         .filter_map(|line| Some(unescape(line.split(' ').nth(4)?)));
-    points
-        .filter(|point| {
-            let mut closed = NEVER_OPEN.iter();
-            !closed.any(|closed| Path::new(point).starts_with(closed))
-        })
-        .collect()
+    let is_closed = |point: &String| NEVER_OPEN.iter().any(|at| Path::new(point).starts_with(at));
+    points.filter(|point| !is_closed(point)).collect()
 }

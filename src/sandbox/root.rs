@@ -83,24 +83,23 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
         make_scratch(&root)?;
     }
     fill(&root, etc, &links)?;
-    for Mount {
-        fd,
-        at,
-        is_optional,
-    } in &mounts
-    {
-        let target = below_root(at);
-        make_mount_point(&root, &target, fd).doing(at.display())?;
-        match attach(fd, &root, &target) {
-            Err(_) if *is_optional => {}
-            result => result.doing(format_args!("attaching {}", at.display()))?,
+    for mount in &mounts {
+        let target = below_root(mount.at);
+        make_mount_point(&root, &target, &mount.fd).doing(mount.at.display())?;
+        match attach(&mount.fd, &root, &target) {
+            Err(_) if mount.is_optional => {}
+            result => result.doing(format_args!("attaching {}", mount.at.display()))?,
         }
     }
     mount_proc(&root)?;
-    let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
-    sys::set_mount_attributes(root.as_fd(), read_only, false).doing("making the root read-only")?;
+    make_read_only(&root)?;
     pivot(&root)?;
     super::enter_workspace(setup)
+}
+
+fn make_read_only(mount: &Dir) -> Result<()> {
+    let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    sys::set_mount_attributes(mount.as_fd(), read_only, false).doing("making a mount read-only")
 }
 
 /// Opens the trees of the new root in the old one, and collects the symbolic links to create.
@@ -267,30 +266,24 @@ fn mount_proc(root: &Dir) -> Result<()> {
         Err(Errno::PERM) => return Ok(()),
         result => Dir::from(result.doing("making /proc")?),
     };
-    let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
-    sys::set_mount_attributes(proc.as_fd(), read_only, false).doing("making /proc read-only")?;
+    make_read_only(&proc)?;
     let mut covers = Vec::new();
     for part in ["", "tty"].map(Path::new) {
-        let Ok(dir) = proc.dir_at(part, Links::Refuse) else {
-            continue;
-        };
-        for name in dir.names()? {
+        // A kernel may lack the second one.
+        let names = proc.dir_at(part, Links::Refuse).map(|dir| dir.names());
+        for name in names.unwrap_or(Ok(Vec::new()))? {
+            let path = part.join(OsStr::from_bytes(name.to_bytes()));
+            let mode = statat(&proc, &path, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+            let is_secret = mode & 0o004 == 0 || PROC_KEYS.contains(&name.to_bytes());
             // Processes have numbers, and are those of the sandbox.
-            if name.to_bytes()[0].is_ascii_digit() {
-                continue;
-            }
-            let mode = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
-            if Mode::from_raw_mode(mode).contains(Mode::ROTH)
-                && !PROC_KEYS.contains(&name.to_bytes())
-            {
+            if !is_secret || name.to_bytes()[0].is_ascii_digit() {
                 continue;
             }
             let cover = match FileType::from_raw_mode(mode) {
                 FileType::Directory => take_mount(root, at, GUARDED_READ_ONLY),
                 _ => take_mount(CWD, Path::new("/dev/null"), DEVICE),
             };
-            let name = part.join(OsStr::from_bytes(name.to_bytes()));
-            covers.push((cover.doing("taking a cover")?, at.join(name)));
+            covers.push((cover.doing("taking a cover")?, at.join(path)));
         }
     }
     attach(&proc, root, at).doing("attaching /proc")?;

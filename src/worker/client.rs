@@ -210,13 +210,11 @@ impl Worker {
         let mut is_open = true;
         let mut piece = vec![0; PIECE];
         while is_open || told.is_none() {
-            let (output, socket) = (self.output.as_fd(), self.socket.as_fd());
-            let watched: &[BorrowedFd] = match (is_open, &told) {
-                (true, None) => &[output, socket],
-                (true, Some(_)) => &[output],
-                (false, _) => &[socket],
-            };
-            let ready = match wait.ready(watched) {
+            // The output first, and the socket last.
+            let output = is_open.then(|| self.output.as_fd());
+            let socket = told.is_none().then(|| self.socket.as_fd());
+            let watched: Vec<_> = output.into_iter().chain(socket).collect();
+            let ready = match wait.ready(&watched) {
                 Ok(ready) => ready,
                 // The job has ended, so the rest of the output is useless.
                 Err(_) if told.is_some() && wait.is_late() => break,
@@ -229,11 +227,8 @@ impl Worker {
                     continue;
                 }
             };
-            let (gives, says) = match (is_open, &told) {
-                (true, None) => (ready[0], ready[1]),
-                (true, Some(_)) => (ready[0], false),
-                (false, _) => (false, ready[0]),
-            };
+            let gives = is_open && ready[0];
+            let says = told.is_none() && ready[watched.len() - 1];
             let len = if gives {
                 self.output.read(&mut piece)?
             } else {

@@ -109,7 +109,10 @@ impl Notes {
 
     /// Copies the notes, unless the last copy is less than a day old. A complete new copy replaces the old one.
     fn keep_copy(&self, now: SystemTime) -> Result<()> {
-        if self.has_copy(now) {
+        let made = fs_err::metadata(&self.kept).and_then(|meta| meta.modified());
+        // The clock may have been set back since.
+        if made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age < DAY) || made > now)
+        {
             return Ok(());
         }
         let new = self.kept.with_extension("new");
@@ -119,25 +122,13 @@ impl Notes {
         storage::remove(&self.kept)?;
         Ok(fs_err::rename(&new, &self.kept)?)
     }
-
-    /// Whether there is a copy of the last day. The clock may have been set back since.
-    fn has_copy(&self, now: SystemTime) -> bool {
-        let made = std::fs::metadata(&self.kept).and_then(|meta| meta.modified());
-        made.is_ok_and(|made| match now.duration_since(made) {
-            Ok(age) => age < DAY,
-            Err(ahead) => ahead.duration() < DAY,
-        })
-    }
 }
 
-/// Copies a directory and its subdirectories to a new directory, except links, pipes and hidden files.
+/// Copies a directory and its subdirectories to a new directory, except links and pipes.
 fn copy_notes(from: &Dir, to: &Path, depth: usize) -> Result<()> {
     storage::make_dir(to)?;
     for name in from.names()? {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        if name.to_bytes().starts_with(b".") {
-            continue;
-        }
         if let Some(inner) = from.subdir(&name) {
             if depth > 0 {
                 copy_notes(&inner, &to.join(path), depth - 1)?;

@@ -29,7 +29,7 @@ pub(crate) struct PdfText {
     pub more: String,
 }
 
-/// Returns a note on how to read the remaining pages of a PDF in the workspace; empty if it is complete.
+/// Returns a note about the remaining pages of a PDF, which may be in the workspace; empty if it is complete.
 pub(crate) fn more_pages(more: &str, path: &str) -> String {
     match (more, path) {
         ("", _) => String::new(),
@@ -92,7 +92,7 @@ impl Workers {
             Termination::Code(0) => {
                 let at = output.dropped.map_or(output.printed.len(), |dropped| dropped.at);
                 let text = String::from_utf8_lossy(&output.printed[..at]);
-                return Ok(laid_out(&text, wanted, most));
+                return Ok(with_headings(&text, wanted, most));
             }
             Termination::Code(127) => {
                 "it is a PDF, and reading it takes pdftotext, which is not installed (package poppler-utils)".to_owned()
@@ -132,50 +132,40 @@ impl Wanted {
     }
 }
 
-/// Formats the wanted pages with a heading line each, and names the remaining pages.
-fn laid_out(text: &str, wanted: Wanted, most: usize) -> PdfText {
+/// Puts a heading line before each page, as many as fit into `most` bytes, and names the remaining pages.
+fn with_headings(text: &str, wanted: Wanted, most: usize) -> PdfText {
     // Each page ends with a form feed, except a last page that was cut off.
     let pages: Vec<&str> = text.split_terminator('\u{c}').collect();
-    let heading = |number: u32| format!("[page {number}]\n");
-    let mut out = String::new();
-    let (mut next, mut is_cut) = (wanted.first, false);
-    for page in &pages {
-        let shown = format!("{}{}\n", heading(next), page.trim_end());
-        let fits = out.len() + shown.len() <= most;
-        if next > wanted.last || !fits && !out.is_empty() {
+    let (mut out, mut next) = (String::new(), wanted.first);
+    for page in pages.iter().map(|page| page.trim_end()) {
+        if next > wanted.last || !out.is_empty() && out.len() + page.len() > most {
             break;
         }
-        if !fits {
-            out.push_str(clip(&shown, most));
-            out.push_str(&format!("\n[page {next} is cut here: it is too long]\n"));
-            next += 1;
-            is_cut = true;
-            break;
-        }
-        out.push_str(&shown);
+        let shown = clip(page, most);
+        let cut = if shown == page {
+            ""
+        } else {
+            "\n[cut here: the page is too long]"
+        };
+        out.push_str(&format!("[page {next}]\n{shown}{cut}\n"));
         next += 1;
     }
-    let shown = next - wanted.first;
-    let end = next.saturating_sub(1).max(wanted.first);
-    let is_rest = (shown as usize) < pages.len();
-    let which = match (wanted.first, is_rest, end) {
-        (1, false, 1) => "[a PDF of 1 page".to_owned(),
-        (1, false, end) => format!("[a PDF of {end} pages"),
-        (first, _, end) => format!("[a PDF; here are pages {first} to {end}"),
-    };
-    let is_empty = pages.iter().all(|page| page.trim().is_empty());
-    let text = if is_empty && !is_cut {
-        format!("{which} without text: pictures of pages, perhaps a scan]\n")
+    let is_scan = pages.iter().all(|page| page.trim().is_empty());
+    let kind = if is_scan {
+        " without text, perhaps a scan"
     } else {
-        format!("{which}]\n{out}")
+        ""
     };
-    let more = match is_rest {
-        false => String::new(),
-        // All wanted pages are included, and more follow.
-        true if next > wanted.last => format!("{next}-"),
-        true => format!("{next}-{}", wanted.last),
-    };
-    PdfText { text, more }
+    let (first, last) = (wanted.first, wanted.first.max(next - 1));
+    let is_rest = ((next - first) as usize) < pages.len();
+    PdfText {
+        text: format!("[a PDF; here are pages {first} to {last}{kind}]\n{out}"),
+        more: if is_rest {
+            format!("{next}-")
+        } else {
+            String::new()
+        },
+    }
 }
 
 #[cfg(test)]
@@ -184,10 +174,6 @@ mod tests {
 
     #[test]
     fn pdf_pages_beyond_limit_are_named() {
-        let read = |text: &str, first, last, most| {
-            let read = laid_out(text, Wanted { first, last }, most);
-            (read.more, read.text)
-        };
         for (text, first, last, most, more, says) in [
             (
                 "one\u{c}two\u{c}",
@@ -195,15 +181,15 @@ mod tests {
                 50,
                 100,
                 "",
-                "[a PDF of 2 pages]\n[page 1]\none\n[page 2]\ntwo\n",
+                "1 to 2]\n[page 1]\none\n[page 2]\ntwo\n",
             ),
             (
                 "one\u{c}two\u{c}three\u{c}",
                 1,
                 50,
-                30,
-                "3-50",
-                "[a PDF; here are pages 1 to 2]\n[page 1]\none\n[page 2]\ntwo\n",
+                17,
+                "3-",
+                "1 to 2]\n[page 1]\none\n[page 2]\ntwo\n",
             ),
             (
                 "four\u{c}five\u{c}six\u{c}",
@@ -211,35 +197,28 @@ mod tests {
                 5,
                 100,
                 "6-",
-                "[a PDF; here are pages 4 to 5]\n[page 4]\nfour\n[page 5]\nfive\n",
+                "4 to 5]\n[page 4]\nfour\n[page 5]\nfive\n",
             ),
             (
-                "nine\u{c}",
-                9,
-                58,
-                100,
-                "",
-                "[a PDF; here are pages 9 to 9]\n[page 9]\nnine\n",
-            ),
-            (
-                "a page without an end\u{c}b\u{c}",
+                "too long\u{c}b\u{c}",
                 1,
                 2,
-                16,
-                "2-2",
-                "[a PDF; here are pages 1 to 1]\n[page 1]\na page \n[page 1 is cut here: it is too long]\n",
+                6,
+                "2-",
+                "1 to 1]\n[page 1]\ntoo lo\n[cut here: the page is too long]\n",
             ),
             (
-                " \u{c}\n\u{c}",
+                " \u{c}",
                 1,
                 50,
                 100,
                 "",
-                "[a PDF of 2 pages without text: pictures of pages, perhaps a scan]\n",
+                "1 to 1 without text, perhaps a scan]\n[page 1]\n\n",
             ),
         ] {
-            let expected = (more.to_owned(), says.to_owned());
-            assert_eq!(read(text, first, last, most), expected, "{text:?}");
+            let read = with_headings(text, Wanted { first, last }, most);
+            let says = format!("[a PDF; here are pages {says}");
+            assert_eq!((&*read.more, read.text), (more, says), "{text:?}");
         }
     }
 

@@ -120,9 +120,6 @@ fn run_outer(setup: &Setup) -> Result<()> {
     let make = || {
         // Every kernel with a usable sandbox supports pidfds.
         pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd")?;
-        if setup.confinement == Confinement::Landlock {
-            sandbox::keep_signals_inside()?;
-        }
         // Opens `/proc` before the root changes.
         let reaper = Reaper::new(setup.confinement)?;
         if setup.confinement == Confinement::Namespaces {

@@ -382,14 +382,7 @@ impl Header {
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Refused { why } => Error::failed(why),
-            Self::Text
-            | Self::Changed { .. }
-            | Self::Image
-            | Self::Recording
-            | Self::Pdf
-            | Self::Sent { .. }
-            | Self::Started
-            | Self::Exited(_) => Error::failed("unexpected reply from the worker process"),
+            _ => Error::failed("unexpected reply from the worker process"),
         }
     }
 }

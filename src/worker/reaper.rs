@@ -35,14 +35,10 @@ impl Reaper {
     /// Prepares this process to adopt orphans; must precede the first child.
     pub(super) fn new(confinement: Confinement) -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
-        let alone_in_reach = sandbox::signals_stay_inside(confinement)?;
-        let proc = Dir::open("/proc".as_ref()).and_then(|proc| {
-            proc.dir_at(".".as_ref(), Links::Refuse)
-                .doing("reading /proc")
-        });
+        let alone_in_reach = sandbox::keep_signals_inside(confinement)?;
         Ok(Self {
             alone_in_reach,
-            proc,
+            proc: open_proc(),
         })
     }
 
@@ -93,6 +89,12 @@ impl Reaper {
         let all = all(proc).len();
         Ok(if all > max { below(proc).len() } else { all })
     }
+}
+
+fn open_proc() -> Result<Dir> {
+    let proc = Dir::open("/proc".as_ref())?;
+    proc.dir_at(".".as_ref(), Links::Refuse)
+        .doing("reading /proc")
 }
 
 /// Kills the descendants of this process. It stops them first, because a command may start processes faster than they can be
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn descendants_are_counted_and_others_are_not() {
-        let proc = Dir::open("/proc".as_ref()).unwrap();
+        let proc = open_proc().unwrap();
         let mut shell = crate::child::command("/bin/sh".as_ref())
             .args(["-c", "sleep 600 & echo $!; read line; kill $!"])
             .stdin(Stdio::piped())
