@@ -119,7 +119,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("redact", 495, 11),
     ("sandbox", 1270, 13),
     ("secret", 29, 4),
-    ("session", 1934, 70),
+    ("session", 1913, 70),
     ("skills", 758, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),

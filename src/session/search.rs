@@ -7,7 +7,7 @@ use super::entries::{Item, entries};
 use crate::bus::Origin;
 use crate::error::Result;
 use crate::message::Message;
-use crate::paths::{CLI, Home, session_name, shown_key};
+use crate::paths::{CLI, Home, session_name};
 use crate::storage::segments::Part;
 
 /// Maximum number of characters shown before a match, and of the whole line.
@@ -82,11 +82,7 @@ fn find(
             break;
         }
         if let Err(e) = found.read(&segment, &words, running) {
-            unread.push(format!(
-                "{} was not searched: {}",
-                shown_key(key),
-                e.message
-            ));
+            unread.push(format!("not searched: {}", e.message));
         }
     }
     let mut found: Vec<Found> = all.into_values().collect();
