@@ -108,7 +108,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("lib", 87, 0),
     ("log", 70, 8),
     ("main", 7, 0),
-    ("markdown", 1456, 10),
+    ("markdown", 1362, 9),
     ("mcp", 1327, 22),
     ("message", 588, 56),
     ("notify", 49, 6),

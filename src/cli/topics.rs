@@ -10,7 +10,7 @@ use crate::child;
 use crate::config::Env;
 use crate::error::Result;
 use crate::inflate::inflate;
-use crate::markdown::{self, Look, Terminal};
+use crate::markdown::{self, Terminal};
 use crate::sys;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
@@ -128,7 +128,7 @@ pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
     let (columns, rows) = terminal::size();
-    let mut markdown = Terminal::new(Look { columns });
+    let mut markdown = Terminal::new(columns);
     let page = list.to_owned() + &markdown::refilled(page);
     let shown = markdown.push(&page) + &markdown.finish();
     if shown.lines().count() < rows || !page_through(&shown, &ui.env) {

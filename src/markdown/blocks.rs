@@ -3,7 +3,7 @@
 //! Made for the output of models, without all details of `CommonMark`: line breaks are preserved, lists are text with
 //! indentation, a nested quote shows its `>`, and indented code blocks and HTML are not supported.
 
-use super::inline::{self, TELEGRAM};
+use super::inline;
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
 use super::table::{self, MAX_COLUMN};
 use crate::text::first_lines;
@@ -85,13 +85,7 @@ fn heading(text: &str) -> Option<&str> {
     if !(1..=6).contains(&level) {
         return None;
     }
-    let title = rest.strip_prefix([' ', '\t'])?.trim();
-    let bare = title.trim_end_matches('#');
-    Some(if bare.is_empty() || bare.ends_with(' ') {
-        bare.trim()
-    } else {
-        title
-    })
+    Some(rest.strip_prefix([' ', '\t'])?.trim())
 }
 
 fn is_rule(text: &str) -> bool {
@@ -111,13 +105,8 @@ fn item(text: &str) -> Option<(&str, &str)> {
     if !is_marker || !rest.starts_with([' ', '\t']) {
         return None;
     }
-    let text = rest.trim_start();
-    Some(match text.get(..4) {
-        _ if digits > 0 => (marker, text),
-        Some("[ ] ") => ("☐", text[4..].trim_start()),
-        Some("[x] " | "[X] ") => ("☑", text[4..].trim_start()),
-        _ => (BULLET, text),
-    })
+    let marker = if digits > 0 { marker } else { BULLET };
+    Some((marker, rest.trim_start()))
 }
 
 /// Joins the lines of each paragraph of a page, for a terminal that wraps lines. Lines of code, which are indented by four
@@ -192,56 +181,33 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                 styled.end_quote();
                 at += count;
             }
-            Line::Heading(title) => inline::read(title, base | BOLD, TELEGRAM, styled),
+            Line::Heading(title) => inline::read(title, base | BOLD, styled),
             Line::Rule => styled.push(&"─".repeat(10), plain),
             _ if table::begins(line, rest.first()) => {
                 let count = table::count(&lines[at - 1..]);
                 let written = table::rows(&lines[at - 1..at - 1 + count]);
                 let plain = |row: &Vec<String>| row.iter().map(|cell| table::plain(cell)).collect();
                 let rows: Vec<Vec<String>> = written.iter().map(plain).collect();
-                let table = table::aligned(&rows, &table::alignment(rest[0]), MAX_COLUMN);
+                let table = table::aligned(&rows, MAX_COLUMN);
                 preformatted(&table, "", base, styled);
                 at += count - 1;
             }
             Line::Item(marker, text) => {
                 let prefix = format!("{}{marker}", indentation(line));
                 styled.push(&prefix, plain);
-                at += match fence(text) {
+                match fence(text) {
                     Some((fence, language)) => {
-                        code(fence, language, rest, indent(line) + 2, base, styled)
+                        at += code(fence, language, rest, indent(line) + 2, base, styled);
                     }
-                    None => paragraph(&format!(" {text}"), rest, base, styled),
-                };
+                    None => inline::read(&format!(" {text}"), base, styled),
+                }
             }
             Line::Quote | Line::Text => {
-                at += paragraph(
-                    &format!("{}{}", indentation(line), line.trim()),
-                    rest,
-                    base,
-                    styled,
-                );
+                let text = format!("{}{}", indentation(line), line.trim());
+                inline::read(&text, base, styled);
             }
         }
     }
-}
-
-/// Reads the text `first` and its continuation lines, and returns the number of continuation lines.
-fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> usize {
-    let mut whole = first.to_owned();
-    let mut count = 0;
-    for line in rest {
-        let is_text = matches!(Line::parse(line), Line::Text)
-            || line.trim_start().starts_with('>') && base & QUOTE != 0;
-        if !is_text || table::begins(line, rest.get(count + 1)) {
-            break;
-        }
-        whole.push('\n');
-        whole.push_str(&indentation(line));
-        whole.push_str(line.trim());
-        count += 1;
-    }
-    inline::read(&whole, base, TELEGRAM, styled);
-    count
 }
 
 /// Returns the indentation of a line, in columns. A tab counts as four.

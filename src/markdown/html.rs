@@ -61,16 +61,6 @@ impl Tag {
         let has_code = self.name == "pre" && !styled.targets[self.target].is_empty();
         format!("{}</{}>", if has_code { "</code>" } else { "" }, self.name)
     }
-
-    /// Writes its end. The plain text gets the address of a link, unless it is the text of the link.
-    fn close(self, styled: &StyledText, html: &mut String, plain: &mut StyledText) {
-        html.push_str(&self.closing(styled));
-        if self.name == "a" && !plain.text.ends_with(&styled.targets[self.target]) {
-            let (marks, target) = (WHOLE, 0);
-            let address = format!(" ({})", styled.targets[self.target]);
-            plain.push(&address, Style { marks, target });
-        }
-    }
 }
 
 /// Returns the tags for a style, outermost first.
@@ -107,7 +97,7 @@ pub(super) fn switch(open: &mut Vec<Tag>, style: Style) -> (Vec<Tag>, usize) {
 }
 
 fn piece(styled: &StyledText, range: Range<usize>) -> Piece {
-    let (mut html, mut plain) = (String::new(), StyledText::default());
+    let mut html = String::new();
     let mut open: Vec<Tag> = Vec::new();
     let mut at = range.start;
     for (end, style) in styled.runs_from(range.start) {
@@ -115,18 +105,14 @@ fn piece(styled: &StyledText, range: Range<usize>) -> Piece {
             break;
         }
         let (closed, kept) = switch(&mut open, *style);
-        for tag in closed {
-            tag.close(styled, &mut html, &mut plain);
-        }
+        html.extend(closed.iter().map(|tag| tag.closing(styled)));
         html.extend(open[kept..].iter().map(|tag| tag.opening(styled)));
         let end = range.end.min(*end);
         html.push_str(&escaped(&styled.text[at..end]));
-        plain.push(&styled.text[at..end], Style::default());
         at = end;
     }
-    for tag in open.into_iter().rev() {
-        tag.close(styled, &mut html, &mut plain);
-    }
+    html.extend(open.iter().rev().map(|tag| tag.closing(styled)));
+    let plain = styled.with_addresses(range, WHOLE);
     let parts = split(&plain).into_iter();
     let plain = parts.map(|part| plain.text[part].to_owned()).collect();
     Piece { html, plain }

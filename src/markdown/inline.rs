@@ -1,8 +1,10 @@
-//! Parses Markdown in a paragraph: emphasis, code, links.
+//! Parses Markdown in a line: emphasis, code, links.
 //!
-//! [`next`] reads one token at a time, for every output. A mark only opens or closes a style if it is unambiguous:
-//! `snake_case`, `2 * 3`, `src/**/*.rs` and `a ~ b` are text. [`read`] also pairs the marks of a whole paragraph; unpaired
-//! marks are text. Both take linear time.
+//! [`next`] reads one token at a time. A mark only opens or closes a style if it is unambiguous: `snake_case`, `2 * 3`,
+//! `src/**/*.rs` and `a ~ b` are text. [`read`] also pairs the marks of a whole line; unpaired marks are text. [`read_settled`]
+//! reads the part of a growing line that cannot change any more. All take linear time.
+
+use std::borrow::Cow;
 
 use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText, WHOLE};
 use crate::text::{clip, is_unsafe_to_show};
@@ -10,8 +12,8 @@ use crate::web;
 
 /// Maximum length of a link's address, in bytes.
 const MAX_ADDRESS: usize = 2048;
-/// Maximum length of a link's text, in bytes, because a terminal delays output until its end.
-const MAX_LINK_TEXT: usize = 600;
+/// Maximum length of emphasis, of code and of a link's text, in bytes, because a terminal delays output until its end.
+const MAX_SPAN: usize = 400;
 /// Maximum nesting of brackets in a link's text. Without a limit, many unfinished links would be slow.
 const MAX_BRACKETS: u32 = 4;
 /// Maximum nesting of parentheses in an address, for the same reason.
@@ -23,32 +25,23 @@ const MAX_NAME: usize = 64;
 /// Maximum length of a character's name, such as `&epsilon;`.
 const MAX_ENTITY: usize = 10;
 
-/// Paired marks: the character, its number, and the style.
-pub(super) const MARKS: [(char, usize, u16); 5] = [
-    ('*', 1, ITALIC),
-    ('*', 2, BOLD),
-    ('_', 1, ITALIC),
-    ('_', 2, BOLD),
-    ('~', 2, STRIKE),
+/// Paired marks: the text and the style.
+const MARKS: [(&str, u16); 5] = [
+    ("*", ITALIC),
+    ("**", BOLD),
+    ("_", ITALIC),
+    ("__", BOLD),
+    ("~~", STRIKE),
 ];
 
-/// Styles that a writer supports. Marks of other styles are shown unchanged.
-pub(super) const TELEGRAM: u16 = PLAIN | LINK;
-pub(super) const PLAIN: u16 = BOLD | ITALIC | STRIKE;
-
-pub(super) enum Token<'a> {
-    Text(&'a str),
-    /// A character written by its name or number.
-    Named(char),
+enum Token<'a> {
+    /// Text with a style: code, or an address that should not be split.
+    Text(Cow<'a, str>, u16),
     /// A run of one to three marks.
     Mark {
         opens: bool,
         closes: bool,
     },
-    /// A run of backticks.
-    Ticks(usize),
-    /// A bare address, which is shown unchanged.
-    Whole(&'a str),
     Link {
         text: &'a str,
         address: &'a str,
@@ -57,7 +50,7 @@ pub(super) enum Token<'a> {
 
 /// Reads the first token of `rest`, and its length in bytes, which is never 0. `before` is the preceding character. Returns
 /// `None` at the end, and for a token that may still change unless `rest` ends its line.
-pub(super) fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, usize)> {
+fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, usize)> {
     let mut at = 0;
     let marks = ['\\', '`', '*', '_', '~', '[', '!', '&', '<', 'h'];
     while let Some(found) = rest[at..].find(marks) {
@@ -67,10 +60,14 @@ pub(super) fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(T
             Read::Text(len) => at += len,
             Read::Token(token, len) if at == 0 => return Some((token, len)),
             Read::Open if at == 0 => return None,
-            Read::Token(..) | Read::Open => return Some((Token::Text(&rest[..at]), at)),
+            Read::Token(..) | Read::Open => return Some((plain(&rest[..at]), at)),
         }
     }
-    (!rest.is_empty()).then_some((Token::Text(rest), rest.len()))
+    (!rest.is_empty()).then(|| (plain(rest), rest.len()))
+}
+
+fn plain(text: &str) -> Token<'_> {
+    Token::Text(text.into(), 0)
 }
 
 /// Interpretation of a place with a potential mark.
@@ -91,7 +88,7 @@ fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
         // Signs of formulas, `\(x\,dx\)`, are more frequent than escapes of these characters.
         b'\\' if bytes.get(1).is_some_and(|b| b"()[]{},;:!".contains(b)) => Read::Text(2),
         b'\\' if bytes.get(1).is_some_and(u8::is_ascii_punctuation) => {
-            Read::Token(Token::Text(&rest[1..2]), 2)
+            Read::Token(plain(&rest[1..2]), 2)
         }
         b'`' | b'*' | b'_' | b'~' => run(rest, before, is_last),
         b'!' if rest.starts_with("![") => link(rest, 1, is_last),
@@ -115,9 +112,9 @@ fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
         return Read::Open;
     }
     if mark == b'`' {
-        return Read::Token(Token::Ticks(len), len);
+        return code(rest, len, is_last);
     }
-    if parts(&rest[..len]).next().is_none() {
+    if mark == b'~' && len != 2 {
         return Read::Text(len);
     }
     if mark == b'_' && len == 2 {
@@ -135,13 +132,34 @@ fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     Read::Token(token, len)
 }
 
-/// Splits a run into marks, as rows of [`MARKS`] with their text. A run of three is two marks, which are paired separately.
-pub(super) fn parts(run: &str) -> impl Iterator<Item = (usize, &str)> {
-    let (first, second) = run.split_at(run.len().min(2));
-    [first, second].into_iter().filter_map(|text| {
-        let is_it = |row: &(char, usize, u16)| row.1 == text.len() && text.starts_with(row.0);
-        Some((MARKS.iter().position(is_it)?, text))
-    })
+/// Reads code up to the next run of backticks of equal length, unless it is blank.
+fn code(rest: &str, run: usize, is_last: bool) -> Read<'_> {
+    let inside = clip(&rest[run..], MAX_SPAN);
+    let is_open = !is_last && rest.len() - run < MAX_SPAN;
+    let mut end = 0;
+    while let Some(found) = inside[end..].find('`') {
+        let start = end + found;
+        end = start + inside[start..].bytes().take_while(|b| *b == b'`').count();
+        if end == inside.len() && is_open {
+            break;
+        }
+        if end - start == run {
+            let code = &inside[..start];
+            return match code.trim() {
+                "" => Read::Text(run),
+                _ => Read::Token(Token::Text(unpadded(code).into(), CODE), run + end),
+            };
+        }
+    }
+    if is_open { Read::Open } else { Read::Text(run) }
+}
+
+/// Strips one space of padding on both sides.
+fn unpadded(code: &str) -> &str {
+    let inside = code.strip_prefix(' ');
+    inside
+        .and_then(|code| code.strip_suffix(' '))
+        .unwrap_or(code)
 }
 
 /// Returns the length of a name such as `__init__`, which is not emphasis; 0 for other text, `None` if undecided.
@@ -158,38 +176,30 @@ fn name(rest: &str, is_last: bool) -> Option<usize> {
     })
 }
 
-/// Reads `[text](address)` after `skipped` bytes. A link must end on its line.
+/// Reads `[text](address)` after `skipped` bytes.
 fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
     let no = Read::Text(1);
     let bytes = rest.as_bytes();
-    let (mut at, mut depth, mut images) = (skipped, 0, 0_u32);
+    let (mut at, mut depth) = (skipped, 0);
     loop {
         match bytes.get(at) {
-            _ if at > MAX_LINK_TEXT => return no,
+            _ if at > MAX_SPAN => return no,
             None => return if is_last { no } else { Read::Open },
-            Some(b'\n') => return no,
             Some(b'\\') => at += 1,
             Some(b'[') if depth == MAX_BRACKETS => return no,
-            Some(b'[') => {
-                depth += 1;
-                images = images << 1 | u32::from(rest[..at].ends_with('!'));
-            }
+            Some(b'[') => depth += 1,
             Some(b']') if depth == 1 => break,
-            // Links cannot contain links, but they can contain images.
-            Some(b']') if images & 1 == 0 && bytes.get(at + 1) == Some(&b'(') => return no,
-            Some(b']') => {
-                depth -= 1;
-                images >>= 1;
-            }
+            Some(b']') => depth -= 1,
             Some(_) => {}
         }
         at += 1;
     }
     let (text, after) = (&rest[skipped + 1..at], &rest[at + 1..]);
-    let may_go_on = || after.is_empty() || after.strip_prefix('(').is_some_and(may_be_address);
+    let may_go_on = |inside: &str| inside.len() < MAX_ADDRESS && end_of_address(inside).is_none();
     match destination(after) {
         Some((address, len)) => Read::Token(Token::Link { text, address }, at + 1 + len),
-        None if !is_last && may_go_on() => Read::Open,
+        None if is_last => no,
+        None if after.is_empty() || after.strip_prefix('(').is_some_and(may_go_on) => Read::Open,
         None => no,
     }
 }
@@ -208,7 +218,9 @@ fn entity(rest: &str, is_last: bool) -> Read<'_> {
         None if !is_last => Read::Open,
         Some(b';') => web::named_character(&rest[1..=len], true)
             .filter(|c| !is_unsafe_to_show(*c))
-            .map_or(Read::Text(1), |c| Read::Token(Token::Named(c), len + 2)),
+            .map_or(Read::Text(1), |c| {
+                Read::Token(Token::Text(c.to_string().into(), 0), len + 2)
+            }),
         _ => Read::Text(1),
     }
 }
@@ -218,7 +230,7 @@ fn line_break(rest: &str, is_last: bool) -> Read<'_> {
         let len = tag.len().min(rest.len());
         let is_alike = rest.as_bytes()[..len].eq_ignore_ascii_case(&tag.as_bytes()[..len]);
         if is_alike && len == tag.len() {
-            return Read::Token(Token::Named('\n'), len);
+            return Read::Token(plain("\n"), len);
         }
         if is_alike && !is_last {
             return Read::Open;
@@ -246,7 +258,7 @@ fn bare_address(rest: &str, is_last: bool) -> Read<'_> {
     } else {
         address.trim_end_matches(')')
     };
-    Read::Token(Token::Whole(address), address.len())
+    Read::Token(Token::Text(address.into(), WHOLE), address.len())
 }
 
 fn is_word(c: Option<char>) -> bool {
@@ -284,7 +296,7 @@ fn end_of_address(inside: &str) -> Option<usize> {
     let mut depth = 0;
     inside.bytes().take(MAX_ADDRESS).position(|b| {
         depth += i32::from(b == b'(') - i32::from(b == b')');
-        !(0..=MAX_PARENTHESES).contains(&depth) || b == b'\n'
+        !(0..=MAX_PARENTHESES).contains(&depth)
     })
 }
 
@@ -298,41 +310,26 @@ fn destination(rest: &str) -> Option<(&str, usize)> {
         .then_some((address, end + 2))
 }
 
-const SCHEMES: [&str; 4] = ["http://", "https://", "tg://", "mailto:"];
-
 fn is_linkable(address: &str) -> bool {
-    let begins = |scheme: &str| {
-        let start = address.get(..scheme.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-    };
-    SCHEMES
+    ["http://", "https://", "tg://", "mailto:"]
         .iter()
-        .any(|scheme| begins(scheme) && address.len() > scheme.len())
-}
-
-/// Whether `inside` may become a link's address with its closing parenthesis.
-fn may_be_address(inside: &str) -> bool {
-    let address = inside.trim_start().as_bytes();
-    let may_begin = SCHEMES.iter().any(|scheme| {
-        let len = scheme.len().min(address.len());
-        address[..len].eq_ignore_ascii_case(&scheme.as_bytes()[..len])
-    });
-    may_begin && inside.len() < MAX_ADDRESS && end_of_address(inside).is_none()
+        .any(|scheme| {
+            let start = address.get(..scheme.len()).unwrap_or_default();
+            start.eq_ignore_ascii_case(scheme) && address.len() > scheme.len()
+        })
 }
 
 /// A token with a resolved mark.
 struct Part<'a> {
-    /// The source text; for code, the inside.
-    text: &'a str,
+    text: Cow<'a, str>,
     kind: Kind<'a>,
+    /// Its end in the line.
+    end: usize,
 }
 
 enum Kind<'a> {
-    Text,
-    Named(char),
-    /// Text that should not be split.
-    Whole,
-    Code,
+    /// Text with a style.
+    Text(u16),
     /// A mark that starts or ends a style.
     On(u16),
     Off(u16),
@@ -341,11 +338,30 @@ enum Kind<'a> {
     LinkEnd(&'a str),
 }
 
-/// Adds `text` to `styled`, with the style `base` for all of it, and the styles of its marks that are in `shown`.
-pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
+/// Adds a line to `styled`, with the style `base` for all of it.
+pub(super) fn read(line: &str, base: u16, styled: &mut StyledText) {
+    read_rest(line, None, base, styled);
+}
+
+/// Adds the rest of a line. `before` is the character before it.
+pub(super) fn read_rest(rest: &str, before: Option<char>, base: u16, styled: &mut StyledText) {
     let mut pairing = Pairing::default();
-    pairing.read(text);
-    write(&pairing.parts, base, shown, styled);
+    pairing.read(rest, before, true);
+    write(&pairing.parts, base, styled);
+}
+
+/// Adds the start of an unfinished line as far as it is settled, and returns its length. `before` is the character before it.
+pub(super) fn read_settled(
+    line: &str,
+    before: Option<char>,
+    base: u16,
+    styled: &mut StyledText,
+) -> usize {
+    let mut pairing = Pairing::default();
+    pairing.read(line, before, false);
+    let parts = pairing.settled();
+    write(parts, base, styled);
+    parts.last().map_or(0, |part| part.end)
 }
 
 #[derive(Default)]
@@ -353,126 +369,120 @@ struct Pairing<'a> {
     parts: Vec<Part<'a>>,
     /// For each row of [`MARKS`], the parts that may open it; the last one is innermost.
     openers: [Vec<usize>; MARKS.len()],
-    /// Lengths of runs of backticks without a later run of equal length, as bits.
-    last_runs: u32,
+    /// Length of what was read.
+    at: usize,
 }
 
 impl<'a> Pairing<'a> {
-    fn read(&mut self, text: &'a str) {
-        let mut at = 0;
-        while let Some((token, len)) = next(&text[at..], text[..at].chars().next_back(), true) {
+    fn read(&mut self, text: &'a str, before: Option<char>, is_last: bool) {
+        let mut rest = text;
+        loop {
+            let before = text[..text.len() - rest.len()]
+                .chars()
+                .next_back()
+                .or(before);
+            let Some((token, len)) = next(rest, before, is_last) else {
+                return;
+            };
             assert!(len > 0, "each round takes text");
-            let written = &text[at..at + len];
-            at += len;
+            let written;
+            (written, rest) = rest.split_at(len);
             match token {
-                Token::Text(text) => self.push(text, Kind::Text),
-                Token::Named(c) => self.push(written, Kind::Named(c)),
-                Token::Whole(text) => self.push(text, Kind::Whole),
+                Token::Text(text, style) => self.push(text, len, Kind::Text(style)),
                 Token::Mark { opens, closes } => self.mark(written, opens, closes),
-                Token::Ticks(run) => match self.code(&text[at..], run) {
-                    Some(inside) => {
-                        at += inside.len() + run;
-                        self.push(unpadded(inside), Kind::Code);
-                    }
-                    None => self.push(written, Kind::Text),
-                },
                 Token::Link { text, address } => {
-                    let (start, end) = written.split_at(written.find('[').map_or(0, |at| at + 1));
-                    self.push(start, Kind::Link(address));
-                    let last_runs = std::mem::take(&mut self.last_runs);
-                    self.read(text);
-                    self.last_runs = last_runs;
-                    self.push(&end[text.len()..], Kind::LinkEnd(address));
+                    let start = written.find('[').map_or(0, |at| at + 1);
+                    self.push("".into(), start, Kind::Link(address));
+                    self.read(text, None, true);
+                    let end = len - start - text.len();
+                    self.push("".into(), end, Kind::LinkEnd(address));
                 }
             }
         }
     }
 
-    fn push(&mut self, text: &'a str, kind: Kind<'a>) {
-        self.parts.push(Part { text, kind });
+    fn push(&mut self, text: Cow<'a, str>, len: usize, kind: Kind<'a>) {
+        self.at += len;
+        let end = self.at;
+        self.parts.push(Part { text, kind, end });
     }
 
     fn mark(&mut self, run: &'a str, opens: bool, closes: bool) {
-        for (row, text) in parts(run) {
-            let opener = closes.then(|| self.openers[row].pop()).flatten();
-            let style = MARKS[row].2;
-            if let Some(opener) = opener {
-                self.parts[opener].kind = Kind::On(style);
-                self.push(text, Kind::Off(style));
-            } else {
-                if opens {
-                    self.openers[row].push(self.parts.len());
-                }
-                self.push(text, Kind::Text);
-            }
-        }
-    }
-
-    /// Returns the code up to the next run of backticks of equal length, unless it is blank.
-    fn code(&mut self, rest: &'a str, run: usize) -> Option<&'a str> {
-        let mut end = 0;
-        while self.last_runs & 1 << run == 0 {
-            let Some(found) = rest[end..].find('`') else {
-                self.last_runs |= 1 << run;
-                break;
+        // A run of three is two marks, which are paired separately.
+        let (first, second) = run.split_at(run.len().min(2));
+        for text in [first, second] {
+            let Some(row) = MARKS.iter().position(|row| row.0 == text) else {
+                continue;
             };
-            let start = end + found;
-            end = start + rest[start..].bytes().take_while(|b| *b == b'`').count();
-            if end - start == run {
-                return Some(&rest[..start]).filter(|inside| !inside.trim().is_empty());
+            let opener = closes.then(|| self.openers[row].pop()).flatten();
+            let mut kind = Kind::Text(0);
+            match opener {
+                Some(opener) if self.is_near(opener) => {
+                    self.parts[opener].kind = Kind::On(MARKS[row].1);
+                    kind = Kind::Off(MARKS[row].1);
+                }
+                _ if opens => self.openers[row].push(self.parts.len()),
+                _ => {}
+            }
+            self.push(text.into(), text.len(), kind);
+        }
+    }
+
+    /// Whether a mark can still close this one.
+    fn is_near(&self, opener: usize) -> bool {
+        self.at - self.parts[opener].end <= MAX_SPAN
+    }
+
+    /// Returns the parts before the first mark that may still be paired, and outside of all styles.
+    fn settled(&self) -> &[Part<'a>] {
+        let open = self.openers.iter().flatten().copied();
+        let first = open.filter(|opener| self.is_near(*opener)).min();
+        let (mut depth, mut count) = (0, 0);
+        for (n, part) in self.parts[..first.unwrap_or(self.parts.len())]
+            .iter()
+            .enumerate()
+        {
+            match part.kind {
+                Kind::On(_) | Kind::Link(_) => depth += 1,
+                Kind::Off(_) | Kind::LinkEnd(_) => depth -= 1,
+                Kind::Text(_) => {}
+            }
+            if depth == 0 {
+                count = n + 1;
             }
         }
-        None
+        &self.parts[..count]
     }
 }
 
-/// Strips one space of padding on both sides.
-fn unpadded(code: &str) -> &str {
-    let inside = code
-        .strip_prefix(' ')
-        .and_then(|code| code.strip_suffix(' '));
-    inside
-        .filter(|code| !code.trim().is_empty())
-        .unwrap_or(code)
-}
-
-fn write(parts: &[Part], base: u16, shown: u16, styled: &mut StyledText) {
+fn write(parts: &[Part], base: u16, styled: &mut StyledText) {
     let mut open = base;
     // The number of open links, the target of the outermost one, and the start of its text.
     let (mut links, mut target, mut start) = (0, 0, 0);
     for part in parts {
-        let with = |mark: u16| match links {
-            0 => Style {
-                marks: open | mark,
-                target: 0,
-            },
-            _ => Style {
-                marks: open | mark | LINK,
-                target,
-            },
+        let with = |mark: u16| {
+            let link = if links > 0 { LINK } else { 0 };
+            let marks = open | mark | link;
+            Style { marks, target }
         };
         match part.kind {
-            Kind::Named(c) => styled.push(c.encode_utf8(&mut [0; 4]), with(0)),
-            Kind::Whole => styled.push(part.text, with(WHOLE)),
-            Kind::Code => styled.push(part.text, with(CODE)),
-            Kind::On(style) if shown & style != 0 => open |= style,
-            Kind::Off(style) if shown & style != 0 => open = open & !style | base,
-            Kind::Link(address) if shown & LINK != 0 => {
+            Kind::Text(style) => styled.push(&part.text, with(style)),
+            Kind::On(style) => open |= style,
+            Kind::Off(style) => open = open & !style | base,
+            Kind::Link(address) => {
                 if links == 0 {
                     (target, start) = (styled.add_target(address), styled.text.len());
                 }
                 links += 1;
             }
-            Kind::LinkEnd(address) if shown & LINK != 0 => {
-                if styled.text[start.min(styled.text.len())..]
-                    .trim()
-                    .is_empty()
-                {
+            Kind::LinkEnd(address) => {
+                let written = styled.text.get(start..).unwrap_or_default();
+                if written.trim().is_empty() {
                     styled.push(address, with(WHOLE));
                 }
                 links -= 1;
+                target = if links == 0 { 0 } else { target };
             }
-            _ => styled.push(part.text, with(0)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Text as runs of one style each. Styles may overlap arbitrarily; writers nest the markup.
 
+use std::ops::Range;
+
 pub(super) const QUOTE: u16 = 1;
 pub(super) const LINK: u16 = 1 << 1;
 pub(super) const BOLD: u16 = 1 << 2;
@@ -70,6 +72,35 @@ impl StyledText {
     pub(super) fn end_quote(&mut self) {
         self.gap(1);
         self.is_new_quote = true;
+    }
+
+    /// Returns a part of the text with these styles only, and with the address of each link after it, unless it is the text of
+    /// the link. Only the address has the style of a link.
+    pub(super) fn with_addresses(&self, part: Range<usize>, styles: u16) -> Self {
+        let mut out = Self::default();
+        let (mut at, mut link) = (part.start, None);
+        let end_link = |out: &mut Self, link: Option<usize>| {
+            let address = link.map_or("", |target| &self.targets[target]);
+            if !out.text.ends_with(address) {
+                let marks = (LINK | WHOLE) & styles;
+                out.push(&format!(" ({address})"), Style { marks, target: 0 });
+            }
+        };
+        for (end, style) in self.runs_from(at) {
+            if at >= part.end {
+                break;
+            }
+            let next = style.has(LINK).then_some(style.target);
+            if next != link {
+                end_link(&mut out, std::mem::replace(&mut link, next));
+            }
+            let marks = style.marks & styles & !LINK;
+            let text = &self.text[at..part.end.min(*end)];
+            out.push(text, Style { marks, target: 0 });
+            at = *end;
+        }
+        end_link(&mut out, link);
+        out
     }
 
     pub(super) fn add_target(&mut self, text: &str) -> usize {

@@ -1,6 +1,6 @@
 //! Converts tables to fixed-width text with aligned columns, because Telegram has no tables.
 
-use super::inline::{self, PLAIN};
+use super::inline;
 use super::styled::StyledText;
 use super::wrap::columns;
 
@@ -44,14 +44,8 @@ pub(super) fn rows(lines: &[&str]) -> Vec<Vec<String>> {
     rows.map(|(_, line)| cells(line)).collect()
 }
 
-/// Returns for each column whether its cells are right-aligned.
-pub(super) fn alignment(delimiters: &str) -> Vec<bool> {
-    let is_right = |cell: &String| cell.ends_with(':') && !cell.starts_with(':');
-    cells(delimiters).iter().map(is_right).collect()
-}
-
 /// Returns the rows as aligned columns, whose padding is limited to the width `most`.
-pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> String {
+pub(super) fn aligned(rows: &[Vec<String>], most: usize) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
@@ -61,15 +55,10 @@ pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> S
     }
     let mut out = String::new();
     for (n, row) in rows.iter().enumerate() {
-        let mut cells = Vec::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let pad = " ".repeat(width.saturating_sub(columns(cell)));
-            cells.push(if is_right.get(column) == Some(&true) {
-                pad + cell
-            } else {
-                format!("{cell}{pad}")
-            });
-        }
+        let padded = |(cell, width): (&String, &usize)| {
+            cell.to_owned() + &" ".repeat(width.saturating_sub(columns(cell)))
+        };
+        let cells: Vec<String> = row.iter().zip(&widths).map(padded).collect();
         out.push_str(cells.join(" │ ").trim_end_matches(' '));
         out.push('\n');
         if n == 0 {
@@ -81,9 +70,10 @@ pub(super) fn aligned(rows: &[Vec<String>], is_right: &[bool], most: usize) -> S
     out
 }
 
-/// Returns a cell for a message, without styles, and with the source text of its links.
+/// Returns a cell for a message, without styles, and with the addresses of its links.
 pub(super) fn plain(cell: &str) -> String {
     let mut styled = StyledText::default();
-    inline::read(cell, 0, PLAIN, &mut styled);
-    styled.text.replace('\n', " ")
+    inline::read(cell, 0, &mut styled);
+    let plain = styled.with_addresses(0..styled.text.len(), 0);
+    plain.text.replace('\n', " ")
 }

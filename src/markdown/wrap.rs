@@ -15,6 +15,9 @@ pub(super) const STYLES: [(u16, &str); 5] = [
     (LINK, DIM),
 ];
 
+/// All of them.
+pub(super) const SHOWN: u16 = BOLD | ITALIC | STRIKE | CODE | LINK;
+
 /// Writes complete words. The terminal wraps a word that is longer than a line, such as an address, so that it can be copied
 /// whole.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use crate::bus::{Event, Origin, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
 use crate::cli::error_json;
 use crate::error::{Error, Kind as ErrorKind};
-use crate::markdown::{Look, Terminal};
+use crate::markdown::Terminal;
 use crate::paths::shown_key;
 use crate::text::{clip, millis, printable, to_single_line};
 
@@ -181,7 +181,7 @@ impl Ui {
         let rendered = self.has_colors().then(|| {
             let columns = terminal::size().0;
             let markdown = &mut shown.markdown;
-            let markdown = markdown.get_or_insert_with(|| Terminal::new(Look { columns }));
+            let markdown = markdown.get_or_insert_with(|| Terminal::new(columns));
             markdown.push(text)
         });
         shown.answer(rendered.as_deref().unwrap_or(text));

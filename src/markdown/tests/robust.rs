@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{LIMIT, checked, entities};
 use crate::computed::computed;
-use crate::markdown::{Look, Terminal, pieces};
+use crate::markdown::{Terminal, pieces};
 
 /// Difficult elements, especially when nested.
 const NASTY: &[&str] = &[
@@ -191,8 +191,8 @@ fn random_markdown_makes_valid_messages() {
 }
 
 /// Returns the terminal output for a text in pieces of this size.
-fn render_pieces(text: &str, look: Look, size: usize) -> String {
-    let mut terminal = Terminal::new(look);
+fn render_pieces(text: &str, columns: usize, size: usize) -> String {
+    let mut terminal = Terminal::new(columns);
     let characters: Vec<char> = text.chars().collect();
     let pieces = characters.chunks(size);
     let shown = pieces.map(|piece| terminal.push(&piece.iter().collect::<String>()));
@@ -204,12 +204,10 @@ fn terminal_output_is_independent_of_chunking() {
     let mut dice = Dice(20_261);
     for _ in 0..200 {
         let text = composition(&mut dice, 12);
-        let look = Look {
-            columns: 1 + dice.below(100),
-        };
-        let whole = render_pieces(&text, look, usize::MAX);
+        let columns = 1 + dice.below(100);
+        let whole = render_pieces(&text, columns, usize::MAX);
         for size in [1, 1 + dice.below(9)] {
-            let cut = render_pieces(&text, look, size);
+            let cut = render_pieces(&text, columns, size);
             assert!(
                 cut == whole,
                 "{text:?} in pieces of {size}:\n{cut:?}\n{whole:?}"
@@ -302,10 +300,9 @@ fn a_megabyte_of_anything_is_quick() {
         "|b\n".repeat(length / 10)
     ));
     for text in texts {
-        let look = Look { columns: 80 };
         let part: String = text.chars().take(length / 4).collect();
         let start = computed();
-        render_pieces(&part, look, 20);
+        render_pieces(&part, 80, 20);
         let took = computed() - start;
         assert!(took < limit / 4, "{part:.12} took {took}0 ms at a terminal");
         let start = computed();
