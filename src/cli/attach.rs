@@ -31,7 +31,12 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64
     let words = text.split_whitespace();
     for path in words.filter_map(|word| word.strip_prefix('@')) {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
-        let meta = |path| Some((path, std::fs::metadata(of_user(path, env)).ok()?));
+        let meta = |path| {
+            Some((
+                path,
+                std::fs::metadata(of_user(path, env.get("HOME"))).ok()?,
+            ))
+        };
         match meta(path).or_else(|| meta(bare)) {
             Some((path, meta)) if meta.is_file() && !named.contains(&(path, meta.len())) => {
                 named.push((path, meta.len()));
@@ -96,7 +101,7 @@ fn read_file(
     deadline: Option<&Deadline>,
 ) -> Result<Vec<u8>> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    let path = of_user(path, &loaded.env);
+    let path = of_user(path, loaded.env.get("HOME"));
     let file = match app::grants(loaded)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)

@@ -19,7 +19,7 @@ const MAX_EDITED: u64 = 32 << 20;
 
 /// Creates or replaces a file, unless it differs from the file that the user was shown.
 pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
-    let entry = LockedEntry::make_and_lock(target)?;
+    let entry = LockedEntry::make_and_lock(&target)?;
     if shown.is_some_and(|shown| !is_still(shown, &entry)) {
         return Err(Error::failed(format!(
             "{} has changed since the user was asked: ask again",
@@ -78,7 +78,7 @@ fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
 
 /// Restores a file, unless its directory has been replaced or the file has changed since.
 pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
-    let entry = LockedEntry::lock(target)?;
+    let entry = LockedEntry::lock(&target)?;
     let now = entry.open(OFlags::RDONLY)?;
     if entry.state() != file.state {
         return Err(Error::failed("it has changed since"));
@@ -93,7 +93,7 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
 
 /// Appends to a file, or creates it.
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
-    let (entry, name) = (LockedEntry::make_and_lock(target)?, target.asked.display());
+    let (entry, name) = (LockedEntry::make_and_lock(&target)?, target.asked.display());
     let (before, added) = (entry.state(), size(content.len() as u64));
     let Some(old) = entry.open(OFlags::RDWR | OFlags::APPEND)? else {
         entry.write(None, content.as_bytes())?;
@@ -132,7 +132,7 @@ fn style_of(old: &Existing) -> Result<Style> {
 }
 
 pub(super) fn remove_file(target: Target) -> Result<Reply> {
-    let entry = LockedEntry::lock(target)?;
+    let entry = LockedEntry::lock(&target)?;
     let before = entry.state();
     entry
         .open(OFlags::RDONLY)?
@@ -148,7 +148,7 @@ pub(super) fn edit_file(
     new_text: &str,
     all: bool,
 ) -> Result<Reply> {
-    let (entry, name) = (LockedEntry::lock(target)?, target.asked.display());
+    let (entry, name) = (LockedEntry::lock(&target)?, target.asked.display());
     let old = entry
         .open(OFlags::RDWR)?
         .ok_or_else(|| target.error(Errno::NOENT))?;

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use super::glob::Glob;
 use super::lines::{excerpt, skip_bom};
-use super::{Target, escape_controls, text_reply};
+use super::names::shown;
+use super::{Target, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
 use crate::worker::protocol::Reply;
@@ -50,7 +51,7 @@ pub(super) fn grep(
 ) -> Result<Reply> {
     let asked = target.asked.components();
     let asked: PathBuf = asked.filter(|part| *part != Component::CurDir).collect();
-    let base = escape_controls(&asked.to_string_lossy());
+    let base = shown(asked.as_os_str().as_bytes());
     let compile = |bits: u32| {
         RegexBuilder::new(pattern)
             .size_limit(1 << bits)
@@ -80,7 +81,7 @@ pub(super) fn grep(
         stopped: None,
         skipped: BTreeMap::new(),
     };
-    match target.dir.dir_at(target.path, Links::Follow) {
+    match target.dir.dir_at(&target.path, Links::Follow) {
         Ok(dir) => search.directory(&dir, "", 0)?,
         Err(Errno::NOTDIR) => search.file(target.open(Links::Follow)?, &base)?,
         Err(e) => return Err(target.error(e)),
@@ -117,7 +118,7 @@ impl Search {
             let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            let own = name.to_string_lossy();
+            let own = shown(name.to_bytes());
             let path = format!("{prefix}{own}");
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if own == ".git" => {}
@@ -134,10 +135,10 @@ impl Search {
                         .is_none_or(|glob| glob.matches(&path, &own)) =>
                 {
                     let name = Path::new(OsStr::from_bytes(name.to_bytes()));
-                    let shown = format!("{}{}", self.base, escape_controls(&path));
+                    let path = format!("{}{path}", self.base);
                     match dir
                         .read(name, name, Links::Refuse)
-                        .map(|file| self.file(file, &shown))
+                        .map(|file| self.file(file, &path))
                     {
                         Ok(Ok(())) => {}
                         Ok(Err(_)) | Err(_) => self.skip(UNREADABLE),

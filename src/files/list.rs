@@ -2,7 +2,8 @@
 
 use rustix::fs::{AtFlags, FileType, readlinkat, statat};
 
-use super::{Target, escape_controls, text_reply};
+use super::names::shown;
+use super::{Target, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::Result;
 use crate::text::size;
@@ -17,7 +18,7 @@ const MAX_DEPTH: u32 = 10;
 pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
     let dir = target
         .dir
-        .dir_at(target.path, Links::Follow)
+        .dir_at(&target.path, Links::Follow)
         .map_err(|e| target.error(e))?;
     let mut listing = Listing::default();
     listing.add(&dir, "", depth.clamp(1, MAX_DEPTH))?;
@@ -51,7 +52,7 @@ impl Listing {
                 continue;
             };
             self.shown += 1;
-            let path = format!("{prefix}{}", escape_controls(&name.to_string_lossy()));
+            let path = format!("{prefix}{}", shown(name.to_bytes()));
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     self.text.push_str(&format!("{path}/\n"));
@@ -68,10 +69,8 @@ impl Listing {
                 }
                 FileType::Symlink => {
                     let target = readlinkat(dir, &name, Vec::new()).unwrap_or_default();
-                    self.text.push_str(&format!(
-                        "{path} -> {}\n",
-                        escape_controls(&target.to_string_lossy())
-                    ));
+                    self.text
+                        .push_str(&format!("{path} -> {}\n", shown(target.to_bytes())));
                 }
                 _ => self
                     .text

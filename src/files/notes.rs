@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use serde_json::json;
 
 use super::lines::skip_bom;
-use super::{escape_controls, text_reply};
+use super::names::shown;
+use super::text_reply;
 use crate::access::{self, Dir, Links};
 use crate::error::Result;
 use crate::text::clip;
@@ -72,7 +73,7 @@ fn read_notes(dir: &Dir) -> Result<Vec<Note>> {
         skip_bom(&mut file)?;
         bytes += file.take(MAX_NOTE).read_to_end(&mut start)?;
         notes.push(Note {
-            key: escape_controls(&String::from_utf8_lossy(key)),
+            key: shown(key),
             modified,
             text: String::from_utf8_lossy(&start).into_owned(),
         });

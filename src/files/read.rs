@@ -219,18 +219,18 @@ mod tests {
         let whole: Vec<u8> = (0..=250).cycle().take(1_000_000).collect();
         std::fs::write(root.join("file"), &whole).unwrap();
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
-        let target = Target {
+        let target = || Target {
             dir: &dir,
-            path,
+            path: path.into(),
             asked: path,
         };
         let len = whole.len() as u64;
         let mut sent = Vec::new();
-        send_file(target, len, &mut sent).unwrap();
+        send_file(target(), len, &mut sent).unwrap();
         assert!(sent == whole);
-        let error = send_file(target, len - 1, &mut io::sink()).unwrap_err();
+        let error = send_file(target(), len - 1, &mut io::sink()).unwrap_err();
         assert!(error.message.contains("too large"), "{error}");
-        let error = send_file(target, len, &mut Changing(root.join("file"))).unwrap_err();
+        let error = send_file(target(), len, &mut Changing(root.join("file"))).unwrap_err();
         assert!(error.message.contains("changed"), "{error}");
     }
 }

@@ -38,6 +38,7 @@ fn path_belongs_only_to_its_own_grant() {
         ],
         notes: None,
         all_except: None,
+        user_home: None,
         named_sockets: true,
         memory_mb: 0,
     };
@@ -132,6 +133,7 @@ fn assert_no_escape(racy: &RacyWorkspace) {
         grants: Vec::new(),
         notes: None,
         all_except: None,
+        user_home: None,
         named_sockets: true,
         memory_mb: 0,
     };

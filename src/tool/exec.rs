@@ -67,10 +67,13 @@ pub(crate) fn exec_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Functio
     })
 }
 
-/// Returns the environment variables of all commands: the local time zone and `tools.exec.pass_env`.
+/// Returns the environment variables of all commands: the local time zone, `tools.exec.pass_env`, and the user's home if it is
+/// open to them; their home is the workspace otherwise.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let is_open = !config.agents.defaults.restrict_to_workspace;
     let names = ["TZ", "TZDIR"]
         .into_iter()
+        .chain(is_open.then_some("HOME"))
         .chain(config.tools.exec.pass_env.iter().map(String::as_str));
     names
         .filter_map(|name| Some((name.to_owned(), env.get(name)?.clone())))

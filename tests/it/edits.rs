@@ -337,6 +337,33 @@ fn granted_trees_are_readable_or_writable() {
 }
 
 #[test]
+fn a_tilde_of_a_tool_is_no_folder_of_the_workspace() {
+    let home = Home::empty();
+    let user = Home::empty();
+    let path = json!({ "path": "~/notes/a.txt", "content": "x\n" });
+    let model = Model::scripted([
+        Reply::calls([
+            call(
+                "a",
+                "write_file",
+                &json!({ "path": "~/a.txt", "content": "x\n" }),
+            ),
+            call("b", "write_file", &path),
+        ]),
+        Reply::text("Done."),
+    ]);
+    user.dir("notes");
+    let open = json!({ "tools": { "write_paths": ["~/notes"] } });
+    home.config(&merged(model.config(), &open).to_string());
+    let run = home.bantam().env("HOME", user.path(""));
+    run.args(["agent", "-m", "go"]).run().exits(0);
+    let told = model.request(1).texts("tool");
+    assert!(told[0].contains("leads out of the workspace"), "{told:?}");
+    assert!(user.path("notes/a.txt").exists(), "{told:?}");
+    assert!(!home.path("workspace/~").exists());
+}
+
+#[test]
 fn read_only_tree_is_not_changed() {
     let (fixture, other) = opened(|read, _| every_change(&format!("{read}/book.txt")));
     fixture.is_refused_saying("is read-only");

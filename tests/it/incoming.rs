@@ -144,6 +144,8 @@ fn incoming_file_name_is_sanitized_and_unique() {
     for name in ["AGENT.md", "AGENT.md", "pipe.bin", "link.bin", "dir.bin"] {
         send(name, b"\0 two");
     }
+    // As a Mac writes it.
+    send("cafe\u{301}.bin", b"\0 three");
     ends(gateway);
     let names = |n: usize, name: &str| {
         place_of(&home, &model, n, name)
@@ -167,6 +169,7 @@ fn incoming_file_name_is_sanitized_and_unique() {
         assert_eq!(names(n, name), taken);
         assert_eq!(fs::read(day.join(taken)).unwrap(), b"\0 two");
     }
+    assert_eq!(fs::read(day.join("caf\u{e9}.bin")).unwrap(), b"\0 three");
     assert!(
         fs::read_to_string(home.path("config.json"))
             .unwrap()
