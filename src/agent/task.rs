@@ -278,7 +278,7 @@ impl Shared<'_> {
     pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
         self.subagent()?
             .run_task(task, self.budget, self.cancel, self.events)
-            .map(ToolOutput::text)
+            .map(|report| ToolOutput::text(fenced(&report)))
     }
 
     /// Returns the agent for a task, which uses the turn's models.
