@@ -17,7 +17,7 @@ use crate::tool::meaning::Meaning;
 use crate::tool::memory::memory_tool;
 use crate::tool::message::message_tool;
 use crate::tool::names;
-use crate::tool::skill::skill_tool;
+use crate::tool::skill::{listing_skill_tool, skill_tool};
 use crate::tool::subagent::subagent_tool;
 use crate::tool::think::think_tool;
 use crate::tool::web::{web_fetch_tool, web_search_tool};
@@ -131,13 +131,13 @@ impl App {
         register(vec![self.memory_by(meaning)?])
     }
 
-    /// Returns `skill`, for the skills in `agent/skills/` of the home. Agents of [`Home::agent`](App::agent) list them for the model.
+    /// Returns `skill`, for the skills in `agent/skills/` of the home, which its description lists.
     ///
     /// # Errors
     /// Returns the errors of [`Home::exec`](App::exec).
     pub fn skills(&self) -> Result<Registry> {
         begun()?;
-        register(vec![skill_tool(skills(self.loaded()?))])
+        register(vec![listing_skill_tool(skills(self.loaded()?))])
     }
 
     /// Returns the tools of an MCP server, named `NAME__TOOL`, whose texts are fenced as data, and notices for the user about

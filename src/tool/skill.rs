@@ -20,6 +20,18 @@ pub(crate) fn skill_tool(skills: Skills) -> Function {
     })
 }
 
+/// Makes `skill` for programs whose prompts may not list the skills; the description does.
+pub(crate) fn listing_skill_tool(skills: Skills) -> Function {
+    let found = skills.all();
+    let offered = found.skills.iter().filter(|skill| skill.is_offered());
+    let list: String = offered
+        .map(|skill| format!("\n- {}: {}", skill.name, skill.description))
+        .collect();
+    let mut tool = skill_tool(skills);
+    tool.spec.description = format!("Read a skill:{list}").into();
+    tool
+}
+
 /// Finds a skill that models may use, by name.
 pub(super) fn find_skill(skills: &Skills, name: &str) -> Result<Skill> {
     let found = skills.all();
