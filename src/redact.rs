@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::secret::Secret;
 use crate::sync;
@@ -84,15 +85,33 @@ pub(crate) struct Redactor {
     level: Redact,
 }
 
-impl Redactor {
-    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+impl FromIterator<Secret> for Redactor {
+    fn from_iter<I: IntoIterator<Item = Secret>>(secrets: I) -> Self {
         let redactor = Self::default();
         secrets
             .into_iter()
             .for_each(|secret| redactor.learn(secret));
         redactor
     }
+}
 
+/// Applies `change` to each text in a value, names included.
+pub(crate) fn change_texts(value: &Value, change: &dyn Fn(&str) -> String) -> Value {
+    let inner = |value: &Value| change_texts(value, change);
+    match value {
+        Value::String(text) => change(text).into(),
+        Value::Array(list) => list.iter().map(inner).collect(),
+        Value::Object(map) => {
+            let fields = map.iter();
+            fields
+                .map(|(name, value)| (change(name), inner(value)))
+                .collect()
+        }
+        other => other.clone(),
+    }
+}
+
+impl Redactor {
     /// Returns a redactor with these keys, and this level for tool results.
     pub(crate) fn at(self, level: Redact) -> Self {
         Self { level, ..self }
@@ -113,6 +132,23 @@ impl Redactor {
             if text.contains(secret.reveal()) {
                 text = text.replace(secret.reveal(), REMOVED);
             }
+        }
+        text
+    }
+
+    /// Removes the keys of this configuration from the next piece of a text. An end that may begin a key waits in `held`.
+    pub(crate) fn redact_piece(&self, held: &mut String, piece: &str) -> String {
+        let mut text = self.redact_known(std::mem::take(held) + piece);
+        let known = sync::lock(&self.known);
+        let longest = known.first().map_or(0, |key| key.reveal().len());
+        let ends = text.char_indices().map(|(at, _)| at);
+        let mut ends = ends.skip_while(|at| text.len() - at >= longest);
+        let begins = |at: &usize| {
+            let is_of = |key: &Secret| key.reveal().starts_with(&text[*at..]);
+            known.iter().any(is_of)
+        };
+        if let Some(at) = ends.find(begins) {
+            *held = text.split_off(at);
         }
         text
     }

@@ -113,7 +113,7 @@ impl Loaded {
 
     /// Returns a redactor that knows the keys of the settings.
     pub(crate) fn redactor(&self) -> Redactor {
-        Redactor::new(self.config.secrets(&self.env))
+        Redactor::from_iter(self.config.secrets(&self.env))
     }
 
     /// Returns the override that decides about a path.

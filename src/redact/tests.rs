@@ -248,7 +248,7 @@ fn a_megabyte_of_names_takes_under_a_second() {
 
 #[test]
 fn configured_secrets_and_key_shapes_are_removed_and_prose_is_not() {
-    let redactor = Redactor::new([Secret::new("hunter2hunter2"), Secret::new("short")]);
+    let redactor = Redactor::from_iter([Secret::new("hunter2hunter2"), Secret::new("short")]);
     let redact = |text: &str| redactor.redact(text.to_owned());
     assert_eq!(
         redact("a hunter2hunter2 b short"),
@@ -335,7 +335,7 @@ fn known_key_formats_are_redacted() {
 fn words_of_the_user_are_shown_and_levels_remove_less() {
     let text = "DB_PASSWORD=hunter2 KEY=sk-proj-0123456789abcdefghij";
     let said = "Use hunter2 as the password.";
-    let redactor = Redactor::new([Secret::new("mine-all-mine")]);
+    let redactor = Redactor::from_iter([Secret::new("mine-all-mine")]);
     let shown_at = |level, said| {
         redactor
             .clone()
@@ -389,7 +389,7 @@ fn names_of_settings_and_arguments_tell_secrets() {
 
 #[test]
 fn a_key_is_removed_before_the_text_is_cut() {
-    let redactor = Redactor::new([Secret::new("hunter2hunter2hunter2")]);
+    let redactor = Redactor::from_iter([Secret::new("hunter2hunter2hunter2")]);
     let shown = redactor.foreign("the key\nhunter2hunter2hunter2 is wrong", 20);
     assert_eq!(shown, "the key [secret rem…");
 }

@@ -9,7 +9,7 @@ use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, change, pages}
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
-use crate::redact::Redactor;
+use crate::redact::{Redactor, change_texts};
 use crate::text::{spelled_out, to_single_line};
 use crate::worker::protocol::Shown;
 
@@ -261,19 +261,5 @@ fn fail(text: String) -> ToolOutput {
     ToolOutput {
         failed: true,
         ..ToolOutput::text(text)
-    }
-}
-
-/// Applies `change` to each string in `args`.
-fn change_texts(args: &Value, change: &dyn Fn(&str) -> String) -> Value {
-    let inner = |value: &Value| change_texts(value, change);
-    match args {
-        Value::String(text) => change(text).into(),
-        Value::Array(list) => list.iter().map(inner).collect(),
-        Value::Object(map) => map
-            .iter()
-            .map(|(key, value)| (key.clone(), inner(value)))
-            .collect(),
-        other => other.clone(),
     }
 }

@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn registry(names: &[&str]) -> Result<Registry> {
-        let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
+        let redactor = Redactor::from_iter([crate::secret::Secret::new("hunter2-hunter2")]);
         let mut tools = Registry::new();
         names
             .iter()

@@ -1,14 +1,19 @@
 //! Makes one model request of a turn: offers tools, enforces the limits, and records the cost.
 
+use std::cell::RefCell;
 use std::time::Instant;
+
+use serde_json::{Map, Value};
 
 use super::compact::SUMMARIZE;
 use super::{Shared, Turn};
 use crate::agent::history::{self, TOKEN};
 use crate::bus::Event;
 use crate::error::{Error, Result};
-use crate::message::{Message, Reply, Usage, rounded};
+use crate::json::parse_json;
+use crate::message::{Message, Reply, ToolCall, Usage, rounded};
 use crate::provider::{self, Provider, ProviderError, System};
+use crate::redact::{Redactor, change_texts};
 use crate::text::millis;
 use crate::usage::Spend;
 
@@ -67,9 +72,17 @@ impl Turn<'_> {
             .check_size(request.input_tokens)
             .and_then(|()| turn.budget.begin(Spend::Reply, || request.input_tokens));
         allowed.map_err(ProviderError::NotSent)?;
+        // Words and thoughts that may begin a key.
+        let held = RefCell::new([String::new(), String::new()]);
+        let next = |n: usize, piece: &str| {
+            let held = &mut held.borrow_mut()[n];
+            agent.redactor.redact_piece(held, piece)
+        };
         let sink = |event: Event| {
             (turn.events)(match event {
                 Event::Delta(_) if matches!(wanted, Wanted::Summary(_)) => return,
+                Event::Delta(text) => Event::Delta(next(0, &text)),
+                Event::Thought(text) => Event::Thought(next(1, &text)),
                 Event::Notice(text) => Event::Notice(agent.redactor.redact(text)),
                 Event::Warning(text) => Event::Warning(agent.redactor.redact(text)),
                 event => event,
@@ -79,7 +92,15 @@ impl Turn<'_> {
         let retry = agent.limits.retry;
         let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
         model.model().clone_into(&mut self.response.model);
-        self.arrived = texts.pop().unwrap_or_default();
+        let [words, thoughts] = held.take();
+        if !thoughts.is_empty() {
+            (turn.events)(Event::Thought(thoughts));
+        }
+        if !words.is_empty() {
+            (turn.events)(Event::Delta(words));
+        }
+        let arrived = texts.pop().unwrap_or_default();
+        self.arrived = agent.redactor.redact_known(arrived);
         // Incomplete replies also cost money.
         texts.extend(result.is_err().then(|| self.arrived.clone()));
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
@@ -89,7 +110,7 @@ impl Turn<'_> {
             };
             turn.bill(model, &request, &unpaid);
         }
-        let reply = result?;
+        let reply = without_keys(&agent.redactor, result?);
         turn.bill(model, &request, &reply);
         let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());
         (turn.events)(Event::Trace(format!(
@@ -97,6 +118,41 @@ impl Turn<'_> {
             usage.prompt_tokens, usage.completion_tokens
         )));
         Ok(reply)
+    }
+}
+
+/// Removes the keys of the configuration from a reply, before anything stores or shows it: a model that knows one could write it
+/// into a file, a job or another chat.
+fn without_keys(redactor: &Redactor, reply: Reply) -> Reply {
+    let plain = |text| redactor.redact_known(text);
+    let fields = |fields: Map<String, Value>| {
+        let changed = change_texts(&fields.into(), &|text| plain(text.to_owned()));
+        changed.as_object().cloned().unwrap_or_default()
+    };
+    let call = |call: ToolCall| ToolCall {
+        id: plain(call.id),
+        name: plain(call.name),
+        // JSON may escape letters.
+        arguments: match parse_json(&call.arguments) {
+            Ok(args) if call.arguments.contains('\\') => {
+                let changed = change_texts(&args, &|text| plain(text.to_owned()));
+                if changed == args {
+                    call.arguments
+                } else {
+                    changed.to_string()
+                }
+            }
+            _ => plain(call.arguments),
+        },
+        extra: fields(call.extra),
+    };
+    Reply {
+        text: plain(reply.text),
+        reasoning: plain(reply.reasoning),
+        refused: plain(reply.refused),
+        calls: reply.calls.into_iter().map(call).collect(),
+        extra: fields(reply.extra),
+        ..reply
     }
 }
 
