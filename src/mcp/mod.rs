@@ -271,6 +271,25 @@ impl Server {
         }
     }
 
+    /// Connects to the server before a call that needs the user's permission.
+    ///
+    /// # Errors
+    /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
+    pub(crate) fn check_unchanged(
+        &self,
+        tool: &RemoteTool,
+        cancel: &Cancel,
+        events: &dyn Fn(Event),
+    ) -> Result<()> {
+        self.connect(cancel, events)?;
+        match self.definition.known_tools() {
+            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
+                "the tool has changed: it can be used from the next message on, if the user allows it again",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Calls a tool. `events` gets its progress, and warnings about the server.
     ///
     /// # Errors

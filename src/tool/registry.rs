@@ -365,6 +365,7 @@ mod tests {
             events: &|_| (),
             run_task,
             start_task,
+            is_confirmed: false,
             is_handed_over: &AtomicBool::new(false),
             said: "",
             budget: &crate::usage::Budget::new(None, "", ""),
