@@ -4,7 +4,7 @@
 //! name is often code, so it only counts in the formats of YAML, INI and JSON.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,39 +31,11 @@ pub(crate) enum Redact {
 /// Minimum length of removed secrets, in bytes, because shorter ones may be ordinary words.
 const MIN_LENGTH: usize = 12;
 
-/// Prefixes of well-known keys, and the minimum number of key characters after them.
-const KEY_SHAPES: [(&str, usize); 30] = [
-    ("sk-", 20),
-    ("sk_live_", 16),
-    ("rk_live_", 16),
-    ("ghp_", 30),
-    ("gho_", 30),
-    ("ghs_", 30),
-    ("github_pat_", 30),
-    ("glpat-", 20),
-    ("xoxa-", 20),
-    ("xoxb-", 20),
-    ("xoxp-", 20),
-    ("xoxs-", 20),
-    ("AKIA", 16),
-    ("AIza", 30),
-    ("gsk_", 20),
-    ("hf_", 30),
-    ("npm_", 36),
-    ("pypi-", 50),
-    ("dckr_pat_", 20),
-    ("shpat_", 32),
-    ("dop_v1_", 60),
-    ("tvly-", 20),
-    ("ya29.", 30),
-    ("whsec_", 24),
-    ("xai-", 40),
-    ("r8_", 30),
-    ("AGE-SECRET-KEY-1", 50),
-    ("Bearer ", 16),
-    ("bearer ", 16),
-    ("Authorization: Basic ", 12),
-];
+/// Prefixes of well-known keys, each with the minimum number of key characters after it.
+const KEY_SHAPES: &str = "sk- 20, sk_live_ 16, rk_live_ 16, ghp_ 30, gho_ 30, ghs_ 30, github_pat_ 30, \
+    glpat- 20, xoxa- 20, xoxb- 20, xoxp- 20, xoxs- 20, AKIA 16, AIza 30, gsk_ 20, hf_ 30, npm_ 36, \
+    pypi- 50, dckr_pat_ 20, shpat_ 32, dop_v1_ 60, tvly- 20, ya29. 30, whsec_ 24, xai- 40, r8_ 30, \
+    AGE-SECRET-KEY-1 50, Bearer  16, bearer  16, Authorization: Basic  12";
 
 /// Number of consecutive key characters that identify a line of a private key instead of a word.
 const LINE_OF_A_KEY: usize = 24;
@@ -200,14 +172,21 @@ fn key_chars(text: &str) -> usize {
 
 /// Returns the length of the well-known key at the start of `text`.
 fn key_len(text: &str) -> Option<usize> {
-    for (prefix, more) in KEY_SHAPES {
+    static SHAPES: LazyLock<Vec<(&str, usize)>> = LazyLock::new(|| {
+        let shapes = KEY_SHAPES.split(", ");
+        let shapes = shapes.filter_map(|shape| shape.rsplit_once(' '));
+        shapes
+            .filter_map(|(prefix, more)| Some((prefix, more.parse().ok()?)))
+            .collect()
+    });
+    for (prefix, more) in SHAPES.iter() {
         let Some(rest) = text.strip_prefix(prefix) else {
             continue;
         };
         let is_token = |b: &u8| is_key_char(*b) || prefix.ends_with(' ') && b".~+/=".contains(b);
         let len = rest.bytes().take_while(is_token).count();
         // Real keys contain a digit; `sk-learn-...` does not.
-        if len >= more && rest[..len].bytes().any(|b| b.is_ascii_digit()) {
+        if len >= *more && rest[..len].bytes().any(|b| b.is_ascii_digit()) {
             return Some(prefix.len() + len);
         }
     }
@@ -341,38 +320,25 @@ enum Promise {
 impl Promise {
     /// Returns the kind for a secret name, such as `DB_PASSWORD`, `access-token` or `apiKey`.
     fn of_name(name: &str) -> Option<Self> {
-        const PASSWORDS: [&str; 8] = [
-            "PASSWORD",
-            "PASSWD",
-            "PASSPHRASE",
-            "PASS",
-            "PWD",
-            "SECRET",
-            "CREDENTIALS",
-            "APIKEY",
-        ];
+        const PASSWORDS: &str = "PASSWORD PASSWD PASSPHRASE PASS PWD SECRET CREDENTIALS APIKEY";
         // `SECRET_NAME` refers to a secret, but does not contain it.
-        const OTHERS: [&str; 11] = [
-            "NAME", "ID", "FILE", "PATH", "DIR", "URL", "TYPE", "VERSION", "LENGTH", "COUNT",
-            "LIMIT",
-        ];
+        const OTHERS: &str = "NAME ID FILE PATH DIR URL TYPE VERSION LENGTH COUNT LIMIT";
         // Cursors of lists are called tokens: `nextPageToken`.
-        const PUBLIC: [&str; 3] = ["PUBLIC", "NEXT", "PAGE"];
+        const PUBLIC: &str = "PUBLIC NEXT PAGE";
         // Other words that end like a secret's.
-        const ORDINARY: [&str; 5] = ["BYPASS", "COMPASS", "OVERPASS", "TRESPASS", "OLDPWD"];
+        const ORDINARY: &str = "BYPASS COMPASS OVERPASS TRESPASS OLDPWD";
+        let is_in = |words: &str, part: &str| words.split(' ').any(|word| word == part);
         let parts = parts(name);
-        let has = |words: &[&str]| {
-            let mut parts = parts.iter().map(String::as_str);
-            parts.any(|part| {
-                !ORDINARY.contains(&part) && words.iter().any(|word| part.ends_with(word))
-            })
+        let ends = |word: &str| {
+            let mut parts = parts.iter().filter(|part| !is_in(ORDINARY, part));
+            parts.any(|part| part.ends_with(word))
         };
         let last = parts.last()?.as_str();
-        if OTHERS.contains(&last) || parts.iter().any(|part| PUBLIC.contains(&part.as_str())) {
+        if is_in(OTHERS, last) || parts.iter().any(|part| is_in(PUBLIC, part)) {
             None
-        } else if has(&PASSWORDS) {
+        } else if PASSWORDS.split(' ').any(ends) {
             Some(Self::Password)
-        } else if has(&["TOKEN"]) || parts.len() > 1 && last == "KEY" {
+        } else if ends("TOKEN") || parts.len() > 1 && last == "KEY" {
             Some(Self::Token)
         } else {
             None
@@ -404,39 +370,32 @@ fn parts(name: &str) -> Vec<String> {
 /// Whether a value is harmless, even with a secret name.
 fn is_kept(value: &str) -> bool {
     const NOTHING: [&str; 6] = ["true", "false", "null", "none", "undefined", "string"];
-    const PLACES: [&str; 9] = [
-        "/", "./", "../", "~/", "file:", "cmd:", "env:", "http://", "https://",
-    ];
+    const PLACES: &str = "/ ./ ../ ~/ file: cmd: env: http:// https://";
     value.len() < 4
         || value.len() <= MAX_KEPT
             && (is_reference(value)
                 // A key in base64 may start with a slash.
-                || PLACES.iter().any(|start| value.starts_with(start)) && !value.contains(['+', '='])
+                || PLACES.split(' ').any(|start| value.starts_with(start)) && !value.contains(['+', '='])
                 || NOTHING.iter().any(|word| value.eq_ignore_ascii_case(word))
                 || value.bytes().all(|b| b == value.as_bytes()[0]))
 }
 
-/// Whether a value is a placeholder: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`.
+/// Whether a value is a placeholder or a type: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`, `&str`.
 fn is_reference(value: &str) -> bool {
-    let is_name = |name: &str| {
-        let mut bytes = name.bytes();
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && bytes.all(is_key_char)
-    };
-    if let Some(name) = value.strip_prefix('$') {
-        return name.starts_with(['{', '(']) || is_name(name);
+    let is_name = |name: &str| name.bytes().all(is_key_char);
+    let starts =
+        |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic() || "_{(|".contains(c));
+    match value.split_at_checked(1) {
+        Some(("$", name)) => name.starts_with(['{', '(']) || starts(name) && is_name(name),
+        Some(("%", name)) => name.strip_suffix('%').is_some_and(is_name),
+        Some(("<", name)) => starts(name),
+        Some(("&", _)) => true,
+        _ if value.starts_with("{{") => true,
+        _ => {
+            let mut words = value.trim_end_matches([',', ';']).split('.');
+            value.contains('.') && words.all(is_letters)
+        }
     }
-    let in_percents = value
-        .strip_prefix('%')
-        .and_then(|rest| rest.strip_suffix('%'));
-    let in_angles = value.strip_prefix('<').unwrap_or_default();
-    value.starts_with("{{")
-        || in_angles.starts_with(|c: char| c.is_ascii_alphabetic() || c == '|')
-        || in_percents.is_some_and(is_name)
-        || value.contains('.')
-            && value
-                .trim_end_matches([',', ';'])
-                .split('.')
-                .all(is_letters)
 }
 
 /// Whether a text only has letters and underscores.
@@ -481,7 +440,7 @@ impl Separator {
             sign: bytes[sign],
             is_spaced: begin < sign || len == 2,
             is_after_quote: quote > 0,
-            end: end + type_len(&bytes[end..]),
+            end,
         })
     }
 }
@@ -495,20 +454,6 @@ fn quote_len(bytes: &[u8]) -> usize {
     match bytes {
         [b'"' | b'\'', ..] => 1,
         [b'\\', b'"' | b'\'', ..] => 2,
-        _ => 0,
-    }
-}
-
-/// Returns the length of a type before a quoted value: `PASSWORD: &str = "..."`.
-fn type_len(bytes: &[u8]) -> usize {
-    let is_of_type = |b: &u8| b.is_ascii_alphanumeric() || b" &'_<>[]:".contains(b);
-    let len = bytes
-        .iter()
-        .take(MAX_GAP)
-        .take_while(|b| is_of_type(b))
-        .count();
-    match bytes[len..] {
-        [b'=', b' ', b'"' | b'\'', ..] if len > 0 => len + 2,
         _ => 0,
     }
 }

@@ -28,15 +28,13 @@ pub(super) const STDIN: &str = "standard input";
 /// Returns an error for a name that looks like a path but is no file. `@somebody` is a user name.
 pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64)>> {
     let mut named = Vec::new();
-    let words = text.split_whitespace();
-    for path in words.filter_map(|word| word.strip_prefix('@')) {
+    let home = env.get("HOME");
+    for path in text
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix('@'))
+    {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
-        let meta = |path| {
-            Some((
-                path,
-                std::fs::metadata(of_user(path, env.get("HOME"))).ok()?,
-            ))
-        };
+        let meta = |path| Some((path, std::fs::metadata(of_user(path, home)).ok()?));
         match meta(path).or_else(|| meta(bare)) {
             Some((path, meta)) if meta.is_file() && !named.contains(&(path, meta.len())) => {
                 named.push((path, meta.len()));

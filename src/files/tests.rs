@@ -69,7 +69,7 @@ fn path_belongs_only_to_its_own_grant() {
         let found = grants.find(path, access).ok();
         assert_eq!(
             found.map(|target| target.path),
-            comes_to.map(Path::new),
+            comes_to.map(PathBuf::from),
             "{path} for {access:?}"
         );
     }

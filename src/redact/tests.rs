@@ -140,7 +140,7 @@ const FILES: [(&str, &str); 40] = [
     ),
     (
         "auth.rs",
-        "const PASSWORD: &str = \"«hunter2»\";\nlet token = self.peek()?;\npub password: Option<String>,\nsecret: [u8; 32],\nToken::Ident(name) => token::next(),\nmatch token { Some(t) => t, None => return }\n",
+        "const PASSWORD: &str = PLACE;\nlet token = self.peek()?;\npub password: Option<String>,\nsecret: [u8; 32],\nToken::Ident(name) => token::next(),\nmatch token { Some(t) => t, None => return }\n",
     ),
     (
         "auth.ts",

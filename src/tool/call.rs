@@ -3,12 +3,13 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, change, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
-use crate::message::{ToolCall, ToolResult};
+use crate::json::parse_json;
+use crate::message::{Reply, ToolCall, ToolResult};
 use crate::redact::{Redactor, change_texts};
 use crate::text::{spelled_out, to_single_line};
 use crate::worker::protocol::Shown;
@@ -87,6 +88,17 @@ impl Call<'_> {
     pub(crate) fn is_parallel(&self) -> bool {
         let checked = self.checked.as_ref();
         checked.map_or(true, |call| call.tool.is_parallel(&call.args))
+    }
+
+    /// Returns how many times the same call may be made until something new was done. A program may wait for something, and
+    /// pressing a key twice is not repetition.
+    pub(crate) fn most_times(&self) -> u32 {
+        match (&self.checked, self.risk()) {
+            (Ok(call), _) if call.tool.varies() => 10,
+            (_, Risk::Runs) => 10,
+            (_, Risk::Writes) if !self.is_built_in() => 3,
+            (_, Risk::Safe | Risk::Writes) => 1,
+        }
     }
 
     /// Hash of the tool and its arguments, independent of the order of keys and of spaces.
@@ -249,6 +261,35 @@ impl Checked<'_> {
         // Only the file that was shown first may be replaced.
         self.shown.get_or_init(|| shown);
         lines
+    }
+}
+
+/// Removes the keys of the configuration from a reply, before anything stores or shows it: a model that knows one could write it
+/// into a file, a job or another chat.
+pub(crate) fn without_keys(redactor: &Redactor, reply: Reply) -> Reply {
+    let plain = |text| redactor.redact_known(text);
+    let changed = |value: &Value| change_texts(value, &|text| plain(text.to_owned()));
+    let fields = |fields: Map<String, Value>| match changed(&fields.into()) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    let call = |call: ToolCall| ToolCall {
+        id: plain(call.id),
+        name: plain(call.name),
+        // JSON may escape letters.
+        arguments: match parse_json(&call.arguments) {
+            Ok(args) if changed(&args) != args => changed(&args).to_string(),
+            _ => plain(call.arguments),
+        },
+        extra: fields(call.extra),
+    };
+    Reply {
+        text: plain(reply.text),
+        reasoning: plain(reply.reasoning),
+        refused: plain(reply.refused),
+        calls: reply.calls.into_iter().map(call).collect(),
+        extra: fields(reply.extra),
+        ..reply
     }
 }
 

@@ -36,6 +36,7 @@ pub struct Function {
     /// Arguments shown in summaries; empty for all.
     shown: &'static [&'static str],
     always_parallel: bool,
+    varies: bool,
     is_safe: fn(&Value) -> bool,
     /// See [`Tool::replaces`].
     replaces: Option<Box<Replaces>>,
@@ -70,6 +71,12 @@ impl Function {
         self
     }
 
+    /// Allows identical calls to be repeated, because their results vary, such as the time of a clock.
+    pub fn varying(mut self) -> Self {
+        self.varies = true;
+        self
+    }
+
     pub(super) fn built_in(
         spec: ToolSpec,
         shown: &'static [&'static str],
@@ -89,6 +96,7 @@ impl Function {
             owner,
             shown,
             always_parallel: false,
+            varies: false,
             is_safe: |_| false,
             replaces: None,
             run: Box::new(run),
@@ -129,6 +137,10 @@ impl Tool for Function {
 
     fn is_parallel(&self, args: &Value) -> bool {
         self.always_parallel || self.risk(args) == Risk::Safe
+    }
+
+    fn varies(&self) -> bool {
+        self.varies
     }
 
     fn owner(&self) -> Owner {

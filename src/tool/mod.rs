@@ -42,7 +42,7 @@ use crate::message::Media;
 use crate::session::Values;
 use crate::text::{clip, to_single_line};
 use crate::usage::Budget;
-pub(crate) use call::{Audience, Call, was_not_run};
+pub(crate) use call::{Audience, Call, was_not_run, without_keys};
 pub use function::Function;
 use pages::Pages;
 pub use registry::Registry;
@@ -51,11 +51,11 @@ pub use registry::Registry;
 /// in parallel or may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Only reads, and what it reads is changed only by other calls. Calls run in parallel. A repeated call runs only after a
-    /// change, because the model already has its result.
+    /// Only reads. Calls run in parallel. A repeated call runs only after another call has changed something, because the model
+    /// already has its result, unless the tool says that its results vary ([`Function::varying`]).
     Safe,
-    /// Changes files, sends something, or has varying results, such as a clock or the state of a job. Calls run one after the
-    /// other, and an identical call up to three times until something new was done.
+    /// Changes files or sends something. Calls run one after the other, and an identical call up to three times until something
+    /// new was done.
     Writes,
     /// Runs programs. An identical call may be made up to ten times until something new was done.
     Runs,
@@ -241,6 +241,12 @@ pub trait Tool: Send + Sync {
     /// Whether the call may run in parallel with other parallel calls. Default: if it is safe.
     fn is_parallel(&self, args: &Value) -> bool {
         self.risk(args) == Risk::Safe
+    }
+
+    /// Whether the same call may have another result without a change by another call, as of a clock. Such a call may be
+    /// repeated. Default: no.
+    fn varies(&self) -> bool {
+        false
     }
 
     /// Returns the owner of the tool.

@@ -3,18 +3,15 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use serde_json::{Map, Value};
-
 use super::compact::SUMMARIZE;
 use super::{Shared, Turn};
 use crate::agent::history::{self, TOKEN};
 use crate::bus::Event;
 use crate::error::{Error, Result};
-use crate::json::parse_json;
-use crate::message::{Message, Reply, ToolCall, Usage, rounded};
+use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::{self, Provider, ProviderError, System};
-use crate::redact::{Redactor, change_texts};
 use crate::text::millis;
+use crate::tool::without_keys;
 use crate::usage::Spend;
 
 /// What a model is asked for.
@@ -78,8 +75,13 @@ impl Turn<'_> {
             let held = &mut held.borrow_mut()[n];
             agent.redactor.redact_piece(held, piece)
         };
+        let show = |event: Event| {
+            if !matches!(&event, Event::Delta(text) | Event::Thought(text) if text.is_empty()) {
+                (turn.events)(event);
+            }
+        };
         let sink = |event: Event| {
-            (turn.events)(match event {
+            show(match event {
                 Event::Delta(_) if matches!(wanted, Wanted::Summary(_)) => return,
                 Event::Delta(text) => Event::Delta(next(0, &text)),
                 Event::Thought(text) => Event::Thought(next(1, &text)),
@@ -93,12 +95,8 @@ impl Turn<'_> {
         let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
         model.model().clone_into(&mut self.response.model);
         let [words, thoughts] = held.take();
-        if !thoughts.is_empty() {
-            (turn.events)(Event::Thought(thoughts));
-        }
-        if !words.is_empty() {
-            (turn.events)(Event::Delta(words));
-        }
+        show(Event::Thought(thoughts));
+        show(Event::Delta(words));
         let arrived = texts.pop().unwrap_or_default();
         self.arrived = agent.redactor.redact_known(arrived);
         // Incomplete replies also cost money.
@@ -118,41 +116,6 @@ impl Turn<'_> {
             usage.prompt_tokens, usage.completion_tokens
         )));
         Ok(reply)
-    }
-}
-
-/// Removes the keys of the configuration from a reply, before anything stores or shows it: a model that knows one could write it
-/// into a file, a job or another chat.
-fn without_keys(redactor: &Redactor, reply: Reply) -> Reply {
-    let plain = |text| redactor.redact_known(text);
-    let fields = |fields: Map<String, Value>| {
-        let changed = change_texts(&fields.into(), &|text| plain(text.to_owned()));
-        changed.as_object().cloned().unwrap_or_default()
-    };
-    let call = |call: ToolCall| ToolCall {
-        id: plain(call.id),
-        name: plain(call.name),
-        // JSON may escape letters.
-        arguments: match parse_json(&call.arguments) {
-            Ok(args) if call.arguments.contains('\\') => {
-                let changed = change_texts(&args, &|text| plain(text.to_owned()));
-                if changed == args {
-                    call.arguments
-                } else {
-                    changed.to_string()
-                }
-            }
-            _ => plain(call.arguments),
-        },
-        extra: fields(call.extra),
-    };
-    Reply {
-        text: plain(reply.text),
-        reasoning: plain(reply.reasoning),
-        refused: plain(reply.refused),
-        calls: reply.calls.into_iter().map(call).collect(),
-        extra: fields(reply.extra),
-        ..reply
     }
 }
 
