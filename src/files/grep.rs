@@ -31,12 +31,8 @@ const MAX_OUTPUT: usize = 28 << 10;
 /// Maximum number of bytes searched in a line.
 const MAX_LINE: usize = 64 << 10;
 
-/// Maximum size of a compiled pattern, in bytes, as a power of two.
-const MAX_PATTERN: u32 = 16;
-
-/// Maximum product of line length and pattern size, both in bytes. A search takes time in proportion to it, about half a second
-/// at the limit, and can only end between lines.
-const MAX_WORK: usize = 32 << 20;
+/// Maximum size of a compiled pattern, in bytes. The time for a line is in proportion to it and to the line.
+const MAX_PATTERN: usize = 64 << 10;
 
 /// Maximum depth of directories; each level takes a descriptor.
 const MAX_DEPTH: usize = 100;
@@ -44,7 +40,7 @@ const MAX_DEPTH: usize = 100;
 /// Searches a file, or the files of a directory and its subdirectories. Skips binary files and `.git`, and does not follow
 /// links.
 pub(super) fn grep(
-    target: Target,
+    target: &Target,
     pattern: &str,
     glob: Option<&str>,
     max: Option<usize>,
@@ -52,19 +48,10 @@ pub(super) fn grep(
     let asked = target.asked.components();
     let asked: PathBuf = asked.filter(|part| *part != Component::CurDir).collect();
     let base = shown(asked.as_os_str().as_bytes());
-    let compile = |bits: u32| {
-        RegexBuilder::new(pattern)
-            .size_limit(1 << bits)
-            .build()
-            .map(|regex| (regex, 1 << bits))
-    };
-    let compiled = (8..MAX_PATTERN)
-        .find_map(|bits| compile(bits).ok())
-        .map_or_else(|| compile(MAX_PATTERN), Ok);
-    let (pattern, size) = compiled.map_err(|e| Error::failed(format!("invalid pattern: {e}")))?;
+    let compiled = RegexBuilder::new(pattern).size_limit(MAX_PATTERN).build();
+    let pattern = compiled.map_err(|e| Error::failed(format!("invalid pattern: {e}")))?;
     let mut search = Search {
         pattern,
-        max_line: (MAX_WORK / size).min(MAX_LINE),
         glob: glob
             .filter(|glob| !glob.is_empty())
             .map(Glob::new)
@@ -93,8 +80,6 @@ const UNREADABLE: &str = "files or directories that cannot be read";
 
 struct Search {
     pattern: Regex,
-    /// Maximum number of bytes searched in a line with this pattern.
-    max_line: usize,
     glob: Option<Glob>,
     max: usize,
     until: Instant,
@@ -166,13 +151,13 @@ impl Search {
             }
             if file
                 .by_ref()
-                .take(self.max_line as u64)
+                .take(MAX_LINE as u64)
                 .read_until(b'\n', &mut line)?
                 == 0
             {
                 break;
             }
-            if line.len() == self.max_line && !line.ends_with(b"\n") {
+            if line.len() == MAX_LINE && !line.ends_with(b"\n") {
                 self.skip("lines searched only at their start");
                 file.skip_until(b'\n')?;
             }

@@ -56,7 +56,7 @@ struct OpenGrant {
 /// A path within a grant.
 pub(crate) struct Target<'a> {
     pub(crate) dir: &'a Dir,
-    /// Path relative to the directory, with the names that exist; never empty.
+    /// Path relative to the directory, with the names that exist.
     pub(crate) path: PathBuf,
     /// Path as the caller wrote it, for messages.
     pub(crate) asked: &'a Path,
@@ -134,38 +134,30 @@ impl OpenGrants {
         }
         let asked = Path::new(if path.is_empty() { "." } else { path });
         let full = of_user(path, self.user_home.as_ref());
+        let target = |dir, below: &Path| Target {
+            dir,
+            path: existing(dir, below),
+            asked,
+        };
         if full.is_relative() {
-            let dir = self.workspace();
-            let path = existing(dir, asked);
-            return Ok(Target { dir, path, asked });
+            return Ok(target(self.workspace(), asked));
         }
         let below = |grant: &OpenGrant| {
-            grant
-                .paths
+            let mut paths = grant.paths.iter();
+            paths.find_map(|path| Some(full.strip_prefix(path).ok()?.to_owned()))
+        };
+        let holding = || {
+            self.held
                 .iter()
-                .find_map(|path| full.strip_prefix(path).ok())
+                .filter_map(|grant| Some((grant, below(grant)?)))
         };
-        let holding = self
-            .held
-            .iter()
-            .filter_map(|grant| Some((grant, below(grant)?)));
-        let mut granting = holding.clone().filter(|(grant, _)| grant.access >= access);
-        let found = granting.next().map(|(grant, below)| (&grant.dir, below));
-        let Some((dir, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, &*full)))
-        else {
-            return Err(if holding.count() == 0 {
-                access::explain(Errno::XDEV, asked)
-            } else {
-                Error::failed(format!("{} is read-only", asked.display()))
-            });
-        };
-        let below = if below.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            below
-        };
-        let path = existing(dir, below);
-        Ok(Target { dir, path, asked })
+        let mut granting = holding().filter(|(grant, _)| grant.access >= access);
+        match (granting.next(), &self.root) {
+            (Some((grant, below)), _) => Ok(target(&grant.dir, &below)),
+            (None, Some(root)) => Ok(target(root, &full)),
+            (None, None) if holding().next().is_none() => Err(access::explain(Errno::XDEV, asked)),
+            (None, None) => Err(Error::failed(format!("{} is read-only", asked.display()))),
+        }
     }
 
     /// Explains an error about a path where the sandbox is in the way although everything is open. A directory that contains
@@ -204,54 +196,33 @@ pub(crate) fn perform(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write
 }
 
 fn perform_one(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {
+    let at = |access| grants.find(job.path(), access);
     match job {
-        FileJob::ListDir { path, depth } => {
-            list::list_dir(grants.find(path, Access::Read)?, depth.unwrap_or(1))
+        FileJob::ListDir { depth, .. } => list::list_dir(&at(Access::Read)?, depth.unwrap_or(1)),
+        FileJob::ReadFile { offset, limit, .. } => {
+            read::read_file(&at(Access::Read)?, offset.unwrap_or(1), *limit)
         }
-        FileJob::ReadFile {
-            path,
-            offset,
-            limit,
-            pages: _,
-        } => read::read_file(
-            grants.find(path, Access::Read)?,
-            offset.unwrap_or(1),
-            *limit,
-        ),
         FileJob::TakeFile(file) => incoming::take_file(grants, file),
-        FileJob::PutBack(file) => edit::put_back(grants.find(&file.path, Access::Write)?, file),
-        FileJob::SendFile { path, most } => {
-            read::send_file(grants.find(path, Access::Read)?, *most, output)
-        }
+        FileJob::PutBack(file) => edit::put_back(&at(Access::Write)?, file),
+        FileJob::SendFile { most, .. } => read::send_file(&at(Access::Read)?, *most, output),
         FileJob::Grep {
-            pattern,
-            path,
-            glob,
-            max,
-        } => {
-            let target = grants.find(path.as_deref().unwrap_or("."), Access::Read)?;
-            grep::grep(target, pattern, glob.as_deref(), *max)
+            pattern, glob, max, ..
+        } => grep::grep(&at(Access::Read)?, pattern, glob.as_deref(), *max),
+        FileJob::WriteFile { content, shown, .. } => {
+            edit::write_file(&at(Access::Write)?, content, *shown)
         }
-        FileJob::WriteFile {
-            path,
-            content,
-            shown,
-        } => edit::write_file(grants.find(path, Access::Write)?, content, *shown),
-        FileJob::AppendFile { path, content } => {
-            edit::append_file(grants.find(path, Access::Write)?, content)
-        }
+        FileJob::AppendFile { content, .. } => edit::append_file(&at(Access::Write)?, content),
         FileJob::EditFile {
-            path,
             old_text,
             new_text,
             replace_all,
+            ..
         } => edit::edit_file(
-            grants.find(path, Access::Write)?,
-            old_text,
-            new_text,
-            replace_all.unwrap_or(false),
+            &at(Access::Write)?,
+            [old_text, new_text],
+            *replace_all == Some(true),
         ),
-        FileJob::RemoveFile { path } => edit::remove_file(grants.find(path, Access::Write)?),
+        FileJob::RemoveFile { .. } => edit::remove_file(&at(Access::Write)?),
         FileJob::Passages => notes::passages(grants.workspace()),
     }
 }

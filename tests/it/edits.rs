@@ -136,7 +136,7 @@ fn bytes_that_are_no_text_are_told_and_not_lost() {
 #[test]
 fn ambiguous_edit_changes_nothing() {
     for (old_text, says) in [
-        ("r", "old_text occurs 3 times (lines 1, 3, 4)"),
+        ("r", "old_text occurs 3 times, first in line 1"),
         (
             "first  second",
             "line 1 has the same text with other white space, letter case, quotes or dashes: \"first\\nsecond\"",
