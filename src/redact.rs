@@ -4,7 +4,7 @@
 //! name is often code, so it only counts in the formats of YAML, INI and JSON.
 
 use std::ops::Range;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,7 +54,8 @@ const MAX_LOOKED_FOR: usize = 64;
 pub(crate) struct Redactor {
     /// Longest first, so that a secret that contains another is removed completely.
     known: Arc<Mutex<Vec<Secret>>>,
-    level: Redact,
+    /// What is removed from results of tools.
+    pub(crate) level: Redact,
 }
 
 impl FromIterator<Secret> for Redactor {
@@ -84,11 +85,6 @@ pub(crate) fn change_texts(value: &Value, change: &dyn Fn(&str) -> String) -> Va
 }
 
 impl Redactor {
-    /// Returns a redactor with these keys, and this level for tool results.
-    pub(crate) fn at(self, level: Redact) -> Self {
-        Self { level, ..self }
-    }
-
     /// Adds a secret, for example a key that was just resolved.
     pub(crate) fn learn(&self, secret: Secret) {
         let mut known = sync::lock(&self.known);
@@ -171,15 +167,8 @@ fn key_chars(text: &str) -> usize {
 }
 
 /// Returns the length of the well-known key at the start of `text`.
-fn key_len(text: &str) -> Option<usize> {
-    static SHAPES: LazyLock<Vec<(&str, usize)>> = LazyLock::new(|| {
-        let shapes = KEY_SHAPES.split(", ");
-        let shapes = shapes.filter_map(|shape| shape.rsplit_once(' '));
-        shapes
-            .filter_map(|(prefix, more)| Some((prefix, more.parse().ok()?)))
-            .collect()
-    });
-    for (prefix, more) in SHAPES.iter() {
+fn key_len(text: &str, shapes: &[(&str, usize)]) -> Option<usize> {
+    for (prefix, more) in shapes {
         let Some(rest) = text.strip_prefix(prefix) else {
             continue;
         };
@@ -280,7 +269,7 @@ fn web_token_len(text: &str) -> Option<usize> {
 }
 
 /// Returns the range of a key in a well-known format at `at`.
-fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
+fn key_at(text: &str, at: usize, shapes: &[(&str, usize)]) -> Option<Range<usize>> {
     let rest = text.get(at..)?;
     if rest.starts_with("://") {
         return password_at(text, at + "://".len());
@@ -288,7 +277,7 @@ fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
     if at > 0 && is_key_char(text.as_bytes()[at - 1]) {
         return None;
     }
-    let len = key_len(rest)
+    let len = key_len(rest, shapes)
         .or_else(|| block_len(rest))
         .or_else(|| web_token_len(rest));
     match len {
@@ -473,10 +462,15 @@ struct Scanner<'a> {
 impl Scanner<'_> {
     /// Returns the text with each secret replaced; `None` if it has no secrets.
     fn removed(mut self) -> Option<String> {
+        let shapes = KEY_SHAPES.split(", ").filter_map(|shape| {
+            let (prefix, more) = shape.rsplit_once(' ')?;
+            Some((prefix, more.parse().ok()?))
+        });
+        let shapes = &shapes.collect::<Vec<_>>();
         let mut out = String::new();
         let (mut kept, mut at) = (0, 0);
         while at < self.text.len() {
-            let found = key_at(self.text, at).or_else(|| self.named_at(at));
+            let found = key_at(self.text, at, shapes).or_else(|| self.named_at(at));
             let Some(secret) = found.filter(|found| !self.is_said(found)) else {
                 at += 1;
                 continue;

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_key_across_the_cut_of_a_link_is_removed() {
-        let redactor = Redactor::from_iter([Secret::new("hunter2hunter2hunter2")]);
+        let redactor: Redactor = [Secret::new("hunter2hunter2hunter2")].into_iter().collect();
         let uri = format!("http://h/{}hunter2hunter2hunter2", "x".repeat(480));
         let link = json!({"content": [{"type": "resource_link", "name": "a", "uri": uri}]});
         let text = output(&link, &redactor).text;

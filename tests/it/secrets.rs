@@ -117,10 +117,8 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
 /// The harness looks for the key in both streams and in every file of the home, and the model's server in each request.
 #[test]
 fn a_key_that_the_model_writes_is_removed_at_once() {
-    let escaped: String = CANARY
-        .chars()
-        .map(|c| format!("\\u{:04x}", c as u32))
-        .collect();
+    let escaped: Vec<String> = CANARY.bytes().map(|b| format!("\\u{b:04x}")).collect();
+    let escaped = escaped.concat();
     let write = |id: &str, content: &str| {
         let arguments = format!(r#"{{"path":"{id}.txt","content":"{content}"}}"#);
         written_call(id, "write_file", &arguments)
