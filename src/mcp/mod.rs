@@ -519,13 +519,20 @@ fn too_long() -> Error {
     Error::failed(format!("it sent a message of more than {megabytes} MB"))
 }
 
-/// Runs all parsers on a message, for the fuzzer.
 #[cfg(test)]
-pub(crate) fn read_frame(text: &str) {
-    let messages = parse(text).unwrap_or_default();
-    for message in &messages {
-        drop(client::reply_to(message, &AtomicBool::default()));
-        client::progress_token(message);
+pub(crate) use tests::read_frame;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs all parsers on a message, for the fuzzer.
+    pub(crate) fn read_frame(text: &str) {
+        let messages = parse(text).unwrap_or_default();
+        for message in &messages {
+            drop(client::reply_to(message, &AtomicBool::default()));
+            client::progress_token(message);
+        }
+        list::read_tools(&messages, &Redactor::default());
     }
-    list::read_tools(&messages, &Redactor::default());
 }
