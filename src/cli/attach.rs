@@ -29,10 +29,8 @@ pub(super) const STDIN: &str = "standard input";
 pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64)>> {
     let mut named = Vec::new();
     let home = env.get("HOME");
-    for path in text
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix('@'))
-    {
+    let words = text.split_whitespace();
+    for path in words.filter_map(|word| word.strip_prefix('@')) {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
         let meta = |path| Some((path, std::fs::metadata(of_user(path, home)).ok()?));
         match meta(path).or_else(|| meta(bare)) {
@@ -52,10 +50,9 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64
 
 /// Returns the question whether to attach these files.
 pub(super) fn question(files: &[(&str, u64)]) -> String {
-    let files: Vec<String> = files
-        .iter()
-        .map(|(path, bytes)| format!("{}, {}", to_single_line(path, 200), size(*bytes)))
-        .collect();
+    let shown =
+        |(path, bytes): &(&str, u64)| format!("{}, {}", to_single_line(path, 200), size(*bytes));
+    let files: Vec<String> = files.iter().map(shown).collect();
     format!("Attach {}?", files.join("; "))
 }
 

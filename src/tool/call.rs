@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, change, pages};
+use super::{CallContext, Owner, Risk, Tool, ToolOutput, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::json::parse_json;
@@ -70,7 +70,7 @@ impl Call<'_> {
         self.checked.is_ok()
     }
 
-    pub(crate) fn is_built_in(&self) -> bool {
+    fn is_built_in(&self) -> bool {
         self.owner() == Some(Owner::BuiltIn)
     }
 
@@ -145,21 +145,28 @@ impl Call<'_> {
 
     /// Returns the call as shown to a person before it runs.
     pub(crate) fn view(&self, audience: Audience) -> CallView {
-        let summary = self.summarize(audience);
-        let (arguments, diff) = match (&self.checked, audience) {
-            (Err(_), _) => (Vec::new(), Vec::new()),
-            (Ok(call), Audience::Events) => (Vec::new(), self.diff(call, None)),
-            (Ok(call), Audience::Approver(cancel)) => (
-                self.arguments(call),
-                self.diff(call, call.replaced_lines(cancel)),
-            ),
-        };
+        let (mut arguments, mut diff) = (Vec::new(), Vec::new());
+        if let Ok(call) = &self.checked {
+            let cancel = match audience {
+                Audience::Events => None,
+                Audience::Approver(cancel) => Some(cancel),
+            };
+            let change = call.tool.change(&call.args, cancel);
+            diff = change.lines;
+            if cancel.is_some() {
+                arguments = call.arguments(!diff.is_empty());
+            }
+            if let Some(shown) = change.shown {
+                // Only the file that was shown first may be replaced.
+                call.shown.get_or_init(|| shown);
+            }
+        }
         let shown = |line: String| match audience {
             Audience::Events => self.redactor.redact_output(line, ""),
             Audience::Approver(_) => spelled_out(&self.redactor.redact_known(line)),
         };
         CallView {
-            summary,
+            summary: self.summarize(audience),
             arguments: arguments.into_iter().map(shown).collect(),
             diff: diff.into_iter().map(shown).collect(),
         }
@@ -179,26 +186,6 @@ impl Call<'_> {
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         to_single_line(&format!("{} {summary}", short(&self.raw.name)), 160)
-    }
-
-    fn arguments(&self, call: &Checked) -> Vec<String> {
-        let has_diff = !self.diff(call, None).is_empty();
-        let args = call.args.as_object().into_iter().flatten();
-        args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()))
-            .map(|(name, value)| match value.as_str() {
-                Some(text) => format!("{name}: {text}"),
-                None => format!("{name}: {value}"),
-            })
-            .collect()
-    }
-
-    /// Returns the changed lines of the replaced file, or else of the arguments.
-    fn diff(&self, call: &Checked, replaced: Option<Vec<String>>) -> Vec<String> {
-        match replaced {
-            Some(lines) => lines,
-            None if self.is_built_in() => change::lines(&self.raw.name, &call.args),
-            None => Vec::new(),
-        }
     }
 
     /// Runs the call. Errors become results.
@@ -245,22 +232,15 @@ impl Checked<'_> {
         Ok(output)
     }
 
-    /// Returns the changes to the file that the call replaces; `None` if there are none to show.
-    fn replaced_lines(&self, cancel: &Cancel) -> Option<Vec<String>> {
-        if self.tool.owner() != Owner::BuiltIn {
-            return None;
-        }
-        let (lines, shown) = match self.tool.replaces(&self.args, cancel)? {
-            Replaced::Absent => (None, Shown::Absent),
-            Replaced::Content(old) => (
-                Some(change::replacing(&old, &self.args)),
-                Shown::Content(crc32fast::hash(&old)),
-            ),
-            Replaced::Unseen(why) => return Some(change::unseen(&why, &self.args)),
-        };
-        // Only the file that was shown first may be replaced.
-        self.shown.get_or_init(|| shown);
-        lines
+    /// Returns the arguments, except those that a diff shows.
+    fn arguments(&self, has_diff: bool) -> Vec<String> {
+        let args = self.args.as_object().into_iter().flatten();
+        args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()))
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => format!("{name}: {text}"),
+                None => format!("{name}: {value}"),
+            })
+            .collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Function, Replaced, Risk, ToolOutput, ToolSpec, arguments, text};
+use super::{CallContext, Change, Function, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::access::Grant;
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -15,7 +15,7 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, foreign_line, size};
 use crate::usage::Budget;
-use crate::worker::protocol::{FileJob, Header, Reply};
+use crate::worker::protocol::{FileJob, Header, Reply, Shown};
 use crate::worker::{PdfText, Workers};
 
 /// Maximum size of a PDF's text in one result, in bytes: less than a page.
@@ -105,13 +105,16 @@ fn file_tool(files: &Arc<Files>, spec: &ToolSpec) -> Function {
     let tool = Function::built_in(spec.clone(), SHOWN, move |args, turn| {
         run(&name, &own, args, turn)
     });
-    if spec.name != "write_file" {
-        return tool;
-    }
     let workers = files.workers.clone();
-    tool.replacing(Box::new(move |args, cancel| {
-        replaced(&workers, text(args, "path"), cancel)
-    }))
+    match &*spec.name {
+        "write_file" => tool.changing(move |args, cancel| replaced(&workers, args, cancel)),
+        "append_file" => tool.changing(|args, _| Change::between("", text(args, "content"))),
+        "edit_file" => tool.changing(|args, _| {
+            let [old, new] = ["old_text", "new_text"].map(|name| text(args, name));
+            Change::between(old, new)
+        }),
+        _ => tool,
+    }
 }
 
 /// Function that transcribes a recording.
@@ -194,17 +197,27 @@ pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -
     Ok(reply)
 }
 
-/// Reads a file that would be replaced.
-fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
+/// Shows what replacing a file changes.
+fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change {
+    let (path, new) = (text(args, "path"), text(args, "content"));
+    let Some(cancel) = cancel else {
+        return Change::between("", new);
+    };
     let mut content = Vec::new();
     let read = workers.send_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
     match read {
-        Ok(_) => Replaced::Content(content),
-        Err(e) if e.message.ends_with("does not exist") => Replaced::Absent,
-        Err(e) => Replaced::Unseen(e.message),
+        Ok(_) => Change::replacing(&content, new),
+        Err(e) if e.message.ends_with("does not exist") => Change {
+            shown: Some(Shown::Absent),
+            ..Change::between("", new)
+        },
+        Err(e) => Change::unseen(
+            &format!("the file that is there, not shown: {}", e.message),
+            new,
+        ),
     }
 }
 

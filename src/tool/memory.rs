@@ -61,30 +61,17 @@ enum Action {
 }
 
 /// What the tool uses.
-struct Memory {
-    home: Home,
-    workers: Arc<Workers>,
-    local_time: LocalTime,
-    meaning: Option<Meaning>,
+pub(crate) struct Memory {
+    pub home: Home,
+    pub workers: Arc<Workers>,
+    pub local_time: LocalTime,
+    /// Finds notes by meaning, if a model is configured for it.
+    pub meaning: Option<Meaning>,
 }
 
-/// Makes `memory`. `meaning` finds notes by meaning, if a model is configured for it.
-pub(crate) fn memory_tool(
-    home: &Home,
-    workers: &Arc<Workers>,
-    local_time: LocalTime,
-    meaning: Option<Meaning>,
-) -> Function {
-    let memory = Memory {
-        home: home.clone(),
-        workers: workers.clone(),
-        local_time,
-        meaning,
-    };
-    Function::built_in(SPEC, &["action", "key", "query"], move |args, turn| {
-        run(&memory, args, turn)
-    })
-    .safe_if(only_looks)
+pub(crate) fn memory_tool(memory: Memory) -> Function {
+    let shown = &["action", "key", "query"];
+    Function::built_in(SPEC, shown, move |args, turn| run(&memory, args, turn)).safe_if(only_looks)
 }
 
 fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> {

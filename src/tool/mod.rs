@@ -43,6 +43,7 @@ use crate::session::Values;
 use crate::text::{clip, to_single_line};
 use crate::usage::Budget;
 pub(crate) use call::{Audience, Call, was_not_run, without_keys};
+pub(crate) use change::Change;
 pub use function::Function;
 use pages::Pages;
 pub use registry::Registry;
@@ -88,21 +89,9 @@ pub enum Owner {
 
 impl Owner {
     /// Whether the owner checks patterns and undeclared arguments.
-    pub(crate) fn checks_arguments(self) -> bool {
+    fn checks_arguments(self) -> bool {
         matches!(self, Self::Server | Self::Client)
     }
-}
-
-/// State of the file that a call would replace.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub enum Replaced {
-    /// The file is missing.
-    Absent,
-    /// Content of the file.
-    Content(Vec<u8>),
-    /// Reason why the file cannot be shown.
-    Unseen(String),
 }
 
 /// Describes a tool to the model and to people.
@@ -260,10 +249,10 @@ pub trait Tool: Send + Sync {
         to_single_line(&args.to_string(), 80)
     }
 
-    /// Returns the file that a call of a built-in tool would replace, to show it to an approver.
+    /// Returns what a call of a file tool would change. With `cancel`, reads the file that it would replace.
     #[doc(hidden)]
-    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Replaced> {
-        None
+    fn change(&self, _args: &Value, _cancel: Option<&Cancel>) -> Change {
+        Change::default()
     }
 
     /// Runs a call whose arguments match the schema.

@@ -52,9 +52,8 @@ fn fetch(
             ..http_settings(url, "", &loaded.env)
         })
     };
-    let max = args
-        .get("max_chars")
-        .and_then(Value::as_u64)
+    let max = args["max_chars"]
+        .as_u64()
         .and_then(|max| max.try_into().ok());
     let max_chars = max.unwrap_or(settings.max_chars).min(settings.max_chars);
     let mut page = web::fetch(
@@ -155,11 +154,7 @@ fn search(
     turn: &CallContext,
 ) -> Result<ToolOutput> {
     let settings = &loaded.config.tools.web.search;
-    let count = args
-        .get("count")
-        .and_then(Value::as_u64)
-        .unwrap_or(settings.max_results)
-        .min(MAX_RESULTS);
+    let count = args["count"].as_u64().unwrap_or(settings.max_results);
     let engines = Search {
         connect: &|url| Client::new(http_settings(url, "", &loaded.env)),
         read: &|job, pieces, cancel| workers.read(job, pieces, cancel),
@@ -171,7 +166,7 @@ fn search(
     };
     let hits = engines.search(
         text(args, "query"),
-        usize::try_from(count).unwrap_or(1),
+        usize::try_from(count.min(MAX_RESULTS)).unwrap_or(1),
         turn.cancel,
     )?;
     if hits.is_empty() {
