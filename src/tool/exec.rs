@@ -51,9 +51,7 @@ pub(crate) fn exec_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Functio
         settings.network
     };
     spec.description += match network {
-        Network::None => {
-            " Commands have no network: the user can set tools.exec.network in config.json."
-        }
+        Network::None => " Commands have no network, unless the user sets tools.exec.network.",
         Network::Guarded => {
             " Commands reach the network only by https://, through the proxy in https_proxy; without that variable they have none."
         }

@@ -32,7 +32,7 @@ static SPECS: [ToolSpec; 6] = [
         "List a directory, up to 200 entries.",
         concat!(
             r#"{"type":"object","properties":{"path":{"type":"string","description":"Default: the workspace"},"#,
-            r#""depth":{"type":"integer","minimum":0,"description":"Levels; default 1"}},"required":[]}"#
+            r#""depth":{"type":"integer","description":"Levels; default 1"}}}"#
         ),
     ),
     ToolSpec::built_in(
@@ -41,20 +41,20 @@ static SPECS: [ToolSpec; 6] = [
         "Read a text file, up to 2000 lines at once, a PDF or a recording, or view an image.",
         concat!(
             r#"{"type":"object","properties":{"path":{"type":"string"},"#,
-            r#""offset":{"type":"integer","minimum":0,"description":"From 1"},"#,
-            r#""limit":{"type":"integer","minimum":0,"description":"Lines"},"#,
+            r#""offset":{"type":"integer","description":"From 1"},"#,
+            r#""limit":{"type":"integer","description":"Lines"},"#,
             r#""pages":{"type":"string","description":"Of a PDF: 3-12"}},"required":["path"]}"#
         ),
     ),
     ToolSpec::built_in(
         "grep",
         Risk::Safe,
-        "Search files for lines that match. Skips binary files, links and .git.",
+        "Search files for lines. Skips binary files, links and .git.",
         concat!(
             r#"{"type":"object","properties":{"pattern":{"type":"string","description":"Regular expression, no look-around"},"#,
             r#""path":{"type":"string","description":"Default: the workspace"},"#,
             r#""glob":{"type":"string","description":"*.rs by name, src/**/*.rs by path"},"#,
-            r#""max":{"type":"integer","minimum":0,"description":"Default 100"}},"required":["pattern"]}"#
+            r#""max":{"type":"integer","description":"Default 100"}},"required":["pattern"]}"#
         ),
     ),
     ToolSpec::built_in(
