@@ -121,11 +121,7 @@ impl Call<'_> {
         }
         let tool = self.raw.name.as_str();
         let server = tool.split_once("__").map(|(server, _)| server);
-        let risk = match self.risk() {
-            Risk::Safe => "",
-            Risk::Writes => "writes",
-            Risk::Runs => "runs",
-        };
+        let risk = self.risk().name();
         let mut names = confirm.iter().map(String::as_str);
         names.any(|name| name == tool || name == risk || Some(name) == server)
     }

@@ -273,7 +273,12 @@ fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
     let mut parts = below.components().filter(|part| *part != Component::CurDir);
     // A path with `..` may lead into the inbox.
     let is_winding = parts.clone().any(|part| part == Component::ParentDir);
-    is_winding || parts.next() == Some(Component::Normal("inbox".as_ref()))
+    let is_inbox = |part: Component| part == Component::Normal("inbox".as_ref());
+    // Another path may lead into the workspace, such as one below `~`.
+    if below.is_absolute() || below.starts_with("~") {
+        return is_winding || parts.any(is_inbox);
+    }
+    is_winding || parts.next().is_some_and(is_inbox)
 }
 
 #[cfg(test)]
@@ -288,6 +293,9 @@ mod tests {
             ("./inbox/a", true),
             ("/w/inbox/a", true),
             ("b/../inbox/a", true),
+            ("~/w/inbox/a", true),
+            ("/v/inbox/a", true),
+            ("~/inboxes", false),
             ("a", false),
             ("b/inbox/a", false),
         ] {
