@@ -1,6 +1,5 @@
 //! The layout of `$BANTAM_HOME`, and the names of sessions and chats.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -216,9 +215,9 @@ pub(crate) fn check_session(name: &str) -> Result<()> {
 
 pub(crate) const TELEGRAM: &str = "telegram";
 
-/// Expands `~` at the start of a path to the user's home, as a shell does.
-pub(crate) fn of_user(written: &str, env: &BTreeMap<String, String>) -> PathBuf {
-    match (written.strip_prefix('~'), env.get("HOME")) {
+/// Expands `~` at the start of a path to the user's `home`, as a shell does.
+pub(crate) fn of_user(written: &str, home: Option<&String>) -> PathBuf {
+    match (written.strip_prefix('~'), home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
             PathBuf::from(format!("{home}{rest}"))
         }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::secret::Secret;
 use crate::sync;
@@ -30,39 +31,11 @@ pub(crate) enum Redact {
 /// Minimum length of removed secrets, in bytes, because shorter ones may be ordinary words.
 const MIN_LENGTH: usize = 12;
 
-/// Prefixes of well-known keys, and the minimum number of key characters after them.
-const KEY_SHAPES: [(&str, usize); 30] = [
-    ("sk-", 20),
-    ("sk_live_", 16),
-    ("rk_live_", 16),
-    ("ghp_", 30),
-    ("gho_", 30),
-    ("ghs_", 30),
-    ("github_pat_", 30),
-    ("glpat-", 20),
-    ("xoxa-", 20),
-    ("xoxb-", 20),
-    ("xoxp-", 20),
-    ("xoxs-", 20),
-    ("AKIA", 16),
-    ("AIza", 30),
-    ("gsk_", 20),
-    ("hf_", 30),
-    ("npm_", 36),
-    ("pypi-", 50),
-    ("dckr_pat_", 20),
-    ("shpat_", 32),
-    ("dop_v1_", 60),
-    ("tvly-", 20),
-    ("ya29.", 30),
-    ("whsec_", 24),
-    ("xai-", 40),
-    ("r8_", 30),
-    ("AGE-SECRET-KEY-1", 50),
-    ("Bearer ", 16),
-    ("bearer ", 16),
-    ("Authorization: Basic ", 12),
-];
+/// Prefixes of well-known keys, each with the minimum number of key characters after it.
+const KEY_SHAPES: &str = "sk- 20, sk_live_ 16, rk_live_ 16, ghp_ 30, gho_ 30, ghs_ 30, github_pat_ 30, \
+    glpat- 20, xoxa- 20, xoxb- 20, xoxp- 20, xoxs- 20, AKIA 16, AIza 30, gsk_ 20, hf_ 30, npm_ 36, \
+    pypi- 50, dckr_pat_ 20, shpat_ 32, dop_v1_ 60, tvly- 20, ya29. 30, whsec_ 24, xai- 40, r8_ 30, \
+    AGE-SECRET-KEY-1 50, Bearer  16, bearer  16, Authorization: Basic  12";
 
 /// Number of consecutive key characters that identify a line of a private key instead of a word.
 const LINE_OF_A_KEY: usize = 24;
@@ -81,23 +54,37 @@ const MAX_LOOKED_FOR: usize = 64;
 pub(crate) struct Redactor {
     /// Longest first, so that a secret that contains another is removed completely.
     known: Arc<Mutex<Vec<Secret>>>,
-    level: Redact,
+    /// What is removed from results of tools.
+    pub(crate) level: Redact,
 }
 
-impl Redactor {
-    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+impl FromIterator<Secret> for Redactor {
+    fn from_iter<I: IntoIterator<Item = Secret>>(secrets: I) -> Self {
         let redactor = Self::default();
         secrets
             .into_iter()
             .for_each(|secret| redactor.learn(secret));
         redactor
     }
+}
 
-    /// Returns a redactor with these keys, and this level for tool results.
-    pub(crate) fn at(self, level: Redact) -> Self {
-        Self { level, ..self }
+/// Applies `change` to each text in a value, names included.
+pub(crate) fn change_texts(value: &Value, change: &dyn Fn(&str) -> String) -> Value {
+    let inner = |value: &Value| change_texts(value, change);
+    match value {
+        Value::String(text) => change(text).into(),
+        Value::Array(list) => list.iter().map(inner).collect(),
+        Value::Object(map) => {
+            let fields = map.iter();
+            fields
+                .map(|(name, value)| (change(name), inner(value)))
+                .collect()
+        }
+        other => other.clone(),
     }
+}
 
+impl Redactor {
     /// Adds a secret, for example a key that was just resolved.
     pub(crate) fn learn(&self, secret: Secret) {
         let mut known = sync::lock(&self.known);
@@ -113,6 +100,23 @@ impl Redactor {
             if text.contains(secret.reveal()) {
                 text = text.replace(secret.reveal(), REMOVED);
             }
+        }
+        text
+    }
+
+    /// Removes the keys of this configuration from the next piece of a text. An end that may begin a key waits in `held`.
+    pub(crate) fn redact_piece(&self, held: &mut String, piece: &str) -> String {
+        let mut text = self.redact_known(std::mem::take(held) + piece);
+        let known = sync::lock(&self.known);
+        let longest = known.first().map_or(0, |key| key.reveal().len());
+        let ends = text.char_indices().map(|(at, _)| at);
+        let mut ends = ends.skip_while(|at| text.len() - at >= longest);
+        let begins = |at: &usize| {
+            let is_of = |key: &Secret| key.reveal().starts_with(&text[*at..]);
+            known.iter().any(is_of)
+        };
+        if let Some(at) = ends.find(begins) {
+            *held = text.split_off(at);
         }
         text
     }
@@ -163,15 +167,15 @@ fn key_chars(text: &str) -> usize {
 }
 
 /// Returns the length of the well-known key at the start of `text`.
-fn key_len(text: &str) -> Option<usize> {
-    for (prefix, more) in KEY_SHAPES {
+fn key_len(text: &str, shapes: &[(&str, usize)]) -> Option<usize> {
+    for (prefix, more) in shapes {
         let Some(rest) = text.strip_prefix(prefix) else {
             continue;
         };
         let is_token = |b: &u8| is_key_char(*b) || prefix.ends_with(' ') && b".~+/=".contains(b);
         let len = rest.bytes().take_while(is_token).count();
         // Real keys contain a digit; `sk-learn-...` does not.
-        if len >= more && rest[..len].bytes().any(|b| b.is_ascii_digit()) {
+        if len >= *more && rest[..len].bytes().any(|b| b.is_ascii_digit()) {
             return Some(prefix.len() + len);
         }
     }
@@ -265,7 +269,7 @@ fn web_token_len(text: &str) -> Option<usize> {
 }
 
 /// Returns the range of a key in a well-known format at `at`.
-fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
+fn key_at(text: &str, at: usize, shapes: &[(&str, usize)]) -> Option<Range<usize>> {
     let rest = text.get(at..)?;
     if rest.starts_with("://") {
         return password_at(text, at + "://".len());
@@ -273,7 +277,7 @@ fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
     if at > 0 && is_key_char(text.as_bytes()[at - 1]) {
         return None;
     }
-    let len = key_len(rest)
+    let len = key_len(rest, shapes)
         .or_else(|| block_len(rest))
         .or_else(|| web_token_len(rest));
     match len {
@@ -305,38 +309,25 @@ enum Promise {
 impl Promise {
     /// Returns the kind for a secret name, such as `DB_PASSWORD`, `access-token` or `apiKey`.
     fn of_name(name: &str) -> Option<Self> {
-        const PASSWORDS: [&str; 8] = [
-            "PASSWORD",
-            "PASSWD",
-            "PASSPHRASE",
-            "PASS",
-            "PWD",
-            "SECRET",
-            "CREDENTIALS",
-            "APIKEY",
-        ];
+        const PASSWORDS: &str = "PASSWORD PASSWD PASSPHRASE PASS PWD SECRET CREDENTIALS APIKEY";
         // `SECRET_NAME` refers to a secret, but does not contain it.
-        const OTHERS: [&str; 11] = [
-            "NAME", "ID", "FILE", "PATH", "DIR", "URL", "TYPE", "VERSION", "LENGTH", "COUNT",
-            "LIMIT",
-        ];
+        const OTHERS: &str = "NAME ID FILE PATH DIR URL TYPE VERSION LENGTH COUNT LIMIT";
         // Cursors of lists are called tokens: `nextPageToken`.
-        const PUBLIC: [&str; 3] = ["PUBLIC", "NEXT", "PAGE"];
+        const PUBLIC: &str = "PUBLIC NEXT PAGE";
         // Other words that end like a secret's.
-        const ORDINARY: [&str; 5] = ["BYPASS", "COMPASS", "OVERPASS", "TRESPASS", "OLDPWD"];
+        const ORDINARY: &str = "BYPASS COMPASS OVERPASS TRESPASS OLDPWD";
+        let is_in = |words: &str, part: &str| words.split(' ').any(|word| word == part);
         let parts = parts(name);
-        let has = |words: &[&str]| {
-            let mut parts = parts.iter().map(String::as_str);
-            parts.any(|part| {
-                !ORDINARY.contains(&part) && words.iter().any(|word| part.ends_with(word))
-            })
+        let ends = |word: &str| {
+            let mut parts = parts.iter().filter(|part| !is_in(ORDINARY, part));
+            parts.any(|part| part.ends_with(word))
         };
         let last = parts.last()?.as_str();
-        if OTHERS.contains(&last) || parts.iter().any(|part| PUBLIC.contains(&part.as_str())) {
+        if is_in(OTHERS, last) || parts.iter().any(|part| is_in(PUBLIC, part)) {
             None
-        } else if has(&PASSWORDS) {
+        } else if PASSWORDS.split(' ').any(ends) {
             Some(Self::Password)
-        } else if has(&["TOKEN"]) || parts.len() > 1 && last == "KEY" {
+        } else if ends("TOKEN") || parts.len() > 1 && last == "KEY" {
             Some(Self::Token)
         } else {
             None
@@ -368,39 +359,32 @@ fn parts(name: &str) -> Vec<String> {
 /// Whether a value is harmless, even with a secret name.
 fn is_kept(value: &str) -> bool {
     const NOTHING: [&str; 6] = ["true", "false", "null", "none", "undefined", "string"];
-    const PLACES: [&str; 9] = [
-        "/", "./", "../", "~/", "file:", "cmd:", "env:", "http://", "https://",
-    ];
+    const PLACES: &str = "/ ./ ../ ~/ file: cmd: env: http:// https://";
     value.len() < 4
         || value.len() <= MAX_KEPT
             && (is_reference(value)
                 // A key in base64 may start with a slash.
-                || PLACES.iter().any(|start| value.starts_with(start)) && !value.contains(['+', '='])
+                || PLACES.split(' ').any(|start| value.starts_with(start)) && !value.contains(['+', '='])
                 || NOTHING.iter().any(|word| value.eq_ignore_ascii_case(word))
                 || value.bytes().all(|b| b == value.as_bytes()[0]))
 }
 
-/// Whether a value is a placeholder: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`.
+/// Whether a value is a placeholder or a type: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`, `&str`.
 fn is_reference(value: &str) -> bool {
-    let is_name = |name: &str| {
-        let mut bytes = name.bytes();
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && bytes.all(is_key_char)
-    };
-    if let Some(name) = value.strip_prefix('$') {
-        return name.starts_with(['{', '(']) || is_name(name);
+    let is_name = |name: &str| name.bytes().all(is_key_char);
+    let starts =
+        |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic() || "_{(|".contains(c));
+    match value.split_at_checked(1) {
+        Some(("$", name)) => name.starts_with(['{', '(']) || starts(name) && is_name(name),
+        Some(("%", name)) => name.strip_suffix('%').is_some_and(is_name),
+        Some(("<", name)) => starts(name),
+        Some(("&", _)) => true,
+        _ if value.starts_with("{{") => true,
+        _ => {
+            let mut words = value.trim_end_matches([',', ';']).split('.');
+            value.contains('.') && words.all(is_letters)
+        }
     }
-    let in_percents = value
-        .strip_prefix('%')
-        .and_then(|rest| rest.strip_suffix('%'));
-    let in_angles = value.strip_prefix('<').unwrap_or_default();
-    value.starts_with("{{")
-        || in_angles.starts_with(|c: char| c.is_ascii_alphabetic() || c == '|')
-        || in_percents.is_some_and(is_name)
-        || value.contains('.')
-            && value
-                .trim_end_matches([',', ';'])
-                .split('.')
-                .all(is_letters)
 }
 
 /// Whether a text only has letters and underscores.
@@ -445,7 +429,7 @@ impl Separator {
             sign: bytes[sign],
             is_spaced: begin < sign || len == 2,
             is_after_quote: quote > 0,
-            end: end + type_len(&bytes[end..]),
+            end,
         })
     }
 }
@@ -459,20 +443,6 @@ fn quote_len(bytes: &[u8]) -> usize {
     match bytes {
         [b'"' | b'\'', ..] => 1,
         [b'\\', b'"' | b'\'', ..] => 2,
-        _ => 0,
-    }
-}
-
-/// Returns the length of a type before a quoted value: `PASSWORD: &str = "..."`.
-fn type_len(bytes: &[u8]) -> usize {
-    let is_of_type = |b: &u8| b.is_ascii_alphanumeric() || b" &'_<>[]:".contains(b);
-    let len = bytes
-        .iter()
-        .take(MAX_GAP)
-        .take_while(|b| is_of_type(b))
-        .count();
-    match bytes[len..] {
-        [b'=', b' ', b'"' | b'\'', ..] if len > 0 => len + 2,
         _ => 0,
     }
 }
@@ -492,10 +462,15 @@ struct Scanner<'a> {
 impl Scanner<'_> {
     /// Returns the text with each secret replaced; `None` if it has no secrets.
     fn removed(mut self) -> Option<String> {
+        let shapes = KEY_SHAPES.split(", ").filter_map(|shape| {
+            let (prefix, more) = shape.rsplit_once(' ')?;
+            Some((prefix, more.parse().ok()?))
+        });
+        let shapes = &shapes.collect::<Vec<_>>();
         let mut out = String::new();
         let (mut kept, mut at) = (0, 0);
         while at < self.text.len() {
-            let found = key_at(self.text, at).or_else(|| self.named_at(at));
+            let found = key_at(self.text, at, shapes).or_else(|| self.named_at(at));
             let Some(secret) = found.filter(|found| !self.is_said(found)) else {
                 at += 1;
                 continue;

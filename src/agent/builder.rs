@@ -11,7 +11,7 @@ use crate::provider::Provider;
 use crate::provider::chain::Chain;
 use crate::redact::Redactor;
 use crate::session::{MemoryStore, Session, Store};
-use crate::tool::subagent::subagent_tool_without_skills;
+use crate::tool::subagent::subagent_tool;
 use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
 use crate::worker::Workers;
@@ -74,7 +74,7 @@ impl Builder {
     /// tools, except those that start more agents. Repeating a task without other work in between runs it once, so for several
     /// opinions, vary the task. Background tasks need [`Request::tasks`].
     pub fn subagents(self) -> Self {
-        self.tool(subagent_tool_without_skills())
+        self.tool(subagent_tool(None))
     }
 
     /// Stores the first error for [`Builder::build`].

@@ -4,11 +4,8 @@ use std::collections::HashMap;
 
 use crate::tool::{Call, Risk};
 
-/// Maximum number of consecutive calls of a tool that are invalid, or of the same call that failed or acts in a program's own
-/// tool, because pressing a key twice is not repetition.
+/// Maximum number of consecutive calls of a tool that are invalid, or of the same call that failed.
 const MOST: u32 = 3;
-/// Maximum number of the same call that runs a program, which may wait for something.
-const MOST_POLLS: u32 = 10;
 /// Number of replies with refused calls after which the model is stuck.
 const MOST_WARNINGS: u32 = 2;
 
@@ -66,11 +63,9 @@ impl LoopDetector {
         if is_gone(&repeats.id) {
             repeats.times = 0;
         }
-        let most = match call.risk() {
-            _ if !fits || repeats.failed => MOST,
-            Risk::Runs => MOST_POLLS,
-            Risk::Writes if !call.is_built_in() => MOST,
-            Risk::Safe | Risk::Writes => 1,
+        let most = match call.most_times() {
+            1 if !fits || repeats.failed => MOST,
+            most => most,
         };
         if repeats.times >= most {
             self.calls.insert(key, repeats);

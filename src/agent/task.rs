@@ -10,12 +10,11 @@ use std::thread;
 use std::time::SystemTime;
 
 use super::turn::{Events, Shared};
-use super::{Agent, Limits, Request};
+use super::{Agent, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::fresh_key;
-use crate::provider::Retry;
 use crate::sync;
 use crate::text::{clip, fenced};
 use crate::tool::{JOB, NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
@@ -204,7 +203,7 @@ impl Tasks {
             ),
             budget: context.budget.clone(),
         };
-        let (engine, subagent) = (&self.0, context.subagent()?);
+        let (engine, subagent) = (&self.0, context.subagent());
         let cancel = engine.sink.begin();
         let begun = engine.add(&report, &cancel).and_then(|()| {
             let (own, report) = (engine.clone(), report.clone());
@@ -260,13 +259,9 @@ impl TaskEngine {
         self.has_ended.notify_one();
         // Stored under the lock, so that [`Tasks::stop`] also deletes this report.
         let is_open = state.open.iter().any(|task| task.report.id == report.id);
-        let kept = if is_open {
-            self.sink.keep(&report)
-        } else {
-            Ok(())
-        };
+        let kept = is_open.then(|| self.sink.keep(&report));
         drop(state);
-        if let Err(e) = kept {
+        if let Some(Err(e)) = kept {
             self.sink.event(&report.origin, Event::Notice(e.message));
         }
         self.sink.end(is_open.then_some(report));
@@ -276,34 +271,24 @@ impl TaskEngine {
 impl Shared<'_> {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
-        self.subagent()?
+        self.subagent()
             .run_task(task, self.budget, self.cancel, self.events)
-            .map(ToolOutput::text)
+            .map(|report| ToolOutput::text(fenced(&report)))
     }
 
     /// Returns the agent for a task, which uses the turn's models.
-    fn subagent(&self) -> Result<Agent> {
+    fn subagent(&self) -> Agent {
         let agent = self.agent;
-        if agent.is_subagent {
-            return Err(Error::failed(
-                "a subagent cannot start others: do the task yourself",
-            ));
-        }
-        let retry = Retry {
-            partial: true,
-            ..agent.limits.retry
-        };
-        Ok(Agent {
+        let mut limits = agent.limits;
+        limits.retry.partial = true;
+        Agent {
             models: Arc::new(self.chain.clone()),
             filter: None,
             is_subagent: true,
             undo_in: None,
-            limits: Limits {
-                retry,
-                ..agent.limits
-            },
+            limits,
             ..agent.with_tools(agent.tools.without(&NOT_FOR_SUBAGENTS))
-        })
+        }
     }
 
     /// Starts a task in the background of the turn.

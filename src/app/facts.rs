@@ -16,7 +16,7 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::provider::catalog;
 use crate::provider::facts::{self, Row};
-use crate::redact::Redactor;
+use crate::redact::{Redactor, change_texts};
 use crate::secret::Secret;
 use crate::session::SessionInfo;
 use crate::session::archive;
@@ -203,13 +203,5 @@ pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> 
 
 /// Removes possible secrets from the strings of a value.
 pub(crate) fn redacted(redactor: &Redactor, value: &Value) -> Value {
-    match value {
-        Value::String(text) => redactor.redact(text.clone()).into(),
-        Value::Array(items) => items.iter().map(|item| redacted(redactor, item)).collect(),
-        Value::Object(members) => members
-            .iter()
-            .map(|(name, value)| (name.clone(), redacted(redactor, value)))
-            .collect(),
-        value => value.clone(),
-    }
+    change_texts(value, &|text| redactor.redact(text.to_owned()))
 }

@@ -104,5 +104,5 @@ pub(super) fn zones(env: &Env) -> Vec<Asked> {
 }
 
 fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
-    std::path::absolute(of_user(written, env))
+    std::path::absolute(of_user(written, env.get("HOME")))
 }

@@ -201,6 +201,7 @@ fn program(loaded: &Loaded, name: &str, entry: &McpServer) -> Result<Program> {
         grants: opened,
         notes: None,
         all_except: None,
+        user_home: None,
         memory_mb: entry.memory_mb,
     };
     let sandbox = loaded.config.tools.exec.sandbox;

@@ -48,8 +48,12 @@ pub(crate) fn transcriber(loaded: &Loaded) -> Result<Option<Arc<Transcribe>>> {
         &loaded.config.tools.transcribe.model,
         loaded,
     )?;
+    let redactor = loaded.redactor();
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
-        Arc::new(move |recording, cancel, budget| endpoint.transcribe(recording, cancel, budget))
+        Arc::new(move |recording, cancel, budget| {
+            let words = endpoint.transcribe(recording, cancel, budget)?;
+            Ok(redactor.redact_known(words))
+        })
     }))
 }
 

@@ -234,8 +234,7 @@ impl App {
     /// Returns the redactor of all agents of the home, which also learns the keys that are resolved later.
     pub(crate) fn redactor(&self) -> Result<&Redactor> {
         let loaded = self.loaded()?;
-        let new = || loaded.redactor().at(loaded.config.tools.redact);
-        Ok(self.redactor.get_or_init(new))
+        Ok(self.redactor.get_or_init(|| loaded.redactor()))
     }
 
     /// Builds an agent for all conversations, without writing files or contacting models, and returns it with notices for the

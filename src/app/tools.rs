@@ -14,10 +14,10 @@ use crate::tool::cron::cron_tool;
 use crate::tool::exec::{EXEC, exec_tool};
 use crate::tool::files::{Files, file_tools};
 use crate::tool::meaning::Meaning;
-use crate::tool::memory::memory_tool;
+use crate::tool::memory::{Memory, memory_tool};
 use crate::tool::message::message_tool;
 use crate::tool::names;
-use crate::tool::skill::skill_tool;
+use crate::tool::skill::{listing_skill_tool, skill_tool};
 use crate::tool::subagent::subagent_tool;
 use crate::tool::think::think_tool;
 use crate::tool::web::{web_fetch_tool, web_search_tool};
@@ -131,13 +131,13 @@ impl App {
         register(vec![self.memory_by(meaning)?])
     }
 
-    /// Returns `skill`, for the skills in `agent/skills/` of the home. Agents of [`Home::agent`](App::agent) list them for the model.
+    /// Returns `skill`, for the skills in `agent/skills/` of the home, which its description lists.
     ///
     /// # Errors
     /// Returns the errors of [`Home::exec`](App::exec).
     pub fn skills(&self) -> Result<Registry> {
         begun()?;
-        register(vec![skill_tool(skills(self.loaded()?))])
+        register(vec![listing_skill_tool(skills(self.loaded()?))])
     }
 
     /// Returns the tools of an MCP server, named `NAME__TOOL`, whose texts are fenced as data, and notices for the user about
@@ -234,7 +234,7 @@ impl App {
         let mut built_in = file_tools(&Arc::new(files));
         built_in.extend([
             skill_tool(skills(loaded)),
-            subagent_tool(skills(loaded)),
+            subagent_tool(Some(skills(loaded))),
             think_tool(),
             web_fetch_tool(loaded, &workers),
             web_search_tool(loaded, &workers),
@@ -259,8 +259,12 @@ impl App {
     }
 
     fn memory_by(&self, meaning: Option<Meaning>) -> Result<Function> {
-        let (workers, local_time) = (self.workers()?, self.local_time.clone());
-        Ok(memory_tool(&self.home, &workers, local_time, meaning))
+        Ok(memory_tool(Memory {
+            home: self.home.clone(),
+            workers: self.workers()?,
+            local_time: self.local_time.clone(),
+            meaning,
+        }))
     }
 }
 

@@ -95,6 +95,7 @@ pub(crate) fn workers(loaded: &Loaded) -> Result<Workers> {
         notes: Some(grants.notes(Access::Read)),
         all_except: (!restricted).then(|| grants.home().to_owned()),
         named_sockets,
+        user_home: loaded.env.get("HOME").cloned(),
         memory_mb: exec.memory_mb,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
@@ -127,7 +128,7 @@ pub(super) fn let_typed_win(loaded: &mut Loaded) {
     };
     let env = loaded.env.clone();
     let is_apart = |written: &String| {
-        let path = of_user(written, &env);
+        let path = of_user(written, env.get("HOME"));
         !path.starts_with(&typed) && !typed.starts_with(&path)
     };
     let tools = &mut Arc::make_mut(&mut loaded.config).tools;

@@ -28,10 +28,11 @@ pub(super) const STDIN: &str = "standard input";
 /// Returns an error for a name that looks like a path but is no file. `@somebody` is a user name.
 pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64)>> {
     let mut named = Vec::new();
+    let home = env.get("HOME");
     let words = text.split_whitespace();
     for path in words.filter_map(|word| word.strip_prefix('@')) {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
-        let meta = |path| Some((path, std::fs::metadata(of_user(path, env)).ok()?));
+        let meta = |path| Some((path, std::fs::metadata(of_user(path, home)).ok()?));
         match meta(path).or_else(|| meta(bare)) {
             Some((path, meta)) if meta.is_file() && !named.contains(&(path, meta.len())) => {
                 named.push((path, meta.len()));
@@ -49,10 +50,9 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64
 
 /// Returns the question whether to attach these files.
 pub(super) fn question(files: &[(&str, u64)]) -> String {
-    let files: Vec<String> = files
-        .iter()
-        .map(|(path, bytes)| format!("{}, {}", to_single_line(path, 200), size(*bytes)))
-        .collect();
+    let shown =
+        |(path, bytes): &(&str, u64)| format!("{}, {}", to_single_line(path, 200), size(*bytes));
+    let files: Vec<String> = files.iter().map(shown).collect();
     format!("Attach {}?", files.join("; "))
 }
 
@@ -96,7 +96,7 @@ fn read_file(
     deadline: Option<&Deadline>,
 ) -> Result<Vec<u8>> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    let path = of_user(path, &loaded.env);
+    let path = of_user(path, loaded.env.get("HOME"));
     let file = match app::grants(loaded)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)

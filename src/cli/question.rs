@@ -16,7 +16,7 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
-use crate::text::{not_found, to_single_line};
+use crate::text::{fenced, not_found, to_single_line};
 
 /// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
 const MAX_INPUT: usize = 4 << 20;
@@ -59,7 +59,7 @@ pub(super) fn read(
         }
         (false, true) => asked,
         (true, false) => piped,
-        (false, false) => format!("{asked}\n\n{piped}"),
+        (false, false) => format!("{asked}\n\n{}", fenced(&piped)),
     };
     let title = match args.value("template") {
         Some(_) => to_single_line(&input, MAX_TITLE),

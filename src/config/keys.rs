@@ -189,7 +189,7 @@ pub(crate) fn is_command(written: &Secret) -> bool {
 
 /// Reads a key from a file. A relative path is relative to systemd's credentials directory, or else to config.json's directory.
 fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
-    let path = of_user(path, env);
+    let path = of_user(path, env.get("HOME"));
     let path = match env.get("CREDENTIALS_DIRECTORY") {
         Some(dir) => Path::new(dir).join(path),
         None => config.with_file_name("").join(path),

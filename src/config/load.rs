@@ -76,9 +76,8 @@ impl Loaded {
         config.has_file = file.is_some();
         // A flag also overrides a model's own entry.
         for set in overrides.iter().filter(|set| set.is_flag()) {
-            let name = set.path.last().map(String::as_str);
             for entry in &mut config.model_list {
-                match name {
+                match set.path.last().map(String::as_str) {
                     Some("max_tokens") => entry.max_tokens = 0,
                     Some("temperature") => entry.temperature = None,
                     _ => {}
@@ -88,9 +87,8 @@ impl Loaded {
         for (n, entry) in config.model_list.iter().enumerate() {
             if entry.price.input.is_some() && entry.price.output.is_none() {
                 let path = format!("model_list[{n}].price.output");
-                warnings.push(format!(
-                    "{name}: {path} is not set, so output counts as free"
-                ));
+                let free = "is not set, so output counts as free";
+                warnings.push(format!("{name}: {path} {free}"));
             }
         }
         Ok(Self {
@@ -113,7 +111,9 @@ impl Loaded {
 
     /// Returns a redactor that knows the keys of the settings.
     pub(crate) fn redactor(&self) -> Redactor {
-        Redactor::new(self.config.secrets(&self.env))
+        let mut redactor: Redactor = self.config.secrets(&self.env).into_iter().collect();
+        redactor.level = self.config.tools.redact;
+        redactor
     }
 
     /// Returns the override that decides about a path.

@@ -58,7 +58,7 @@ impl Existing {
 
 impl<'a> LockedEntry<'a> {
     /// Locks the directory of a file. The directory must exist.
-    pub(super) fn lock(target: Target<'a>) -> Result<Self> {
+    pub(super) fn lock(target: &Target<'a>) -> Result<Self> {
         let Target { dir, path, asked } = target;
         names_a_file(asked)?;
         let (dir, name) = dir.locate(path).map_err(|e| target.error(e))?;
@@ -82,10 +82,10 @@ impl<'a> LockedEntry<'a> {
     }
 
     /// Creates missing parent directories, and locks the last of them.
-    pub(super) fn make_and_lock(target: Target<'a>) -> Result<Self> {
+    pub(super) fn make_and_lock(target: &Target<'a>) -> Result<Self> {
         names_a_file(target.asked)?;
-        if let Err(Errno::NOENT) = target.dir.locate(target.path) {
-            let parents = target.path.parent().unwrap_or(target.path);
+        if let Err(Errno::NOENT) = target.dir.locate(&target.path) {
+            let parents = target.path.parent().unwrap_or(&target.path);
             let mode = Mode::from_raw_mode(0o777);
             let made = target.dir.make_dirs(parents, mode, Links::Follow);
             made.map_err(|e| target.error(e))?;

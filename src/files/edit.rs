@@ -18,7 +18,7 @@ use crate::worker::protocol::{Header, OldFile, Reply, Shown};
 const MAX_EDITED: u64 = 32 << 20;
 
 /// Creates or replaces a file, unless it differs from the file that the user was shown.
-pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
+pub(super) fn write_file(target: &Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
     let entry = LockedEntry::make_and_lock(target)?;
     if shown.is_some_and(|shown| !is_still(shown, &entry)) {
         return Err(Error::failed(format!(
@@ -77,7 +77,7 @@ fn changed(entry: &LockedEntry, before: String, text: String) -> Reply {
 }
 
 /// Restores a file, unless its directory has been replaced or the file has changed since.
-pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
+pub(super) fn put_back(target: &Target, file: &OldFile) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let now = entry.open(OFlags::RDONLY)?;
     if entry.state() != file.state {
@@ -92,7 +92,7 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
 }
 
 /// Appends to a file, or creates it.
-pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
+pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
     let (entry, name) = (LockedEntry::make_and_lock(target)?, target.asked.display());
     let (before, added) = (entry.state(), size(content.len() as u64));
     let Some(old) = entry.open(OFlags::RDWR | OFlags::APPEND)? else {
@@ -131,7 +131,7 @@ fn style_of(old: &Existing) -> Result<Style> {
     Ok(Style::detect(&mark, &end))
 }
 
-pub(super) fn remove_file(target: Target) -> Result<Reply> {
+pub(super) fn remove_file(target: &Target) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
     let before = entry.state();
     entry
@@ -142,12 +142,8 @@ pub(super) fn remove_file(target: Target) -> Result<Reply> {
     Ok(changed(&entry, before, text))
 }
 
-pub(super) fn edit_file(
-    target: Target,
-    old_text: &str,
-    new_text: &str,
-    all: bool,
-) -> Result<Reply> {
+/// Replaces the first of two texts in a file by the second; with `all`, everywhere.
+pub(super) fn edit_file(target: &Target, texts: [&str; 2], all: bool) -> Result<Reply> {
     let (entry, name) = (LockedEntry::lock(target)?, target.asked.display());
     let old = entry
         .open(OFlags::RDWR)?
@@ -160,8 +156,7 @@ pub(super) fn edit_file(
     }
     let mut content = Vec::new();
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;
-    let (content, report) =
-        edited(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
+    let (content, report) = edited(&content, texts, all).map_err(|e| e.doing(&name))?;
     let before = entry.state();
     entry.write(Some(&old), &content)?;
     let text = format!("edited {name}: {report}");
@@ -169,7 +164,7 @@ pub(super) fn edit_file(
 }
 
 /// Returns the content with the text replaced, in its encoding.
-fn edited(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String)> {
+fn edited(content: &[u8], [old, new]: [&str; 2], all: bool) -> Result<(Vec<u8>, String)> {
     let encoding = Encoding::detect(content);
     if !encoding.is_utf16() {
         return replaced(content, old, new, all);

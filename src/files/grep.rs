@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use super::glob::Glob;
 use super::lines::{excerpt, skip_bom};
-use super::{Target, escape_controls, text_reply};
+use super::names::shown;
+use super::{Target, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
 use crate::worker::protocol::Reply;
@@ -30,12 +31,8 @@ const MAX_OUTPUT: usize = 28 << 10;
 /// Maximum number of bytes searched in a line.
 const MAX_LINE: usize = 64 << 10;
 
-/// Maximum size of a compiled pattern, in bytes, as a power of two.
-const MAX_PATTERN: u32 = 16;
-
-/// Maximum product of line length and pattern size, both in bytes. A search takes time in proportion to it, about half a second
-/// at the limit, and can only end between lines.
-const MAX_WORK: usize = 32 << 20;
+/// Maximum size of a compiled pattern, in bytes. The time for a line is in proportion to it and to the line.
+const MAX_PATTERN: usize = 64 << 10;
 
 /// Maximum depth of directories; each level takes a descriptor.
 const MAX_DEPTH: usize = 100;
@@ -43,27 +40,18 @@ const MAX_DEPTH: usize = 100;
 /// Searches a file, or the files of a directory and its subdirectories. Skips binary files and `.git`, and does not follow
 /// links.
 pub(super) fn grep(
-    target: Target,
+    target: &Target,
     pattern: &str,
     glob: Option<&str>,
     max: Option<usize>,
 ) -> Result<Reply> {
     let asked = target.asked.components();
     let asked: PathBuf = asked.filter(|part| *part != Component::CurDir).collect();
-    let base = escape_controls(&asked.to_string_lossy());
-    let compile = |bits: u32| {
-        RegexBuilder::new(pattern)
-            .size_limit(1 << bits)
-            .build()
-            .map(|regex| (regex, 1 << bits))
-    };
-    let compiled = (8..MAX_PATTERN)
-        .find_map(|bits| compile(bits).ok())
-        .map_or_else(|| compile(MAX_PATTERN), Ok);
-    let (pattern, size) = compiled.map_err(|e| Error::failed(format!("invalid pattern: {e}")))?;
+    let base = shown(asked.as_os_str().as_bytes());
+    let compiled = RegexBuilder::new(pattern).size_limit(MAX_PATTERN).build();
+    let pattern = compiled.map_err(|e| Error::failed(format!("invalid pattern: {e}")))?;
     let mut search = Search {
         pattern,
-        max_line: (MAX_WORK / size).min(MAX_LINE),
         glob: glob
             .filter(|glob| !glob.is_empty())
             .map(Glob::new)
@@ -80,7 +68,7 @@ pub(super) fn grep(
         stopped: None,
         skipped: BTreeMap::new(),
     };
-    match target.dir.dir_at(target.path, Links::Follow) {
+    match target.dir.dir_at(&target.path, Links::Follow) {
         Ok(dir) => search.directory(&dir, "", 0)?,
         Err(Errno::NOTDIR) => search.file(target.open(Links::Follow)?, &base)?,
         Err(e) => return Err(target.error(e)),
@@ -92,8 +80,6 @@ const UNREADABLE: &str = "files or directories that cannot be read";
 
 struct Search {
     pattern: Regex,
-    /// Maximum number of bytes searched in a line with this pattern.
-    max_line: usize,
     glob: Option<Glob>,
     max: usize,
     until: Instant,
@@ -117,7 +103,7 @@ impl Search {
             let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            let own = name.to_string_lossy();
+            let own = shown(name.to_bytes());
             let path = format!("{prefix}{own}");
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if own == ".git" => {}
@@ -134,10 +120,10 @@ impl Search {
                         .is_none_or(|glob| glob.matches(&path, &own)) =>
                 {
                     let name = Path::new(OsStr::from_bytes(name.to_bytes()));
-                    let shown = format!("{}{}", self.base, escape_controls(&path));
+                    let path = format!("{}{path}", self.base);
                     match dir
                         .read(name, name, Links::Refuse)
-                        .map(|file| self.file(file, &shown))
+                        .map(|file| self.file(file, &path))
                     {
                         Ok(Ok(())) => {}
                         Ok(Err(_)) | Err(_) => self.skip(UNREADABLE),
@@ -165,13 +151,13 @@ impl Search {
             }
             if file
                 .by_ref()
-                .take(self.max_line as u64)
+                .take(MAX_LINE as u64)
                 .read_until(b'\n', &mut line)?
                 == 0
             {
                 break;
             }
-            if line.len() == self.max_line && !line.ends_with(b"\n") {
+            if line.len() == MAX_LINE && !line.ends_with(b"\n") {
                 self.skip("lines searched only at their start");
                 file.skip_until(b'\n')?;
             }

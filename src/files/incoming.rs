@@ -4,6 +4,7 @@ use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
 use super::atomic::{LockedEntry, temporary_name};
+use super::names::composed;
 use super::{OpenGrants, text_reply};
 use crate::access::Access;
 use crate::error::{Error, Result};
@@ -15,13 +16,14 @@ const MAX_NAMES: usize = 1000;
 /// Stores the file, with a number added to a taken name, and replies with its path.
 pub(super) fn take_file(grants: &OpenGrants, file: &IncomingFile) -> Result<Reply> {
     let IncomingFile { dir, name, content } = file;
+    let name = composed(name);
     let (stem, extension) = match name.rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
-        _ => (name.as_str(), String::new()),
+        _ => (&*name, String::new()),
     };
     // Finds the directory by an unused name, because an existing one could be a link to another directory.
     let free = format!("{dir}/{}", temporary_name());
-    let mut entry = LockedEntry::make_and_lock(grants.find(&free, Access::Write)?)?;
+    let mut entry = LockedEntry::make_and_lock(&grants.find(&free, Access::Write)?)?;
     for n in 1..=MAX_NAMES {
         let name = if n == 1 {
             name.clone()

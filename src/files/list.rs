@@ -2,7 +2,8 @@
 
 use rustix::fs::{AtFlags, FileType, readlinkat, statat};
 
-use super::{Target, escape_controls, text_reply};
+use super::names::shown;
+use super::{Target, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::Result;
 use crate::text::size;
@@ -14,10 +15,10 @@ const MAX_ENTRIES: usize = 200;
 const MAX_DEPTH: u32 = 10;
 
 /// Lists a directory: one entry per line, directories with a slash, files with their size, links with their target.
-pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
+pub(super) fn list_dir(target: &Target, depth: u32) -> Result<Reply> {
     let dir = target
         .dir
-        .dir_at(target.path, Links::Follow)
+        .dir_at(&target.path, Links::Follow)
         .map_err(|e| target.error(e))?;
     let mut listing = Listing::default();
     listing.add(&dir, "", depth.clamp(1, MAX_DEPTH))?;
@@ -51,31 +52,26 @@ impl Listing {
                 continue;
             };
             self.shown += 1;
-            let path = format!("{prefix}{}", escape_controls(&name.to_string_lossy()));
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => {
-                    self.text.push_str(&format!("{path}/\n"));
-                    let inner = if depth > 1 { dir.subdir(&name) } else { None };
-                    if let Some(inner) = inner {
-                        self.add(&inner, &format!("{path}/"), depth - 1)?;
-                    }
-                }
+            let path = format!("{prefix}{}", shown(name.to_bytes()));
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            self.text.push_str(&match kind {
+                FileType::Directory => format!("{path}/\n"),
                 FileType::RegularFile => {
-                    self.text.push_str(&format!(
+                    format!(
                         "{path}  {}\n",
                         size(u64::try_from(stat.st_size).unwrap_or(0))
-                    ));
+                    )
                 }
                 FileType::Symlink => {
                     let target = readlinkat(dir, &name, Vec::new()).unwrap_or_default();
-                    self.text.push_str(&format!(
-                        "{path} -> {}\n",
-                        escape_controls(&target.to_string_lossy())
-                    ));
+                    format!("{path} -> {}\n", shown(target.to_bytes()))
                 }
-                _ => self
-                    .text
-                    .push_str(&format!("{path}  (not a regular file)\n")),
+                _ => format!("{path}  (not a regular file)\n"),
+            });
+            if kind == FileType::Directory && depth > 1 {
+                if let Some(inner) = dir.subdir(&name) {
+                    self.add(&inner, &format!("{path}/"), depth - 1)?;
+                }
             }
         }
         Ok(())

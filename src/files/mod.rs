@@ -7,6 +7,7 @@ mod grep;
 mod incoming;
 mod lines;
 mod list;
+mod names;
 pub(crate) mod notes;
 mod read;
 mod replace;
@@ -22,9 +23,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub(crate) use atomic::random_name;
+use names::existing;
 
-use crate::access::{self, Access, Dir, Grant, Links, Scope};
+use crate::access::{self, Access, Dir, Grant, Links, NEVER_OPEN, Scope};
 use crate::error::{Error, Result};
+use crate::paths::of_user;
 use crate::worker::protocol::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, including its NUL.
@@ -37,6 +40,8 @@ pub(crate) struct OpenGrants {
     root: Option<Dir>,
     /// bantam's home, which remains closed then.
     home: Option<PathBuf>,
+    /// The user's home, for paths that start with `~`.
+    user_home: Option<String>,
     /// All mount points, in these grants and elsewhere.
     mount_points: Vec<String>,
 }
@@ -49,18 +54,17 @@ struct OpenGrant {
 }
 
 /// A path within a grant.
-#[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) dir: &'a Dir,
-    /// Path relative to the directory; never empty.
-    pub(crate) path: &'a Path,
+    /// Path relative to the directory, with the names that exist.
+    pub(crate) path: PathBuf,
     /// Path as the caller wrote it, for messages.
     pub(crate) asked: &'a Path,
 }
 
 impl Target<'_> {
     fn open(&self, links: Links) -> Result<fs_err::File> {
-        self.dir.read(self.path, self.asked, links)
+        self.dir.read(&self.path, self.asked, links)
     }
 
     fn error(&self, e: Errno) -> Error {
@@ -95,6 +99,7 @@ impl OpenGrants {
             held: grants,
             root,
             home: setup.policy.all_except.clone(),
+            user_home: setup.policy.user_home.clone(),
             mount_points,
         })
     }
@@ -111,7 +116,7 @@ impl OpenGrants {
             .filter(|grant| grant.access == Access::Write);
         let mounted = self.mount_points.iter().filter_map(|point| {
             let Target { dir, path, .. } = self.find(point, Access::Write).ok()?;
-            dir.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse)
+            dir.open_at(&path, OFlags::PATH, Mode::empty(), Links::Refuse)
                 .ok()
         });
         writable
@@ -128,56 +133,56 @@ impl OpenGrants {
             )));
         }
         let asked = Path::new(if path.is_empty() { "." } else { path });
-        if asked.is_relative() {
-            return Ok(Target {
-                dir: self.workspace(),
-                path: asked,
-                asked,
-            });
+        let full = of_user(path, self.user_home.as_ref());
+        let target = |dir, below: &Path| Target {
+            dir,
+            path: existing(dir, below),
+            asked,
+        };
+        if full.is_relative() {
+            return Ok(target(self.workspace(), asked));
         }
         let below = |grant: &OpenGrant| {
-            grant
-                .paths
+            let mut paths = grant.paths.iter();
+            paths.find_map(|path| Some(full.strip_prefix(path).ok()?.to_owned()))
+        };
+        let holding = || {
+            self.held
                 .iter()
-                .find_map(|path| asked.strip_prefix(path).ok())
+                .filter_map(|grant| Some((grant, below(grant)?)))
         };
-        let holding = self
-            .held
-            .iter()
-            .filter_map(|grant| Some((grant, below(grant)?)));
-        let mut granting = holding.clone().filter(|(grant, _)| grant.access >= access);
-        let found = granting.next().map(|(grant, below)| (&grant.dir, below));
-        let Some((dir, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked)))
-        else {
-            return Err(if holding.count() == 0 {
-                access::explain(Errno::XDEV, asked)
-            } else {
-                Error::failed(format!("{} is read-only", asked.display()))
-            });
-        };
-        let below = if below.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            below
-        };
-        Ok(Target {
-            dir,
-            path: below,
-            asked,
-        })
+        let mut granting = holding().filter(|(grant, _)| grant.access >= access);
+        match (granting.next(), &self.root) {
+            (Some((grant, below)), _) => Ok(target(&grant.dir, &below)),
+            (None, Some(root)) => Ok(target(root, &full)),
+            (None, None) if holding().next().is_none() => Err(access::explain(Errno::XDEV, asked)),
+            (None, None) => Err(Error::failed(format!("{} is read-only", asked.display()))),
+        }
     }
 
-    /// Explains a failed change of an entry in a directory that contains the home. Such a directory is closed, because neither
-    /// mounts nor Landlock could keep the home in it away from tools.
-    fn explain_change(&self, path: &str, e: Error) -> Error {
+    /// Explains an error about a path where the sandbox is in the way although everything is open. A directory that contains
+    /// the home is closed to changes, because neither mounts nor Landlock could keep the home in it away from tools.
+    fn explain(&self, path: &str, e: Error) -> Error {
+        let Some(home) = &self.home else {
+            return e;
+        };
         let asked = Path::new(path);
-        let closed = [Errno::ROFS, Errno::ACCESS].map(|e| access::explain(e, asked).message);
-        match (&self.home, asked.parent().filter(|dir| dir.is_absolute())) {
-            (Some(home), Some(dir)) if home.starts_with(dir) && closed.contains(&e.message) => {
-                let dir = dir.display();
+        let is = |errno: Errno| access::explain(errno, asked).message == e.message;
+        let full = of_user(path, self.user_home.as_ref());
+        let dir = full.parent().filter(|dir| dir.is_absolute());
+        match dir.map(|dir| (dir, dir.display())) {
+            Some((dir, shown))
+                if home.starts_with(dir) && (is(Errno::ROFS) || is(Errno::ACCESS)) =>
+            {
                 Error::failed(format!(
-                    "{dir} contains bantam's own files, so nothing can be created or replaced in it; use a directory in {dir}"
+                    "{shown} contains bantam's own files, so nothing can be created or replaced in it; use a directory in {shown}"
                 ))
+            }
+            Some(_)
+                if is(Errno::NOENT) && NEVER_OPEN.iter().any(|closed| full.starts_with(closed)) =>
+            {
+                let closed = NEVER_OPEN.join(", ");
+                Error::failed(format!("{path} is out of reach: tools never see {closed}"))
             }
             _ => e,
         }
@@ -186,57 +191,38 @@ impl OpenGrants {
 
 /// Does one job. A file sent unchanged goes to `output`, because it may be large.
 pub(crate) fn perform(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {
+    let done = perform_one(grants, job, output);
+    done.map_err(|e| grants.explain(job.path(), e))
+}
+
+fn perform_one(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {
+    let at = |access| grants.find(job.path(), access);
     match job {
-        FileJob::ListDir { path, depth } => {
-            list::list_dir(grants.find(path, Access::Read)?, depth.unwrap_or(1))
+        FileJob::ListDir { depth, .. } => list::list_dir(&at(Access::Read)?, depth.unwrap_or(1)),
+        FileJob::ReadFile { offset, limit, .. } => {
+            read::read_file(&at(Access::Read)?, offset.unwrap_or(1), *limit)
         }
-        FileJob::ReadFile {
-            path,
-            offset,
-            limit,
-            pages: _,
-        } => read::read_file(
-            grants.find(path, Access::Read)?,
-            offset.unwrap_or(1),
-            *limit,
-        ),
         FileJob::TakeFile(file) => incoming::take_file(grants, file),
-        FileJob::PutBack(file) => edit::put_back(grants.find(&file.path, Access::Write)?, file),
-        FileJob::SendFile { path, most } => {
-            read::send_file(grants.find(path, Access::Read)?, *most, output)
-        }
+        FileJob::PutBack(file) => edit::put_back(&at(Access::Write)?, file),
+        FileJob::SendFile { most, .. } => read::send_file(&at(Access::Read)?, *most, output),
         FileJob::Grep {
-            pattern,
-            path,
-            glob,
-            max,
-        } => {
-            let target = grants.find(path.as_deref().unwrap_or("."), Access::Read)?;
-            grep::grep(target, pattern, glob.as_deref(), *max)
+            pattern, glob, max, ..
+        } => grep::grep(&at(Access::Read)?, pattern, glob.as_deref(), *max),
+        FileJob::WriteFile { content, shown, .. } => {
+            edit::write_file(&at(Access::Write)?, content, *shown)
         }
-        FileJob::WriteFile {
-            path,
-            content,
-            shown,
-        } => edit::write_file(grants.find(path, Access::Write)?, content, *shown)
-            .map_err(|e| grants.explain_change(path, e)),
-        FileJob::AppendFile { path, content } => {
-            edit::append_file(grants.find(path, Access::Write)?, content)
-                .map_err(|e| grants.explain_change(path, e))
-        }
+        FileJob::AppendFile { content, .. } => edit::append_file(&at(Access::Write)?, content),
         FileJob::EditFile {
-            path,
             old_text,
             new_text,
             replace_all,
+            ..
         } => edit::edit_file(
-            grants.find(path, Access::Write)?,
-            old_text,
-            new_text,
-            replace_all.unwrap_or(false),
-        )
-        .map_err(|e| grants.explain_change(path, e)),
-        FileJob::RemoveFile { path } => edit::remove_file(grants.find(path, Access::Write)?),
+            &at(Access::Write)?,
+            [old_text, new_text],
+            *replace_all == Some(true),
+        ),
+        FileJob::RemoveFile { .. } => edit::remove_file(&at(Access::Write)?),
         FileJob::Passages => notes::passages(grants.workspace()),
     }
 }
@@ -246,17 +232,4 @@ fn text_reply(text: impl Into<Vec<u8>>) -> Reply {
         header: Header::Text,
         body: text.into(),
     }
-}
-
-/// Escapes control characters, so that a name or path is on one line.
-fn escape_controls(name: &str) -> String {
-    name.chars()
-        .map(|c| {
-            if c.is_control() {
-                c.escape_default().to_string()
-            } else {
-                c.to_string()
-            }
-        })
-        .collect()
 }

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use serde_json::json;
 
 use super::lines::skip_bom;
-use super::{escape_controls, text_reply};
+use super::names::shown;
+use super::text_reply;
 use crate::access::{self, Dir, Links};
 use crate::error::Result;
 use crate::text::clip;
@@ -26,21 +27,17 @@ const MAX_READ: usize = 8 << 20;
 const MIN_PASSAGE: usize = 300;
 const MAX_PASSAGE: usize = 1_200;
 
-/// A note, or its beginning.
-struct Note {
-    key: String,
-    modified: Option<SystemTime>,
-    text: String,
-}
+/// The key of a note, when it was changed, and its beginning.
+type Note = (String, Option<SystemTime>, String);
 
 /// Returns the notes in passages, the newest note first, as many as fit into a reply.
 pub(super) fn passages(dir: &Dir) -> Result<Reply> {
     let mut notes = read_notes(dir)?;
-    notes.sort_by_key(|note| Reverse(note.modified));
+    notes.sort_by_key(|(_, modified, _)| Reverse(*modified));
     let mut out = String::new();
-    for note in &notes {
-        for (line, text) in split(&note.text) {
-            let entry = json!([note.key, line + 1, text]).to_string();
+    for (key, _, text) in &notes {
+        for (line, text) in split(text) {
+            let entry = json!([key, line + 1, text]).to_string();
             if out.len() + entry.len() >= MAX_BODY {
                 return Ok(text_reply(out));
             }
@@ -71,11 +68,8 @@ fn read_notes(dir: &Dir) -> Result<Vec<Note>> {
         let (mut file, mut start) = (BufReader::new(file), Vec::new());
         skip_bom(&mut file)?;
         bytes += file.take(MAX_NOTE).read_to_end(&mut start)?;
-        notes.push(Note {
-            key: escape_controls(&String::from_utf8_lossy(key)),
-            modified,
-            text: String::from_utf8_lossy(&start).into_owned(),
-        });
+        let text = String::from_utf8_lossy(&start).into_owned();
+        notes.push((shown(key), modified, text));
         if bytes >= MAX_READ {
             break;
         }

@@ -26,7 +26,7 @@ const MAX_UTF16: u64 = 32 << 20;
 ///
 /// # Errors
 /// Returns an error if it has more than `most` bytes, or changes meanwhile.
-pub(super) fn send_file(target: Target, most: u64, output: &mut dyn Write) -> Result<Reply> {
+pub(super) fn send_file(target: &Target, most: u64, output: &mut dyn Write) -> Result<Reply> {
     let mut file = target.open(Links::Follow)?;
     let stat = fstat(&file)?;
     let len = u64::try_from(stat.st_size).unwrap_or(0);
@@ -59,14 +59,14 @@ pub(super) fn stamp(stat: &Stat) -> String {
 }
 
 /// Reads an image, a PDF, or lines of a text file from line `first` on.
-pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>) -> Result<Reply> {
+pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Result<Reply> {
     let name = target.asked.display();
     let file = target.open(Links::Follow)?;
     let len = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
     let mut file = BufReader::new(file);
     match media_type(file.fill_buf()?) {
-        Some("application/pdf") => return whole(file, Header::Pdf, MAX_FILE, len, &target),
-        Some(mime) if mime.starts_with("image/") => return image(file, mime, len, &target),
+        Some("application/pdf") => return whole(file, Header::Pdf, MAX_FILE, len, target),
+        Some(mime) if mime.starts_with("image/") => return image(file, mime, len, target),
         Some(_) => {
             return Ok(Reply {
                 header: Header::Recording,
@@ -86,7 +86,7 @@ pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>) -> Resul
             )));
         }
         let (text, bad) = encoding.decode(&content);
-        let mut body = lines(&mut text.as_bytes(), &target, first, limit)?;
+        let mut body = lines(&mut text.as_bytes(), target, first, limit)?;
         note_no_text(&mut body, bad, "UTF-16");
         return Ok(text_reply(body));
     }
@@ -95,7 +95,7 @@ pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>) -> Resul
         return Err(Error::failed(kind.refusal(&path, &size(len))));
     }
     skip_bom(&mut file)?;
-    let mut body = lines(&mut file, &target, first, limit)?;
+    let mut body = lines(&mut file, target, first, limit)?;
     let bad = not_utf8(&body);
     note_no_text(&mut body, bad, "UTF-8");
     Ok(text_reply(body))
@@ -219,18 +219,18 @@ mod tests {
         let whole: Vec<u8> = (0..=250).cycle().take(1_000_000).collect();
         std::fs::write(root.join("file"), &whole).unwrap();
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
-        let target = Target {
+        let target = || Target {
             dir: &dir,
-            path,
+            path: path.into(),
             asked: path,
         };
         let len = whole.len() as u64;
         let mut sent = Vec::new();
-        send_file(target, len, &mut sent).unwrap();
+        send_file(&target(), len, &mut sent).unwrap();
         assert!(sent == whole);
-        let error = send_file(target, len - 1, &mut io::sink()).unwrap_err();
+        let error = send_file(&target(), len - 1, &mut io::sink()).unwrap_err();
         assert!(error.message.contains("too large"), "{error}");
-        let error = send_file(target, len, &mut Changing(root.join("file"))).unwrap_err();
+        let error = send_file(&target(), len, &mut Changing(root.join("file"))).unwrap_err();
         assert!(error.message.contains("changed"), "{error}");
     }
 }

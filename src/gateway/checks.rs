@@ -35,7 +35,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
     let must_confirm = must_confirm_exec(&loaded.config);
     let env = passed(&loaded.config, &loaded.env);
     let timeout_secs = exec.timeout;
-    let redactor = loaded.redactor().at(loaded.config.tools.redact);
+    let redactor = loaded.redactor();
     let (running, ended) = (Mutex::new(0), Condvar::new());
     Ok(Arc::new(move |check: &JobCheck, cancel: &Cancel| {
         let workers = match check {

@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::json::from_json;
 use crate::redact::Redactor;
 use crate::storage::{self, Durability};
-use crate::text::whole_words;
+use crate::text::{foreign_line, whole_words};
 
 /// Maximum length of a description, a schema and a name, in bytes.
 const MAX_DESCRIPTION: usize = 1_000;
@@ -19,8 +19,8 @@ const MAX_SCHEMA: usize = 16 << 10;
 const MAX_NAME: usize = 200;
 /// Additional size of a tool in a request, in bytes: field names, and the server's name twice.
 const FRAME: usize = 150;
-/// Limits of a line that lists tools: number of tools, and characters per name.
-const MAX_NAMED: usize = 5;
+/// Maximum number of characters of a line that lists tools, and of each name.
+const MAX_LINE: usize = 200;
 const MAX_SHOWN: usize = 40;
 /// Time until a server that could not be listed is tried again.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
@@ -127,20 +127,12 @@ impl Definition {
 
     /// Names new and changed tools in one line; `None` without an earlier list.
     fn changes(&self, before: &[RemoteTool], now: &[RemoteTool]) -> Option<String> {
-        let mut names: Vec<String> = now
-            .iter()
-            .filter(|tool| !before.contains(tool))
-            .map(|tool| plain_name(&tool.name))
-            .collect();
+        let others = now.iter().filter(|tool| !before.contains(tool));
+        let names: Vec<String> = others.map(|tool| plain_name(&tool.name)).collect();
         if before.is_empty() || names.is_empty() {
             return None;
         }
-        let more = names.len().saturating_sub(MAX_NAMED);
-        names.truncate(MAX_NAMED);
-        if more > 0 {
-            names.push(format!("{more} more"));
-        }
-        let (server, names) = (&self.name, names.join(", "));
+        let (server, names) = (&self.name, foreign_line(&names.join(", "), MAX_LINE));
         Some(format!(
             "MCP server {server} has new or changed tools: {names}; see bantam mcp test {server}"
         ))

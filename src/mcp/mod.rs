@@ -271,6 +271,25 @@ impl Server {
         }
     }
 
+    /// Connects to the server before a call that needs the user's permission.
+    ///
+    /// # Errors
+    /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
+    pub(crate) fn check_unchanged(
+        &self,
+        tool: &RemoteTool,
+        cancel: &Cancel,
+        events: &dyn Fn(Event),
+    ) -> Result<()> {
+        self.connect(cancel, events)?;
+        match self.definition.known_tools() {
+            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
+                "the tool has changed: it can be used from the next message on, if the user allows it again",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Calls a tool. `events` gets its progress, and warnings about the server.
     ///
     /// # Errors
@@ -500,13 +519,20 @@ fn too_long() -> Error {
     Error::failed(format!("sent a message of more than {megabytes} MB"))
 }
 
-/// Runs all parsers on a message, for the fuzzer.
 #[cfg(test)]
-pub(crate) fn read_frame(text: &str) {
-    let messages = parse(text).unwrap_or_default();
-    for message in &messages {
-        drop(client::reply_to(message, &AtomicBool::default()));
-        client::progress_token(message);
+pub(crate) use tests::read_frame;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs all parsers on a message, for the fuzzer.
+    pub(crate) fn read_frame(text: &str) {
+        let messages = parse(text).unwrap_or_default();
+        for message in &messages {
+            drop(client::reply_to(message, &AtomicBool::default()));
+            client::progress_token(message);
+        }
+        list::read_tools(&messages, &Redactor::default());
     }
-    list::read_tools(&messages, &Redactor::default());
 }

@@ -245,7 +245,7 @@ impl Host {
 
     /// Parses an error response. This host's keys are redacted before the text is truncated.
     fn read_refusal(&self, head: &Head, body: &[u8]) -> HostRefusal {
-        let redactor = Redactor::new(self.secrets().into_iter().map(Secret::new));
+        let redactor: Redactor = self.secrets().into_iter().map(Secret::new).collect();
         let body = redactor.redact_known(String::from_utf8_lossy(body).into_owned());
         HostRefusal::read(head.status, Some(head), &body, SystemTime::now())
     }

@@ -262,10 +262,8 @@ impl Skills {
                 unset.map(|name| format!("the variable {name} (add it to tools.exec.pass_env)")),
             );
         }
-        let mut missing: Vec<String> = missing
-            .iter()
-            .map(|what| to_single_line(what, 100))
-            .collect();
+        let lines = missing.iter().map(|what| to_single_line(what, 100));
+        let mut missing: Vec<String> = lines.collect();
         missing.sort_unstable();
         missing.dedup();
         missing

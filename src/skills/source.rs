@@ -90,6 +90,7 @@ fn clone(loaded: &Loaded, url: &str, into: &Path) -> Result<()> {
         grants: grants.collect(),
         notes: None,
         all_except: None,
+        user_home: None,
         named_sockets: false,
         memory_mb: MEMORY_MB,
     };

@@ -3,13 +3,14 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, change, pages};
+use super::{CallContext, Owner, Risk, Tool, ToolOutput, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
-use crate::message::{ToolCall, ToolResult};
-use crate::redact::Redactor;
+use crate::json::parse_json;
+use crate::message::{Reply, ToolCall, ToolResult};
+use crate::redact::{Redactor, change_texts};
 use crate::text::{spelled_out, to_single_line};
 use crate::worker::protocol::Shown;
 
@@ -69,7 +70,7 @@ impl Call<'_> {
         self.checked.is_ok()
     }
 
-    pub(crate) fn is_built_in(&self) -> bool {
+    fn is_built_in(&self) -> bool {
         self.owner() == Some(Owner::BuiltIn)
     }
 
@@ -87,6 +88,17 @@ impl Call<'_> {
     pub(crate) fn is_parallel(&self) -> bool {
         let checked = self.checked.as_ref();
         checked.map_or(true, |call| call.tool.is_parallel(&call.args))
+    }
+
+    /// Returns how many times the same call may be made until something new was done. A program may wait for something, and
+    /// pressing a key twice is not repetition.
+    pub(crate) fn most_times(&self) -> u32 {
+        match (&self.checked, self.risk()) {
+            (Ok(call), _) if call.tool.varies() => 10,
+            (_, Risk::Runs) => 10,
+            (_, Risk::Writes) if !self.is_built_in() => 3,
+            (_, Risk::Safe | Risk::Writes) => 1,
+        }
     }
 
     /// Hash of the tool and its arguments, independent of the order of keys and of spaces.
@@ -109,11 +121,7 @@ impl Call<'_> {
         }
         let tool = self.raw.name.as_str();
         let server = tool.split_once("__").map(|(server, _)| server);
-        let risk = match self.risk() {
-            Risk::Safe => "",
-            Risk::Writes => "writes",
-            Risk::Runs => "runs",
-        };
+        let risk = self.risk().name();
         let mut names = confirm.iter().map(String::as_str);
         names.any(|name| name == tool || name == risk || Some(name) == server)
     }
@@ -133,21 +141,28 @@ impl Call<'_> {
 
     /// Returns the call as shown to a person before it runs.
     pub(crate) fn view(&self, audience: Audience) -> CallView {
-        let summary = self.summarize(audience);
-        let (arguments, diff) = match (&self.checked, audience) {
-            (Err(_), _) => (Vec::new(), Vec::new()),
-            (Ok(call), Audience::Events) => (Vec::new(), self.diff(call, None)),
-            (Ok(call), Audience::Approver(cancel)) => (
-                self.arguments(call),
-                self.diff(call, call.replaced_lines(cancel)),
-            ),
-        };
+        let (mut arguments, mut diff) = (Vec::new(), Vec::new());
+        if let Ok(call) = &self.checked {
+            let cancel = match audience {
+                Audience::Events => None,
+                Audience::Approver(cancel) => Some(cancel),
+            };
+            let change = call.tool.change(&call.args, cancel);
+            diff = change.lines;
+            if cancel.is_some() {
+                arguments = call.arguments(!diff.is_empty());
+            }
+            if let Some(shown) = change.shown {
+                // Only the file that was shown first may be replaced.
+                call.shown.get_or_init(|| shown);
+            }
+        }
         let shown = |line: String| match audience {
             Audience::Events => self.redactor.redact_output(line, ""),
             Audience::Approver(_) => spelled_out(&self.redactor.redact_known(line)),
         };
         CallView {
-            summary,
+            summary: self.summarize(audience),
             arguments: arguments.into_iter().map(shown).collect(),
             diff: diff.into_iter().map(shown).collect(),
         }
@@ -167,26 +182,6 @@ impl Call<'_> {
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         to_single_line(&format!("{} {summary}", short(&self.raw.name)), 160)
-    }
-
-    fn arguments(&self, call: &Checked) -> Vec<String> {
-        let has_diff = !self.diff(call, None).is_empty();
-        let args = call.args.as_object().into_iter().flatten();
-        args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()))
-            .map(|(name, value)| match value.as_str() {
-                Some(text) => format!("{name}: {text}"),
-                None => format!("{name}: {value}"),
-            })
-            .collect()
-    }
-
-    /// Returns the changed lines of the replaced file, or else of the arguments.
-    fn diff(&self, call: &Checked, replaced: Option<Vec<String>>) -> Vec<String> {
-        match replaced {
-            Some(lines) => lines,
-            None if self.is_built_in() => change::lines(&self.raw.name, &call.args),
-            None => Vec::new(),
-        }
     }
 
     /// Runs the call. Errors become results.
@@ -233,22 +228,44 @@ impl Checked<'_> {
         Ok(output)
     }
 
-    /// Returns the changes to the file that the call replaces; `None` if there are none to show.
-    fn replaced_lines(&self, cancel: &Cancel) -> Option<Vec<String>> {
-        if self.tool.owner() != Owner::BuiltIn {
-            return None;
-        }
-        let (lines, shown) = match self.tool.replaces(&self.args, cancel)? {
-            Replaced::Absent => (None, Shown::Absent),
-            Replaced::Content(old) => (
-                Some(change::replacing(&old, &self.args)),
-                Shown::Content(crc32fast::hash(&old)),
-            ),
-            Replaced::Unseen(why) => return Some(change::unseen(&why, &self.args)),
-        };
-        // Only the file that was shown first may be replaced.
-        self.shown.get_or_init(|| shown);
-        lines
+    /// Returns the arguments, except those that a diff shows.
+    fn arguments(&self, has_diff: bool) -> Vec<String> {
+        let args = self.args.as_object().into_iter().flatten();
+        args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()))
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => format!("{name}: {text}"),
+                None => format!("{name}: {value}"),
+            })
+            .collect()
+    }
+}
+
+/// Removes the keys of the configuration from a reply, before anything stores or shows it: a model that knows one could write it
+/// into a file, a job or another chat.
+pub(crate) fn without_keys(redactor: &Redactor, reply: Reply) -> Reply {
+    let plain = |text| redactor.redact_known(text);
+    let changed = |value: &Value| change_texts(value, &|text| plain(text.to_owned()));
+    let fields = |fields: Map<String, Value>| match changed(&fields.into()) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    let call = |call: ToolCall| ToolCall {
+        id: plain(call.id),
+        name: plain(call.name),
+        // JSON may escape letters.
+        arguments: match parse_json(&call.arguments) {
+            Ok(args) if changed(&args) != args => changed(&args).to_string(),
+            _ => plain(call.arguments),
+        },
+        extra: fields(call.extra),
+    };
+    Reply {
+        text: plain(reply.text),
+        reasoning: plain(reply.reasoning),
+        refused: plain(reply.refused),
+        calls: reply.calls.into_iter().map(call).collect(),
+        extra: fields(reply.extra),
+        ..reply
     }
 }
 
@@ -261,19 +278,5 @@ fn fail(text: String) -> ToolOutput {
     ToolOutput {
         failed: true,
         ..ToolOutput::text(text)
-    }
-}
-
-/// Applies `change` to each string in `args`.
-fn change_texts(args: &Value, change: &dyn Fn(&str) -> String) -> Value {
-    let inner = |value: &Value| change_texts(value, change);
-    match args {
-        Value::String(text) => change(text).into(),
-        Value::Array(list) => list.iter().map(inner).collect(),
-        Value::Object(map) => map
-            .iter()
-            .map(|(key, value)| (key.clone(), inner(value)))
-            .collect(),
-        other => other.clone(),
     }
 }

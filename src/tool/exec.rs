@@ -1,8 +1,8 @@
 //! The `exec` tool: runs a command in the sandbox.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use regex_lite::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,9 +51,7 @@ pub(crate) fn exec_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Functio
         settings.network
     };
     spec.description += match network {
-        Network::None => {
-            " Commands have no network: the user can set tools.exec.network in config.json."
-        }
+        Network::None => " Commands have no network, unless the user sets tools.exec.network.",
         Network::Guarded => {
             " Commands reach the network only by https://, through the proxy in https_proxy; without that variable they have none."
         }
@@ -67,10 +65,13 @@ pub(crate) fn exec_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Functio
     })
 }
 
-/// Returns the environment variables of all commands: the local time zone and `tools.exec.pass_env`.
+/// Returns the environment variables of all commands: the local time zone, `tools.exec.pass_env`, and the user's home if it is
+/// open to them; their home is the workspace otherwise.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let is_open = !config.agents.defaults.restrict_to_workspace;
     let names = ["TZ", "TZDIR"]
         .into_iter()
+        .chain(is_open.then_some("HOME"))
         .chain(config.tools.exec.pass_env.iter().map(String::as_str));
     names
         .filter_map(|name| Some((name.to_owned(), env.get(name)?.clone())))
@@ -135,12 +136,17 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
 
 /// Returns the output as a terminal shows it, without its middle if it is too long.
 fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
+    // Colours, and titles, which end with a bell or another sequence.
+    let sequences = Regex::new(r"\x1b(\[[ -?]*[@-~]?|\][^\x07\x1b\n]*(\x07|\x1b\\)?|[ -/]*[0-~]?)");
     let as_shown = |part: &[u8]| {
-        String::from_utf8_lossy(part)
-            .split('\n')
-            .map(line_shown)
-            .collect::<Vec<_>>()
-            .join("\n")
+        let text = String::from_utf8_lossy(part);
+        let lines: Vec<&str> = text.split('\n').map(line_shown).collect();
+        match &sequences {
+            Ok(sequences) if text.contains('\u{1b}') => {
+                sequences.replace_all(&lines.join("\n"), "").into_owned()
+            }
+            _ => lines.join("\n"),
+        }
     };
     let Some(Dropped { at, bytes }) = dropped else {
         let text = as_shown(printed);
@@ -177,33 +183,10 @@ fn without_middle(head: &str, tail: &str, dropped: u64) -> String {
     )
 }
 
-/// Removes overwritten text, colours and titles from a line.
-fn line_shown(line: &str) -> String {
+/// Returns the part of a line that was not overwritten.
+fn line_shown(line: &str) -> &str {
     let line = line.trim_end_matches('\r');
-    let mut rest = line.rsplit('\r').next().unwrap_or_default();
-    let mut shown = String::new();
-    while let Some((before, sequence)) = rest.split_once('\u{1b}') {
-        shown.push_str(before);
-        rest = match sequence.as_bytes().first() {
-            // Skips parameters and a letter.
-            Some(b'[') => after(&sequence[1..], ' '..='?', '@'..='~'),
-            // A title ends with a bell or another sequence.
-            Some(b']') => sequence.find(['\u{7}', '\u{1b}']).map_or("", |at| {
-                let end = &sequence[at..];
-                end.strip_prefix("\u{1b}\\")
-                    .or_else(|| end.strip_prefix('\u{7}'))
-                    .unwrap_or(end)
-            }),
-            _ => after(sequence, ' '..='/', '0'..='~'),
-        };
-    }
-    shown + rest
-}
-
-/// Skips characters of the range `some`, and one of the range `last`.
-fn after(text: &str, some: RangeInclusive<char>, last: RangeInclusive<char>) -> &str {
-    let rest = text.trim_start_matches(|c| some.contains(&c));
-    rest.strip_prefix(|c| last.contains(&c)).unwrap_or(rest)
+    line.rsplit('\r').next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Function, Replaced, Risk, ToolOutput, ToolSpec, arguments, text};
+use super::{CallContext, Change, Function, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::access::Grant;
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -15,7 +15,7 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, foreign_line, size};
 use crate::usage::Budget;
-use crate::worker::protocol::{FileJob, Header, Reply};
+use crate::worker::protocol::{FileJob, Header, Reply, Shown};
 use crate::worker::{PdfText, Workers};
 
 /// Maximum size of a PDF's text in one result, in bytes: less than a page.
@@ -32,7 +32,7 @@ static SPECS: [ToolSpec; 6] = [
         "List a directory, up to 200 entries.",
         concat!(
             r#"{"type":"object","properties":{"path":{"type":"string","description":"Default: the workspace"},"#,
-            r#""depth":{"type":"integer","minimum":0,"description":"Levels; default 1"}},"required":[]}"#
+            r#""depth":{"type":"integer","description":"Levels; default 1"}}}"#
         ),
     ),
     ToolSpec::built_in(
@@ -41,20 +41,20 @@ static SPECS: [ToolSpec; 6] = [
         "Read a text file, up to 2000 lines at once, a PDF or a recording, or view an image.",
         concat!(
             r#"{"type":"object","properties":{"path":{"type":"string"},"#,
-            r#""offset":{"type":"integer","minimum":0,"description":"From 1"},"#,
-            r#""limit":{"type":"integer","minimum":0,"description":"Lines"},"#,
+            r#""offset":{"type":"integer","description":"From 1"},"#,
+            r#""limit":{"type":"integer","description":"Lines"},"#,
             r#""pages":{"type":"string","description":"Of a PDF: 3-12"}},"required":["path"]}"#
         ),
     ),
     ToolSpec::built_in(
         "grep",
         Risk::Safe,
-        "Search files for lines that match. Skips binary files, links and .git.",
+        "Search files for lines. Skips binary files, links and .git.",
         concat!(
             r#"{"type":"object","properties":{"pattern":{"type":"string","description":"Regular expression, no look-around"},"#,
             r#""path":{"type":"string","description":"Default: the workspace"},"#,
             r#""glob":{"type":"string","description":"*.rs by name, src/**/*.rs by path"},"#,
-            r#""max":{"type":"integer","minimum":0,"description":"Default 100"}},"required":["pattern"]}"#
+            r#""max":{"type":"integer","description":"Default 100"}},"required":["pattern"]}"#
         ),
     ),
     ToolSpec::built_in(
@@ -105,13 +105,16 @@ fn file_tool(files: &Arc<Files>, spec: &ToolSpec) -> Function {
     let tool = Function::built_in(spec.clone(), SHOWN, move |args, turn| {
         run(&name, &own, args, turn)
     });
-    if spec.name != "write_file" {
-        return tool;
-    }
     let workers = files.workers.clone();
-    tool.replacing(Box::new(move |args, cancel| {
-        replaced(&workers, text(args, "path"), cancel)
-    }))
+    match &*spec.name {
+        "write_file" => tool.changing(move |args, cancel| replaced(&workers, args, cancel)),
+        "append_file" => tool.changing(|args, _| Change::between("", text(args, "content"))),
+        "edit_file" => tool.changing(|args, _| {
+            let [old, new] = ["old_text", "new_text"].map(|name| text(args, name));
+            Change::between(old, new)
+        }),
+        _ => tool,
+    }
 }
 
 /// Function that transcribes a recording.
@@ -194,17 +197,27 @@ pub(super) fn change_file(workers: &Workers, job: FileJob, turn: &CallContext) -
     Ok(reply)
 }
 
-/// Reads a file that would be replaced.
-fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
+/// Shows what replacing a file changes.
+fn replaced(workers: &Workers, args: &Value, cancel: Option<&Cancel>) -> Change {
+    let (path, new) = (text(args, "path"), text(args, "content"));
+    let Some(cancel) = cancel else {
+        return Change::between("", new);
+    };
     let mut content = Vec::new();
     let read = workers.send_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
     match read {
-        Ok(_) => Replaced::Content(content),
-        Err(e) if e.message.ends_with("does not exist") => Replaced::Absent,
-        Err(e) => Replaced::Unseen(e.message),
+        Ok(_) => Change::replacing(&content, new),
+        Err(e) if e.message.ends_with("does not exist") => Change {
+            shown: Some(Shown::Absent),
+            ..Change::between("", new)
+        },
+        Err(e) => Change::unseen(
+            &format!("the file that is there, not shown: {}", e.message),
+            new,
+        ),
     }
 }
 
@@ -260,7 +273,12 @@ fn is_in_inbox(path: &str, workspace: &Grant) -> bool {
     let mut parts = below.components().filter(|part| *part != Component::CurDir);
     // A path with `..` may lead into the inbox.
     let is_winding = parts.clone().any(|part| part == Component::ParentDir);
-    is_winding || parts.next() == Some(Component::Normal("inbox".as_ref()))
+    let is_inbox = |part: Component| part == Component::Normal("inbox".as_ref());
+    // Another path may lead into the workspace, such as one below `~`.
+    if below.is_absolute() || below.starts_with("~") {
+        return is_winding || parts.any(is_inbox);
+    }
+    is_winding || parts.next().is_some_and(is_inbox)
 }
 
 #[cfg(test)]
@@ -275,6 +293,9 @@ mod tests {
             ("./inbox/a", true),
             ("/w/inbox/a", true),
             ("b/../inbox/a", true),
+            ("~/w/inbox/a", true),
+            ("/v/inbox/a", true),
+            ("~/inboxes", false),
             ("a", false),
             ("b/inbox/a", false),
         ] {

@@ -3,15 +3,16 @@
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, ToolSpec, arguments};
+use super::{CallContext, Change, Owner, Risk, Tool, ToolOutput, ToolSpec, arguments};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::to_single_line;
 
-pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Replaced + Send + Sync;
-pub(super) type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync;
+/// See [`Tool::change`].
+type Changes = dyn Fn(&Value, Option<&Cancel>) -> Change + Send + Sync;
+type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync;
 
 /// A tool made from a function.
 ///
@@ -36,9 +37,9 @@ pub struct Function {
     /// Arguments shown in summaries; empty for all.
     shown: &'static [&'static str],
     always_parallel: bool,
+    varies: bool,
     is_safe: fn(&Value) -> bool,
-    /// See [`Tool::replaces`].
-    replaces: Option<Box<Replaces>>,
+    changes: Option<Box<Changes>>,
     run: Box<Run>,
 }
 
@@ -70,6 +71,12 @@ impl Function {
         self
     }
 
+    /// Allows identical calls to be repeated, because their results vary, such as the time of a clock.
+    pub fn varying(mut self) -> Self {
+        self.varies = true;
+        self
+    }
+
     pub(super) fn built_in(
         spec: ToolSpec,
         shown: &'static [&'static str],
@@ -89,8 +96,9 @@ impl Function {
             owner,
             shown,
             always_parallel: false,
+            varies: false,
             is_safe: |_| false,
-            replaces: None,
+            changes: None,
             run: Box::new(run),
         }
     }
@@ -107,9 +115,12 @@ impl Function {
         self
     }
 
-    /// Sets a function that reads the file which a call would replace.
-    pub(super) fn replacing(mut self, replaces: Box<Replaces>) -> Self {
-        self.replaces = Some(replaces);
+    /// Sets a function that shows what a call would change.
+    pub(super) fn changing(
+        mut self,
+        changes: impl Fn(&Value, Option<&Cancel>) -> Change + Send + Sync + 'static,
+    ) -> Self {
+        self.changes = Some(Box::new(changes));
         self
     }
 }
@@ -131,33 +142,32 @@ impl Tool for Function {
         self.always_parallel || self.risk(args) == Risk::Safe
     }
 
+    fn varies(&self) -> bool {
+        self.varies
+    }
+
     fn owner(&self) -> Owner {
         self.owner
     }
 
     fn summary(&self, args: &Value) -> String {
         if self.shown.is_empty() {
-            let is_bare = args.as_object().is_some_and(Map::is_empty);
-            return if is_bare {
-                String::new()
-            } else {
-                to_single_line(&args.to_string(), 120)
+            return match args.to_string().as_str() {
+                "{}" => String::new(),
+                args => to_single_line(args, 120),
             };
         }
         let shown = self.shown.iter().filter_map(|name| args.get(name));
-        let words: Vec<String> = shown
-            .map(|value| {
-                value
-                    .as_str()
-                    .map_or_else(|| value.to_string(), str::to_owned)
-            })
-            .collect();
-        to_single_line(&words.join(" "), 80)
+        let words = shown.map(|value| match value.as_str() {
+            Some(word) => word.to_owned(),
+            None => value.to_string(),
+        });
+        to_single_line(&words.collect::<Vec<_>>().join(" "), 80)
     }
 
-    fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Replaced> {
-        let read = self.replaces.as_ref()?;
-        Some(read(args, cancel))
+    fn change(&self, args: &Value, cancel: Option<&Cancel>) -> Change {
+        let changes = self.changes.as_ref();
+        changes.map_or_else(Change::default, |changes| changes(args, cancel))
     }
 
     fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {

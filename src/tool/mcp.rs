@@ -38,7 +38,13 @@ pub(crate) fn mcp_tools(
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
         let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
-            match server.call(&remote.name, args, turn.cancel, turn.events) {
+            let checked = if turn.is_confirmed {
+                server.check_unchanged(&remote, turn.cancel, turn.events)
+            } else {
+                Ok(())
+            };
+            let called = || server.call(&remote.name, args, turn.cancel, turn.events);
+            match checked.and_then(|()| called()) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
                 // Most of the message comes from the server.
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_key_across_the_cut_of_a_link_is_removed() {
-        let redactor = Redactor::new([Secret::new("hunter2hunter2hunter2")]);
+        let redactor: Redactor = [Secret::new("hunter2hunter2hunter2")].into_iter().collect();
         let uri = format!("http://h/{}hunter2hunter2hunter2", "x".repeat(480));
         let link = json!({"content": [{"type": "resource_link", "name": "a", "uri": uri}]});
         let text = output(&link, &redactor).text;

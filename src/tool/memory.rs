@@ -61,30 +61,17 @@ enum Action {
 }
 
 /// What the tool uses.
-struct Memory {
-    home: Home,
-    workers: Arc<Workers>,
-    local_time: LocalTime,
-    meaning: Option<Meaning>,
+pub(crate) struct Memory {
+    pub home: Home,
+    pub workers: Arc<Workers>,
+    pub local_time: LocalTime,
+    /// Finds notes by meaning, if a model is configured for it.
+    pub meaning: Option<Meaning>,
 }
 
-/// Makes `memory`. `meaning` finds notes by meaning, if a model is configured for it.
-pub(crate) fn memory_tool(
-    home: &Home,
-    workers: &Arc<Workers>,
-    local_time: LocalTime,
-    meaning: Option<Meaning>,
-) -> Function {
-    let memory = Memory {
-        home: home.clone(),
-        workers: workers.clone(),
-        local_time,
-        meaning,
-    };
-    Function::built_in(SPEC, &["action", "key", "query"], move |args, turn| {
-        run(&memory, args, turn)
-    })
-    .safe_if(only_looks)
+pub(crate) fn memory_tool(memory: Memory) -> Function {
+    let shown = &["action", "key", "query"];
+    Function::built_in(SPEC, shown, move |args, turn| run(&memory, args, turn)).safe_if(only_looks)
 }
 
 fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
@@ -121,7 +108,10 @@ fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> 
         }
         (Action::Append, key) => {
             let content = content(request.content)?;
-            let content = entry(key.as_deref(), content.trim_end(), &now);
+            let mut content = entry(key.as_deref(), content.trim_end(), &now);
+            if ends_within_a_line(workers, &path, turn.cancel) {
+                content.insert(0, '\n');
+            }
             FileJob::AppendFile { path, content }
         }
         (Action::Write | Action::Delete, None) => {
@@ -150,6 +140,16 @@ fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> 
 fn content(content: Option<String>) -> Result<String> {
     let content = content.filter(|content| !content.trim().is_empty());
     content.ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
+}
+
+/// Whether the last line of a note has no end, as some editors leave it.
+fn ends_within_a_line(workers: &Workers, path: &str, cancel: &Cancel) -> bool {
+    let mut last = b'\n';
+    let read = workers.send_file(path, u64::MAX, cancel, &mut |part| {
+        last = part.last().copied().unwrap_or(last);
+        Ok(())
+    });
+    read.is_ok() && last != b'\n'
 }
 
 /// Formats an entry to append: a line, with the time if the note is about a day.
@@ -226,7 +226,7 @@ fn search(memory: &Memory, query: &str, turn: &CallContext) -> Result<ToolOutput
         return Ok(ToolOutput::text(found));
     };
     let by_meaning = match meaning.search(&passages, query, turn) {
-        Ok(nearest) => format!("Nearest in meaning:\n\n{nearest}"),
+        Ok(nearest) => format!("Nearest in meaning:\n\n{}\n\n", fenced(&nearest)),
         Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
     };
     Ok(ToolOutput::text(format!(
@@ -271,10 +271,14 @@ fn find_words(passages: &[Passage], words: &[String]) -> String {
         return "no matches\n".to_owned();
     }
     let shown = found.iter().take(MAX_FOUND);
-    let mut out: String = shown.map(|(_, passage)| show_passage(passage)).collect();
+    // Notes may quote others.
+    let shown: String = shown.map(|(_, passage)| show_passage(passage)).collect();
+    let mut out = fenced(&shown);
     let more = found.len().saturating_sub(MAX_FOUND);
     if more > 0 {
-        out.push_str(&format!("[{more} more passages match: use rarer words]\n"));
+        out.push_str(&format!(
+            "\n[{more} more passages match: use rarer words]\n"
+        ));
     }
     out
 }
@@ -351,7 +355,9 @@ mod tests {
         ];
         let keys = |query: &str| {
             let found = find_words(&passages, &words_of(query));
-            let lines = found.lines().filter(|line| !line.is_empty());
+            let lines = found
+                .lines()
+                .filter(|line| !line.trim_matches('`').is_empty());
             let keys = lines.map(|line| line.split(':').next().unwrap_or_default().to_owned());
             keys.collect::<Vec<_>>().join(" ")
         };

@@ -43,7 +43,7 @@ pub(crate) fn message_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Func
             r#"{"type":"object","properties":{"content":{"type":"string","description":"Markdown; optional with a file"},"#,
             r#""channel":{"type":"string","enum":["telegram"]},"#,
             r#""chat_id":{"type":"string","description":"A chat's number; default: where this turn replies, else the owner"},"#,
-            r#""file":{"type":"string","description":"Of the workspace, up to 50 MB; images are photos"}},"required":[]}"#
+            r#""file":{"type":"string","description":"Of the workspace, up to 50 MB; images are photos"}}}"#
         ),
     );
     let (loaded, workers) = (loaded.clone(), workers.clone());

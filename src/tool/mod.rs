@@ -42,7 +42,8 @@ use crate::message::Media;
 use crate::session::Values;
 use crate::text::{clip, to_single_line};
 use crate::usage::Budget;
-pub(crate) use call::{Audience, Call, was_not_run};
+pub(crate) use call::{Audience, Call, was_not_run, without_keys};
+pub(crate) use change::Change;
 pub use function::Function;
 use pages::Pages;
 pub use registry::Registry;
@@ -51,11 +52,11 @@ pub use registry::Registry;
 /// in parallel or may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Only reads, and what it reads is changed only by other calls. Calls run in parallel. A repeated call runs only after a
-    /// change, because the model already has its result.
+    /// Only reads. Calls run in parallel. A repeated call runs only after another call has changed something, because the model
+    /// already has its result, unless the tool says that its results vary ([`Function::varying`]).
     Safe,
-    /// Changes files, sends something, or has varying results, such as a clock or the state of a job. Calls run one after the
-    /// other, and an identical call up to three times until something new was done.
+    /// Changes files or sends something. Calls run one after the other, and an identical call up to three times until something
+    /// new was done.
     Writes,
     /// Runs programs. An identical call may be made up to ten times until something new was done.
     Runs,
@@ -88,21 +89,9 @@ pub enum Owner {
 
 impl Owner {
     /// Whether the owner checks patterns and undeclared arguments.
-    pub(crate) fn checks_arguments(self) -> bool {
+    fn checks_arguments(self) -> bool {
         matches!(self, Self::Server | Self::Client)
     }
-}
-
-/// State of the file that a call would replace.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub enum Replaced {
-    /// The file is missing.
-    Absent,
-    /// Content of the file.
-    Content(Vec<u8>),
-    /// Reason why the file cannot be shown.
-    Unseen(String),
 }
 
 /// Describes a tool to the model and to people.
@@ -205,6 +194,8 @@ pub struct CallContext<'a> {
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
     /// Starts a subagent in the background; its result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
+    /// Whether the user is asked before calls of the tool, or has allowed them as it was described.
+    pub(crate) is_confirmed: bool,
     /// Set by a call that is answered elsewhere. The turn then ends after the calls of this reply.
     pub(crate) is_handed_over: &'a AtomicBool,
 }
@@ -241,6 +232,12 @@ pub trait Tool: Send + Sync {
         self.risk(args) == Risk::Safe
     }
 
+    /// Whether the same call may have another result without a change by another call, as of a clock. Such a call may be
+    /// repeated. Default: no.
+    fn varies(&self) -> bool {
+        false
+    }
+
     /// Returns the owner of the tool.
     #[doc(hidden)]
     fn owner(&self) -> Owner {
@@ -252,10 +249,10 @@ pub trait Tool: Send + Sync {
         to_single_line(&args.to_string(), 80)
     }
 
-    /// Returns the file that a call of a built-in tool would replace, to show it to an approver.
+    /// Returns what a call of a file tool would change. With `cancel`, reads the file that it would replace.
     #[doc(hidden)]
-    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Replaced> {
-        None
+    fn change(&self, _args: &Value, _cancel: Option<&Cancel>) -> Change {
+        Change::default()
     }
 
     /// Runs a call whose arguments match the schema.

@@ -80,7 +80,7 @@ pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
 }
 
 /// Suggests the equivalent tool, with its arguments, to a model that used a name from another program.
-pub(crate) fn suggest(name: &str, registry: &Registry) -> Option<String> {
+pub(super) fn suggest(name: &str, registry: &Registry) -> Option<String> {
     let tool = known_elsewhere(name)?;
     let schema = registry.schema(tool)?;
     let mut arguments = words(&schema["required"]);
@@ -98,7 +98,7 @@ pub(crate) fn suggest(name: &str, registry: &Registry) -> Option<String> {
 ///
 /// # Errors
 /// Returns a sentence for the model about an unknown argument or two values for one.
-pub(crate) fn rename(
+pub(super) fn rename(
     tool: &str,
     given: Map<String, Value>,
     schema: &Value,

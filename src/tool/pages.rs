@@ -209,14 +209,11 @@ pub(super) fn read_more_tool() -> Function {
 }
 
 fn read_more(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let page = args
-        .get("page")
-        .and_then(Value::as_u64)
-        .and_then(|page| usize::try_from(page).ok());
+    let number = args["page"].as_u64().and_then(|page| page.try_into().ok());
     let page = turn
         .pages
-        .page(text(args, "result_id"), page.unwrap_or(0))?;
-    Ok(ToolOutput::text(page))
+        .page(text(args, "result_id"), number.unwrap_or(0));
+    page.map(ToolOutput::text)
 }
 
 #[cfg(test)]

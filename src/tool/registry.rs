@@ -275,14 +275,9 @@ fn writes_mark(name: &str, args: &Value) -> bool {
 /// Converts a name to a form that providers accept, because models invent names, and a request that repeats an invalid one is
 /// always refused.
 pub(super) fn valid_name(name: &str) -> String {
-    let valid = name.trim().chars().map(|c| {
-        if c.is_ascii_alphanumeric() || "_-".contains(c) {
-            c
-        } else {
-            '_'
-        }
-    });
-    let name: String = valid.take(MAX_NAME).collect();
+    let is_valid = |c: &char| c.is_ascii_alphanumeric() || "_-".contains(*c);
+    let valid = name.trim().chars().take(MAX_NAME);
+    let name: String = valid.map(|c| if is_valid(&c) { c } else { '_' }).collect();
     if name.is_empty() {
         "unnamed".to_owned()
     } else {
@@ -329,7 +324,9 @@ mod tests {
     }
 
     fn registry(names: &[&str]) -> Result<Registry> {
-        let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
+        let redactor: Redactor = [crate::secret::Secret::new("hunter2-hunter2")]
+            .into_iter()
+            .collect();
         let mut tools = Registry::new();
         names
             .iter()
@@ -365,6 +362,7 @@ mod tests {
             events: &|_| (),
             run_task,
             start_task,
+            is_confirmed: false,
             is_handed_over: &AtomicBool::new(false),
             said: "",
             budget: &crate::usage::Budget::new(None, "", ""),

@@ -20,24 +20,27 @@ pub(crate) fn skill_tool(skills: Skills) -> Function {
     })
 }
 
+/// Makes `skill` for programs whose prompts may not list the skills; the description does.
+pub(crate) fn listing_skill_tool(skills: Skills) -> Function {
+    let found = skills.all();
+    let offered = found.skills.iter().filter(|skill| skill.is_offered());
+    let list = offered.map(|skill| format!("\n- {}: {}", skill.name, skill.description));
+    let list = list.collect::<Vec<_>>().concat();
+    let mut tool = skill_tool(skills);
+    tool.spec.description = format!("Read a skill:{list}").into();
+    tool
+}
+
 /// Finds a skill that models may use, by name.
 pub(super) fn find_skill(skills: &Skills, name: &str) -> Result<Skill> {
     let found = skills.all();
     let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {
-        let names: Vec<&str> = found
-            .skills
-            .iter()
-            .filter(|skill| skill.is_offered())
-            .map(|skill| skill.name.as_str())
-            .collect();
-        let names = if names.is_empty() {
-            "(none)".to_owned()
-        } else {
-            names.join(", ")
-        };
+        let offered = found.skills.iter().filter(|skill| skill.is_offered());
+        let names: Vec<&str> = offered.map(|skill| skill.name.as_str()).collect();
         return Err(Error::failed(format!(
-            "there is no skill called \"{}\"; the skills are: {names}",
-            foreign_line(name, 300)
+            "there is no skill called \"{}\"; the skills are: {}",
+            foreign_line(name, 300),
+            names.join(", ")
         )));
     };
     if !skill.missing.is_empty() {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::skill::find_skill;
 use super::{CallContext, Function, Risk, Task, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
-use crate::skills::{Skill, Skills};
+use crate::skills::Skills;
 use crate::text::to_single_line;
 
 /// Maximum length of a task's label, in characters.
@@ -24,27 +24,15 @@ const SPEC: ToolSpec = ToolSpec::built_in(
 );
 const SHOWN: &[&str] = &["task", "skill"];
 
-pub(crate) fn subagent_tool(skills: Skills) -> Function {
+/// Makes `subagent`. A program without a home has no skills.
+pub(crate) fn subagent_tool(skills: Option<Skills>) -> Function {
     Function::built_in(SPEC, SHOWN, move |args, turn| {
-        give_task(args, turn, &|name| find_skill(&skills, name))
+        give_task(args, turn, skills.as_ref())
     })
     .parallel()
 }
 
-/// Makes `subagent` for programs without a home, and thus without skills.
-pub(crate) fn subagent_tool_without_skills() -> Function {
-    let no_skills = |_: &str| Err(Error::failed("there are no skills here"));
-    Function::built_in(SPEC, SHOWN, move |args, turn| {
-        give_task(args, turn, &no_skills)
-    })
-    .parallel()
-}
-
-fn give_task(
-    args: &Value,
-    turn: &CallContext,
-    find: &dyn Fn(&str) -> Result<Skill>,
-) -> Result<ToolOutput> {
+fn give_task(args: &Value, turn: &CallContext, skills: Option<&Skills>) -> Result<ToolOutput> {
     let task = text(args, "task").trim();
     if task.is_empty() {
         return Err(Error::failed("task is empty"));
@@ -53,7 +41,8 @@ fn give_task(
     let text = match text(args, "skill") {
         "" => task.to_owned(),
         name => {
-            let skill = find(name)?;
+            let skills = skills.ok_or_else(|| Error::failed("there are no skills here"))?;
+            let skill = find_skill(skills, name)?;
             format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text())
         }
     };

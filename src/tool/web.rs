@@ -51,9 +51,8 @@ fn fetch(
             ..http_settings(url, "", &loaded.env)
         })
     };
-    let max = args
-        .get("max_chars")
-        .and_then(Value::as_u64)
+    let max = args["max_chars"]
+        .as_u64()
         .and_then(|max| max.try_into().ok());
     let max_chars = max.unwrap_or(settings.max_chars).min(settings.max_chars);
     let web = Web {
@@ -146,11 +145,7 @@ fn search(
     turn: &CallContext,
 ) -> Result<ToolOutput> {
     let settings = &loaded.config.tools.web.search;
-    let count = args
-        .get("count")
-        .and_then(Value::as_u64)
-        .unwrap_or(settings.max_results)
-        .min(MAX_RESULTS);
+    let count = args["count"].as_u64().unwrap_or(settings.max_results);
     let engines = Search {
         web: Web {
             connect: &|url| Client::new(http_settings(url, "", &loaded.env)),
@@ -163,7 +158,7 @@ fn search(
         env: &loaded.env,
         base_url: &settings.base_url,
     };
-    let count = usize::try_from(count).unwrap_or(1);
+    let count = usize::try_from(count.min(MAX_RESULTS)).unwrap_or(1);
     let hits = engines.search(text(args, "query"), count)?;
     if hits.is_empty() {
         return Ok(ToolOutput::text("no results"));

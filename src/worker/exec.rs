@@ -139,8 +139,8 @@ fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> 
         } else {
             Vec::new()
         })
-        .envs(job.env.iter().map(|(name, value)| (name, value)))
         .env("HOME", &setup.policy.workspace.path)
+        .envs(job.env.iter().map(|(name, value)| (name, value)))
         .env("TERM", "dumb")
         .envs(tmp.map(|tmp| ("TMPDIR", tmp)));
     Ok(command)
@@ -149,14 +149,9 @@ fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> 
 /// Enters a working directory.
 pub(super) fn enter(grants: &OpenGrants, directory: &str) -> Result<()> {
     let Target { dir, path, asked } = grants.find(directory, Access::Read)?;
-    let dir = dir
-        .open_at(
-            path,
-            OFlags::PATH | OFlags::DIRECTORY,
-            Mode::empty(),
-            Links::Follow,
-        )
-        .map_err(|e| access::explain(e, asked))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let opened = dir.open_at(&path, flags, Mode::empty(), Links::Follow);
+    let dir = opened.map_err(|e| access::explain(e, asked))?;
     rustix::process::fchdir(&dir).doing("entering the working directory")
 }
 

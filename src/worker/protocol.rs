@@ -57,6 +57,8 @@ pub(crate) struct Policy {
     pub notes: Option<Grant>,
     /// Allows everything its user may access except this directory, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
+    /// The user's home, for paths that start with `~`.
+    pub user_home: Option<String>,
     /// Allows named sockets and connections to them. Off if a grant may contain sockets of services.
     pub named_sockets: bool,
     /// Limit on the data segment of each process, in MiB; 0 for no limit.

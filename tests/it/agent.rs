@@ -57,8 +57,8 @@ fn standard_input_is_context_behind_a_message() {
     let user = model.request(0).last("user");
     let question = user.find("anything wrong?").expect("the message");
     let context = user
-        .find("sda: I/O error\nsda: offline")
-        .expect("the context, as it came");
+        .find("\n```\nsda: I/O error\nsda: offline\n```")
+        .expect("the context, as data");
     assert!(question < context, "the message comes first: {user}");
 }
 

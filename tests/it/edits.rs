@@ -136,7 +136,7 @@ fn bytes_that_are_no_text_are_told_and_not_lost() {
 #[test]
 fn ambiguous_edit_changes_nothing() {
     for (old_text, says) in [
-        ("r", "old_text occurs 3 times (lines 1, 3, 4)"),
+        ("r", "old_text occurs 3 times, first in line 1"),
         (
             "first  second",
             "line 1 has the same text with other white space, letter case, quotes or dashes: \"first\\nsecond\"",
@@ -334,6 +334,33 @@ fn granted_trees_are_readable_or_writable() {
         b"last words\nmore\n"
     );
     assert_eq!(fs::read(other.path("write/new/file")).unwrap(), b"new\n");
+}
+
+#[test]
+fn a_tilde_of_a_tool_is_no_folder_of_the_workspace() {
+    let home = Home::empty();
+    let user = Home::empty();
+    let path = json!({ "path": "~/notes/a.txt", "content": "x\n" });
+    let model = Model::scripted([
+        Reply::calls([
+            call(
+                "a",
+                "write_file",
+                &json!({ "path": "~/a.txt", "content": "x\n" }),
+            ),
+            call("b", "write_file", &path),
+        ]),
+        Reply::text("Done."),
+    ]);
+    user.dir("notes");
+    let open = json!({ "tools": { "write_paths": ["~/notes"] } });
+    home.config(&merged(model.config(), &open).to_string());
+    let run = home.bantam().env("HOME", user.path(""));
+    run.args(["agent", "-m", "go"]).run().exits(0);
+    let told = model.request(1).texts("tool");
+    assert!(told[0].contains("leads out of the workspace"), "{told:?}");
+    assert!(user.path("notes/a.txt").exists(), "{told:?}");
+    assert!(!home.path("workspace/~").exists());
 }
 
 #[test]

@@ -144,6 +144,8 @@ fn incoming_file_name_is_sanitized_and_unique() {
     for name in ["AGENT.md", "AGENT.md", "pipe.bin", "link.bin", "dir.bin"] {
         send(name, b"\0 two");
     }
+    // As a Mac writes it.
+    send("cafe\u{301}.bin", b"\0 three");
     ends(gateway);
     let names = |n: usize, name: &str| {
         place_of(&home, &model, n, name)
@@ -167,6 +169,7 @@ fn incoming_file_name_is_sanitized_and_unique() {
         assert_eq!(names(n, name), taken);
         assert_eq!(fs::read(day.join(taken)).unwrap(), b"\0 two");
     }
+    assert_eq!(fs::read(day.join("caf\u{e9}.bin")).unwrap(), b"\0 three");
     assert!(
         fs::read_to_string(home.path("config.json"))
             .unwrap()
@@ -291,9 +294,11 @@ fn inline_bot_message_is_marked_as_foreign() {
 #[test]
 fn voice_message_is_transcribed() {
     let model = Model::answering(|_, _| Reply::text("Done."));
-    let host = Model::answering(|_, _| Reply::json(200, &json!({ "text": "water the basil" })));
+    // The host also says the key that it got.
+    let said = json!({ "text": "water the basil key-of-the-ears" });
+    let host = Model::answering(move |_, _| Reply::json(200, &said));
     let api = BotApi::start();
-    let ears = json!({ "model_name": "ears", "model": "openai/ears-1", "api_base": host.base(), "api_key": "k" });
+    let ears = json!({ "model_name": "ears", "model": "openai/ears-1", "api_base": host.base(), "api_key": "key-of-the-ears" });
     let extra = json!({ "model_list": [model.config()["model_list"][0], ears], "tools": { "transcribe": { "model": "ears" } } });
     let home = Home::with(&merged(config(&model, &api), &extra));
     let gateway = start(&home);
@@ -310,10 +315,13 @@ fn voice_message_is_transcribed() {
     api.wait_for_texts(OWNER, 2);
     ends(gateway);
     let said = model.request(0).last("user");
-    assert!(said.contains("]\n[transcript]\nwater the basil"), "{said}");
+    assert!(
+        said.contains("]\n[transcript]\nwater the basil [secret removed]"),
+        "{said}"
+    );
     let said = model.request(1).last("user");
     assert!(
-        said.contains("]\n[transcript]\n```\nwater the basil\n```"),
+        said.contains("]\n[transcript]\n```\nwater the basil [secret removed]\n```"),
         "{said}"
     );
 }

@@ -356,6 +356,35 @@ fn changed_mcp_tool_is_reported_once() {
     }
 }
 
+/// The user allowed the tool as it was described then.
+#[test]
+fn always_ends_with_a_change_of_the_tool() {
+    let server = turning(false);
+    let model = Model::answering(|request, _| match request.messages().last() {
+        Some(last) if last["role"] == "tool" => Reply::text(&request.last("tool")),
+        _ => Reply::call("far__say", &json!({ "text": "x" })),
+    });
+    let confirm = json!({ "tools": { "confirm": ["far"] } });
+    let home = home_of(&model, &[("far", &server)], &confirm);
+    let ask = ["agent", "-s", "garden", "-m", "call it"];
+    let bantam = home.bantam().args(ask).env("TERM", "xterm");
+    let mut talk = bantam.silent_stdin().on_a_terminal().spawn();
+    talk.wait_for_next_stdout("(default: no) ");
+    talk.types("a\n");
+    talk.finish().exits(0);
+    assert_eq!(count(&server, "tools/call"), 1);
+    let run = home.bantam().args(ask).run();
+    run.exits(0);
+    assert!(
+        run.stdout.contains("the tool has changed"),
+        "{}",
+        run.stdout
+    );
+    // The next turn offers the new one, and asks.
+    home.bantam().args(ask).run().exits(6);
+    assert_eq!(count(&server, "tools/call"), 1);
+}
+
 #[test]
 fn gateway_reports_changed_tool_to_owner() {
     let (model, server, api) = (calling("far__say"), turning(true), BotApi::start());

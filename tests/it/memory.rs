@@ -63,11 +63,12 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     for name in ["garden.md", "MEMORY.md", "買い物.md"] {
         assert!(told(6).contains(name), "no {name:?} in {}", told(6));
     }
+    // Notes may quote others.
     assert_eq!(
         told(7),
-        "garden:1: # Garden\nThe quince stands in the north\nWatered on Monday\n\n"
+        "```\ngarden:1: # Garden\nThe quince stands in the north\nWatered on Monday\n```"
     );
-    assert_eq!(told(8), "買い物:1: 牛乳とパンを買う\n\n");
+    assert_eq!(told(8), "```\n買い物:1: 牛乳とパンを買う\n```");
     assert_eq!(told(9), "deleted garden.md");
     assert!(
         results[10].1 && told(10).contains("does not exist"),
@@ -87,6 +88,35 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
             .ends_with(b"Likes tea\n")
     );
     fixture.has_no_leftovers();
+}
+
+#[test]
+fn an_appended_note_starts_a_line() {
+    let append =
+        |key: &str, content: &str| memory("append", &json!({ "key": key, "content": content }));
+    let fixture = Fixture::making([
+        append("garden", "Watered"),
+        append("crlf", "two"),
+        append("empty", "one"),
+        append("new", "one"),
+    ]);
+    for (name, text) in [
+        ("garden", "# Garden\nQuince"),
+        ("crlf", "a\r\nb"),
+        ("empty", ""),
+    ] {
+        fixture.home.write(&format!("memory/{name}.md"), text);
+    }
+    fixture.succeeds();
+    for (name, text) in [
+        ("garden", "# Garden\nQuince\nWatered\n"),
+        ("crlf", "a\r\nb\r\ntwo\r\n"),
+        ("empty", "one\n"),
+        ("new", "one\n"),
+    ] {
+        let note = fixture.bytes(&format!("../memory/{name}.md"));
+        assert_eq!(String::from_utf8(note).unwrap(), text, "{name}");
+    }
 }
 
 #[test]
@@ -319,7 +349,7 @@ fn semantic_search_sends_only_changed_notes() {
             .stdout
             .clone()
     };
-    let expected = "Nearest in meaning:\n\ngarden:1: The quince stands in the north\n\ncar:1: Tyres: 2.4 bar\n\nBy words:\n\nno matches\n";
+    let expected = "Nearest in meaning:\n\n```\ngarden:1: The quince stands in the north\n\ncar:1: Tyres: 2.4 bar\n```\n\nBy words:\n\nno matches\n";
     assert_eq!(ask(), expected);
     assert_eq!(ask(), expected);
     home.write("memory/car.md", "Tyres: 2.5 bar\n");

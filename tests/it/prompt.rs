@@ -7,6 +7,8 @@ use crate::model::{Model, Reply};
 
 /// Maximum number of tokens of a plain question with all tools, as counted by o200k.
 const MOST: usize = 1700;
+/// Number of tokens that a change may use for a tool with a plain description.
+const ANOTHER: usize = 30;
 
 /// Estimates the tokens of a text as counted by o200k: one for a word with the space before it, three digits, or four other
 /// characters, and two for a long word. For this prompt and the pages of docs/, the error is up to 1.2 %.
@@ -63,9 +65,10 @@ fn a_plain_question_with_all_tools_is_short() {
     let messages = body["messages"].as_array().unwrap().iter();
     let messages = messages.map(|message| tokens(message["content"].as_str().unwrap()));
     let counted = tokens(&body["tools"].to_string()) + messages.sum::<usize>();
+    let counted = counted + counted / 50;
     assert!(
-        counted + counted / 50 <= MOST,
-        "{counted} tokens, by tool: {tools:?}"
+        counted + ANOTHER <= MOST,
+        "{counted} tokens, and {ANOTHER} for one more tool; by tool: {tools:?}"
     );
     assert!(counted > 1000, "{counted} tokens");
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::json;
 
 use crate::harness::{CANARY, Home, merged};
-use crate::model::{Model, Reply};
+use crate::model::{Model, Reply, call, written_call};
 
 #[test]
 fn key_is_only_in_config_and_request() {
@@ -112,6 +112,79 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
         message.contains("the API key is in") && message.contains("leak.txt"),
         "{message}"
     );
+}
+
+/// The harness looks for the key in both streams and in every file of the home, and the model's server in each request.
+#[test]
+fn a_key_that_the_model_writes_is_removed_at_once() {
+    let escaped: Vec<String> = CANARY.bytes().map(|b| format!("\\u{b:04x}")).collect();
+    let escaped = escaped.concat();
+    let write = |id: &str, content: &str| {
+        let arguments = format!(r#"{{"path":"{id}.txt","content":"{content}"}}"#);
+        written_call(id, "write_file", &arguments)
+    };
+    let model = Model::scripted([
+        Reply::calls([
+            write("a", CANARY),
+            write("b", &escaped),
+            call(
+                "c",
+                "memory",
+                &json!({ "action": "append", "content": CANARY }),
+            ),
+            call(
+                "d",
+                "cron",
+                &json!({ "action": "add", "message": CANARY, "every_seconds": 3600 }),
+            ),
+            call("e", "read_file", &json!({ "path": { CANARY: 1 } })),
+            written_call("f", "grep", &format!("{{\"pattern\": {CANARY}")),
+        ])
+        .saying(&format!("The key is {CANARY}.")),
+        // Each event has eight characters.
+        Reply::text(&format!("A {CANARY}, and {CANARY}{CANARY}")),
+        Reply::text(&format!("Before it: {}", &CANARY[..9])),
+    ]);
+    let home = Home::with(&model.config());
+    let mark = "[secret removed]";
+    let first = home.agent(["-v", "--events", "-m", "say it"]);
+    first.exits(0);
+    let words: String = first
+        .json_lines()
+        .iter()
+        .filter_map(|event| event["delta"].as_str().or(event["text"].as_str()))
+        .collect();
+    assert!(
+        words.contains(&format!("A {mark}, and {mark}{mark}")),
+        "{words}"
+    );
+    // A word that only begins like the key is whole.
+    let second = home.agent(["-m", "and now?"]);
+    second
+        .exits(0)
+        .prints(&format!("Before it: {}\n", &CANARY[..9]));
+    let jobs = std::fs::read_to_string(home.path("cron/jobs.json")).unwrap();
+    assert!(jobs.contains(mark), "{jobs}");
+}
+
+#[test]
+fn a_key_in_a_reply_of_any_form_is_removed() {
+    let reply = |message: &serde_json::Value| {
+        Reply::json(
+            200,
+            &json!({ "choices": [{ "message": message, "finish_reason": "stop" }] }),
+        )
+    };
+    let detail = json!([{ "type": "reasoning.text", "text": CANARY, "signature": "x" }]);
+    for message in [
+        json!({ "content": CANARY }),
+        json!({ "content": "a", "reasoning_content": CANARY }),
+        json!({ "content": "a", "reasoning_details": detail }),
+        json!({ "content": null, "refusal": CANARY }),
+    ] {
+        let model = Model::scripted([reply(&message)]);
+        Home::with(&model.config()).agent(["-v", "-m", "hi"]);
+    }
 }
 
 #[test]

@@ -177,7 +177,10 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
         .unwrap();
     assert_eq!(
         last.texts("tool"),
-        ["Report on the moon", "Report on the sun"]
+        [
+            "```\nReport on the moon\n```",
+            "```\nReport on the sun\n```"
+        ]
     );
     // Only their reports are stored.
     assert_eq!(home.session("cli_default").history().len(), 5);

@@ -251,6 +251,63 @@ fn creating_next_to_the_home_is_refused_with_the_reason() {
     }
 }
 
+#[test]
+fn a_tilde_is_the_users_home_for_every_tool() {
+    let (home, other) = user();
+    let model = Model::scripted([
+        Reply::calls([
+            call(
+                "a",
+                "write_file",
+                &json!({ "path": "~/docs/a.c", "content": "int a;\n" }),
+            ),
+            call("b", "read_file", &json!({ "path": "~/docs/a.c" })),
+            call("c", "exec", &json!({ "command": "cat ~/docs/a.c" })),
+            call(
+                "d",
+                "exec",
+                &json!({ "command": "pwd", "working_dir": "~/docs" }),
+            ),
+            call("e", "list_dir", &json!({ "path": "~" })),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
+    home.config(&merged(model.config(), &open).to_string());
+    let run = home.bantam().env("HOME", other.path(""));
+    run.args(["agent", "-m", "go"]).run().exits(0);
+    let told = model.request(1).texts("tool");
+    assert_eq!(told[1..3], ["int a;\n", "int a;\n"]);
+    assert!(
+        told[3].contains("/docs") && told[4].contains("docs/"),
+        "{told:?}"
+    );
+    assert!(other.path("docs/a.c").exists());
+    assert!(!home.path("workspace/~").exists());
+}
+
+#[test]
+fn a_file_that_the_sandbox_hides_is_said_to_be_out_of_reach() {
+    let (home, _other) = user();
+    let name = std::env::temp_dir().join(format!("bantam-out-{}", unique()));
+    fs::write(&name, "there\n").unwrap();
+    let path = name.display().to_string();
+    let read = |path: &str| ("read_file", json!({ "path": path }));
+    let calls = [
+        read(&path),
+        read("/tmp/bantam-none"),
+        ("list_dir", json!({ "path": "/run/bantam-none" })),
+        read("/nowhere/a"),
+    ];
+    let told = told(&home, &json!({}), &[], &calls);
+    fs::remove_file(&name).unwrap();
+    // It looks the same whether the file exists or not.
+    for (text, failed) in &told[..3] {
+        assert!(*failed && text.contains("out of reach"), "{told:?}");
+    }
+    assert!(told[3].0.contains("does not exist"), "{told:?}");
+}
+
 /// Only a sandbox could hide the home, so file tools are restricted to the workspace.
 fn stays_in_the_workspace(extra: &Value, without: &'static [Withheld]) {
     let (home, other) = user();

@@ -34,6 +34,9 @@ pub fn main() -> Result<()> {
     let agent = agent.tools(home.skills()?);
     let agent = agent.provider(OpenAi::new(&api, "", "x")).build()?;
     let skill = agent.call("skill", &json!({"name": "tea"}))?;
+    let tools = home.skills()?;
+    let description = &tools.specs().next().unwrap().description;
+    assert!(description.contains("tea: Makes tea."), "{description}");
     assert!(skill.text.contains("Boil water."), "{}", skill.text);
     println!("{}", agent.ask("Who are you?")?);
     assert!(home.agent()?.build().is_err());

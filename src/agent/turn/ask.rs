@@ -1,5 +1,6 @@
 //! Makes one model request of a turn: offers tools, enforces the limits, and records the cost.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use super::compact::SUMMARIZE;
@@ -10,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::{self, Provider, ProviderError, System};
 use crate::text::millis;
+use crate::tool::without_keys;
 use crate::usage::Spend;
 
 /// What a model is asked for.
@@ -67,9 +69,22 @@ impl Turn<'_> {
             .check_size(request.input_tokens)
             .and_then(|()| turn.budget.begin(Spend::Reply, || request.input_tokens));
         allowed.map_err(ProviderError::NotSent)?;
+        // Words and thoughts that may begin a key.
+        let held = RefCell::new([String::new(), String::new()]);
+        let next = |n: usize, piece: &str| {
+            let held = &mut held.borrow_mut()[n];
+            agent.redactor.redact_piece(held, piece)
+        };
+        let show = |event: Event| {
+            if !matches!(&event, Event::Delta(text) | Event::Thought(text) if text.is_empty()) {
+                (turn.events)(event);
+            }
+        };
         let sink = |event: Event| {
-            (turn.events)(match event {
+            show(match event {
                 Event::Delta(_) if matches!(wanted, Wanted::Summary(_)) => return,
+                Event::Delta(text) => Event::Delta(next(0, &text)),
+                Event::Thought(text) => Event::Thought(next(1, &text)),
                 Event::Notice(text) => Event::Notice(agent.redactor.redact(text)),
                 Event::Warning(text) => Event::Warning(agent.redactor.redact(text)),
                 event => event,
@@ -79,7 +94,11 @@ impl Turn<'_> {
         let retry = agent.limits.retry;
         let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
         model.model().clone_into(&mut self.response.model);
-        self.arrived = texts.pop().unwrap_or_default();
+        let [words, thoughts] = held.take();
+        show(Event::Thought(thoughts));
+        show(Event::Delta(words));
+        let arrived = texts.pop().unwrap_or_default();
+        self.arrived = agent.redactor.redact_known(arrived);
         // Incomplete replies also cost money.
         texts.extend(result.is_err().then(|| self.arrived.clone()));
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
@@ -89,7 +108,7 @@ impl Turn<'_> {
             };
             turn.bill(model, &request, &unpaid);
         }
-        let reply = result?;
+        let reply = without_keys(&agent.redactor, result?);
         turn.bill(model, &request, &reply);
         let (ms, usage, name) = (millis(started.elapsed()), reply.usage, model.model());
         (turn.events)(Event::Trace(format!(

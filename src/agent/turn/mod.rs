@@ -386,9 +386,7 @@ impl<'a> Turn<'a> {
         reply.calls_used = self.shared.budget.calls_used();
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
-            call.name = agent
-                .tools
-                .resolve(&agent.redactor.redact(std::mem::take(&mut call.name)));
+            call.name = agent.tools.resolve(&call.name);
         }
         make_unique(&mut reply.calls, &self.open.session.messages);
         let calls = reply.calls.clone();

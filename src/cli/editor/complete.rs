@@ -43,7 +43,7 @@ fn files(start: &str, env: &Env) -> Vec<String> {
         .map_or(("", start), |(dir, name)| (&start[..=dir.len()], name));
     let entries = std::fs::read_dir(match dir {
         "" => PathBuf::from("."),
-        dir => of_user(dir, env),
+        dir => of_user(dir, env.get("HOME")),
     });
     let shown = |entry: std::fs::DirEntry| {
         let found = entry.file_name().into_string().ok()?;
