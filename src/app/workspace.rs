@@ -28,9 +28,8 @@ pub(crate) fn misplaced(loaded: &Loaded) -> Option<String> {
     let listed = std::fs::read_dir(&workspace).into_iter().flatten();
     let there: BTreeSet<_> = listed.flatten().map(|entry| entry.file_name()).collect();
     let is_there = |name: &str| {
-        name.split('/')
-            .next()
-            .is_some_and(|top| there.contains(OsStr::new(top)))
+        let mut parts = name.split('/').map(OsStr::new);
+        parts.next().is_some_and(|top| there.contains(top))
     };
     names.retain(|name| is_there(name) && workspace.join(name).is_file());
     (!names.is_empty()).then(|| {
