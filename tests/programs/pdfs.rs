@@ -53,7 +53,7 @@ fn pdf_is_sent_as_text_on_refusal() {
         let user = request.last("user");
         assert!(
             user.contains(
-                "[the text of a PDF]\n```\n[a PDF of 1 page]\n[page 1]\nTomatoes on Tuesday\n```"
+                "[the text of a PDF]\n```\n[a PDF; here are pages 1 to 1]\n[page 1]\nTomatoes on Tuesday\n```"
             ),
             "{user}"
         );
@@ -322,7 +322,7 @@ fn hostile_pdf_is_limited_and_confined() {
         home.write(&format!("workspace/{name}"), file);
         let started = Instant::now();
         let text = read(&home, &model, &json!({ "path": name }));
-        let is_named = ["a PDF of ", "broken or", "too much time or memory"];
+        let is_named = ["[a PDF; here are pages", "broken or", "too much time or memory"];
         assert!(
             is_named.iter().any(|known| text.contains(known)),
             "{name}: {text}"
