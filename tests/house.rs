@@ -197,6 +197,7 @@ const GONE: &[&str] = &[
     "http_api::Answer",
     "http_api::Ask",
     "http_api::Turns",
+    "markdown::Look",
     "mcp::Background",
     "mcp::Era",
     "mcp::ListStore",
@@ -224,6 +225,7 @@ const GONE: &[&str] = &[
     "tool::Workshop",
     "web/page/buffer.rs",
     "web/page/links.rs",
+    "web::Keys",
 ];
 
 /// Most characters of a line of code on average, and most lines of over 100 characters in a thousand. Fewer lines are worth
