@@ -150,12 +150,10 @@ fn with_headings(text: &str, wanted: Wanted, most: usize) -> PdfText {
         out.push_str(&format!("[page {next}]\n{shown}{cut}\n"));
         next += 1;
     }
-    let is_scan = pages.iter().all(|page| page.trim().is_empty());
-    let kind = if is_scan {
-        " without text, perhaps a scan"
-    } else {
-        ""
-    };
+    let mut kind = "";
+    if pages.iter().all(|page| page.trim().is_empty()) {
+        (out, kind) = (String::new(), " without text, perhaps a scan");
+    }
     let (first, last) = (wanted.first, wanted.first.max(next - 1));
     let is_rest = ((next - first) as usize) < pages.len();
     PdfText {
@@ -213,7 +211,7 @@ mod tests {
                 50,
                 100,
                 "",
-                "1 to 1 without text, perhaps a scan]\n[page 1]\n\n",
+                "1 to 1 without text, perhaps a scan]\n",
             ),
         ] {
             let read = with_headings(text, Wanted { first, last }, most);

@@ -358,7 +358,7 @@ fn changed_mcp_tool_is_reported_once() {
 
 /// The user allowed the tool as it was described then.
 #[test]
-fn always_ends_with_a_change_of_the_tool() {
+fn changed_tool_ends_always_permission() {
     let server = turning(false);
     let model = Model::answering(|request, _| match request.messages().last() {
         Some(last) if last["role"] == "tool" => Reply::text(&request.last("tool")),

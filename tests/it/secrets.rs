@@ -116,7 +116,7 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
 
 /// The harness looks for the key in both streams and in every file of the home, and the model's server in each request.
 #[test]
-fn a_key_that_the_model_writes_is_removed_at_once() {
+fn model_written_key_is_removed_from_reply() {
     let escaped: Vec<String> = CANARY.bytes().map(|b| format!("\\u{b:04x}")).collect();
     let escaped = escaped.concat();
     let write = |id: &str, content: &str| {
@@ -168,7 +168,7 @@ fn a_key_that_the_model_writes_is_removed_at_once() {
 }
 
 #[test]
-fn a_key_in_a_reply_of_any_form_is_removed() {
+fn key_anywhere_in_reply_is_removed() {
     let reply = |message: &serde_json::Value| {
         Reply::json(
             200,

@@ -216,7 +216,7 @@ fn kernel_keys_are_hidden_in_namespaces() {
 
 /// What the kernel tells only to root is told to no command, also of root, and none can be kept from being killed first.
 #[test]
-fn the_machines_state_is_neither_told_nor_changed_in_namespaces() {
+fn machine_state_is_hidden_and_unchanged_in_namespaces() {
     let closed = |entry: &fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap();
         let mode = fs::symlink_metadata(entry.path())

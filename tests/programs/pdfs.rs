@@ -322,7 +322,11 @@ fn hostile_pdf_is_limited_and_confined() {
         home.write(&format!("workspace/{name}"), file);
         let started = Instant::now();
         let text = read(&home, &model, &json!({ "path": name }));
-        let is_named = ["[a PDF; here are pages", "broken or", "too much time or memory"];
+        let is_named = [
+            "[a PDF; here are pages",
+            "broken or",
+            "too much time or memory",
+        ];
         assert!(
             is_named.iter().any(|known| text.contains(known)),
             "{name}: {text}"
