@@ -551,7 +551,7 @@ fn undelivered_answer_is_sent_after_restart() {
         (&json!(false), &json!("Kept."))
     );
     assert_eq!(object["error"]["kind"], "failed");
-    run.fails_with_a_hint().says("the message is queued");
+    run.fails_with_a_hint().says("queued");
     home.config(&config.to_string());
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Kept."]);
