@@ -39,7 +39,7 @@ pub struct SessionInfo {
     pub created: String,
     /// Time of the last message or else of the last change, as RFC 3339 in UTC; empty if unknown.
     pub last: String,
-    /// State of the last turn: a name of [`TurnStop`], `new` before the first turn, `unfinished` during a turn or after a
+    /// State of the last turn: a name of [`crate::TurnStop`], `new` before the first turn, `unfinished` during a turn or after a
     /// crash, `unreadable` if the conversation cannot be read or a newer program wrote it.
     pub state: &'static str,
     /// Size of all its files, in bytes.
@@ -323,7 +323,7 @@ pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<Path
     header.insert("base".to_owned(), next.into());
     versions::forget(home, key)?;
     let (_, old) = segments::begin_segment(&live, vec![header])?;
-    remove_media(home, key, &[])?;
+    drop(remove_media(home, key, &[]));
     Ok(old)
 }
 
@@ -373,6 +373,10 @@ pub(crate) fn rename(home: &Home, from: &str, to: &str, cancel: &Cancel) -> Resu
     // Also imports its deferred messages.
     let _old = OpenSession::open(&store, from, cancel, &|| ())?;
     let _new = lock(home, to, cancel, &|| ())?;
+    // It may have begun meanwhile.
+    if files(home)?.contains_key(to) {
+        return Ok(false);
+    }
     for (_, path) in files(home)?.remove(from).unwrap_or_default() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let rest = name.strip_prefix(from).unwrap_or_default();

@@ -129,7 +129,7 @@ impl Chats {
     /// Gives the conversation of a group to the supergroup that it became, unless that one has begun its own.
     ///
     /// # Errors
-    /// Returns errors of the storage, but leaves a conversation behind that is in use.
+    /// Returns an error if the program is stopping. After other errors, the conversation stays behind.
     pub(super) fn follow(&self, old: i64, new: i64) -> Result<()> {
         let [from, to] = [old, new].map(|chat| session_name(CHANNEL, &chat.to_string()));
         let within = self.sender.cancel.with_timeout(FOLLOW_TIME);
@@ -137,10 +137,8 @@ impl Chats {
         let end = match session::archive::rename(home, &from?, &to?, &within) {
             Ok(false) => return Ok(()),
             Ok(true) => "its conversation continues",
-            Err(e) if e.kind == Kind::Limit => {
-                "a new conversation begins, because a turn is running"
-            }
-            Err(e) => return Err(e),
+            Err(e) if e.kind == Kind::Interrupted => return Err(e),
+            Err(e) => &format!("its conversation stays behind: {e}"),
         };
         let text = format!("the group {old} is the supergroup {new} now; {end}");
         (self.sender.log)(Level::Info, &text);

@@ -247,7 +247,12 @@ impl Poller {
                     presses.push((press, shown));
                 }
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
-                Update::Moved(old, new) => self.chats.follow(old, new)?,
+                Update::Moved(old, new) => {
+                    self.chats.follow(old, new)?;
+                    for message in &mut messages {
+                        move_to(message, old, new);
+                    }
+                }
                 Update::Hidden(chat, name) => self.chats.report_hidden(chat, &name)?,
                 Update::Unreadable(chat, kind) => {
                     self.inbox().remember(&[id])?;
@@ -392,6 +397,19 @@ pub(super) fn command(text: &str) -> Option<Command> {
 pub(crate) fn help() -> String {
     let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
     format!("Ask me anything. Commands:{}", commands.concat())
+}
+
+/// Gives a message of a group to the supergroup that it became.
+fn move_to(message: &mut Inbound, old: i64, new: i64) {
+    let new = new.to_string();
+    if let (true, Ok(session)) = (
+        message.origin.chat == old.to_string(),
+        session_name(CHANNEL, &new),
+    ) {
+        message.session = session;
+        message.reply_to = Some(format!("{CHANNEL}:{new}"));
+        message.origin.chat = new;
+    }
 }
 
 fn update_id(update: &Value) -> Option<u64> {

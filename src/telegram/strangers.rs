@@ -62,11 +62,15 @@ impl Strangers {
     }
 }
 
-/// Returns the unknown users of all bots, without a change.
+/// Returns the unknown users of all bots, without a change. Groups, whose ids are negative, are no users.
 pub(crate) fn all(queue: &Queue) -> Result<Vec<i64>> {
     let entries = queue.entries(KIND)?;
     let user = |entry: &Entry| entry.read::<KnownStranger>().user;
-    Ok(entries.iter().map(user).collect())
+    Ok(entries
+        .iter()
+        .map(user)
+        .filter(|id| !id.is_negative())
+        .collect())
 }
 
 #[cfg(test)]

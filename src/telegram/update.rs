@@ -166,9 +166,9 @@ fn hidden(message: &Value, me: &Me) -> Option<Update> {
 fn unreadable(message: &Value) -> Option<String> {
     const COMMON: &str = "from chat sender_chat forward_origin reply_to_message external_reply quote via_bot reply_markup \
                           link_preview_options reply_to_story sender_business_bot direct_messages_topic";
-    const NOTICES: [&str; 5] = ["ed", "_set", "_done", "_info", "_members"];
+    const NOTICES: &str = "ed _set _done _info _member _members _photo hidden gift";
     let is_notice =
-        |name: &str| NOTICES.iter().any(|end| name.ends_with(end)) || name == "pinned_message";
+        |name: &str| NOTICES.split(' ').any(|end| name.ends_with(end)) || name == "pinned_message";
     let is_content = |(name, value): &(&String, &Value)| {
         let is_common = COMMON.split(' ').any(|common| common == *name);
         (value.is_object() || value.is_array()) && !is_common && !is_notice(name)

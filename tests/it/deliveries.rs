@@ -427,8 +427,9 @@ fn a_conversation_follows_its_group_to_the_supergroup() {
     api.wait_for_texts(old, 1);
     say(old);
     assert_eq!(api.wait_for_texts(old, 2), ["1", "2"]);
-    // Both messages of Telegram, and the group's next one, in one poll after a restart.
+    // Both messages of Telegram, and the group's last one and next one, in one poll after a restart.
     ends(gateway);
+    say(old);
     api.message(old, BOT, &json!({ "migrate_to_chat_id": new }));
     api.migrate(old, new);
     say(new);
@@ -515,11 +516,12 @@ fn a_message_that_cannot_be_read_gets_one_notice() {
     }
     // A kind that does not exist yet, a notice of the chat, and a list that can be read.
     api.message(OWNER, OWNER, &json!({"hologram": {"file_id": "x"}}));
-    api.message(
-        OWNER,
-        OWNER,
-        &json!({"message_auto_delete_timer_changed": {"message_auto_delete_time": 9}}),
-    );
+    for notice in [
+        json!({"message_auto_delete_timer_changed": {"message_auto_delete_time": 9}}),
+        json!({"left_chat_member": {"id": 5, "is_bot": false, "first_name": "Eve"}}),
+    ] {
+        api.message(OWNER, OWNER, &notice);
+    }
     api.message(
         OWNER,
         OWNER,
