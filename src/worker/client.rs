@@ -51,8 +51,13 @@ impl WorkerProcess {
         if let Some(status) = self.child.try_wait()? {
             return Ok(status);
         }
-        let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
-        sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(self.grace))?;
+        // It is killed also if there are no descriptors to wait with.
+        if let Ok(ended) = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {
+            drop(sys::poll(
+                &[(ended.as_fd(), PollFlags::IN)],
+                Some(self.grace),
+            ));
+        }
         self.child.kill()?;
         self.child.wait()
     }
@@ -105,6 +110,8 @@ pub(super) fn start(
         Programs::Command | Programs::Server => ENDING,
     };
     let process = WorkerProcess { child, grace };
+    // Declared last, so that an error hangs up before it waits for the process to end.
+    let socket = socket;
     let Some(output) = output else {
         return Err(Error::failed("the worker process has no output"));
     };

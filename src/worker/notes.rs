@@ -110,9 +110,8 @@ impl Notes {
     /// Copies the notes, unless the last copy is less than a day old. A complete new copy replaces the old one.
     fn keep_copy(&self, now: SystemTime) -> Result<()> {
         let made = fs_err::metadata(&self.kept).and_then(|meta| meta.modified());
-        // The clock may have been set back since.
-        if made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age < DAY) || made > now)
-        {
+        // The clock may have been set back since, but not for long.
+        if made.is_ok_and(|made| now < made + DAY && made < now + DAY) {
             return Ok(());
         }
         let new = self.kept.with_extension("new");

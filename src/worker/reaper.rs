@@ -135,6 +135,12 @@ fn below(proc: &Dir) -> Vec<(Pid, bool)> {
         }
     }
     let mut found = children.remove(&getpid()).unwrap_or_default();
+    // A /proc that hides processes still lists the own children.
+    for pid in own_children(proc).unwrap_or_default() {
+        if found.iter().all(|(known, _)| *known != pid) {
+            found.push((pid, true));
+        }
+    }
     let mut at = 0;
     while at < found.len() {
         // Removes the entry, because a reused PID could form a cycle.
@@ -142,6 +148,20 @@ fn below(proc: &Dir) -> Vec<(Pid, bool)> {
         at += 1;
     }
     found
+}
+
+/// Returns the children of this process's first thread, which gets those of ended parents.
+fn own_children(proc: &Dir) -> Option<Vec<Pid>> {
+    let own = getpid().as_raw_nonzero();
+    let path = format!("{own}/task/{own}/children");
+    let (path, mut text) = (Path::new(&path), String::new());
+    let mut file = proc.read(path, path, Links::Refuse).ok()?;
+    file.read_to_string(&mut text).ok()?;
+    let pids = text.split_whitespace();
+    Some(
+        pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+            .collect(),
+    )
 }
 
 /// Reads `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
