@@ -2,6 +2,8 @@
 //!
 //! Output is final: a word is shown when it is complete and its style is known, a line of code or a table when it is complete.
 
+use std::iter;
+
 use super::blocks::{Fence, Line, indentation, unquoted};
 use super::inline;
 use super::styled::{BOLD, StyledText};
@@ -11,6 +13,8 @@ use crate::text::clip;
 
 /// Maximum number of bytes for detecting the kind of a line.
 const MAX_START: usize = 256;
+/// Maximum width of a column of a table if the terminal's is unknown.
+const MAX_WIDTH: usize = 1000;
 
 /// Writer of one answer.
 #[derive(Default)]
@@ -197,9 +201,14 @@ impl Terminal {
         let shown = rows.iter().enumerate();
         let shown = shown.map(|(n, row)| row.iter().map(|text| cell(n, text)).collect());
         let shown: Vec<Vec<String>> = shown.collect();
-        let table = table::aligned(&shown, usize::MAX);
-        let most = self.columns;
-        if most == 0 || table.lines().all(|line| columns(line) < most) {
+        // One long cell must not pad a million rows.
+        let most = if self.columns == 0 {
+            MAX_WIDTH
+        } else {
+            self.columns
+        };
+        let table = table::aligned(&shown, most);
+        if self.columns == 0 || table.lines().all(|line| columns(line) < most) {
             out.push_str(&table);
         } else {
             self.list(&rows, out);
@@ -210,8 +219,10 @@ impl Terminal {
     fn list(&mut self, rows: &[Vec<String>], out: &mut String) {
         for (n, row) in rows.iter().enumerate().skip(1) {
             out.push_str(if n == 1 { "" } else { "\n" });
-            for (name, cell) in rows[0].iter().zip(row) {
-                self.show_row(&[(name, BOLD), (": ", 0), (cell, 0)], out);
+            let names = rows[0].iter().map(String::as_str);
+            for (name, cell) in names.chain(iter::repeat("")).zip(row) {
+                let colon = if name.is_empty() { "" } else { ": " };
+                self.show_row(&[(name, BOLD), (colon, 0), (cell, 0)], out);
             }
         }
     }

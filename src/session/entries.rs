@@ -93,7 +93,7 @@ pub(super) struct Outline {
     pub repeated: u64,
     /// Lines to read.
     pub lines: RangeInclusive<u64>,
-    /// Lines that were undone, in order.
+    /// Lines that were undone.
     pub undone: Vec<RangeInclusive<u64>>,
 }
 
@@ -147,13 +147,9 @@ impl Outline {
         if !self.lines.contains(&seq) {
             return None;
         }
-        let at = self.undone.partition_point(|lines| *lines.end() < seq);
         Some(Entry {
             seq: Some(seq),
-            is_undone: self
-                .undone
-                .get(at)
-                .is_some_and(|lines| lines.contains(&seq)),
+            is_undone: self.undone.iter().any(|lines| lines.contains(&seq)),
             ..Entry::parse(line)?
         })
     }

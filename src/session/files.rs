@@ -207,7 +207,9 @@ impl FileStore {
         journal
             .renew(lines.to_vec())
             .map_err(|e| self.home.hinted(e))?;
-        archive::remove_media(&self.home, key, lines)
+        // The new segment is already live.
+        drop(archive::remove_media(&self.home, key, lines));
+        Ok(())
     }
 }
 
