@@ -378,7 +378,9 @@ fn is_reference(value: &str) -> bool {
         Some(("$", name)) => name.starts_with(['{', '(']) || starts(name) && is_name(name),
         Some(("%", name)) => name.strip_suffix('%').is_some_and(is_name),
         Some(("<", name)) => starts(name),
-        Some(("&", _)) => true,
+        Some(("&", name)) => name
+            .bytes()
+            .all(|b| b.is_ascii_alphabetic() || b"'<>[]: ".contains(&b)),
         _ if value.starts_with("{{") => true,
         _ => {
             let mut words = value.trim_end_matches([',', ';']).split('.');

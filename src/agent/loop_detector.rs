@@ -64,7 +64,7 @@ impl LoopDetector {
             repeats.times = 0;
         }
         let most = match call.most_times() {
-            1 if !fits || repeats.failed => MOST,
+            _ if !fits || repeats.failed => MOST,
             most => most,
         };
         if repeats.times >= most {

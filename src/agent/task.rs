@@ -271,6 +271,11 @@ impl TaskEngine {
 impl Shared<'_> {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
+        // A tool of a program may try, whatever its name is.
+        if self.agent.is_subagent {
+            let why = "a subagent cannot start others: do the task yourself";
+            return Err(Error::failed(why));
+        }
         self.subagent()
             .run_task(task, self.budget, self.cancel, self.events)
             .map(|report| ToolOutput::text(fenced(&report)))

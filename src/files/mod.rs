@@ -162,17 +162,22 @@ impl OpenGrants {
 
     /// Explains an error about a path where the sandbox is in the way although everything is open. A directory that contains
     /// the home is closed to changes, because neither mounts nor Landlock could keep the home in it away from tools.
-    fn explain(&self, path: &str, e: Error) -> Error {
+    fn explain(&self, job: &FileJob, e: Error) -> Error {
         let Some(home) = &self.home else {
             return e;
         };
+        let path = job.path();
+        let is_change = matches!(
+            job,
+            FileJob::WriteFile { .. } | FileJob::AppendFile { .. } | FileJob::EditFile { .. }
+        );
         let asked = Path::new(path);
         let is = |errno: Errno| access::explain(errno, asked).message == e.message;
         let full = of_user(path, self.user_home.as_ref());
         let dir = full.parent().filter(|dir| dir.is_absolute());
         match dir.map(|dir| (dir, dir.display())) {
             Some((dir, shown))
-                if home.starts_with(dir) && (is(Errno::ROFS) || is(Errno::ACCESS)) =>
+                if is_change && home.starts_with(dir) && (is(Errno::ROFS) || is(Errno::ACCESS)) =>
             {
                 Error::failed(format!(
                     "{shown} contains bantam's own files, so nothing can be created or replaced in it; use a directory in {shown}"
@@ -192,7 +197,7 @@ impl OpenGrants {
 /// Does one job. A file sent unchanged goes to `output`, because it may be large.
 pub(crate) fn perform(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {
     let done = perform_one(grants, job, output);
-    done.map_err(|e| grants.explain(job.path(), e))
+    done.map_err(|e| grants.explain(job, e))
 }
 
 fn perform_one(grants: &OpenGrants, job: &FileJob, output: &mut dyn Write) -> Result<Reply> {

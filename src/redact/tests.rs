@@ -52,7 +52,7 @@ const FILES: [(&str, &str); 40] = [
     ),
     (
         ".pgpass in a script",
-        "PGPASS=«swordfish» psql -h db\nPGPASSWORD=«sword,f1sh» psql -U app\nSSHPASS=«sesame» ssh host\n",
+        "DB_PASSWORD=«&hunter2secret9»\nPGPASS=«swordfish» psql -h db\nPGPASSWORD=«sword,f1sh» psql -U app\nSSHPASS=«sesame» ssh host\n",
     ),
     (
         "docker-compose.yml",

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 use super::compact::SUMMARIZE;
-use super::{Shared, Turn};
+use super::{Events, Shared, Turn};
 use crate::agent::history::{self, TOKEN};
 use crate::bus::Event;
 use crate::error::{Error, Result};
@@ -75,10 +75,15 @@ impl Turn<'_> {
             let held = &mut held.borrow_mut()[n];
             agent.redactor.redact_piece(held, piece)
         };
+        let take = |n: usize| std::mem::take(&mut held.borrow_mut()[n]);
         let show = |event: Event| {
-            if !matches!(&event, Event::Delta(text) | Event::Thought(text) if text.is_empty()) {
-                (turn.events)(event);
+            // What waits comes before text of the other kind.
+            match &event {
+                Event::Delta(_) => show_text(turn.events, Event::Thought(take(1))),
+                Event::Thought(_) => show_text(turn.events, Event::Delta(take(0))),
+                _ => {}
             }
+            show_text(turn.events, event);
         };
         let sink = |event: Event| {
             show(match event {
@@ -94,9 +99,8 @@ impl Turn<'_> {
         let retry = agent.limits.retry;
         let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
         model.model().clone_into(&mut self.response.model);
-        let [words, thoughts] = held.take();
-        show(Event::Thought(thoughts));
-        show(Event::Delta(words));
+        show(Event::Thought(take(1)));
+        show(Event::Delta(take(0)));
         let arrived = texts.pop().unwrap_or_default();
         self.arrived = agent.redactor.redact_known(arrived);
         // Incomplete replies also cost money.
@@ -116,6 +120,13 @@ impl Turn<'_> {
             usage.prompt_tokens, usage.completion_tokens
         )));
         Ok(reply)
+    }
+}
+
+/// Shows an event, unless it is an empty text.
+fn show_text(events: Events, event: Event) {
+    if !matches!(&event, Event::Delta(text) | Event::Thought(text) if text.is_empty()) {
+        events(event);
     }
 }
 
