@@ -123,7 +123,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("skills", 757, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),
-    ("storage", 1114, 62),
+    ("storage", 1116, 62),
     ("sync", 24, 4),
     ("sys", 305, 23),
     ("telegram", 2516, 44),
