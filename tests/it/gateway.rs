@@ -633,6 +633,8 @@ fn valid_config_change_is_reloaded() {
     api.text(43, "two");
     gateway.wait_for_stderr("restarting");
     api.wait_for_texts(43, 1);
+    // It restarts when that turn has ended.
+    api.wait_for_asked("getMe", 2);
     api.text(OWNER, "three");
     api.text(43, "four");
     api.wait_for_texts(43, 2);

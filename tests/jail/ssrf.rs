@@ -491,7 +491,7 @@ fn servers_of_the_configuration_do_not_lead_inside_by_a_redirect() {
             model.config(),
             &json!({ "mcpServers": { "far": { "url": inward } } }),
         ));
-        home.agent(["-m", "hi"]).exits(0).says("redirects");
+        home.agent(["-m", "hi"]).exits(0).says("redirect");
         Home::with(&config_for(inward))
             .agent(["-m", "hi"])
             .exits(3)
