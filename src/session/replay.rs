@@ -104,9 +104,11 @@ impl Session {
     /// Sets the title from this message, if it is a question and the first one that counts. The words of an undone question are
     /// the title until another counts.
     pub(super) fn entitle(&mut self, message: &Message, is_undone: bool) {
-        match title(message) {
-            Some(title) if !self.has_title => (self.title, self.has_title) = (title, !is_undone),
-            _ => {}
+        if self.has_title {
+            return;
+        }
+        if let Some(title) = title(message) {
+            (self.title, self.has_title) = (title, !is_undone);
         }
     }
 }

@@ -78,11 +78,13 @@ impl Journal {
 
     /// Opens and reads a log, and repairs a tail that a crash cut short. `None` if the file is missing or has no complete line.
     pub(super) fn open_file(path: &Path) -> Result<Option<(Self, Contents)>> {
-        let Some(log) = LogReader::open(path)? else {
-            return Ok(None);
+        let file = match open_to_append().read(true).open(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file?,
         };
-        let mut found = Contents::read(log)?;
-        let file = open_to_append().open(path)?;
+        let mut log = LogReader::new(file, path)?;
+        let mut found = Contents::read(&mut log)?;
+        let file = log.file.into_inner().into_inner();
         if let Some(torn) = found.torn.take() {
             let copy = cut_tail(&file, path, &found)?;
             found.torn = Some(format!("{torn}; it was moved to {}", copy.display()));
@@ -155,7 +157,8 @@ pub(crate) struct Contents {
 
 /// Reads the whole log in this file and changes nothing. `None` if the file is missing.
 pub(super) fn read_file(path: &Path) -> Result<Option<Contents>> {
-    LogReader::open(path)?.map(Contents::read).transpose()
+    let mut log = LogReader::open(path)?;
+    log.as_mut().map(Contents::read).transpose()
 }
 
 /// Maximum size of a log that is read, in bytes; a small board has 512 MB of memory.
@@ -180,6 +183,8 @@ pub(crate) enum LogItem {
 pub(crate) struct LogReader {
     file: BufReader<Take<File>>,
     path: PathBuf,
+    /// Buffer of the current line.
+    line: Vec<u8>,
     /// Number of lines read, damaged ones included.
     count: usize,
     /// Number of the line after the last intact one.
@@ -224,6 +229,7 @@ impl LogReader {
         Ok(Self {
             file: BufReader::with_capacity(chunk, file.take(len)),
             path,
+            line: Vec::new(),
             count: 0,
             next: 0,
             bad: 0,
@@ -233,19 +239,18 @@ impl LogReader {
     }
 
     fn read(&mut self) -> Result<Option<LogItem>> {
-        let mut line = Vec::new();
-        let bytes = self.file.read_until(b'\n', &mut line)?;
+        self.line.clear();
+        let bytes = self.file.read_until(b'\n', &mut self.line)?;
         if bytes == 0 {
             return Ok(None);
         }
         self.count += 1;
-        let place = format!("{}:{}", self.path.display(), self.count);
-        if !line.ends_with(b"\n") {
-            let torn = format!("{place}: the line was cut short ({bytes} bytes)");
-            return Ok(Some(LogItem::Torn(torn, line)));
+        if !self.line.ends_with(b"\n") {
+            let torn = format!("{}: the line was cut short ({bytes} bytes)", self.place());
+            return Ok(Some(LogItem::Torn(torn, std::mem::take(&mut self.line))));
         }
         self.len += bytes as u64;
-        let damage = match decode(&mut line) {
+        let damage = match decode(&mut self.line) {
             Some((seq, _)) if seq < self.next => format!("line {seq} is repeated"),
             Some((seq, fields)) => {
                 let missing = seq.saturating_sub(self.next + self.bad);
@@ -262,7 +267,13 @@ impl LogReader {
                 "the line is damaged (its checksum does not match) and was left out".to_owned()
             }
         };
+        let place = self.place();
         Ok(Some(LogItem::Damage(format!("{place}: {damage}"))))
+    }
+
+    /// Returns the file and the number of the current line.
+    fn place(&self) -> String {
+        format!("{}:{}", self.path.display(), self.count)
     }
 }
 
@@ -278,9 +289,9 @@ impl Iterator for LogReader {
 }
 
 impl Contents {
-    fn read(mut log: LogReader) -> Result<Self> {
+    fn read(log: &mut LogReader) -> Result<Self> {
         let mut found = Self::default();
-        for item in &mut log {
+        for item in log.by_ref() {
             match item? {
                 LogItem::Line(seq, fields) => {
                     found.lines.resize(seq, Fields::new());
