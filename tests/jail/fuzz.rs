@@ -177,7 +177,7 @@ fn check_outside_unchanged(ground: Ground) {
             let seeds = seeds.to_vec();
             let ask = move |fixture: &Fixture, _: &[String]| {
                 fixture.prepare(&[bystander()]);
-                let command = |script: &str| json!({ "command": format!(". ./env-P15; python3 {script}; echo over"), "timeout": 10 });
+                let command = |script: &str| json!({ "command": format!(". ./env-P15; python3 {script}; echo over"), "timeout": 60 });
                 let mut calls = vec![call("single", "exec", &command("single.py"))];
                 calls.extend(seeds.iter().map(|seed| {
                     call(
