@@ -89,7 +89,7 @@ const LINES: usize = 750;
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
     ("access", 715, 42),
-    ("agent", 2941, 62),
+    ("agent", 2961, 62),
     ("app", 1622, 77),
     ("bus", 1083, 75),
     ("cancel", 159, 15),

@@ -10,6 +10,7 @@ use crate::bus::Event;
 use crate::error::{Error, Result};
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::{self, Provider, ProviderError, System};
+use crate::redact::Redactor;
 use crate::text::millis;
 use crate::tool::without_keys;
 use crate::usage::Spend;
@@ -69,38 +70,20 @@ impl Turn<'_> {
             .check_size(request.input_tokens)
             .and_then(|()| turn.budget.begin(Spend::Reply, || request.input_tokens));
         allowed.map_err(ProviderError::NotSent)?;
-        // Words and thoughts that may begin a key.
-        let held = RefCell::new([String::new(), String::new()]);
-        let next = |n: usize, piece: &str| {
-            let held = &mut held.borrow_mut()[n];
-            agent.redactor.redact_piece(held, piece)
+        let shown = Redacted {
+            events: turn.events,
+            redactor: &agent.redactor,
+            held: RefCell::default(),
         };
-        let take = |n: usize| std::mem::take(&mut held.borrow_mut()[n]);
-        let show = |event: Event| {
-            // What waits comes before text of the other kind.
-            match &event {
-                Event::Delta(_) => show_text(turn.events, Event::Thought(take(1))),
-                Event::Thought(_) => show_text(turn.events, Event::Delta(take(0))),
-                _ => {}
-            }
-            show_text(turn.events, event);
-        };
-        let sink = |event: Event| {
-            show(match event {
-                Event::Delta(_) if matches!(wanted, Wanted::Summary(_)) => return,
-                Event::Delta(text) => Event::Delta(next(0, &text)),
-                Event::Thought(text) => Event::Thought(next(1, &text)),
-                Event::Notice(text) => Event::Notice(agent.redactor.redact(text)),
-                Event::Warning(text) => Event::Warning(agent.redactor.redact(text)),
-                event => event,
-            });
+        let sink = |event: Event| match (wanted, event) {
+            (Wanted::Summary(_), Event::Delta(_)) => {}
+            (_, event) => shown.show(event),
         };
         let started = Instant::now();
         let retry = agent.limits.retry;
         let (result, model, mut texts) = turn.chain.ask_chain(&request, turn.choice, retry, &sink);
         model.model().clone_into(&mut self.response.model);
-        show(Event::Thought(take(1)));
-        show(Event::Delta(take(0)));
+        shown.show_held();
         let arrived = texts.pop().unwrap_or_default();
         self.arrived = agent.redactor.redact_known(arrived);
         // Incomplete replies also cost money.
@@ -123,10 +106,51 @@ impl Turn<'_> {
     }
 }
 
-/// Shows an event, unless it is an empty text.
-fn show_text(events: Events, event: Event) {
-    if !matches!(&event, Event::Delta(text) | Event::Thought(text) if text.is_empty()) {
-        events(event);
+/// Shows the events of a request without keys. The end of a text that may begin a key waits for the next piece, or for a text of
+/// the other kind.
+struct Redacted<'a> {
+    events: Events<'a>,
+    redactor: &'a Redactor,
+    /// Text that waits, and whether it is a thought.
+    held: RefCell<(String, bool)>,
+}
+
+impl Redacted<'_> {
+    fn show(&self, event: Event) {
+        match event {
+            Event::Delta(text) => self.show_piece(&text, false),
+            Event::Thought(text) => self.show_piece(&text, true),
+            Event::Notice(text) => (self.events)(Event::Notice(self.redactor.redact(text))),
+            Event::Warning(text) => (self.events)(Event::Warning(self.redactor.redact(text))),
+            event => (self.events)(event),
+        }
+    }
+
+    fn show_piece(&self, piece: &str, is_thought: bool) {
+        if self.held.borrow().1 != is_thought {
+            self.show_held();
+        }
+        let mut held = self.held.borrow_mut();
+        held.1 = is_thought;
+        let text = self.redactor.redact_piece(&mut held.0, piece);
+        drop(held);
+        self.show_text(text, is_thought);
+    }
+
+    fn show_held(&self) {
+        let (text, is_thought) = self.held.take();
+        self.show_text(text, is_thought);
+    }
+
+    fn show_text(&self, text: String, is_thought: bool) {
+        let kind = if is_thought {
+            Event::Thought
+        } else {
+            Event::Delta
+        };
+        if !text.is_empty() {
+            (self.events)(kind(text));
+        }
     }
 }
 
