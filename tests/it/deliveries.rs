@@ -408,21 +408,28 @@ fn a_message_follows_its_group_to_the_supergroup() {
     assert_eq!(api.wait_for_texts(new, 1), ["The backup is done"]);
 }
 
+/// Returns a model that answers with the number of the user's messages in its conversation.
+fn counting() -> Model {
+    Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()))
+}
+
+/// Adds a message of the owner to a group that is a reply to the bot.
+fn say_to_bot(api: &BotApi, chat: i64) {
+    let to_bot = json!({ "from": { "id": BOT }, "text": "hi" });
+    api.message(
+        chat,
+        OWNER,
+        &json!({ "text": "hello", "reply_to_message": to_bot }),
+    );
+}
+
 #[test]
 fn a_conversation_follows_its_group_to_the_supergroup() {
     let (old, new) = (-5, -1_000_000_000_777);
-    let model =
-        Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
-    let api = BotApi::start();
+    let (model, api) = (counting(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
-    let say = |chat: i64| {
-        api.message(
-            chat,
-            OWNER,
-            &json!({ "text": "hello", "reply_to_message": {"from": {"id": BOT}, "text": "hi"} }),
-        )
-    };
+    let say = |chat: i64| say_to_bot(&api, chat);
     say(old);
     api.wait_for_texts(old, 1);
     say(old);
@@ -448,18 +455,10 @@ fn a_conversation_follows_its_group_to_the_supergroup() {
 #[test]
 fn a_conversation_is_not_moved_over_another() {
     let (old, new) = (-5, -1_000_000_000_777);
-    let model =
-        Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
-    let api = BotApi::start();
+    let (model, api) = (counting(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
-    let say = |chat: i64| {
-        api.message(
-            chat,
-            OWNER,
-            &json!({ "text": "hello", "reply_to_message": {"from": {"id": BOT}, "text": "hi"} }),
-        )
-    };
+    let say = |chat: i64| say_to_bot(&api, chat);
     for chat in [old, new] {
         say(chat);
         api.wait_for_texts(chat, 1);
