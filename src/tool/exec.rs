@@ -136,7 +136,7 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
 
 /// Returns the output as a terminal shows it, without its middle if it is too long.
 fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
-    // Colours, and titles, which end with a bell or another sequence.
+    // Colors, and titles, which end with a bell or another sequence.
     let sequences = Regex::new(r"\x1b(\[[ -?]*[@-~]?|\][^\x07\x1b\n]*(\x07|\x1b\\)?|[ -/]*[0-~]?)");
     let as_shown = |part: &[u8]| {
         let text = String::from_utf8_lossy(part);

@@ -1,4 +1,4 @@
-//! Behaviour of the programs in docs/examples.
+//! Behavior of the programs in docs/examples.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! Runs the calls of a turn. Neighbouring parallel calls (which only read, or start subagents) run together, all others in
+//! Runs the calls of a turn. Neighboring parallel calls (which only read, or start subagents) run together, all others in
 //! order. Each call gets one result.
 
 use std::collections::VecDeque;
