@@ -73,7 +73,7 @@ pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
 /// Returns the start of the last `turns` turns, which is a user's message, so that calls remain with their results. `None` if
 /// there are no earlier messages.
 pub(super) fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
-    let begins = |(_, message): &(usize, &Message)| matches!(message, Message::User(_));
+    let begins = |(_, message): &(usize, &Message)| message.is_question();
     let start = messages
         .iter()
         .enumerate()

@@ -6,13 +6,13 @@
 //! Lines are numbered through all segments, so that a reader can ask for the lines after a given one. A segment begins with
 //! copies of some earlier lines, under their numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::entries::{Entry, Outline};
+use super::entries::{Entry, Item, Outline};
 use super::files::lock;
 use super::lines::header;
 use super::{FileStore, Line, OpenSession, Session, Store, deferred, is_unnamed, media, versions};
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::Message;
+use crate::message::{Message, UserKind};
 use crate::paths::{CLI, Home, UNNAMED, check_session, session_name, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock, Queue};
@@ -240,9 +240,18 @@ pub(crate) fn read(
     let waiting = deferred::waiting(&Queue::of_home(home), key, &[])?.lines;
     let waiting = waiting.into_iter().filter_map(Entry::parse).map(Ok);
     let segments = found.into_iter();
+    let mut imported = BTreeSet::new();
     Ok(segments
         .flat_map(|(outline, path)| outline.read(&path))
-        .chain(waiting))
+        .chain(waiting)
+        // A message may wait although the conversation has it, after a crash.
+        .filter(move |entry| match entry {
+            Ok(Entry {
+                item: Item::Message(Message::User(user)),
+                ..
+            }) if user.kind == UserKind::Note => imported.insert(user.ids.clone()),
+            _ => true,
+        }))
 }
 
 /// Returns the key that the argument of `--session` means, of an existing conversation or a new one.
@@ -290,12 +299,18 @@ pub(crate) fn reset(
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
     let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
-    let mut open = match OpenSession::open(&store, key, cancel, &|| ()) {
-        Err(e) if e.kind == Kind::Config => {
+    let len = fs_err::metadata(home.session(key)).map_or(0, |meta| meta.len());
+    let opened = match len {
+        0..=storage::MAX_LOG => OpenSession::open(&store, key, cancel, &|| ()).map(Some),
+        _ => Ok(None),
+    };
+    let mut open = match opened {
+        Ok(Some(open)) => open,
+        Err(e) if e.kind != Kind::Config => return Err(e),
+        Ok(None) | Err(_) => {
             let _lock = lock(home, key, cancel, &|| ())?;
             return begin_anew(home, key, now).map(Some);
         }
-        loaded => loaded?,
     };
     if open.is_empty() && open.session.damage.is_empty() {
         return Ok(None);

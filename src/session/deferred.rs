@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::cancel::Cancel;
     use crate::paths::Home;
-    use crate::session::{FileStore, OpenSession, Session, Store};
+    use crate::session::{FileStore, OpenSession, Session, Store, archive};
     use crate::test_dir::TestDir;
     use std::sync::Arc;
 
@@ -203,6 +203,9 @@ mod tests {
         let waiting = fs_err::read(&queue).unwrap();
         assert_eq!(ids(&open(home).session).len(), 2);
         let lines = fs_err::read(home.session("telegram_1")).unwrap();
+        fs_err::write(&queue, &waiting).unwrap();
+        let entries = archive::read(home, "telegram_1", None).unwrap();
+        assert_eq!(ids(&Session::of("telegram_1", entries).unwrap()).len(), 2);
         // Simulates each crash, which left part of the conversation and the whole queue.
         for cut in 0..=lines.len() {
             fs_err::write(home.session("telegram_1"), &lines[..cut]).unwrap();

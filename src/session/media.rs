@@ -97,6 +97,11 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// Whether this line begins a turn; the lines of other messages of the user have a kind.
+fn is_question(line: &Line) -> bool {
+    line.get("role").and_then(Value::as_str) == Some("user") && !line.contains_key("kind")
+}
+
 /// Returns the number of the first line whose media the next turn may show.
 fn first_shown(lines: &[Line]) -> usize {
     let (mut at, mut turns) = (lines.len(), 0);
@@ -105,7 +110,7 @@ fn first_shown(lines: &[Line]) -> usize {
         if let Some(from) = lines[at].get("undo").and_then(Value::as_u64) {
             // Undone lines show no media.
             at = at.min(usize::try_from(from).unwrap_or(at));
-        } else if lines[at].get("role").and_then(Value::as_str) == Some("user") {
+        } else if is_question(&lines[at]) {
             turns += 1;
         }
     }

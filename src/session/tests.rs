@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::cancel::Cancel;
 use crate::message::ToolResult;
-use crate::message::{Media, Reply, ToolCall, Usage, User};
+use crate::message::{Media, Reply, ToolCall, Usage, User, UserKind};
 use crate::session::lines::{INTERRUPTED, pair};
 use crate::test_dir::TestDir;
 use crate::text::rfc3339;
@@ -295,4 +295,64 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
         panic!("it is the user's");
     };
     assert_eq!(user.media[0].base64, STANDARD.encode(made(1)));
+}
+
+#[test]
+fn only_questions_count_as_turns_that_show_media() {
+    for kind in [UserKind::Steering, UserKind::Note] {
+        let dir = TestDir::new();
+        let store = files(&dir);
+        let media = Media {
+            mime: "image/png".into(),
+            base64: STANDARD.encode("picture"),
+            ..Media::default()
+        };
+        let said = |kind, media| {
+            Message::User(User {
+                content: "words".into(),
+                kind,
+                media,
+                ..User::default()
+            })
+        };
+        let mut open = load(&store);
+        let messages = [
+            said(UserKind::Question, vec![media]),
+            said(kind, Vec::new()),
+            said(kind, Vec::new()),
+            said(kind, Vec::new()),
+        ];
+        open.append(
+            &messages.each_ref().map(Record::Message),
+            Durability::Later,
+            at(1),
+        )
+        .unwrap();
+        drop(open);
+        // Opening removes the media that are not shown.
+        let open = load(&store);
+        assert_eq!(
+            open.session.messages[0].media()[0].base64,
+            STANDARD.encode("picture")
+        );
+    }
+}
+
+#[test]
+fn reset_of_a_conversation_that_is_too_large_names_its_file() {
+    let dir = TestDir::new();
+    let store = files(&dir);
+    let mut open = load(&store);
+    let question = Message::User(User {
+        content: "x".repeat(3 << 20),
+        ..User::default()
+    });
+    for n in 0..6 {
+        open.append(&[Record::Message(&question)], Durability::Later, at(n))
+            .unwrap();
+    }
+    drop(open);
+    let old = archive::reset(&dir.home(), "s", &Cancel::new(None), at(7)).unwrap();
+    let size = std::fs::metadata(old.unwrap()).unwrap().len();
+    assert!(size > 18_000_000, "{size}");
 }
