@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::lines::{refuse_newer, turn_end, version};
+use super::lines::{is_message, refuse_newer, turn_end, version};
 use super::{Line, MAX_TITLE};
 use crate::error::Result;
 use crate::message::{Message, TurnStop};
@@ -41,10 +41,12 @@ pub(crate) enum Item {
 impl Entry {
     /// Parses a line, which has no number yet; `None` if its kind is unknown, or if it is damaged and therefore empty.
     pub(super) fn parse(mut line: Line) -> Option<Self> {
-        let time = line.get("time").or(line.get("created"));
+        let time = line.get("time").or_else(|| line.get("created"));
         let time = time.and_then(Value::as_str).unwrap_or_default();
         let time = time.to_owned();
-        let item = if version(&line).is_some() {
+        let item = if is_message(&line) {
+            Item::Message(Message::from_line(Value::Object(line))?)
+        } else if version(&line).is_some() {
             Item::Header(line)
         } else if let Some(what) = line.get("damage").and_then(Value::as_str) {
             Item::Damage(what.to_owned())
@@ -52,10 +54,8 @@ impl Entry {
             Item::Undo
         } else if let Some(state) = line.remove("state") {
             Item::State(state)
-        } else if let Some(end) = turn_end(&line) {
-            Item::End(end)
         } else {
-            Item::Message(Message::from_line(Value::Object(line))?)
+            Item::End(turn_end(&line)?)
         };
         Some(Self {
             seq: None,
@@ -127,6 +127,9 @@ impl Outline {
 
     /// Adds the line with number `n` in its segment.
     fn add(&mut self, n: u64, line: &Line, path: &Path) -> Result<()> {
+        if is_message(line) {
+            return Ok(());
+        }
         refuse_newer(line, path)?;
         let number = |name: &str| line.get(name).and_then(Value::as_u64);
         if version(line).is_some() {

@@ -112,8 +112,8 @@ impl FileStore {
             .unwrap_or_default();
         let mut lines = found.lines;
         lines
-            .iter()
-            .try_for_each(|line| refuse_newer(line, &path))?;
+            .first()
+            .map_or(Ok(()), |line| refuse_newer(line, &path))?;
         let waiting = deferred::waiting(&self.queue, key, &lines)?;
         lines.extend(waiting.lines);
         Ok((lines, found.damage.into_iter().chain(found.torn).collect()))
@@ -145,8 +145,8 @@ impl FileStore {
             *file = OpenFile::Missing;
             return Ok((Vec::new(), damage));
         };
-        let mut lines = found.lines.iter();
-        lines.try_for_each(|line| refuse_newer(line, &path))?;
+        let first = found.lines.first();
+        first.map_or(Ok(()), |line| refuse_newer(line, &path))?;
         damage.extend(leave_damage(&mut journal, &found));
         damage.extend(found.torn);
         media::remove_old(&path, &found.lines);

@@ -15,6 +15,11 @@ const VERSION: u64 = 1;
 /// Result of a call that was running when the program ended.
 pub(super) const INTERRUPTED: &str = "interrupted, outcome unknown";
 
+/// Whether this line is a message, as nearly all lines are.
+pub(super) fn is_message(line: &Line) -> bool {
+    line.contains_key("role")
+}
+
 /// Returns the format version in a line.
 pub(super) fn version(line: &Line) -> Option<u64> {
     line.get("v")?.as_u64()
