@@ -64,17 +64,11 @@ impl Cancel {
 
     /// Returns the cancel of a part of the turn, which is stopped alone or, until the hook is dropped, with the turn.
     pub(crate) fn follower(&self) -> (Self, Hook) {
-        let state = State {
-            paused_before: self.lock().paused_before,
-            ..State::default()
-        };
         let follower = Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(state),
-                changed: Condvar::new(),
-            }),
+            shared: Arc::default(),
             ..self.clone()
         };
+        follower.lock().paused_before = self.lock().paused_before;
         let stopped = follower.clone();
         (follower, self.on_stop(move || stopped.stop()))
     }

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -98,13 +98,8 @@ pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
         let fd = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC).into())?;
         OwnedFd::from_raw_fd(fd.try_into().map_err(io::Error::other)?)
     };
-    let mut asked = [PollFd::new(&signalled, PollFlags::IN)];
-    loop {
-        match rustix::event::poll(&mut asked, None) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result.map(drop)?),
-        }
-    }
+    while !poll(&[(signalled.as_fd(), PollFlags::IN)], None)?[0] {}
+    Ok(())
 }
 
 /// Argument that names the descriptor of an inherited text.

@@ -176,12 +176,12 @@ impl Config {
     fn entry(&self, name: &str) -> Option<(ModelEntry, String)> {
         let mut listed = self.model_list.iter();
         let find = |fits: &dyn Fn(&&ModelEntry) -> bool| listed.clone().find(fits).cloned();
-        let provider = vendors::canonical(name.split('/').next().unwrap_or_default());
         let of_list = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name));
         if let Some(entry) = of_list {
             let model = entry.model.clone();
             return Some((entry, model));
         }
+        let provider = vendors::canonical(name.split('/').next().unwrap_or_default());
         let whole = find(&|e| e.is_whole() && e.is_of(&provider));
         // If an entry leads to the user's own gateway, all requests to its provider do.
         let host = || listed.find(|e| e.is_of(&provider)).map(ModelEntry::host);

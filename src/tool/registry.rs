@@ -275,7 +275,7 @@ fn writes_mark(name: &str, args: &Value) -> bool {
 /// Converts a name to a form that providers accept, because models invent names, and a request that repeats an invalid one is
 /// always refused.
 pub(super) fn valid_name(name: &str) -> String {
-    let is_valid = |c: &char| c.is_ascii_alphanumeric() || "_-".contains(*c);
+    let is_valid = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let valid = name.trim().chars().take(MAX_NAME);
     let name: String = valid.map(|c| if is_valid(&c) { c } else { '_' }).collect();
     if name.is_empty() {
