@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::body::{Draft, Extra, Ids, Pieces, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
-use super::values::{count, list, read_call, string, text_of};
+use super::values::{SIGNED, count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
@@ -198,8 +198,6 @@ struct Call<'a> {
 struct CalledFunction<'a> {
     name: &'a str,
     arguments: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thought_signature: Option<&'a Value>,
 }
 
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
@@ -343,17 +341,14 @@ fn call_of<'a>(
     draft: &Draft<'a>,
     ids: &Ids<'a>,
 ) -> Call<'a> {
-    const SIGNATURE: &str = "thought_signature";
-    let mut extra: Extra = call
-        .extra
-        .iter()
-        .filter(|(name, _)| echoes && *name != SIGNATURE)
-        .map(|(name, value)| (name.as_str(), Cow::Borrowed(value)))
-        .collect();
+    let mut extra = Extra::new();
+    if let Some(value) = call.extra.get(SIGNED).filter(|_| echoes) {
+        extra.insert(SIGNED, Cow::Borrowed(value));
+    }
     // Marks a call as another model's. Only the first call of a reply is signed.
-    if is_first && draft.facts.demands("signatures") && !extra.contains_key("extra_content") {
+    if is_first && draft.facts.demands("signatures") && !extra.contains_key(SIGNED) {
         let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
-        extra.insert("extra_content", Cow::Owned(mark));
+        extra.insert(SIGNED, Cow::Owned(mark));
     }
     Call {
         id: ids.get(&call.id),
@@ -361,11 +356,6 @@ fn call_of<'a>(
         function: CalledFunction {
             name: &call.name,
             arguments: call.object(),
-            thought_signature: if echoes {
-                call.extra.get(SIGNATURE)
-            } else {
-                None
-            },
         },
         extra,
     }
