@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -247,7 +247,7 @@ impl Host {
     fn read_refusal(&self, head: &Head, body: &[u8]) -> HostRefusal {
         let redactor: Redactor = self.secrets().into_iter().map(Secret::new).collect();
         let body = redactor.redact_known(String::from_utf8_lossy(body).into_owned());
-        HostRefusal::read(head.status, Some(head), &body, SystemTime::now())
+        HostRefusal::read(head.status, Some(head), &body)
     }
 
     /// Whether requests have a key, or a custom authentication header in its place.
@@ -279,7 +279,6 @@ impl Host {
             max_tokens: draft.max_tokens(),
             messages: draft.request.messages.len(),
             has_key: self.has_key(),
-            is_private: self.is_private(),
         };
         let (error, change) = classify(refusal, &sent);
         HostFailure { error, change }

@@ -235,7 +235,7 @@ fn error_of(message: &str, param: &str) -> Reply {
 }
 
 /// A host's rule for each kind of change.
-const RULES: [(&str, Refuse); 12] = [
+const RULES: [(&str, Refuse); 10] = [
     ("role of the prompt", |request| {
         let says = "System role not supported";
         let role = &request.messages()[0]["role"];
@@ -254,13 +254,6 @@ const RULES: [(&str, Refuse); 12] = [
         let says = "This model's maximum context length is 8192 tokens and your request has 1000 input tokens";
         (max_tokens(request) > 7000).then(|| error_of(says, ""))
     }),
-    ("number of tools", |request| {
-        let count = tools(request).len();
-        let says = format!(
-            "Invalid 'tools': array too long. Expected an array with maximum length 5, but got an array with length {count} instead."
-        );
-        (count > 5).then(|| error_of(&says, "tools"))
-    }),
     ("one tool by its place", |request| {
         let at = tools(request).iter().position(|name| name == "exec")?;
         Some(error_of(
@@ -274,10 +267,6 @@ const RULES: [(&str, Refuse); 12] = [
         tools(request)
             .contains(&"exec".to_owned())
             .then(|| Reply::error(400, says))
-    }),
-    ("value of a field", |request| {
-        let says = "Function tools with reasoning_effort are not supported for this model: set reasoning_effort to 'none'.";
-        (request.body["reasoning_effort"] != "none").then(|| Reply::error(400, says))
     }),
     ("field", |request| {
         let says = "Unsupported parameter: 'stream_options'";
@@ -493,11 +482,10 @@ fn refusal_ends_with_the_hosts_words_and_no_second_request() {
 }
 
 /// Refusals that ask for nothing a host may ask for, or for what changes no request, and the exit code.
-const NO_CHANGE: [(u16, &str, i32); 8] = [
+const NO_CHANGE: [(u16, &str, i32); 7] = [
     (400, "set 'messages' to 'x'", 1),
     (400, "set 'model' to 'dear-model'", 1),
     (400, "set `tools` to 'none'", 1),
-    (400, "Please set 'store' to 'true'", 1),
     (402, "You requested up to 8192, but can only afford 133.", 4),
     (400, "the maximum context length is 300 tokens", 1),
     (400, "see v1/chat/completions", 1),

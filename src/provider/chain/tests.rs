@@ -187,16 +187,6 @@ impl Provider for Failing {
 }
 
 #[test]
-fn a_server_that_loads_for_ever_ends_with_the_turn() {
-    let count = Arc::new(AtomicU32::new(0));
-    let loading = ProviderError::Loading("loading".into());
-    let server = Failing("m/x", loading.clone(), count.clone());
-    let result = run(&chain(vec![vec![Box::new(server)]]), 2).0;
-    assert_eq!(result, Err((loading, "m/x".into())));
-    assert_eq!(count.load(Ordering::SeqCst), 3, "every 2 of 5 seconds");
-}
-
-#[test]
 fn each_key_is_asked_once_more_than_there_are_retries() {
     let limited = |ms: Option<u64>| ProviderError::RateLimited {
         message: "slow down".into(),

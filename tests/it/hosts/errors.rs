@@ -325,13 +325,3 @@ fn tries_are_limited_and_happen_within_the_turns_time() {
         run.took
     );
 }
-
-#[test]
-fn loading_server_is_waited_for() {
-    let loading = Reply::error(503, "Loading model");
-    let model = Model::scripted([loading, done()]);
-    let extra = json!({ "agents": { "defaults": { "max_retries": 0 } } });
-    let home = Home::with(&merged(model.config(), &extra));
-    home.agent(["-m", "hi"]).exits(0).prints("Done.\n");
-    assert_eq!(model.requests().len(), 2);
-}

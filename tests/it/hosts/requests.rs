@@ -70,15 +70,6 @@ fn refused_effort_is_left_out() {
         .answers("Done.")
         .run();
     assert!(seen.requests[1].body.get("reasoning_effort").is_none());
-    let says = "Function tools with reasoning_effort are not supported for this model: set reasoning_effort to 'none'.";
-    let seen = case(
-        39,
-        "tools only without reasoning, though no effort was sent",
-        [refused(says), done()],
-    )
-    .answers("Done.")
-    .run();
-    assert_eq!(seen.requests[1].body["reasoning_effort"], "none");
 }
 
 #[test]
