@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::demo::Demo;
@@ -49,8 +49,6 @@ pub struct Chain {
     models: Vec<ChainModel>,
     /// Number of leading models that are equivalent and share the turns.
     alike: usize,
-    /// Number of turns so far.
-    turns: AtomicUsize,
     /// Context window of the first model in tokens, if known; 0 for the demo, which has no limit.
     window: Option<u64>,
 }
@@ -178,9 +176,7 @@ impl Chain {
     /// Chooses the entry for a turn: the model named `wanted`, or else one of those that share the turns. A model that has just
     /// failed is chosen last.
     pub(crate) fn choose(&self, wanted: &str) -> Choice {
-        static START: OnceLock<usize> = OnceLock::new();
-        let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
-        let turn = start.wrapping_add(self.turns.fetch_add(1, Ordering::Relaxed));
+        let turn = usize::try_from(random() >> 32).unwrap_or_default();
         let alike = self.alike.clamp(1, self.models.len().max(1));
         let mut order: Vec<usize> = (0..self.models.len()).collect();
         if let Some(alike) = order.get_mut(..alike) {
