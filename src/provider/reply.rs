@@ -282,22 +282,13 @@ impl<'a> ReplyBuilder<'a> {
             return;
         }
         self.has_news = true;
-        let have = self.reply.extra.entry(name).or_insert(Value::Null);
-        match (have, value) {
-            (Value::Array(have), Value::Array(more)) => {
-                for piece in more {
-                    join(have, piece);
-                }
-            }
-            (have @ Value::Null, Value::Array(more)) => {
-                let mut first = Vec::new();
-                for piece in more {
-                    join(&mut first, piece);
-                }
-                *have = first.into();
-            }
-            (have @ Value::Null, value) => *have = value,
-            _ => {}
+        let Value::Array(pieces) = value else {
+            self.reply.extra.entry(name).or_insert(value);
+            return;
+        };
+        let have = self.reply.extra.entry(name);
+        if let Value::Array(have) = have.or_insert_with(|| Value::Array(Vec::new())) {
+            pieces.into_iter().for_each(|piece| join(have, piece));
         }
     }
 

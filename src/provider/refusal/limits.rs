@@ -21,7 +21,7 @@ const REQUEST: &str =
 /// A limit after a word for it.
 const STATED: &str = concat!(
     r"(context length|window|size|limit|maximum|max|allowed|only|less than|larger than|",
-    r"model with|at most|<=|\[1,|n_ctx)[^0-9.;]{0,60}?(?<limit>[0-9][0-9,_]*)"
+    r"model with|at most|<=|>|\[1,|n_ctx)[^0-9.;]{0,60}?(?<limit>[0-9][0-9,_]*)"
 );
 /// The excess of a request.
 const BY: &str = r"\bby (about )?[0-9][0-9,_]*";
