@@ -135,35 +135,6 @@ fn reasoning_returns_only_to_its_model() {
         ),
         (&json!("hm"), &json!("hm"))
     );
-    let wants = Reply::error(
-        400,
-        "The reasoning_content in the thinking mode must be passed back to the API.",
-    );
-    let seen = case(
-        53,
-        "reasoning that is wanted though there was none",
-        [called(&think("a")), wants, done()],
-    )
-    .answers("Done.")
-    .run();
-    assert_eq!(seen.requests[2].messages()[2]["reasoning_content"], "");
-    let refuses = Reply::error(
-        400,
-        "'messages.2' : for 'role:assistant' property 'reasoning_content' is unsupported",
-    );
-    let seen = case(
-        53,
-        "reasoning that is refused",
-        [thoughtful(), refuses, done()],
-    )
-    .answers("Done.")
-    .run();
-    assert!(
-        seen.requests[2].messages()[2]
-            .get("reasoning_content")
-            .is_none()
-    );
-
     elsewhere(
         "case",
         55,

@@ -59,20 +59,6 @@ fn the_least_is_sent() {
 }
 
 #[test]
-fn refused_effort_is_left_out() {
-    let seen = case(39, "reasoning_effort", [done()])
-        .entry(json!({ "reasoning_effort": "high" }))
-        .run();
-    assert_eq!(seen.requests[0].body["reasoning_effort"], "high");
-    let says = "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model.";
-    let seen = case(39, "a refused effort", [refused(says), done()])
-        .entry(json!({ "reasoning_effort": "minimal" }))
-        .answers("Done.")
-        .run();
-    assert!(seen.requests[1].body.get("reasoning_effort").is_none());
-}
-
-#[test]
 fn refused_system_role_moves_to_user_message() {
     for says in [
         "invalid params, invalid role: system",
@@ -171,14 +157,6 @@ fn characters_that_hosts_refuse_are_not_sent() {
     home.agent(["-m", "hi"]).exits(0);
     let result = model.request(1).last("tool");
     assert!(result.contains('a') && !result.contains('\0'), "{result:?}");
-    let answer = Reply::stream([
-        "data: {\"choices\":[{\"delta\":{\"content\":\"half \\ud83d of one\"}}]}\n\n".to_owned(),
-        super::delta(&json!({ "content": "Whole." })),
-        super::end("stop"),
-    ]);
-    case(45, "half a character in a stream", [answer])
-        .answers("half \u{fffd} of oneWhole.")
-        .run();
 }
 
 #[test]
