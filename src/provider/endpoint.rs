@@ -101,7 +101,7 @@ impl ModelEndpoint {
     ) -> Result<T> {
         let model = &self.host.model;
         budget.begin(Spend::Other, || expected)?;
-        let answer = self.host.post(endpoint, body, cancel);
+        let answer = self.host.fetch(endpoint, Some(body), cancel);
         let answer = answer.map_err(|e| match e.into_error(&model.name) {
             e if e.kind == Kind::Failed => e.hint(format!("check {} in config.json", self.setting)),
             e => e,

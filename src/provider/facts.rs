@@ -125,11 +125,6 @@ pub(crate) fn load_facts(home: &Home, model: &Model) -> HostFacts {
     among(&rows(home), model)
 }
 
-/// Whether the host was asked about a model, even if it reported no facts.
-pub(super) fn is_known(home: &Home, model: &Model) -> bool {
-    rows(home).iter().any(|row| is_of(row, model))
-}
-
 fn is_of(row: &Row, model: &Model) -> bool {
     row.host == authority(&model.base) && row.model == model.id
 }

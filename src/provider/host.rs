@@ -190,45 +190,20 @@ impl Host {
         (self.api(draft.facts).write)(draft)
     }
 
-    /// Gets another page of the server: its list of models, or the page at `path`.
-    pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
-        let models = || url(&self.model, "/models");
-        self.fetch(path.map_or_else(models, |path| self.at(path)), None, cancel)
-    }
-
-    /// Posts to the page at `path` of the server.
-    pub(super) fn post_at(
+    /// Asks for another page of the server: an endpoint of the API, or one at the root of the server, which begins with `/api/`.
+    pub(crate) fn fetch(
         &self,
         path: &str,
-        body: Body,
-        cancel: &Cancel,
-    ) -> Result<Value, ProviderError> {
-        self.fetch(self.at(path), Some(body), cancel)
-    }
-
-    /// Returns the URL of a path at the root of the server.
-    fn at(&self, path: &str) -> String {
-        let mut slashes = self.url.match_indices('/');
-        let end = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
-        format!("{}{path}", &self.url[..end])
-    }
-
-    /// Posts to an endpoint other than chat.
-    pub(super) fn post(
-        &self,
-        endpoint: &str,
-        body: Body,
-        cancel: &Cancel,
-    ) -> Result<Value, ProviderError> {
-        self.fetch(url(&self.model, endpoint), Some(body), cancel)
-    }
-
-    fn fetch(
-        &self,
-        url: String,
         body: Option<Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
+        let mut slashes = self.url.match_indices('/');
+        let root = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
+        let url = if path.starts_with("/api/") {
+            format!("{}{path}", &self.url[..root])
+        } else {
+            url(&self.model, path)
+        };
         let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
         let body = response.body()?;
         let sent = Sent {

@@ -17,24 +17,6 @@ fn a_model_is_described_in_every_hosts_own_words() {
             Some(true),
         ),
         (
-            json!({"id": "m", "max_model_len": 8192}),
-            Some(8192),
-            None,
-            None,
-        ),
-        (
-            json!({"id": "m", "context_window": 8192}),
-            Some(8192),
-            None,
-            None,
-        ),
-        (
-            json!({"id": "m", "max_context_length": 32_768, "loaded_context_length": 4096}),
-            Some(4096),
-            None,
-            None,
-        ),
-        (
             json!({"name": "m", "model": "m", "capabilities": ["completion", "tools"]}),
             None,
             Some(true),
