@@ -373,9 +373,12 @@ impl Host {
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
         let lasting = || changes.iter().filter(|change| change.is_lasting());
-        let before = self.facts().clone();
-        let mut facts = before.clone();
-        lasting().for_each(|change| facts.apply(change));
+        let (before, facts) = {
+            let mut facts = self.facts();
+            let before = facts.clone();
+            lasting().for_each(|change| facts.apply(change));
+            (before, facts.clone())
+        };
         if facts == before {
             return;
         }
@@ -395,9 +398,6 @@ impl Host {
                 lasting().for_each(|change| stored.apply(change));
             });
         }
-        // Another turn may have learned something meanwhile.
-        let mut shared = self.facts();
-        lasting().for_each(|change| shared.apply(change));
     }
 
     /// Reports the user's new files that were left out.

@@ -27,11 +27,6 @@ pub(super) const API: HostApi = HostApi {
 const AZURE_VERSION: &str = "2024-10-21";
 
 #[derive(Serialize)]
-struct StreamOptions {
-    include_usage: bool,
-}
-
-#[derive(Serialize)]
 #[serde(tag = "type", content = "function", rename_all = "lowercase")]
 enum Tool<'a> {
     Function {
@@ -48,8 +43,7 @@ fn write(draft: &Draft) -> Written {
     body.field("max_tokens", draft.max_tokens());
     if draft.streams() {
         body.field("stream", true);
-        let include_usage = true;
-        body.field("stream_options", StreamOptions { include_usage });
+        body.field("stream_options", json!({"include_usage": true}));
     }
     body.optional_field("temperature", draft.temperature());
     body.optional_field("stop", draft.request.sampling.stop.as_ref());
@@ -146,28 +140,11 @@ enum UserContent<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part<'a> {
-    Text { text: Pieces<'a> },
-    ImageUrl { image_url: Url<'a> },
-    // The API rejects a file without a name.
-    File { file: File<'a> },
-    InputAudio { input_audio: Audio<'a> },
-}
-
-#[derive(Serialize)]
-struct Url<'a> {
-    url: Pieces<'a>,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    filename: &'a str,
-    file_data: Pieces<'a>,
-}
-
-#[derive(Serialize)]
-struct Audio<'a> {
-    data: &'a str,
-    format: &'a str,
+    Text {
+        text: Pieces<'a>,
+    },
+    #[serde(untagged)]
+    Media(Value),
 }
 
 /// A reply.
@@ -176,12 +153,8 @@ struct Said<'a> {
     content: Option<Pieces<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning: Option<&'a str>,
     #[serde(flatten)]
-    echoed: Extra<'a>,
+    extra: Extra<'a>,
 }
 
 #[derive(Serialize)]
@@ -281,56 +254,45 @@ fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
 }
 
 fn media_part(media: &Media) -> Part<'_> {
-    match (media.kind(), media.audio_format()) {
-        (MediaKind::Image, _) => Part::ImageUrl {
-            image_url: Url {
-                url: data_url(media),
-            },
-        },
-        (MediaKind::Pdf, _) => Part::File {
-            file: File {
-                filename: file_name(media),
-                file_data: data_url(media),
-            },
-        },
-        (MediaKind::Audio, Some(format)) => Part::InputAudio {
-            input_audio: Audio {
-                data: &media.base64,
-                format,
-            },
-        },
-        (MediaKind::Audio, None) => Part::Text {
-            text: media
-                .replacement("left out: this API supports only WAV and MP3")
-                .into(),
-        },
-    }
+    let url = || data_url(media).to_string();
+    Part::Media(match (media.kind(), media.audio_format()) {
+        (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url()}}),
+        (MediaKind::Pdf, _) => {
+            json!({"type": "file", "file": {"filename": file_name(media), "file_data": url()}})
+        }
+        (MediaKind::Audio, Some(format)) => {
+            let audio = json!({"data": media.base64, "format": format});
+            json!({"type": "input_audio", "input_audio": audio})
+        }
+        (MediaKind::Audio, None) => {
+            let text = media.replacement("left out: this API supports only WAV and MP3");
+            return Part::Text { text: text.into() };
+        }
+    })
 }
 
 fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Said<'a> {
     let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
     let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft, ids));
-    // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-    let field = if echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty() {
-        reply.extra.get(REASONING_FIELD).and_then(Value::as_str)
-    } else {
-        None
-    };
-    let thoughts = |name: &str| (field == Some(name)).then_some(reply.reasoning.as_str());
-    let demanded = draft.facts.demands("reasoning").then_some("");
-    let detail = |name| Some((name, Cow::Borrowed(reply.extra.get(name)?)));
+    let mut extra = Extra::new();
+    if draft.facts.demands("reasoning") {
+        extra.insert("reasoning_content", Cow::Owned("".into()));
+    }
+    if echoes {
+        let details = ECHOED.map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
+        extra.extend(details.into_iter().flatten());
+        // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
+        let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
+        if let Some(field) = field.filter(|_| !reply.calls.is_empty()) {
+            extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
+        }
+    }
     Said {
         content: Some(Pieces::from(reply.text.as_str()))
             .filter(|text| !text.is_empty() || draft.facts.lacks("null")),
         tool_calls: calls.collect(),
-        reasoning_content: thoughts("reasoning_content").or(demanded),
-        reasoning: thoughts("reasoning"),
-        echoed: if echoes {
-            ECHOED.into_iter().filter_map(detail).collect()
-        } else {
-            Extra::new()
-        },
+        extra,
     }
 }
 

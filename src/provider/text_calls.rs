@@ -284,35 +284,12 @@ mod tests {
         include_str!("../../tests/corpus/calls/parameters.txt"),
     ];
 
-    /// Calls that require the server's parser.
-    const UNPARSED: [&str; 26] = [
-        include_str!("../../tests/corpus/calls/qwen-coder.txt"),
-        "[TOOL_CALLS] [{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
-        "[TOOL_CALLS]read_file[ARGS]{\"path\": \"a.txt\"}",
-        "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {\"path\": \"a.txt\"}}<|eom_id|>",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read_file<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
-        "```tool_code\nprint(default_api.read_file(path='a.txt'))\n```",
-        "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>\n</tool_call>",
-        "<tool_call>{\"name\":\"remove_all\",\"arguments\":{}}</tool_call>",
-        "<tool_call>",
-        "<function=remove_all>{}</function>",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>{}",
-        "<minimax:tool_call>\n<invoke name=\"read_file\">\n</invoke>\n</minimax:tool_call>",
-        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"read_file\">",
-        "<function_calls>\n<invoke name=\"read_file\">",
-        "<invoke name=\"read_file\"><parameter name=\"path\">a.txt</parameter></invoke>",
-        "<tool_code>read_file('a.txt')</tool_code>",
-        "<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{}<|call|>",
-        "<tools>[]</tools>",
-        "I look. <|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0",
-        "<|tool_call>call:read_file{path:<|\"|>a.txt<|\"|>}<tool_call|>",
-        "functools[{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
-        "I look. functools[{\"name\": \"read_file\"}]",
-        "I look.<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>",
-        "I look.\n<tool_call>\n<function=read_file>\n<parameter=path>\na.txt\n</parameter>",
-        "assistant<|channel|>read_file",
-        "I look. assistantcommentary to=functions.read_file json{}",
-    ];
+    /// Returns the texts of a file, one a line as JSON.
+    fn texts(lines: &str) -> impl Iterator<Item = String> {
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+    }
 
     #[test]
     fn every_form_is_read_and_held_back() {
@@ -327,8 +304,8 @@ mod tests {
 
     #[test]
     fn unparsed_call_is_found_and_held_back() {
-        for text in UNPARSED {
-            assert_eq!(calls(text).as_deref(), Some("unparsed"), "{text}");
+        for text in texts(include_str!("../../tests/corpus/wire/unparsed.jsonl")) {
+            assert_eq!(calls(&text).as_deref(), Some("unparsed"), "{text}");
             for (end, _) in text.char_indices() {
                 let begin = &text[..end];
                 let is_prose = text.starts_with("I look") || text.contains("<|channel|>");
@@ -344,33 +321,8 @@ mod tests {
             assert_eq!(calls(&text), None, "{text}");
             assert_eq!(read(form, &[]), Found::Text);
         }
-        for text in [
-            "",
-            "hello",
-            "{\"name\":\"read_file\"}",
-            "{\"name\":\"remove_all\",\"arguments\":{}}",
-            "{\"name\":\"read_file\",\"arguments\":\"no\"}",
-            "{\"path\":\"a.txt\"}",
-            "[]",
-            "[1,2]",
-            "```\nls\n```",
-            "```json\n{\"a\":1}\n```",
-            "```python\nprint(1)\n```",
-            "[call me](https://example.org)",
-            "[tool.poetry]\nname = \"x\"",
-            "[TODO] nothing",
-            "<Tooltip text=\"x\"/>",
-            "<toolbar>",
-            "<b>bold</b>",
-            "The token `<|tool_call|>` begins a call.",
-            "```\n<|tool_call|>\n```",
-            "GLM writes `<arg_key>`.",
-            "```\nfunctools[{}]\n```",
-            "functools.partial(f)",
-            "a | b |> tool |> c",
-            "| tool | call |\n|---|---|",
-        ] {
-            assert_eq!(calls(text), None, "{text}");
+        for text in texts(include_str!("../../tests/corpus/wire/prose.jsonl")) {
+            assert_eq!(calls(&text), None, "{text}");
         }
     }
 

@@ -114,51 +114,11 @@ mod tests {
 
     #[test]
     fn thoughts_are_told_from_the_answer() {
-        for (text, thought, answer) in [
-            ("<think>hm</think>\n\nFour.", "hm", "Four."),
-            ("<thinking>hm</thinking>Four.", "hm", "Four."),
-            ("<thought>hm</thought>Four.", "hm", "Four."),
-            ("<seed:think>hm</seed:think>Four.", "hm", "Four."),
-            ("[THINK]hm[/THINK]Four.", "hm", "Four."),
-            ("<reasoning>hm</reasoning>Four.", "hm", "Four."),
-            ("◁think▷hm◁/think▷Four.", "hm", "Four."),
-            (
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Four.",
-                "hm",
-                "Four.",
-            ),
-            ("<|channel|>final<|message|>Four.", "", "Four."),
-            (
-                "<|channel|>commentary<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Four.",
-                "hm",
-                "Four.",
-            ),
-            (
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f",
-                "",
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f",
-            ),
-            (
-                "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
-                "",
-                "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
-            ),
-            (
-                "assistant<|channel|>read_file",
-                "",
-                "assistant<|channel|>read_file",
-            ),
-            ("<|channel>thought\nhm<channel|>Four.", "hm", "Four."),
-            ("hm</think>Four.", "hm", "Four."),
-            ("<think>hm", "hm", ""),
-            ("Four <think>.", "", "Four <think>."),
-            ("<b>Four</b>", "", "<b>Four</b>"),
-            ("[1] Four", "", "[1] Four"),
-            ("<3", "", "<3"),
-            ("Write ```</think>``` so.", "", "Write ```</think>``` so."),
-        ] {
-            let (start, thoughts) = split(text);
-            assert_eq!((thoughts, &text[start..]), (thought, answer), "{text}");
+        let table = include_str!("../../tests/corpus/wire/thoughts.jsonl");
+        for row in table.lines() {
+            let [text, thought, answer]: [String; 3] = serde_json::from_str(row).unwrap();
+            let (start, thoughts) = split(&text);
+            assert_eq!((thoughts, &text[start..]), (&*thought, &*answer), "{text}");
         }
     }
 }

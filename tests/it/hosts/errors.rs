@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Seen, case, done, elsewhere, fault};
+use super::{Seen, case, done, fault};
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply};
 
@@ -22,21 +22,6 @@ fn a_wait_is_understood_in_every_form() {
         .answers("Done.")
         .run();
     assert!(waited(&seen) >= Duration::from_secs(1));
-    elsewhere(
-        "fault",
-        19,
-        "provider::waits::a_wait_is_understood_in_every_form has all headers",
-    );
-    elsewhere(
-        "fault",
-        16,
-        "provider::waits::a_wait_is_understood_in_every_form has the date: a server's clock cannot be set here",
-    );
-    elsewhere(
-        "fault",
-        17,
-        "tries::rate_limit_without_wait_uses_counted_tries",
-    );
     let garbage = limited().header("Retry-After", "1e400");
     fault(18, "a wait that means nothing: our own", [garbage, done()])
         .answers("Done.")
@@ -100,11 +85,7 @@ fn refused_key_is_not_tried_again_and_leaves_no_trace() {
             Reply::text("Hello."),
         ]);
         let home = Home::with(&model.config());
-        elsewhere(
-            "fault",
-            21,
-            "a refused key is not tried again and leaves no trace of the turn",
-        );
+        // A refused key is not tried again and leaves no trace of the turn.
         home.agent(["-m", "the refused question"])
             .exits(4)
             .prints("")
@@ -158,8 +139,8 @@ fn oversized_request_is_shortened_once() {
         (422, json!({ "detail": "too many tokens" }), None),
         (500, json!({ "error": "exceed max message tokens" }), None),
     ] {
-        elsewhere("fault", 22, "a context that is too long");
-        elsewhere("case", 59, "an overflow by any status and name");
+        // A context that is too long.
+        // An overflow by any status and name.
         let limit = Arc::new(AtomicUsize::new(usize::MAX));
         let model = Model::answering(move |request, n| match n {
             0..=5 => Reply::text(&"words ".repeat(400)),
@@ -243,11 +224,6 @@ fn tries_are_limited_and_happen_within_the_turns_time() {
     case(58, "given up after max_retries", overloaded)
         .fails(5, "overloaded")
         .run();
-    elsewhere(
-        "fault",
-        53,
-        "waits are measured by the monotonic clock (Cancel::sleep); clocks::* set the clock of a running program",
-    );
     let model = Model::scripted([Reply::error(429, "slow down").header("Retry-After", "50")]);
     let home = Home::with(&merged(model.config(), &json!({})));
     let run = home.agent(["--timeout", "45", "-m", "hi"]);

@@ -52,11 +52,6 @@ pub fn fault(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> R
     row(host)
 }
 
-/// Marks a number with a separate test, or one that cannot occur; the reason is for readers.
-pub fn elsewhere(kind: &str, number: u8, why: &str) {
-    println!("{kind} {number}: {why}");
-}
-
 fn row(host: impl IntoIterator<Item = Reply>) -> Row {
     let host = host.into_iter().collect();
     Row {
