@@ -93,7 +93,7 @@ pub struct Reply {
     /// Thinking that the vendor reveals; not part of the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
-    /// Tool calls to run. If the reply was cut, the last one may be incomplete; see [`Reply::cut_call`].
+    /// Tool calls to run. If the reply was cut, the last one may be incomplete.
     #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
     /// Pictures that the model made. They are not sent back.
@@ -127,13 +127,6 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Returns the last call if the reply was cut within it: its arguments, as far as they arrived, are no whole JSON object.
-    /// All calls before it are whole.
-    pub fn cut_call(&self) -> Option<&ToolCall> {
-        let last = self.calls.last()?;
-        (self.stop.is_cut() && !last.is_object()).then_some(last)
-    }
-
     /// Whether the limit ended the reply before its answer started.
     pub(crate) fn used_all_to_think(&self) -> bool {
         self.stop.is_cut() && !has_text(&self.text) && !self.reasoning.is_empty()

@@ -11,10 +11,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Ids, Pieces, Written, arguments, raw};
+use super::body::{Draft, Ids, Written, raw};
 use super::host::HostApi;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
+use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 /// Endpoint for chats, relative to the base.
@@ -32,18 +33,6 @@ pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const LEAST_THINKING: u64 = 1024;
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Thinking {
-    Enabled { budget_tokens: u64 },
-    Adaptive,
-}
-
-#[derive(Serialize)]
-struct OutputConfig {
-    effort: &'static str,
-}
-
-#[derive(Serialize)]
 struct Tool<'a> {
     name: &'a str,
     description: &'a str,
@@ -51,16 +40,9 @@ struct Tool<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum ToolChoice {
-    None,
-    Any,
-}
-
-#[derive(Serialize)]
-struct Turn<'a> {
+struct Turn {
     role: &'static str,
-    content: Vec<Block<'a>>,
+    content: Vec<Value>,
 }
 
 /// Writes the body of a request.
@@ -74,13 +56,16 @@ fn write(draft: &Draft) -> Written {
     if !system.is_empty() {
         body.field("system", system);
     }
-    match thinking(draft) {
-        Some(Thinking::Adaptive) => {
-            body.fixed_field("thinking", Thinking::Adaptive);
-            let effort = effort(draft);
-            body.fixed_field("output_config", OutputConfig { effort });
+    match thinking_budget(draft) {
+        // Newer models have an effort in place of a budget.
+        Some(_) if draft.facts.demands("adaptive") => {
+            body.field("thinking", json!({"type": "adaptive"}));
+            body.field("output_config", json!({"effort": effort(draft)}));
         }
-        Some(thinking) => body.field("thinking", thinking),
+        Some(budget) => {
+            let thinking = json!({"type": "enabled", "budget_tokens": budget});
+            body.field("thinking", thinking);
+        }
         // The API rejects a temperature together with thinking.
         None => body.optional_field("temperature", draft.temperature()),
     }
@@ -88,9 +73,9 @@ fn write(draft: &Draft) -> Written {
     if !tools.is_empty() {
         body.field("tools", tools);
         if is_withheld {
-            body.field("tool_choice", ToolChoice::None);
+            body.field("tool_choice", json!({"type": "none"}));
         } else if draft.request.sampling.must_call {
-            body.field("tool_choice", ToolChoice::Any);
+            body.field("tool_choice", json!({"type": "any"}));
         }
     }
     body.optional_field("stop_sequences", draft.request.sampling.stop.as_ref());
@@ -120,29 +105,11 @@ fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
     (called, is_withheld)
 }
 
-/// Returns the thinking mode of the request. Newer models have an effort in place of a budget.
-fn thinking(draft: &Draft) -> Option<Thinking> {
-    let budget = thinking_budget(draft);
-    if !draft.facts.demands("adaptive") {
-        return budget.map(|budget_tokens| Thinking::Enabled { budget_tokens });
-    }
-    budget
-        .or_else(|| wanted_budget(draft))
-        .map(|_| Thinking::Adaptive)
-}
-
-/// Returns the budget that the entry's `extra_body` sets.
-fn wanted_budget(draft: &Draft) -> Option<u64> {
-    draft.model.entry.extra_body.get("thinking")?["budget_tokens"].as_u64()
-}
-
-/// Converts a budget to an effort.
 fn effort(draft: &Draft) -> &'static str {
-    let budget = wanted_budget(draft).or_else(|| thinking_budget(draft));
-    match budget.unwrap_or_default() {
-        budget if budget >= draft.max_tokens() / 2 => "high",
-        0..=LEAST_THINKING => "low",
-        _ => "medium",
+    match draft.model.entry.reasoning_effort.as_str() {
+        "minimal" | "low" => "low",
+        "medium" => "medium",
+        _ => "high",
     }
 }
 
@@ -181,92 +148,31 @@ fn called_tools(messages: &[Message]) -> BTreeSet<&str> {
     replies.flatten().map(|call| call.name.as_str()).collect()
 }
 
-/// A block of a message.
-#[derive(Serialize)]
-struct Block<'a> {
-    #[serde(flatten)]
-    what: What<'a>,
-    /// Allows caching up to and including this block.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_control: Option<CacheControl>,
+/// Returns a block of text. Replaces empty text, which the API rejects.
+fn text(text: &str) -> Value {
+    let text = if text.trim().is_empty() {
+        "(empty)"
+    } else {
+        text
+    };
+    json!({"type": "text", "text": text})
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum CacheControl {
-    Ephemeral,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum What<'a> {
-    Text {
-        text: Pieces<'a>,
-    },
-    Image {
-        source: MediaSource<'a>,
-    },
-    Document {
-        source: MediaSource<'a>,
-        #[serde(skip_serializing_if = "str::is_empty")]
-        title: &'a str,
-    },
-    ToolUse {
-        id: Cow<'a, str>,
-        name: &'a str,
-        input: Cow<'a, RawValue>,
-    },
-    ToolResult {
-        tool_use_id: Cow<'a, str>,
-        content: Vec<What<'a>>,
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        is_error: bool,
-    },
-    #[serde(untagged)]
-    Thought(&'a Value),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum MediaSource<'a> {
-    Base64 { media_type: &'a str, data: &'a str },
-}
-
-impl<'a> From<What<'a>> for Block<'a> {
-    fn from(what: What<'a>) -> Self {
-        Self {
-            what,
-            cache_control: None,
-        }
-    }
-}
-
-/// Replaces empty text, which the API rejects.
-fn text<'a>(text: impl Into<Pieces<'a>>) -> What<'a> {
-    let text = text.into();
-    What::Text {
-        text: if text.is_blank() {
-            "(empty)".into()
-        } else {
-            text
-        },
-    }
-}
-
-/// Returns the system prompt and the conversation: user first, alternating roles, all results of a step in one message.
-fn conversation<'a>(draft: &Draft<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
+/// Returns the blocks of the system prompt and the conversation: user first, alternating roles, all results of a step in one
+/// message.
+fn conversation(draft: &Draft) -> (Vec<Value>, Vec<Turn>) {
     let (system, ids) = (draft.request.system, draft.ids());
-    let mut changing = Cow::Borrowed(system.changing);
+    let mut changing = system.changing.to_owned();
     let mut turns: Vec<Turn> = Vec::new();
     for message in draft.request.messages {
         let (role, content) = match message {
             Message::System(text) => {
-                changing = format!("{changing}\n\n{text}").into();
+                changing = format!("{changing}\n\n{text}");
                 continue;
             }
             Message::User(user) => ("user", blocks_of_user(user, draft)),
             Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, draft, &ids)),
-            Message::ToolResult(result) => ("user", vec![tool_result(result, draft, &ids).into()]),
+            Message::ToolResult(result) => ("user", vec![tool_result(result, draft, &ids)]),
         };
         match turns.last_mut() {
             Some(last) if last.role == role => last.content.extend(content),
@@ -276,118 +182,97 @@ fn conversation<'a>(draft: &Draft<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
         }
     }
     if turns.first().is_none_or(|turn| turn.role != "user") {
-        let content = vec![text("(conversation continued)").into()];
-        turns.insert(
-            0,
-            Turn {
-                role: "user",
-                content,
-            },
-        );
+        let (role, content) = ("user", vec![text("(conversation continued)")]);
+        turns.insert(0, Turn { role, content });
     }
     if let Some(turn) = turns.last_mut().filter(|turn| turn.role == "user") {
         mark_last(&mut turn.content);
     }
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks = Vec::new();
     if !system.stable.trim().is_empty() {
-        blocks.push(text(system.stable.trim()).into());
+        blocks.push(text(system.stable.trim()));
         mark_last(&mut blocks);
     }
     if !changing.trim().is_empty() {
-        blocks.push(text(changing.trim().to_owned()).into());
+        blocks.push(text(changing.trim()));
     }
     (blocks, turns)
 }
 
-fn mark_last(blocks: &mut [Block]) {
+/// Allows caching up to and including the last block.
+fn mark_last(blocks: &mut [Value]) {
     if let Some(last) = blocks.last_mut() {
-        last.cache_control = Some(CacheControl::Ephemeral);
+        last["cache_control"] = json!({"type": "ephemeral"});
     }
 }
 
-fn blocks_of_user<'a>(user: &'a User, draft: &Draft<'a>) -> Vec<Block<'a>> {
-    let mut blocks: Vec<Block> = vec![text(draft.user_text(user)).into()];
-    blocks.extend(
-        draft
-            .taken(&user.media)
-            .flat_map(media_blocks)
-            .map(Block::from),
-    );
+fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
+    let mut blocks = vec![text(&draft.user_text(user).to_string())];
+    blocks.extend(draft.taken(&user.media).flat_map(media_blocks));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.
         mark_last(&mut blocks);
-        blocks.push(text(user.notes.as_str()).into());
+        blocks.push(text(&user.notes));
     }
     blocks
 }
 
-fn blocks_of_reply<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Vec<Block<'a>> {
-    let mut blocks: Vec<Block> = Vec::new();
+fn blocks_of_reply(reply: &Reply, draft: &Draft, ids: &Ids) -> Vec<Value> {
     // The API rejects a message that only has thoughts.
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
-        return blocks;
+        return Vec::new();
     }
-    if !reply.partial && draft.echoes(reply) {
-        let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
-        let thoughts = thoughts.into_iter().flatten();
-        blocks.extend(thoughts.map(|thought| Block::from(What::Thought(thought))));
-    }
+    let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
+    let mut blocks = match thoughts {
+        Some(thoughts) if !reply.partial && draft.echoes(reply) => thoughts.clone(),
+        _ => Vec::new(),
+    };
     if !reply.text.trim().is_empty() {
         // The API rejects white space at the end of a reply.
-        blocks.push(text(reply.text.trim_end()).into());
+        blocks.push(text(reply.text.trim_end()));
     }
-    let calls = reply.calls.iter().map(|call: &ToolCall| What::ToolUse {
-        id: wire_id(ids.get(&call.id)),
-        name: &call.name,
-        input: arguments(call),
-    });
-    blocks.extend(calls.map(Block::from));
+    blocks.extend(reply.calls.iter().map(|call| {
+        let (id, name) = (wire_id(&ids.get(&call.id)), &call.name);
+        let input = parse_json(&*call.object()).unwrap_or_default();
+        json!({"type": "tool_use", "id": id, "name": name, "input": input})
+    }));
     blocks
 }
 
-fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> What<'a> {
-    let mut words = Pieces::from(result.content.as_str());
-    words.push(draft.replacements(&result.images));
-    let mut content = vec![text(words)];
+fn tool_result(result: &ToolResult, draft: &Draft, ids: &Ids) -> Value {
+    let words = result.content.clone() + &draft.replacements(&result.images);
+    let mut content = vec![text(&words)];
     content.extend(draft.taken(&result.images).flat_map(media_blocks));
-    What::ToolResult {
-        tool_use_id: wire_id(ids.get(&result.call_id)),
-        content,
-        is_error: result.is_error,
+    let id = wire_id(&ids.get(&result.call_id));
+    let mut block = json!({"type": "tool_result", "tool_use_id": id, "content": content});
+    if result.is_error {
+        block["is_error"] = true.into();
     }
+    block
 }
 
 /// Returns the line that names a file, followed by the file.
-fn media_blocks(media: &Media) -> impl Iterator<Item = What<'_>> {
-    media
-        .label()
-        .map(text)
-        .into_iter()
-        .chain([media_block(media)])
+fn media_blocks(media: &Media) -> impl Iterator<Item = Value> {
+    let label = media.label().map(|label| text(&label));
+    label.into_iter().chain([media_block(media)])
 }
 
-fn media_block(media: &Media) -> What<'_> {
-    let source = MediaSource::Base64 {
-        media_type: &media.mime,
-        data: &media.base64,
-    };
+fn media_block(media: &Media) -> Value {
+    let source = json!({"type": "base64", "media_type": media.mime, "data": media.base64});
     match media.kind() {
-        MediaKind::Image => What::Image { source },
-        MediaKind::Pdf => What::Document {
-            source,
-            title: &media.name,
-        },
-        MediaKind::Audio => text(media.replacement("left out: this API does not support audio")),
+        MediaKind::Image => json!({"type": "image", "source": source}),
+        MediaKind::Pdf if media.name.is_empty() => json!({"type": "document", "source": source}),
+        MediaKind::Pdf => json!({"type": "document", "source": source, "title": media.name}),
+        MediaKind::Audio => text(&media.replacement("left out: this API does not support audio")),
     }
 }
 
 /// Replaces characters other than letters, digits, `_` and `-`, which the API rejects. Ids of other hosts may contain them.
-fn wire_id(id: Cow<'_, str>) -> Cow<'_, str> {
-    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if id.chars().all(is_taken) {
-        return id;
-    }
-    Cow::Owned(id.replace(|c: char| !is_taken(c), "_"))
+fn wire_id(id: &str) -> String {
+    id.replace(
+        |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'),
+        "_",
+    )
 }
 
 /// Reads an event of a stream, or a whole body.

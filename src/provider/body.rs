@@ -14,7 +14,7 @@ use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
 use crate::json::write_text;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolResult, User};
 
 /// Minimum length of a requested reply, in tokens.
 const MIN_REPLY: u64 = 256;
@@ -34,8 +34,8 @@ pub(crate) struct Draft<'a> {
 /// Fields of a vendor, by name.
 pub(super) type Extra<'a> = BTreeMap<&'a str, Cow<'a, Value>>;
 
-/// Writes the body of a request, field by field. It omits the fields that the host refuses, and lets others override fields:
-/// the user's `extra_body`, and above it the values that the host demands.
+/// Writes the body of a request, field by field. It omits the fields that the host refuses, and lets the user's `extra_body`
+/// override fields.
 pub(super) struct BodyWriter<'a> {
     facts: &'a HostFacts,
     overrides: BTreeMap<&'a str, &'a Value>,
@@ -65,12 +65,6 @@ impl BodyWriter<'_> {
         if let Some(value) = value {
             self.field(name, value);
         }
-    }
-
-    /// Writes a field that `extra_body` does not override.
-    pub(super) fn fixed_field(&mut self, name: &str, value: impl Serialize) {
-        self.overrides.remove(name);
-        self.field(name, value);
     }
 
     fn write(&mut self, name: &str, value: &impl Serialize) {
@@ -132,11 +126,9 @@ impl<'a> Draft<'a> {
         let own = &self.request.sampling.extra_body;
         let extra = self.model.entry.extra_body.iter().chain(own);
         let extra = extra.filter_map(|(name, value)| Some((self.facts.field(name)?, value)));
-        let demanded = self.facts.set.iter();
-        let demanded = demanded.map(|(name, value)| (name.as_str(), value));
         BodyWriter {
             facts: self.facts,
-            overrides: extra.chain(demanded).collect(),
+            overrides: extra.collect(),
             text: Vec::new(),
             names: Vec::new(),
         }
@@ -361,10 +353,6 @@ impl<'a> Pieces<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-
-    pub(super) fn is_blank(&self) -> bool {
-        self.0.iter().all(|piece| piece.trim().is_empty())
-    }
 }
 
 impl<'a, T: Into<Cow<'a, str>>> From<T> for Pieces<'a> {
@@ -410,12 +398,4 @@ pub(super) fn file_name(media: &Media) -> &str {
 pub(super) fn raw(json: &str) -> Cow<'_, RawValue> {
     let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
     serde_json::from_str(json).map_or_else(|_| Cow::Owned(empty()), Cow::Borrowed)
-}
-
-/// Returns the arguments of a call as an object.
-pub(super) fn arguments(call: &ToolCall) -> Cow<'_, RawValue> {
-    match call.object() {
-        Cow::Borrowed(text) => raw(text),
-        Cow::Owned(text) => Cow::Owned(raw(&text).into_owned()),
-    }
 }

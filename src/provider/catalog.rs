@@ -256,20 +256,14 @@ fn version(id: &str) -> (Vec<u64>, bool) {
 
 /// Returns the models of a host, in the host's order.
 fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
-    let vendor = vendor_of(&host.model);
-    // Path of a list with more data than the API's, at the server's root.
-    let path = match vendor.map_or("", |vendor| vendor.name) {
-        "ollama" => "/api/tags",
-        "lmstudio" => "/api/v0/models",
-        _ => "",
-    };
-    let own = || Some(host.get(Some(path), cancel).ok()?).filter(|own| rows(own).is_some());
-    let own = if path.is_empty() { None } else { own() };
-    let listed = own.map_or_else(|| host.get(None, cancel), Ok)?;
+    let is_ollama = vendor_of(&host.model).is_some_and(|vendor| vendor.name == "ollama");
+    let own = || host.fetch("/api/tags", None, cancel).ok();
+    let own = if is_ollama { own() } else { None };
+    let listed = own.map_or_else(|| host.fetch("/models", None, cancel), Ok)?;
     let list = rows(&listed).into_iter().flatten();
     let mut offers: Vec<Offer> = list.filter_map(offer).collect();
-    if path == "/api/tags" {
-        let loaded = host.get(Some("/api/ps"), cancel).unwrap_or_default();
+    if is_ollama {
+        let loaded = host.fetch("/api/ps", None, cancel).unwrap_or_default();
         for offer in &mut offers {
             offer.window = ollama::loaded_window(&loaded, &offer.id).or(offer.window);
         }
@@ -283,9 +277,8 @@ fn rows(listed: &Value) -> Option<&Vec<Value>> {
     lists.into_iter().find_map(Value::as_array)
 }
 
-/// Names of the context window in lists, the most exact first.
-const WINDOWS: &str = "loaded_context_length context_length context_window max_context_length max_model_len \
-                       max_input_tokens";
+/// Names of the context window in lists.
+const WINDOWS: &str = "context_length context_window max_model_len max_input_tokens";
 
 /// Parses a model of a host's list; field names differ between hosts.
 pub(super) fn offer(value: &Value) -> Option<Offer> {
@@ -328,34 +321,22 @@ fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
     }
 }
 
-/// Asks the user's own server for its context window, unless it is known, because Ollama truncates longer requests silently.
+/// Asks the user's Ollama for a model's context window, unless it is known, because Ollama truncates longer requests silently.
 /// Returns a warning for the user if the window is small.
 pub(crate) fn learn_window(loaded: &Loaded, model: &Model) -> Option<String> {
-    let vendor = vendor_of(model)?;
-    if !vendor.base.starts_with("http://localhost:") || model.entry.context_window > 0 {
+    let is_ollama = vendor_of(model)?.name == "ollama";
+    if !is_ollama || model.entry.context_window > 0 {
         return None;
     }
     let model = &with_known_default(model.clone(), &loaded.home);
-    let is_ollama = vendor.name == "ollama";
     let known = facts::load_facts(&loaded.home, model).window;
-    let is_unnamed = model.id.is_empty();
-    if is_unnamed || known.is_some() || !is_ollama && facts::is_known(&loaded.home, model) {
+    if model.id.is_empty() || known.is_some() {
         return None;
     }
-    let host = host(model.clone(), loaded);
-    let window = if is_ollama {
-        Some(ollama::window(&host)?)
-    } else {
-        let offers = list_of(&host, &patience()).unwrap_or_default();
-        let offer = offers.into_iter().find(|offer| offer.id == model.id);
-        offer.and_then(|offer| offer.window)
-    };
-    facts::keep(&loaded.home, model, |facts| {
-        facts.window = window.or(facts.window);
-    });
-    let window = window?;
+    let window = ollama::window(&host(model.clone(), loaded))?;
+    facts::keep(&loaded.home, model, |facts| facts.window = Some(window));
     let is_small = window < loaded.config.agents.defaults.context_window;
-    (is_ollama && is_small).then(|| {
+    is_small.then(|| {
         format!(
             "Ollama gives {} a context of {window} tokens; for more, start it with OLLAMA_CONTEXT_LENGTH=32768; \
              if this is wrong, set context_window",

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::demo::Demo;
@@ -32,10 +32,6 @@ pub struct Retry {
 
 /// Maximum wait that a host can demand.
 const LONGEST_WAIT: Duration = Duration::from_secs(65);
-/// Wait between requests to a server that loads its model.
-const LOADING_WAIT: Duration = Duration::from_secs(2);
-/// Maximum number of these requests: a server that loads for half an hour will not load.
-const MAX_LOADING: u32 = 900;
 /// Pause of a rate-limited key, unless the host demands another.
 const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
 /// Pause of a key that was rejected or is unreadable.
@@ -53,8 +49,6 @@ pub struct Chain {
     models: Vec<ChainModel>,
     /// Number of leading models that are equivalent and share the turns.
     alike: usize,
-    /// Number of turns so far.
-    turns: AtomicUsize,
     /// Context window of the first model in tokens, if known; 0 for the demo, which has no limit.
     window: Option<u64>,
 }
@@ -182,9 +176,7 @@ impl Chain {
     /// Chooses the entry for a turn: the model named `wanted`, or else one of those that share the turns. A model that has just
     /// failed is chosen last.
     pub(crate) fn choose(&self, wanted: &str) -> Choice {
-        static START: OnceLock<usize> = OnceLock::new();
-        let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
-        let turn = start.wrapping_add(self.turns.fetch_add(1, Ordering::Relaxed));
+        let turn = usize::try_from(random() >> 32).unwrap_or_default();
         let alike = self.alike.clamp(1, self.models.len().max(1));
         let mut order: Vec<usize> = (0..self.models.len()).collect();
         if let Some(alike) = order.get_mut(..alike) {
@@ -300,30 +292,20 @@ impl ChainModel {
     fn ask_model(&self, attempt: &Attempt) -> Result<Reply, ProviderError> {
         let retry = attempt.retry;
         let mut tries = Tries::new(retry.max, jitter(retry.first_wait), LONGEST_WAIT);
-        let mut loading = Tries::new(MAX_LOADING, LOADING_WAIT, LOADING_WAIT);
         loop {
             let error = match self.ask_keys(attempt) {
                 Err(error) if error.may_pass() && !attempt.is_shown() => error,
                 result => return result,
             };
-            let is_loading = matches!(error, ProviderError::Loading(_));
-            let wait = if is_loading {
-                loading.wait(Some(LOADING_WAIT))
-            } else {
-                tries.wait(error.retry_after())
-            };
+            let wait = tries.wait(error.retry_after());
             let is_worth = |wait: &Duration| *wait <= LONGEST_WAIT && !attempt.is_too_late(*wait);
             let Some(wait) = wait.filter(is_worth) else {
                 return Err(error);
             };
+            let (made, of, seconds) = (tries.made(), retry.max + 1, wait.as_secs_f64());
             let text = error.text();
-            if !is_loading {
-                let (made, of, seconds) = (tries.made(), retry.max + 1, wait.as_secs_f64());
-                let text = format!("try {made} of {of}: {text}; next in {seconds:.1} s");
-                attempt.event(Event::Notice(text));
-            } else if loading.made() == 1 {
-                attempt.event(Event::Notice(format!("waiting: {text}")));
-            }
+            let text = format!("try {made} of {of}: {text}; next in {seconds:.1} s");
+            attempt.event(Event::Notice(text));
             attempt.sleep(wait)?;
         }
     }

@@ -6,9 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::host::Host;
+use super::values::update_usage;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http::Body;
@@ -100,30 +101,18 @@ impl ModelEndpoint {
     ) -> Result<T> {
         let model = &self.host.model;
         budget.begin(Spend::Other, || expected)?;
-        let answer = self.host.post(endpoint, body, cancel);
+        let answer = self.host.fetch(endpoint, Some(body), cancel);
         let answer = answer.map_err(|e| match e.into_error(&model.name) {
             e if e.kind == Kind::Failed => e.hint(format!("check {} in config.json", self.setting)),
             e => e,
         })?;
-        let mut usage = counted(&answer["usage"]);
+        let mut usage = Usage::default();
+        update_usage(&mut usage, &answer["usage"]);
         let estimated = usage == Usage::default();
         if estimated {
             usage.prompt_tokens = expected;
         }
         budget.record(&model.name, usage, estimated, model.entry.price.of(usage));
         T::deserialize(answer).doing(format_args!("asking {}", model.name))
-    }
-}
-
-/// Reads the token counts of a response; hosts have two names for each count.
-fn counted(usage: &Value) -> Usage {
-    let tokens = |names: [&str; 2]| {
-        let mut found = names.iter().filter_map(|name| usage.get(*name)?.as_u64());
-        found.next().unwrap_or(0)
-    };
-    Usage {
-        prompt_tokens: tokens(["prompt_tokens", "input_tokens"]),
-        completion_tokens: tokens(["completion_tokens", "output_tokens"]),
-        cached_tokens: 0,
     }
 }

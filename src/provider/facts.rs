@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::ToolOffer;
 use super::refusal::{Change, RESPONSES};
@@ -36,17 +35,12 @@ pub(crate) struct HostFacts {
     /// Maximum tokens of a reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tools: Option<usize>,
     /// Omitted fields and parts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without: BTreeSet<String>,
     /// Required parts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub with: BTreeSet<String>,
-    /// Map from a field to its required value.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub set: BTreeMap<String, Value>,
     /// Rejected tools.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without_tools: BTreeSet<String>,
@@ -131,11 +125,6 @@ pub(crate) fn load_facts(home: &Home, model: &Model) -> HostFacts {
     among(&rows(home), model)
 }
 
-/// Whether the host was asked about a model, even if it reported no facts.
-pub(super) fn is_known(home: &Home, model: &Model) -> bool {
-    rows(home).iter().any(|row| is_of(row, model))
-}
-
 fn is_of(row: &Row, model: &Model) -> bool {
     row.host == authority(&model.base) && row.model == model.id
 }
@@ -205,10 +194,8 @@ impl HostFacts {
         if self.lacks("tools") {
             return Vec::new();
         }
-        let taken = tools
-            .iter()
-            .filter(|tool| !self.without_tools.contains(&*tool.name));
-        taken.take(self.max_tools.unwrap_or(usize::MAX)).collect()
+        let is_taken = |tool: &&ToolOffer| !self.without_tools.contains(&*tool.name);
+        tools.iter().filter(is_taken).collect()
     }
 
     /// Applies a change.
@@ -226,10 +213,8 @@ impl HostFacts {
                 self.without.remove(part);
                 self.with.insert(part.clone());
             }
-            Change::Set(field, value) => drop(self.set.insert(field.clone(), value.clone())),
             Change::MaxTokens(limit) | Change::Credit(limit) => self.max_tokens = Some(*limit),
             Change::Window(limit) => self.window = Some(*limit),
-            Change::MaxTools(limit) => self.max_tools = Some(*limit),
             Change::WithoutTool(name) => drop(self.without_tools.insert(name.clone())),
         }
     }
@@ -239,12 +224,9 @@ impl HostFacts {
         let mut words = Vec::new();
         words.extend(self.window.map(|n| format!("context window {n} tokens")));
         words.extend(self.max_tokens.map(|n| format!("maximum reply {n} tokens")));
-        words.extend(self.max_tools.map(|n| format!("maximum {n} tools")));
         words.extend(self.without.iter().map(|part| match part.as_str() {
             "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
-            "stream" => "does not stream".to_owned(),
             "files" => "does not support PDF files".to_owned(),
-            "audio" => "does not support audio".to_owned(),
             "system_role" => "does not support the system role".to_owned(),
             "reasoning" => "does not take reasoning back".to_owned(),
             "null" => "does not take messages without text".to_owned(),
@@ -257,8 +239,6 @@ impl HostFacts {
             _ => "requires reasoning_content in every reply",
         });
         words.extend(with.map(str::to_owned));
-        let set = self.set.iter();
-        words.extend(set.map(|(field, value)| format!("requires {field} {value}")));
         let refused = self.without_tools.iter();
         words.extend(refused.map(|tool| format!("refuses the tool {tool}")));
         words

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -190,45 +190,20 @@ impl Host {
         (self.api(draft.facts).write)(draft)
     }
 
-    /// Gets another page of the server: its list of models, or the page at `path`.
-    pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
-        let models = || url(&self.model, "/models");
-        self.fetch(path.map_or_else(models, |path| self.at(path)), None, cancel)
-    }
-
-    /// Posts to the page at `path` of the server.
-    pub(super) fn post_at(
+    /// Asks for another page of the server: an endpoint of the API, or one at the root of the server, which begins with `/api/`.
+    pub(crate) fn fetch(
         &self,
         path: &str,
-        body: Body,
-        cancel: &Cancel,
-    ) -> Result<Value, ProviderError> {
-        self.fetch(self.at(path), Some(body), cancel)
-    }
-
-    /// Returns the URL of a path at the root of the server.
-    fn at(&self, path: &str) -> String {
-        let mut slashes = self.url.match_indices('/');
-        let end = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
-        format!("{}{path}", &self.url[..end])
-    }
-
-    /// Posts to an endpoint other than chat.
-    pub(super) fn post(
-        &self,
-        endpoint: &str,
-        body: Body,
-        cancel: &Cancel,
-    ) -> Result<Value, ProviderError> {
-        self.fetch(url(&self.model, endpoint), Some(body), cancel)
-    }
-
-    fn fetch(
-        &self,
-        url: String,
         body: Option<Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
+        let mut slashes = self.url.match_indices('/');
+        let root = slashes.nth(2).map_or(self.url.len(), |(at, _)| at);
+        let url = if path.starts_with("/api/") {
+            format!("{}{path}", &self.url[..root])
+        } else {
+            url(&self.model, path)
+        };
         let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
         let body = response.body()?;
         let sent = Sent {
@@ -247,7 +222,7 @@ impl Host {
     fn read_refusal(&self, head: &Head, body: &[u8]) -> HostRefusal {
         let redactor: Redactor = self.secrets().into_iter().map(Secret::new).collect();
         let body = redactor.redact_known(String::from_utf8_lossy(body).into_owned());
-        HostRefusal::read(head.status, Some(head), &body, SystemTime::now())
+        HostRefusal::read(head.status, Some(head), &body)
     }
 
     /// Whether requests have a key, or a custom authentication header in its place.
@@ -279,7 +254,6 @@ impl Host {
             max_tokens: draft.max_tokens(),
             messages: draft.request.messages.len(),
             has_key: self.has_key(),
-            is_private: self.is_private(),
         };
         let (error, change) = classify(refusal, &sent);
         HostFailure { error, change }
@@ -399,9 +373,12 @@ impl Host {
     /// Stores changes that made the difference, and reports withheld tools to the user.
     fn learn(&self, changes: &[Change], sink: &dyn Sink) {
         let lasting = || changes.iter().filter(|change| change.is_lasting());
-        let before = self.facts().clone();
-        let mut facts = before.clone();
-        lasting().for_each(|change| facts.apply(change));
+        let (before, facts) = {
+            let mut facts = self.facts();
+            let before = facts.clone();
+            lasting().for_each(|change| facts.apply(change));
+            (before, facts.clone())
+        };
         if facts == before {
             return;
         }
@@ -421,9 +398,6 @@ impl Host {
                 lasting().for_each(|change| stored.apply(change));
             });
         }
-        // Another turn may have learned something meanwhile.
-        let mut shared = self.facts();
-        lasting().for_each(|change| shared.apply(change));
     }
 
     /// Reports the user's new files that were left out.

@@ -193,8 +193,6 @@ pub enum ProviderError {
         /// The host's requested delay.
         retry_after: Option<Duration>,
     },
-    /// A server on this machine or a private network is still loading its model.
-    Loading(String),
     /// The request exceeds the model's context window.
     TooLong {
         /// The host's message.
@@ -243,7 +241,7 @@ impl ProviderError {
                 "add credit to the account, or use another model (--model, /model)",
             ),
             Self::TooLong { .. } => (Kind::Failed, "start a new conversation (--new, /new)"),
-            Self::Loading(_) | Self::Transient { .. } => (
+            Self::Transient { .. } => (
                 Kind::Unavailable,
                 "try again later; check the network, HTTPS_PROXY and the model's api_base, or raise its request_timeout if it is slow",
             ),
@@ -264,10 +262,7 @@ impl ProviderError {
 
     /// Whether a retry may help.
     fn may_pass(&self) -> bool {
-        matches!(
-            self,
-            Self::RateLimited { .. } | Self::Transient { .. } | Self::Loading(_)
-        )
+        matches!(self, Self::RateLimited { .. } | Self::Transient { .. })
     }
 
     /// Returns the host's requested delay before a retry.
@@ -289,7 +284,6 @@ impl ProviderError {
             | Self::Rejected { message: m, .. }
             | Self::NotFound(m)
             | Self::MessageRefused(m)
-            | Self::Loading(m)
             | Self::RateLimited { message: m, .. }
             | Self::Transient { message: m, .. } => m,
             Self::NotSent(e) => &e.message,

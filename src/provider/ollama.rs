@@ -30,13 +30,13 @@ fn usual_host(env: &Env) -> Option<Host> {
 /// Whether an Ollama server answers at the usual address.
 pub(crate) fn is_there(env: &Env) -> bool {
     let host = usual_host(env);
-    host.is_some_and(|host| host.get(Some("/api/version"), &patience()).is_ok())
+    host.is_some_and(|host| host.fetch("/api/version", None, &patience()).is_ok())
 }
 
 /// Returns the first model that can use tools, else the first model.
 pub(crate) fn pick_model(env: &Env) -> Option<String> {
     let host = usual_host(env)?;
-    let tags = host.get(Some("/api/tags"), &patience()).ok()?;
+    let tags = host.fetch("/api/tags", None, &patience()).ok()?;
     let models = tags["models"].as_array()?;
     let mut offers: Vec<Offer> = models.iter().filter_map(catalog::offer).collect();
     find_tools(&host, &mut offers);
@@ -64,7 +64,7 @@ pub(crate) fn find_tools(host: &Host, offers: &mut [Offer]) {
 /// Returns the context window of a host's model: the loaded model's, else its `num_ctx` parameter, else the default.
 pub(super) fn window(host: &Host) -> Option<u64> {
     let (model, cancel) = (&host.model.id, patience());
-    let loaded = host.get(Some("/api/ps"), &cancel).unwrap_or_default();
+    let loaded = host.fetch("/api/ps", None, &cancel).unwrap_or_default();
     if let Some(window) = loaded_window(&loaded, model) {
         return Some(window);
     }
@@ -85,5 +85,5 @@ pub(super) fn loaded_window(loaded: &Value, model: &str) -> Option<u64> {
 
 fn show(host: &Host, model: &str, cancel: &Cancel) -> Option<Value> {
     let body = Body::json(&json!({"model": model}));
-    host.post_at("/api/show", body, cancel).ok()
+    host.fetch("/api/show", Some(body), cancel).ok()
 }

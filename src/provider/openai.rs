@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::body::{Draft, Extra, Ids, Pieces, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
-use super::values::{count, list, read_call, string, text_of};
+use super::values::{SIGNED, count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
@@ -25,11 +25,6 @@ pub(super) const API: HostApi = HostApi {
 };
 /// Version of Azure's API with this format.
 const AZURE_VERSION: &str = "2024-10-21";
-
-#[derive(Serialize)]
-struct StreamOptions {
-    include_usage: bool,
-}
 
 #[derive(Serialize)]
 #[serde(tag = "type", content = "function", rename_all = "lowercase")]
@@ -48,8 +43,7 @@ fn write(draft: &Draft) -> Written {
     body.field("max_tokens", draft.max_tokens());
     if draft.streams() {
         body.field("stream", true);
-        let include_usage = true;
-        body.field("stream_options", StreamOptions { include_usage });
+        body.field("stream_options", json!({"include_usage": true}));
     }
     body.optional_field("temperature", draft.temperature());
     body.optional_field("stop", draft.request.sampling.stop.as_ref());
@@ -146,28 +140,11 @@ enum UserContent<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part<'a> {
-    Text { text: Pieces<'a> },
-    ImageUrl { image_url: Url<'a> },
-    // The API rejects a file without a name.
-    File { file: File<'a> },
-    InputAudio { input_audio: Audio<'a> },
-}
-
-#[derive(Serialize)]
-struct Url<'a> {
-    url: Pieces<'a>,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    filename: &'a str,
-    file_data: Pieces<'a>,
-}
-
-#[derive(Serialize)]
-struct Audio<'a> {
-    data: &'a str,
-    format: &'a str,
+    Text {
+        text: Pieces<'a>,
+    },
+    #[serde(untagged)]
+    Media(Value),
 }
 
 /// A reply.
@@ -176,12 +153,8 @@ struct Said<'a> {
     content: Option<Pieces<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning: Option<&'a str>,
     #[serde(flatten)]
-    echoed: Extra<'a>,
+    extra: Extra<'a>,
 }
 
 #[derive(Serialize)]
@@ -198,8 +171,6 @@ struct Call<'a> {
 struct CalledFunction<'a> {
     name: &'a str,
     arguments: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thought_signature: Option<&'a Value>,
 }
 
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
@@ -283,56 +254,45 @@ fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
 }
 
 fn media_part(media: &Media) -> Part<'_> {
-    match (media.kind(), media.audio_format()) {
-        (MediaKind::Image, _) => Part::ImageUrl {
-            image_url: Url {
-                url: data_url(media),
-            },
-        },
-        (MediaKind::Pdf, _) => Part::File {
-            file: File {
-                filename: file_name(media),
-                file_data: data_url(media),
-            },
-        },
-        (MediaKind::Audio, Some(format)) => Part::InputAudio {
-            input_audio: Audio {
-                data: &media.base64,
-                format,
-            },
-        },
-        (MediaKind::Audio, None) => Part::Text {
-            text: media
-                .replacement("left out: this API supports only WAV and MP3")
-                .into(),
-        },
-    }
+    let url = || data_url(media).to_string();
+    Part::Media(match (media.kind(), media.audio_format()) {
+        (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url()}}),
+        (MediaKind::Pdf, _) => {
+            json!({"type": "file", "file": {"filename": file_name(media), "file_data": url()}})
+        }
+        (MediaKind::Audio, Some(format)) => {
+            let audio = json!({"data": media.base64, "format": format});
+            json!({"type": "input_audio", "input_audio": audio})
+        }
+        (MediaKind::Audio, None) => {
+            let text = media.replacement("left out: this API supports only WAV and MP3");
+            return Part::Text { text: text.into() };
+        }
+    })
 }
 
 fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Said<'a> {
     let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
     let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft, ids));
-    // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-    let field = if echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty() {
-        reply.extra.get(REASONING_FIELD).and_then(Value::as_str)
-    } else {
-        None
-    };
-    let thoughts = |name: &str| (field == Some(name)).then_some(reply.reasoning.as_str());
-    let demanded = draft.facts.demands("reasoning").then_some("");
-    let detail = |name| Some((name, Cow::Borrowed(reply.extra.get(name)?)));
+    let mut extra = Extra::new();
+    if draft.facts.demands("reasoning") {
+        extra.insert("reasoning_content", Cow::Owned("".into()));
+    }
+    if echoes {
+        let details = ECHOED.map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
+        extra.extend(details.into_iter().flatten());
+        // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
+        let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
+        if let Some(field) = field.filter(|_| !reply.calls.is_empty()) {
+            extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
+        }
+    }
     Said {
         content: Some(Pieces::from(reply.text.as_str()))
             .filter(|text| !text.is_empty() || draft.facts.lacks("null")),
         tool_calls: calls.collect(),
-        reasoning_content: thoughts("reasoning_content").or(demanded),
-        reasoning: thoughts("reasoning"),
-        echoed: if echoes {
-            ECHOED.into_iter().filter_map(detail).collect()
-        } else {
-            Extra::new()
-        },
+        extra,
     }
 }
 
@@ -343,17 +303,14 @@ fn call_of<'a>(
     draft: &Draft<'a>,
     ids: &Ids<'a>,
 ) -> Call<'a> {
-    const SIGNATURE: &str = "thought_signature";
-    let mut extra: Extra = call
-        .extra
-        .iter()
-        .filter(|(name, _)| echoes && *name != SIGNATURE)
-        .map(|(name, value)| (name.as_str(), Cow::Borrowed(value)))
-        .collect();
+    let mut extra = Extra::new();
+    if let Some(value) = call.extra.get(SIGNED).filter(|_| echoes) {
+        extra.insert(SIGNED, Cow::Borrowed(value));
+    }
     // Marks a call as another model's. Only the first call of a reply is signed.
-    if is_first && draft.facts.demands("signatures") && !extra.contains_key("extra_content") {
+    if is_first && draft.facts.demands("signatures") && !extra.contains_key(SIGNED) {
         let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
-        extra.insert("extra_content", Cow::Owned(mark));
+        extra.insert(SIGNED, Cow::Owned(mark));
     }
     Call {
         id: ids.get(&call.id),
@@ -361,11 +318,6 @@ fn call_of<'a>(
         function: CalledFunction {
             name: &call.name,
             arguments: call.object(),
-            thought_signature: if echoes {
-                call.extra.get(SIGNATURE)
-            } else {
-                None
-            },
         },
         extra,
     }

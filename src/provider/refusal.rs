@@ -7,12 +7,11 @@ mod details;
 mod limits;
 mod wait;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use details::Details;
 use limits::MIN_WINDOW;
 use regex_lite::Regex;
-use serde_json::Value;
 use wait::{retry_after, spoken_wait};
 
 use super::{ProviderError, says};
@@ -51,19 +50,16 @@ pub(super) struct Sent {
     /// Number of messages.
     pub messages: usize,
     pub has_key: bool,
-    /// Whether the host is on this machine or a private network.
-    pub is_private: bool,
 }
 
 impl Sent {
-    /// Whether the request allows a change: it has what is omitted, and a host sets only what tunes the reply.
+    /// Whether the request has what a change omits.
     fn allows(&self, change: &Change) -> bool {
         let name = match change {
             Change::With(name) if name == RESPONSES => RESPONSES,
             Change::Without(name) if name == RESPONSES => CHAT,
             Change::Without(name) if name == STALE_REASONING => "reasoning",
             Change::Without(name) => name,
-            Change::Set(name, _) => return changes::TUNING.contains(&name.as_str()),
             _ => return true,
         };
         self.fields.iter().any(|field| field == name) || self.parts.contains(&name)
@@ -77,16 +73,12 @@ pub(super) enum Change {
     Without(String),
     /// Add a part.
     With(String),
-    /// Send a field with this value.
-    Set(String, Value),
     /// Limit the reply.
     MaxTokens(u64),
     /// Limit this reply to the credit that is left.
     Credit(u64),
     /// Limit the whole request and its reply.
     Window(u64),
-    /// Offer only the first tools.
-    MaxTools(usize),
     /// Do not offer this tool.
     WithoutTool(String),
 }
@@ -129,7 +121,7 @@ const NO_MEMORY: &str =
     "requires more & memory | out of memory | not enough memory | insufficient memory";
 
 impl HostRefusal {
-    pub(super) fn read(status: u16, head: Option<&Head>, body: &str, now: SystemTime) -> Self {
+    pub(super) fn read(status: u16, head: Option<&Head>, body: &str) -> Self {
         let is_html = looks_like_html(body);
         let mut details = Details::default();
         match parse_json(body) {
@@ -146,8 +138,6 @@ impl HostRefusal {
                 details.texts.insert(0, format!("redirected to {address}"));
             }
         }
-        let headers = head.map_or(&[][..], |head| &head.headers);
-        let headers: Vec<_> = headers.iter().chain(&details.headers).collect();
         let spoken = || spoken_wait(&body.to_lowercase());
         Self {
             status: match details.status {
@@ -158,7 +148,7 @@ impl HostRefusal {
             param: details.param,
             sample: details.sample,
             is_page: is_html || is_redirect,
-            retry_after: retry_after(&headers, now).or_else(spoken),
+            retry_after: head.and_then(retry_after).or_else(spoken),
             should_retry: header("x-should-retry") == Some("true"),
         }
     }
@@ -225,7 +215,7 @@ pub(super) fn classify(refusal: &HostRefusal, sent: &Sent) -> (ProviderError, Op
         return (ProviderError::TooLong { message, limit }, window);
     }
     let change = asked(changes::of_part);
-    let error = other_error(refusal, &said, sent, change.is_none());
+    let error = other_error(refusal, &said, change.is_none());
     let is_open = matches!(error, ProviderError::Rejected { .. }) && change.is_none();
     let is_refused = is_open && !refusal.is_page && matches!(status, 400 | 413 | 422);
     if is_refused && is_of_message(refusal, &said, sent) {
@@ -265,7 +255,7 @@ fn account_error(
 }
 
 /// Classifies errors that concern neither the account nor the conversation.
-fn other_error(refusal: &HostRefusal, said: &str, sent: &Sent, is_plain: bool) -> ProviderError {
+fn other_error(refusal: &HostRefusal, said: &str, is_plain: bool) -> ProviderError {
     let (status, message, retry_after) = (refusal.status, refusal.message(), refusal.retry_after);
     let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(said, NO_MODEL);
     match status {
@@ -273,7 +263,6 @@ fn other_error(refusal: &HostRefusal, said: &str, sent: &Sent, is_plain: bool) -
         403 if says(said, FLAGGED) => ProviderError::MessageRefused(message),
         403 if says(said, NO_ACCESS) => ProviderError::NotFound(message),
         _ if is_no_model && is_plain => ProviderError::NotFound(message),
-        503 if sent.is_private && said.contains("loading") => ProviderError::Loading(message),
         429 if !refusal.is_page => ProviderError::RateLimited {
             message,
             retry_after,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::text_calls::{self, Found};
 use super::thoughts::{self, Opening};
-use super::values::{Picture, amount, picture_in, string, text_of, update_usage};
+use super::values::{amount, picture_in, string, text_of, update_usage};
 use super::{ProviderError, ToolOffer, says};
 use crate::json::{join_halves, parse_json, parse_mending, refuse_more_values};
 use crate::message::{Reply, Stop, ToolCall};
@@ -197,13 +197,12 @@ impl<'a> ReplyBuilder<'a> {
     pub(super) fn picture(&mut self, part: &Value) {
         match picture_in(part) {
             None => {}
-            Some(Picture::Image(image)) if self.reply.images.contains(&image) => {}
-            Some(Picture::Image(image)) => {
+            Some(Ok(image)) if self.reply.images.contains(&image) => {}
+            Some(Ok(image)) => {
                 self.reply.images.push(image);
                 self.has_news = true;
             }
-            Some(Picture::Linked(url)) => self.text(&format!("\n{url}\n")),
-            Some(Picture::Unreadable) => self.text("\n[an image in an unknown format]\n"),
+            Some(Err(text)) => self.text(&format!("\n{text}\n")),
         }
     }
 
@@ -283,22 +282,13 @@ impl<'a> ReplyBuilder<'a> {
             return;
         }
         self.has_news = true;
-        let have = self.reply.extra.entry(name).or_insert(Value::Null);
-        match (have, value) {
-            (Value::Array(have), Value::Array(more)) => {
-                for piece in more {
-                    join(have, piece);
-                }
-            }
-            (have @ Value::Null, Value::Array(more)) => {
-                let mut first = Vec::new();
-                for piece in more {
-                    join(&mut first, piece);
-                }
-                *have = first.into();
-            }
-            (have @ Value::Null, value) => *have = value,
-            _ => {}
+        let Value::Array(pieces) = value else {
+            self.reply.extra.entry(name).or_insert(value);
+            return;
+        };
+        let have = self.reply.extra.entry(name);
+        if let Value::Array(have) = have.or_insert_with(|| Value::Array(Vec::new())) {
+            pieces.into_iter().for_each(|piece| join(have, piece));
         }
     }
 

@@ -10,7 +10,6 @@ use super::reply::{EventError, Progress, Read, ReplyBuilder, Visible};
 use super::{ProviderError, Sink};
 use crate::bus::Event;
 use crate::http::{Exchange, Fault, Head};
-use crate::inflate::gunzip;
 use crate::message::Reply;
 use crate::sse;
 use crate::text::foreign_line;
@@ -29,10 +28,6 @@ pub(super) struct HostResponse<'a> {
     patience: (Duration, Duration),
     /// Time when content last arrived, or a piece of the request was sent.
     last_progress: Instant,
-    /// Unrequested content encoding of the body, such as `gzip`; other encodings fail.
-    encoding: String,
-    /// Whether a compressed body was read to its end.
-    is_unpacked: bool,
     /// Part of the reply's text was shown.
     pub(super) has_shown: bool,
 }
@@ -44,8 +39,6 @@ impl<'a> HostResponse<'a> {
             exchange,
             patience,
             last_progress: Instant::now(),
-            encoding: String::new(),
-            is_unpacked: false,
             has_shown: false,
         }
     }
@@ -53,9 +46,15 @@ impl<'a> HostResponse<'a> {
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
         let head = self.wait(Exchange::head)?;
         self.last_progress = self.exchange.uploaded_at;
-        let encoding = head.header("content-encoding").unwrap_or_default();
-        self.encoding = encoding.trim().to_ascii_lowercase();
-        Ok(head)
+        // `identity` was asked for.
+        match head.header("content-encoding").map_or("", str::trim) {
+            "" | "identity" => Ok(head),
+            other => Err(rejected(format!(
+                "{}: the answer is packed as {}",
+                self.host,
+                foreign_line(other, 40)
+            ))),
+        }
     }
 
     /// Waits for the result of `next`, up to the limit on silence.
@@ -84,42 +83,13 @@ impl<'a> HostResponse<'a> {
 
     /// Reads the next piece, adds its size to `read`, and fails if the sum exceeds `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
-        if self.is_unpacked {
-            return Ok(None);
-        }
-        let piece = match self.encoding.as_str() {
-            "" | "identity" => self.wait(Exchange::body)?,
-            "gzip" | "x-gzip" => self.unpacked(most)?,
-            other => {
-                let what = format!(
-                    "{}: the answer is packed as {}",
-                    self.host,
-                    foreign_line(other, 40)
-                );
-                return Err(rejected(what));
-            }
-        };
+        let piece = self.wait(Exchange::body)?;
         *read += piece.as_ref().map_or(0, Vec::len);
         if *read > most {
             let larger = format!("{}: the answer is larger than {} MB", self.host, most >> 20);
             return Err(rejected(larger));
         }
         Ok(piece)
-    }
-
-    /// Returns the whole decompressed body of a gzip answer.
-    fn unpacked(&mut self, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
-        let mut packed = Vec::new();
-        while let Some(piece) = self.wait(Exchange::body)? {
-            packed.extend(piece);
-            if packed.len() > most {
-                break;
-            }
-        }
-        self.is_unpacked = true;
-        let unpacked = gunzip(&packed, most + 1);
-        let broken = || rejected(format!("{}: the answer is no gzip", self.host));
-        unpacked.map(Some).ok_or_else(broken)
     }
 
     /// Returns the body of an error. A fault ends it, because half an error message is better than none.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Pieces, Step, Written, data_url, file_name, raw};
+use super::body::{Draft, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{EventError, Progress, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
@@ -31,44 +31,6 @@ enum Tool<'a> {
         parameters: Cow<'a, RawValue>,
         // If omitted, the schema would have to follow the rules of strict mode.
         strict: bool,
-    },
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Item<'a> {
-    Message {
-        role: &'static str,
-        content: Vec<Part<'a>>,
-    },
-    FunctionCall {
-        call_id: Cow<'a, str>,
-        name: &'a str,
-        arguments: Cow<'a, str>,
-    },
-    FunctionCallOutput {
-        call_id: Cow<'a, str>,
-        output: Pieces<'a>,
-    },
-    #[serde(untagged)]
-    Thought(&'a Value),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    InputText {
-        text: Pieces<'a>,
-    },
-    OutputText {
-        text: Pieces<'a>,
-    },
-    InputImage {
-        image_url: Pieces<'a>,
-    },
-    InputFile {
-        filename: &'a str,
-        file_data: Pieces<'a>,
     },
 }
 
@@ -105,73 +67,69 @@ fn write(draft: &Draft) -> Written {
 }
 
 /// Returns the conversation.
-fn items<'a>(draft: &Draft<'a>) -> Vec<Item<'a>> {
+fn items(draft: &Draft) -> Vec<Value> {
     let (ids, mut items) = (draft.ids(), Vec::new());
+    let message = |role: &str, content: Vec<Value>| json!({"type": "message", "role": role, "content": content});
     for step in draft.steps() {
         match step {
             Step::User(text, media) => {
-                let mut content = vec![Part::InputText { text }];
+                let mut content = vec![input_text(&text.to_string())];
                 content.extend(media.into_iter().flat_map(media_parts));
-                let role = "user";
-                items.push(Item::Message { role, content });
+                items.push(message("user", content));
             }
             Step::Reply(reply) => {
-                push_thoughts(&mut items, reply, draft);
+                items.extend(thoughts_of(reply, draft));
                 if !reply.text.is_empty() {
-                    let text = reply.text.as_str().into();
-                    let (role, content) = ("assistant", vec![Part::OutputText { text }]);
-                    items.push(Item::Message { role, content });
+                    let text = json!({"type": "output_text", "text": reply.text});
+                    items.push(message("assistant", vec![text]));
                 }
-                items.extend(reply.calls.iter().map(|call| Item::FunctionCall {
-                    call_id: ids.get(&call.id),
-                    name: &call.name,
-                    arguments: call.object(),
+                items.extend(reply.calls.iter().map(|call| {
+                    let (id, arguments) = (ids.get(&call.id), call.object());
+                    json!({"type": "function_call", "call_id": id, "name": call.name, "arguments": arguments})
                 }));
             }
             Step::Result(result) => {
-                let mut output = Pieces::from(result.content.as_str());
-                output.push(draft.replacements(&result.images));
-                let call_id = ids.get(&result.call_id);
-                items.push(Item::FunctionCallOutput { call_id, output });
+                let output = result.content.clone() + &draft.replacements(&result.images);
+                let id = ids.get(&result.call_id);
+                items
+                    .push(json!({"type": "function_call_output", "call_id": id, "output": output}));
             }
         }
     }
     items
 }
 
-/// Adds the thoughts of a reply. The API rejects thoughts that nothing follows.
-fn push_thoughts<'a>(items: &mut Vec<Item<'a>>, reply: &'a Reply, draft: &Draft) {
+/// Returns the thoughts of a reply. The API rejects thoughts that nothing follows.
+fn thoughts_of(reply: &Reply, draft: &Draft) -> Vec<Value> {
     let is_empty = reply.text.is_empty() && reply.calls.is_empty();
-    if is_empty || reply.partial || !draft.echoes(reply) {
-        return;
+    match reply.extra.get(THOUGHT_ITEMS) {
+        Some(Value::Array(thoughts)) if !is_empty && !reply.partial && draft.echoes(reply) => {
+            thoughts.clone()
+        }
+        _ => Vec::new(),
     }
-    if let Some(Value::Array(thoughts)) = reply.extra.get(THOUGHT_ITEMS) {
-        items.extend(thoughts.iter().map(Item::Thought));
-    }
+}
+
+fn input_text(text: &str) -> Value {
+    json!({"type": "input_text", "text": text})
 }
 
 /// Returns the line that names a file, followed by the file.
-fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
-    let label = media
-        .label()
-        .map(|label| Part::InputText { text: label.into() });
+fn media_parts(media: &Media) -> impl Iterator<Item = Value> {
+    let label = media.label().map(|label| input_text(&label));
     label.into_iter().chain([media_part(media)])
 }
 
-fn media_part(media: &Media) -> Part<'_> {
+fn media_part(media: &Media) -> Value {
+    let url = || data_url(media).to_string();
     match media.kind() {
-        MediaKind::Image => Part::InputImage {
-            image_url: data_url(media),
-        },
-        MediaKind::Pdf => Part::InputFile {
-            filename: file_name(media),
-            file_data: data_url(media),
-        },
-        MediaKind::Audio => Part::InputText {
-            text: media
-                .replacement("left out: this API does not support audio")
-                .into(),
-        },
+        MediaKind::Image => json!({"type": "input_image", "image_url": url()}),
+        MediaKind::Pdf => {
+            json!({"type": "input_file", "filename": file_name(media), "file_data": url()})
+        }
+        MediaKind::Audio => {
+            input_text(&media.replacement("left out: this API does not support audio"))
+        }
     }
 }
 

@@ -5,16 +5,16 @@
 
 use serde_json::Value;
 
+use super::ToolOffer;
 use super::values::read_call;
-use super::{ToolOffer, says};
 use crate::json::{parse_json, refuse_more_values};
 use crate::message::ToolCall;
 
 const TOOL_CALL: &str = "<tool_call>";
 const FUNCTION: &str = "<function=";
 const FENCE: &str = "```";
-/// Language tags of code blocks that may contain calls.
-const LANGUAGES: [&str; 5] = ["", "json", "tool_code", "tool_call", "tool_calls"];
+/// Language tags of code blocks with JSON.
+const FENCED: [&str; 2] = ["", "json"];
 /// First fields of an object that is a call.
 const FIELDS: [&str; 8] = [
     "name",
@@ -28,32 +28,42 @@ const FIELDS: [&str; 8] = [
 ];
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
-/// Words of a mark that starts a call.
-const CALL_WORDS: [&str; 7] = [
-    "tool",
-    "tools",
-    "call",
-    "calls",
-    "function",
-    "functions",
-    "invoke",
+/// Starts of calls that the server should have parsed. One that is not listed here is text.
+const MARKS: [&str; 17] = [
+    TOOL_CALL,
+    FUNCTION,
+    "```tool_",
+    "<tool_code>",
+    "<tools>",
+    "<invoke",
+    "<function_calls>",
+    "<minimax:tool_call>",
+    "[TOOL_CALLS]",
+    "functools[",
+    "<|python_tag|>",
+    "<|tool",
+    "<|channel|>",
+    "<|start|>",
+    "<｜tool",
+    "<｜DSML",
+    "assistant<|channel|>",
 ];
-/// Words in special tokens of a call. `<|python_tag|>` is Llama's. Gpt-oss writes `<|channel|>` before each of its messages, and
-/// one that is left after its thoughts belongs to a call.
-const TOKEN_WORDS: &str = "tool | call | function | invoke | python_tag | channel";
-/// Phi's start of a call.
-const PHI: &str = "functools[";
-/// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral and gpt-oss.
-const NOTATIONS: [&str; 6] = [
+/// Notations of calls that stand in no prose, of GLM, Qwen, Claude, Phi, Mistral, Kimi, DeepSeek and gpt-oss.
+const NOTATIONS: [&str; 11] = [
     "<arg_key>",
     "<parameter=",
     "<invoke name=",
     "functools[{",
     "[TOOL_CALLS]",
+    "<|python_tag|>",
+    "<|tool",
+    "<|call",
+    "<|channel|>",
+    "<｜tool",
     " to=functions.",
 ];
-/// Maximum length of a mark, in bytes.
-const MAX_MARK: usize = 60;
+/// Ends of a call in thoughts.
+const ENDS: [&str; 4] = ["</tool_call>", "</function>", "</invoke>", "<|call|>"];
 /// Maximum number of values in calls.
 const MAX_VALUES: usize = 100_000;
 
@@ -82,34 +92,17 @@ pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
 /// Whether a text with this start may turn out to be calls, or starts with a mark of a call.
 pub(super) fn may_begin(text: &str) -> bool {
     let text = text.trim_start();
-    if let Some(fenced) = text.strip_prefix(FENCE) {
-        let Some((language, inner)) = fenced.split_once('\n') else {
-            return LANGUAGES
-                .iter()
-                .any(|language| language.starts_with(fenced.trim()));
-        };
-        return match language.trim() {
-            "" | "json" => may_begin_json(inner),
-            language => LANGUAGES.contains(&language),
-        };
-    }
-    if [FENCE, PHI].iter().any(|mark| mark.starts_with(text))
-        || may_begin_json(text)
-        || opens_call(text)
-    {
+    if may_begin_json(text) || opens_call(text) || MARKS.iter().any(|mark| mark.starts_with(text)) {
         return true;
     }
-    // The end of the mark may not have arrived yet.
-    let is_open = mark(text).is_none() && text.len() <= MAX_MARK && !text.contains('\n');
-    let mut chars = text.chars();
-    match (chars.next(), chars.next()) {
-        (Some('<'), next) => {
-            is_open && next.is_none_or(|c| c == '|' || c == '｜' || c.is_ascii_lowercase())
-        }
-        (Some('['), next) => {
-            is_open && next.is_none_or(|c| c.is_ascii_uppercase()) && !text.contains(' ')
-        }
-        _ => false,
+    let Some(fenced) = text.strip_prefix(FENCE) else {
+        return FENCE.starts_with(text);
+    };
+    match fenced.split_once('\n') {
+        Some((language, inner)) => FENCED.contains(&language.trim()) && may_begin_json(inner),
+        None => FENCED
+            .iter()
+            .any(|language| language.starts_with(fenced.trim())),
     }
 }
 
@@ -129,8 +122,7 @@ pub(super) fn plain_name(name: &str) -> &str {
 /// Whether thoughts end with a call, as they do if the server takes everything for thoughts.
 pub(super) fn ends_thoughts(thoughts: &str) -> bool {
     let thoughts = thoughts.trim_end();
-    let last = thoughts.rfind('<').map_or("", |at| &thoughts[at..]);
-    last.ends_with('>') && mark(last).is_some_and(|mark| has_word(mark) || says_call(mark))
+    ENDS.iter().any(|end| thoughts.ends_with(end))
 }
 
 /// Returns the calls of a text that consists of calls only.
@@ -150,64 +142,15 @@ fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
 
 /// Whether a text starts with a mark of a call.
 fn opens_call(text: &str) -> bool {
-    if let Some(fenced) = text.strip_prefix(FENCE) {
-        let language = fenced.lines().next().unwrap_or_default().trim();
-        return LANGUAGES.contains(&language) && language.starts_with("tool_");
-    }
-    if text.starts_with(PHI) {
-        return true;
-    }
-    let Some(mark) = mark(text) else {
-        return false;
-    };
-    if let Some(token) = mark.strip_prefix(['|', '｜']) {
-        return says_call(token);
-    }
-    let is_tag = text.starts_with('<') && mark.starts_with(|c: char| c.is_ascii_lowercase());
-    let is_capital = |c: char| c.is_ascii_uppercase() || c == '_';
-    let is_word = text.starts_with('[') && mark.chars().all(is_capital);
-    let name = mark.split_whitespace().next().unwrap_or_default();
-    (is_tag || is_word) && has_word(name)
+    MARKS.iter().any(|mark| text.starts_with(mark))
 }
 
-/// Whether the name of a mark has a word of a call.
-fn has_word(name: &str) -> bool {
-    name.to_ascii_lowercase()
-        .split(|c: char| !c.is_alphanumeric())
-        .any(|word| CALL_WORDS.contains(&word))
-}
-
-/// Returns the inside of the leading `<...>` or `[...]`.
-fn mark(text: &str) -> Option<&str> {
-    let close = match text.chars().next()? {
-        '<' => '>',
-        '[' => ']',
-        _ => return None,
-    };
-    let end = text.find(close)?;
-    (end <= MAX_MARK && !text[..end].contains('\n')).then(|| &text[1..end])
-}
-
-fn says_call(token: &str) -> bool {
-    says(&token.to_lowercase(), TOKEN_WORDS)
-}
-
-/// Whether a text has a special token or another notation of a call outside code.
+/// Whether a text has a notation of a call outside code.
 fn has_notation(text: &str) -> bool {
     // Every second piece is in a code block or a code span.
     let prose = text.split(FENCE).step_by(2);
     let mut prose = prose.flat_map(|prose| prose.split('`').step_by(2));
-    prose.any(|prose| {
-        let tokens = prose
-            .split('<')
-            .skip(1)
-            .filter_map(|rest| rest.strip_prefix(['|', '｜'])?.split_once('>'))
-            .filter_map(|(token, _)| token.strip_suffix(['|', '｜']));
-        NOTATIONS.iter().any(|notation| prose.contains(notation))
-            || tokens
-                .into_iter()
-                .any(|token| token.len() <= MAX_MARK && says_call(token))
-    })
+    prose.any(|prose| NOTATIONS.iter().any(|notation| prose.contains(notation)))
 }
 
 /// Whether a text may start with a call as JSON.
@@ -341,35 +284,12 @@ mod tests {
         include_str!("../../tests/corpus/calls/parameters.txt"),
     ];
 
-    /// Calls that require the server's parser.
-    const UNPARSED: [&str; 26] = [
-        include_str!("../../tests/corpus/calls/qwen-coder.txt"),
-        "[TOOL_CALLS] [{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
-        "[TOOL_CALLS]read_file[ARGS]{\"path\": \"a.txt\"}",
-        "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {\"path\": \"a.txt\"}}<|eom_id|>",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read_file<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
-        "```tool_code\nprint(default_api.read_file(path='a.txt'))\n```",
-        "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>\n</tool_call>",
-        "<tool_call>{\"name\":\"remove_all\",\"arguments\":{}}</tool_call>",
-        "<tool_call>",
-        "<function=remove_all>{}</function>",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>{}",
-        "<minimax:tool_call>\n<invoke name=\"read_file\">\n</invoke>\n</minimax:tool_call>",
-        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"read_file\">",
-        "<function_calls>\n<invoke name=\"read_file\">",
-        "<invoke name=\"read_file\"><parameter name=\"path\">a.txt</parameter></invoke>",
-        "<tool_code>read_file('a.txt')</tool_code>",
-        "<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{}<|call|>",
-        "<tools>[]</tools>",
-        "I look. <|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0",
-        "<|tool_call>call:read_file{path:<|\"|>a.txt<|\"|>}<tool_call|>",
-        "functools[{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
-        "I look. functools[{\"name\": \"read_file\"}]",
-        "I look.<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>",
-        "I look.\n<tool_call>\n<function=read_file>\n<parameter=path>\na.txt\n</parameter>",
-        "assistant<|channel|>read_file",
-        "I look. assistantcommentary to=functions.read_file json{}",
-    ];
+    /// Returns the texts of a file, one a line as JSON.
+    fn texts(lines: &str) -> impl Iterator<Item = String> {
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+    }
 
     #[test]
     fn every_form_is_read_and_held_back() {
@@ -384,8 +304,8 @@ mod tests {
 
     #[test]
     fn unparsed_call_is_found_and_held_back() {
-        for text in UNPARSED {
-            assert_eq!(calls(text).as_deref(), Some("unparsed"), "{text}");
+        for text in texts(include_str!("../../tests/corpus/wire/unparsed.jsonl")) {
+            assert_eq!(calls(&text).as_deref(), Some("unparsed"), "{text}");
             for (end, _) in text.char_indices() {
                 let begin = &text[..end];
                 let is_prose = text.starts_with("I look") || text.contains("<|channel|>");
@@ -401,33 +321,8 @@ mod tests {
             assert_eq!(calls(&text), None, "{text}");
             assert_eq!(read(form, &[]), Found::Text);
         }
-        for text in [
-            "",
-            "hello",
-            "{\"name\":\"read_file\"}",
-            "{\"name\":\"remove_all\",\"arguments\":{}}",
-            "{\"name\":\"read_file\",\"arguments\":\"no\"}",
-            "{\"path\":\"a.txt\"}",
-            "[]",
-            "[1,2]",
-            "```\nls\n```",
-            "```json\n{\"a\":1}\n```",
-            "```python\nprint(1)\n```",
-            "[call me](https://example.org)",
-            "[tool.poetry]\nname = \"x\"",
-            "[TODO] nothing",
-            "<Tooltip text=\"x\"/>",
-            "<toolbar>",
-            "<b>bold</b>",
-            "The token `<|tool_call|>` begins a call.",
-            "```\n<|tool_call|>\n```",
-            "GLM writes `<arg_key>`.",
-            "```\nfunctools[{}]\n```",
-            "functools.partial(f)",
-            "a | b |> tool |> c",
-            "| tool | call |\n|---|---|",
-        ] {
-            assert_eq!(calls(text), None, "{text}");
+        for text in texts(include_str!("../../tests/corpus/wire/prose.jsonl")) {
+            assert_eq!(calls(&text), None, "{text}");
         }
     }
 

@@ -1,13 +1,16 @@
 //! Detects thoughts before a model's answer.
 
-/// Tags around thoughts, as opening and closing bracket.
-const TAGS: [(char, char); 3] = [('<', '>'), ('[', ']'), ('◁', '▷')];
-/// Words in the name of a tag around thoughts.
-const WORDS: [&str; 3] = ["think", "thought", "reason"];
-/// Maximum length of a tag's name, in bytes.
-const MAX_NAME: usize = 40;
-/// Gemma's channel of thoughts, as start and end.
-const GEMMA: (&str, &str) = ("<|channel>thought", "<channel|>");
+/// Marks before and after thoughts; the last are Gemma's.
+const MARKS: [(&str, &str); 8] = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|channel>thought", "<channel|>"),
+];
 /// Starts of an answer of gpt-oss whose server does not parse its channels.
 const HARMONY: [&str; 3] = ["<|channel|>", "<|start|>assistant", "assistant<|channel|>"];
 /// Channels of gpt-oss. Any other name is that of a tool.
@@ -37,34 +40,17 @@ pub(super) fn opening(text: &str) -> Opening<'_> {
     if HARMONY.iter().any(|open| begin.starts_with(open)) {
         return harmony(text);
     }
-    if let Some(inner) = begin.strip_prefix(GEMMA.0) {
-        return thoughts(text, inner, GEMMA.1);
-    }
-    let mut opens = HARMONY.iter().chain([&GEMMA.0]);
-    if opens.any(|open| open.starts_with(begin)) {
-        return Opening::Undecided;
-    }
-    let tag = TAGS.into_iter().find(|(open, _)| begin.starts_with(*open));
-    let Some((open, close)) = tag else {
-        return Opening::Answer;
-    };
-    let rest = &begin[open.len_utf8()..];
-    let is_name = |name: &str| {
-        let is_part = |c: char| c.is_alphanumeric() || "_:-".contains(c);
-        name.len() <= MAX_NAME && name.chars().all(is_part)
-    };
-    match rest.split_once(close) {
-        Some((name, inner)) if is_name(name) && is_thought(name) => {
-            thoughts(text, inner, &format!("{open}/{name}{close}"))
+    for (open, close) in MARKS {
+        if let Some(inner) = begin.strip_prefix(open) {
+            return thoughts(text, inner, close);
         }
-        None if is_name(rest) => Opening::Undecided,
-        _ => Opening::Answer,
     }
-}
-
-fn is_thought(name: &str) -> bool {
-    let name = name.to_lowercase();
-    WORDS.iter().any(|word| name.contains(word))
+    let mut opens = MARKS.iter().map(|(open, _)| open).chain(&HARMONY);
+    if opens.any(|open| open.starts_with(begin)) {
+        Opening::Undecided
+    } else {
+        Opening::Answer
+    }
 }
 
 /// Reads the channels of gpt-oss: everything before its final message is thoughts, unless it calls a tool.
@@ -128,51 +114,11 @@ mod tests {
 
     #[test]
     fn thoughts_are_told_from_the_answer() {
-        for (text, thought, answer) in [
-            ("<think>hm</think>\n\nFour.", "hm", "Four."),
-            ("<thinking>hm</thinking>Four.", "hm", "Four."),
-            ("<thought>hm</thought>Four.", "hm", "Four."),
-            ("<seed:think>hm</seed:think>Four.", "hm", "Four."),
-            ("[THINK]hm[/THINK]Four.", "hm", "Four."),
-            ("<reasoning>hm</reasoning>Four.", "hm", "Four."),
-            ("◁think▷hm◁/think▷Four.", "hm", "Four."),
-            (
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Four.",
-                "hm",
-                "Four.",
-            ),
-            ("<|channel|>final<|message|>Four.", "", "Four."),
-            (
-                "<|channel|>commentary<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Four.",
-                "hm",
-                "Four.",
-            ),
-            (
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f",
-                "",
-                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f",
-            ),
-            (
-                "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
-                "",
-                "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
-            ),
-            (
-                "assistant<|channel|>read_file",
-                "",
-                "assistant<|channel|>read_file",
-            ),
-            ("<|channel>thought\nhm<channel|>Four.", "hm", "Four."),
-            ("hm</think>Four.", "hm", "Four."),
-            ("<think>hm", "hm", ""),
-            ("Four <think>.", "", "Four <think>."),
-            ("<b>Four</b>", "", "<b>Four</b>"),
-            ("[1] Four", "", "[1] Four"),
-            ("<3", "", "<3"),
-            ("Write ```</think>``` so.", "", "Write ```</think>``` so."),
-        ] {
-            let (start, thoughts) = split(text);
-            assert_eq!((thoughts, &text[start..]), (thought, answer), "{text}");
+        let table = include_str!("../../tests/corpus/wire/thoughts.jsonl");
+        for row in table.lines() {
+            let [text, thought, answer]: [String; 3] = serde_json::from_str(row).unwrap();
+            let (start, thoughts) = split(&text);
+            assert_eq!((thoughts, &text[start..]), (&*thought, &*answer), "{text}");
         }
     }
 }

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::message::{Media, ToolCall, Usage};
 
+/// Field of a call with Gemini's signature, which goes back unchanged.
+pub(super) const SIGNED: &str = "extra_content";
+
 /// Returns a text, which may be a list of parts whose texts may consist of parts again.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
@@ -39,19 +42,9 @@ pub(super) fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A picture in a reply.
-#[derive(Debug, PartialEq)]
-pub(super) enum Picture {
-    Image(Media),
-    /// Elsewhere, at this address.
-    Linked(String),
-    /// In a format that is not known.
-    Unreadable,
-}
-
 /// Reads the picture in a part, as `{"image_url":{"url":..}}`, `{"inline_data":{"data":..}}` (Gemini), `{"b64_json":..}` or
-/// `{"source":{"data":..}}` (Anthropic); `None` if it has none.
-pub(super) fn picture_in(part: &Value) -> Option<Picture> {
+/// `{"source":{"data":..}}` (Anthropic); `None` if it has none. A text stands for one at another address, or in an unknown format.
+pub(super) fn picture_in(part: &Value) -> Option<Result<Media, String>> {
     let url = [&part["image_url"]["url"], &part["image_url"]];
     let url = url.into_iter().find_map(Value::as_str);
     let data = ["inline_data", "inlineData", "source"]
@@ -61,12 +54,12 @@ pub(super) fn picture_in(part: &Value) -> Option<Picture> {
         .find_map(Value::as_str);
     let base64 = match url {
         None => data?,
-        Some(url) if !url.starts_with("data:") => return Some(Picture::Linked(url.to_owned())),
+        Some(url) if !url.starts_with("data:") => return Some(Err(url.to_owned())),
         Some(url) => url.split_once(',').unwrap_or_default().1,
     };
     let image = STANDARD.decode(base64.trim()).ok();
     let image = image.and_then(|bytes| Media::image(&bytes));
-    Some(image.map_or(Picture::Unreadable, Picture::Image))
+    Some(image.ok_or_else(|| "[an image in an unknown format]".to_owned()))
 }
 
 /// Reads a call, or a delta of one. Name and arguments are in `function` or at the top; some hosts send `parameters`.
@@ -82,14 +75,8 @@ pub(super) fn read_call(piece: &Value) -> ToolCall {
         .into_iter()
         .flat_map(|place| [&place["arguments"], &place["parameters"]])
         .find(present);
-    let signatures = [piece, function].map(|place| &place["thought_signature"]);
-    let extra = [
-        ("extra_content", Some(&piece["extra_content"])),
-        ("thought_signature", signatures.into_iter().find(present)),
-    ];
-    let extra = extra
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value.filter(present)?.clone())));
+    let signed = Some(&piece[SIGNED]).filter(present);
+    let signed = signed.map(|value| (SIGNED.to_owned(), value.clone()));
     ToolCall {
         id: string(&piece["id"]).to_owned(),
         name: string(&named["name"]).to_owned(),
@@ -98,7 +85,7 @@ pub(super) fn read_call(piece: &Value) -> ToolCall {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         },
-        extra: extra.collect(),
+        extra: signed.into_iter().collect(),
     }
 }
 

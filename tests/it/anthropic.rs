@@ -13,13 +13,6 @@ fn config(model: &Model) -> Value {
     )
 }
 
-fn once(model: &Model) -> Home {
-    Home::with(&merged(
-        config(model),
-        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
-    ))
-}
-
 /// Returns an event as the server sends it, under its name.
 fn event(data: &Value) -> String {
     format!(
@@ -245,31 +238,6 @@ fn calls_results_and_thoughts_come_back_as_blocks() {
         (&results[1]["tool_use_id"], &results[1]["is_error"]),
         (&json!("toolu_b"), &json!(true))
     );
-}
-
-#[test]
-fn errors_are_told_by_their_kind() {
-    for (status, kind, message, code) in [
-        (401, "authentication_error", "invalid x-api-key", 4),
-        (403, "permission_error", "not for this key", 4),
-        (
-            400,
-            "invalid_request_error",
-            "prompt is too long: 210000 tokens > 200000 maximum",
-            1,
-        ),
-        (404, "not_found_error", "model: claude-test", 3),
-        (529, "overloaded_error", "Overloaded", 5),
-    ] {
-        let error = json!({ "type": "error", "error": { "type": kind, "message": message } });
-        let model = Model::scripted([Reply::json(status, &error)]);
-        once(&model)
-            .agent(["-m", "hi"])
-            .exits(code)
-            .prints("")
-            .fails_with_a_hint()
-            .says(message);
-    }
 }
 
 #[test]

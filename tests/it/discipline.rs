@@ -256,46 +256,6 @@ fn endlessly_repeated_call_is_stopped() {
 }
 
 #[test]
-fn persistently_invalid_arguments_end_the_loop() {
-    let model = Model::answering(|request, n| {
-        if request.tools().is_empty() {
-            return Reply::text("I cannot write JSON.");
-        }
-        Reply::calls([written_call(
-            "c",
-            "exec",
-            &format!("{{\"command\": \"echo {n}"),
-        )])
-    });
-    let home = unsandboxed(&model);
-    home.agent(["-m", "run"])
-        .exits(6)
-        .prints("I cannot write JSON.\n")
-        .says("calls were repeated");
-    let results = model.request(5).texts("tool");
-    assert!(results[2].contains("not valid JSON"), "{results:?}");
-    assert!(
-        results[3].contains("3 calls of exec in a row could not be run"),
-        "{results:?}"
-    );
-}
-
-#[test]
-fn tests_between_edits_are_no_repetition() {
-    let model = Model::answering(|_, n| match n {
-        12 => Reply::text("All pass."),
-        n if n % 2 == 0 => Reply::call(
-            "exec",
-            &json!({ "command": format!("echo {n} >> code.txt") }),
-        ),
-        _ => Reply::call("exec", &json!({ "command": "wc -l < code.txt" })),
-    });
-    let home = unsandboxed(&model);
-    home.agent(["-m", "work"]).exits(0).prints("All pass.\n");
-    assert_eq!(model.request(12).last("tool").trim(), "6");
-}
-
-#[test]
 fn last_step_tells_the_model_no_tools() {
     let look = || Reply::call("list_dir", &json!({ "path": "." }));
     let model = Model::scripted([look(), Reply::text("So far.")]);

@@ -9,7 +9,7 @@ use super::Turn;
 use super::ask::Wanted;
 use crate::agent::history::{self, TOKEN};
 use crate::error::Result;
-use crate::message::{Message, Reply, Stop, Usage};
+use crate::message::{Message, Reply, Stop};
 use crate::provider::{ProviderError, rejected};
 use crate::text::{clip, fenced, rfc3339};
 
@@ -42,10 +42,6 @@ impl Turn<'_> {
                 return Err(error);
             }
             let error = match self.ask(wanted) {
-                Ok(reply) if self.is_shortened => {
-                    let usage = Usage::default();
-                    return Ok(Reply { usage, ..reply });
-                }
                 Ok(reply) => {
                     if whole.is_some() {
                         self.renew_as_it_is();
@@ -131,7 +127,7 @@ impl Turn<'_> {
         let mut kept = session.messages.clone();
         let recent = history::last_turns(&kept, 2).unwrap_or(0);
         let mut stubs = history::stub(&mut kept[..recent], |_| true);
-        let (mut cut, mut summary) = (0, session.summary.clone());
+        let (mut cut, mut summary, mut is_stored) = (0, session.summary.clone(), true);
         if stubs == 0 || history::weight(&kept) > enough {
             cut = history::cut(&session.messages, room);
             // A little is not worth a summary.
@@ -144,7 +140,7 @@ impl Turn<'_> {
             if self.shared.cancel.reason().is_some() {
                 return false;
             }
-            self.is_shortened |= written.is_none();
+            is_stored = written.is_some();
             summary = written.or(summary);
             kept.drain(..cut);
         }
@@ -157,35 +153,19 @@ impl Turn<'_> {
             (0, _) => format!("{stubs} old tool results dropped"),
             (_, _) => format!("{cut} messages summarized"),
         };
-        self.replace(summary, kept, &what);
+        history::forget_usage(&mut kept);
+        let session = &mut self.open.session;
+        (session.summary, session.messages) = (summary, kept);
+        if is_stored && self.renew_as_it_is() {
+            self.shared
+                .notice(format!("conversation compacted: {what}"));
+        }
         true
     }
 
-    /// Continues with `kept` in a new segment or, if the requests of this turn omit stored messages, only in this turn.
-    fn replace(&mut self, summary: Option<String>, mut kept: Vec<Message>, what: &str) {
-        history::forget_usage(&mut kept);
-        let open = &mut self.open;
-        if !self.is_shortened {
-            match open.renew(summary.clone(), kept.clone(), SystemTime::now()) {
-                Ok(()) => {
-                    let text = format!("conversation compacted: {what}");
-                    return self.shared.notice(text);
-                }
-                Err(e) => self.shared.notice(format!(
-                    "the conversation is getting long, and a shorter one could not be saved: {e}"
-                )),
-            }
-            self.is_shortened = true;
-        }
-        (open.session.summary, open.session.messages) = (summary, kept);
-    }
-
     /// Summarizes the first `cut` messages and the previous summary. If they do not fit into a request, uses only the newest.
-    /// `None` after a failure, with a notice, and if this turn already omits messages.
+    /// `None` after a failure, with a notice.
     fn summarize(&mut self, cut: usize, limit: u64) -> Option<String> {
-        if self.is_shortened {
-            return None;
-        }
         let room = usize::try_from(limit.saturating_mul(TOKEN)).unwrap_or(usize::MAX);
         let words = (limit / 40).clamp(60, 500);
         let session = &self.open.session;
@@ -260,7 +240,7 @@ impl Turn<'_> {
         self.open.renew(None, Vec::new(), now)
     }
 
-    /// Omits messages beyond `session.history_limit`. If there are many, starts a new segment without them.
+    /// Omits messages beyond `session.history_limit`.
     pub(super) fn apply_message_limit(&mut self) {
         let limit = self.shared.history.limit;
         if limit == 0 {
@@ -269,17 +249,23 @@ impl Turn<'_> {
         let messages = &mut self.open.session.messages;
         let from = history::newest(messages, limit);
         messages.drain(..from);
+        // A turn costs the same in a long conversation as in a short one.
         if from > limit.max(100) {
             self.renew_as_it_is();
         }
     }
 
-    /// Starts a new segment with the messages in memory.
-    fn renew_as_it_is(&mut self) {
+    /// Starts a new segment with the messages in memory, and returns whether it did.
+    fn renew_as_it_is(&mut self) -> bool {
         let session = &self.open.session;
         let (summary, kept) = (session.summary.clone(), session.messages.clone());
-        if let Err(e) = self.open.renew(summary, kept, SystemTime::now()) {
-            self.shared.warn(e.message);
+        let renewed = self.open.renew(summary, kept, SystemTime::now());
+        if let Err(e) = &renewed {
+            self.shared.warn(format!(
+                "the shorter conversation could not be saved: {}",
+                e.message
+            ));
         }
+        renewed.is_ok()
     }
 }

@@ -84,9 +84,6 @@ pub(super) struct Turn<'a> {
     follows_failure: bool,
     /// Number of empty answers. After the first, the model is asked once more, without tools.
     empty_answers: u32,
-    /// Whether requests omit stored messages. Nothing is compacted for good then, and the hosts' token counts do not apply to the
-    /// next turn.
-    is_shortened: bool,
     /// Number of last replies whose calls were cut off.
     cuts: u32,
     /// Stops the request, which is repeated if a message has arrived.
@@ -228,7 +225,6 @@ impl<'a> Turn<'a> {
             is_resumed: resumed.is_some(),
             follows_failure: open.session.ended == Some(TurnStop::Error),
             empty_answers: 0,
-            is_shortened: false,
             cuts: 0,
             asking: shared.cancel.clone(),
             asking_hook: None,

@@ -143,11 +143,12 @@ fn same_name_models_rotate_and_fall_back() {
     assert_eq!(order(&chain.choose("m/c")), [2, 0, 1]);
     let chain = chain.sharing_load(2);
     let order = |choice: &Choice| chain.in_order(choice, Instant::now());
-    let (one, other) = (chain.choose(""), chain.choose(""));
-    let mut firsts = [order(&one)[0], order(&other)[0]];
-    assert_eq!(order(&one)[0], firsts[0], "a turn keeps its entry");
-    firsts.sort_unstable();
-    assert_eq!(firsts, [0, 1]);
+    let starting = |first: usize| {
+        let mut choices = (0..100).map(|_| chain.choose(""));
+        choices.find(|choice| order(choice)[0] == first).unwrap()
+    };
+    let (one, other) = (starting(0), starting(1));
+    assert_eq!(order(&one)[0], 0, "a turn keeps its entry");
     assert_eq!(order(&one)[2], 2, "a fallback stays one");
     chain.models[1].health().down_until = Some(Instant::now() + MODEL_REST);
     assert_eq!((order(&one)[0], order(&other)[0]), (0, 0));
@@ -184,16 +185,6 @@ impl Provider for Failing {
             _ => panic!("asked without end"),
         }
     }
-}
-
-#[test]
-fn a_server_that_loads_for_ever_ends_with_the_turn() {
-    let count = Arc::new(AtomicU32::new(0));
-    let loading = ProviderError::Loading("loading".into());
-    let server = Failing("m/x", loading.clone(), count.clone());
-    let result = run(&chain(vec![vec![Box::new(server)]]), 2).0;
-    assert_eq!(result, Err((loading, "m/x".into())));
-    assert_eq!(count.load(Ordering::SeqCst), 3, "every 2 of 5 seconds");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use regex_lite::{Regex, escape};
 
 use super::{Change, HostRefusal, RESPONSES, STALE_REASONING, Sent, is_match, limits, says};
-use crate::json::from_json;
 
 /// Words about the types of a message's parts, of which a file is the rarest, and an image the most common.
 const TYPES: &str = "content type | content[].type | content blocks are expected | part type | unknown variant | \
@@ -56,12 +55,12 @@ const WITH: [(&str, &str); 3] = [
 /// Fields that are always required, or that have separate rules.
 const NEEDED: &str = "model messages input system instructions stream tools max_tokens max_completion_tokens max_output_tokens";
 /// Fields that a host may reject because of their value; the error need only name them.
-pub(super) const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
+const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 /// Patterns of errors about a field.
 const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
     not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
 
-/// Returns a change of a value: of the tools, of a field, or of the length of the reply.
+/// Returns a change of the API, of the tools, of a field's name, or of the length of the reply.
 pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
     let to = |api: &str, change: Change| {
         let is_asked = said.contains(api) && sent.allows(&change);
@@ -70,8 +69,8 @@ pub(super) fn of_value(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option
     to("v1/responses", Change::With(RESPONSES.to_owned()))
         .or_else(|| to("v1/chat/completions", Change::Without(RESPONSES.to_owned())))
         .or_else(|| tool_change(refusal, said, sent))
-        .or_else(|| value_change(said).filter(|change| sent.allows(change)))
-        .or_else(|| limits::of_reply(refusal, sent).map(Change::MaxTokens))
+        .or_else(|| name_change(said).filter(|change| sent.allows(change)))
+        .or_else(|| limits::of_reply(refusal, said, sent).map(Change::MaxTokens))
 }
 
 /// Returns the first part or field of the request that the host rejects or requires.
@@ -107,7 +106,7 @@ pub(super) fn place_of(name: &str, text: &str) -> Option<usize> {
     word.find(text).map(|found| found.start())
 }
 
-/// Detects a refusal of one tool or of the number of tools.
+/// Detects a refusal of one tool, by its place or its name.
 fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change> {
     if sent.tools.is_empty() || matches!(refusal.status, 404 | 429) {
         return None;
@@ -121,48 +120,28 @@ fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change>
     if let Some(at) = place.and_then(|found| found["at"].parse::<usize>().ok()) {
         return Some(Change::WithoutTool(sent.tools.get(at)?.clone()));
     }
-    if says(said, "function | tool | schema") && refusal.status < 500 {
-        let is_quoted = |tool: &&String| {
-            let name = tool.to_lowercase();
-            ['\'', '"', '`']
-                .iter()
-                .any(|quote| said.contains(&format!("{quote}{name}{quote}")))
-        };
-        if let Some(tool) = sent.tools.iter().find(is_quoted) {
-            return Some(Change::WithoutTool(tool.clone()));
-        }
-    }
-    let is_count = place_of("tools", &named).is_some()
-        && says(
-            said,
-            "too long | too many | maximum | at most | limit | exceed | up to",
-        )
-        && !says(said, "token | max_tokens");
-    if !is_count {
+    if refusal.status >= 500 || !says(said, "function | tool | schema") {
         return None;
     }
-    let ours = sent.tools.len() as u64;
-    let below = limits::numbers(said)
-        .filter(|number| *number > 0 && *number < ours)
-        .max()?;
-    usize::try_from(below).ok().map(Change::MaxTools)
+    let is_quoted = |tool: &&String| {
+        let name = tool.to_lowercase();
+        let mut quotes = ['\'', '"', '`'].iter();
+        quotes.any(|quote| said.contains(&format!("{quote}{name}{quote}")))
+    };
+    let tool = sent.tools.iter().find(is_quoted)?;
+    Some(Change::WithoutTool(tool.clone()))
 }
 
-/// Detects a field that requires another value or another name.
-fn value_change(said: &str) -> Option<Change> {
-    let set = Regex::new(r#"set `?'?"?(?<name>[a-z_]+)[`'"]? to ['"`](?<value>[a-z0-9_.-]+)['"`]"#)
-        .ok()?;
-    if let Some(found) = set.captures(said) {
-        let value = &found["value"];
-        let value = from_json(value).unwrap_or_else(|_| value.into());
-        return Some(Change::Set(found["name"].to_owned(), value));
+/// Detects a host that takes the length of the reply under the other name.
+fn name_change(said: &str) -> Option<Change> {
+    if says(said, "context | window | n_ctx") {
+        return None;
     }
-    let is_window = says(said, "context | window | n_ctx");
     let is_new_name = said.contains("max_tokens") && said.contains("max_completion_tokens");
-    if is_new_name && !is_window && !is_match("max_tokens['`\" ]* (is too large|must)", said) {
+    if is_new_name && !is_match("max_tokens['`\" ]* (is too large|must)", said) {
         return Some(Change::Without("max_tokens".to_owned()));
     }
-    let is_unknown = said.contains("max_completion_tokens") && says(said, REFUSING) && !is_window;
+    let is_unknown = said.contains("max_completion_tokens") && says(said, REFUSING);
     is_unknown.then(|| Change::Without("max_completion_tokens".to_owned()))
 }
 

@@ -27,8 +27,6 @@ pub(super) struct Details {
     pub param: String,
     /// What the model wrote, if the host refuses its calls.
     pub sample: String,
-    /// Headers of another host that a gateway forwards.
-    pub headers: Vec<(String, String)>,
 }
 
 impl Details {
@@ -52,11 +50,6 @@ impl Details {
                     return self.collect(inner);
                 }
                 self.status = self.status.or_else(|| status_in(value));
-                let headers = fields.get("headers").and_then(Value::as_object);
-                let headers = headers.into_iter().flatten();
-                self.headers.extend(headers.filter_map(|(name, value)| {
-                    Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))
-                }));
                 if let Some(param) = fields.get("param").and_then(Value::as_str) {
                     param.clone_into(&mut self.param);
                 }

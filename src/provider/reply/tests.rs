@@ -97,27 +97,6 @@ fn a_refusal_by_the_host_is_named_in_any_wording() {
 }
 
 #[test]
-fn the_call_in_which_a_reply_was_cut_is_known() {
-    let cut = |arguments: &str, reason: &str| {
-        let call = |id: &str, arguments: &str| json!({"id": id, "function": {"name": "f", "arguments": arguments}});
-        let message = json!({"tool_calls": [call("a", "{}"), call("b", arguments)]});
-        let mut builder = ReplyBuilder::new(&[]);
-        let body = json!({"choices": [{"message": message, "finish_reason": reason}]});
-        read(&body.to_string(), &mut builder).unwrap();
-        let reply = builder.finish().unwrap().0;
-        assert_eq!(reply.calls.len(), 2);
-        reply.cut_call().map(|call| call.arguments.clone())
-    };
-    assert_eq!(cut("{\"x", "length").as_deref(), Some("{\"x"));
-    assert_eq!(
-        cut("", "model_context_window_exceeded").as_deref(),
-        Some("")
-    );
-    assert_eq!(cut("{\"x\":1}", "length"), None);
-    assert_eq!(cut("{\"x", "stop"), None);
-}
-
-#[test]
 fn pictures_are_part_of_the_reply() {
     const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
     let url = format!("data:image/png;base64,{PNG}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{answering, asked_at, elsewhere, fault, server};
+use super::{answering, asked_at, fault, server};
 use crate::harness::Run;
 use crate::model::{Model, Reply};
 
@@ -30,7 +30,7 @@ fn told(number: u8, what: &str, bytes: &'static [u8]) -> Run {
 
 #[test]
 fn a_host_that_cannot_be_reached_exits_5() {
-    super::elsewhere("fault", 1, "a refused connection");
+    // A refused connection.
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -42,11 +42,7 @@ fn a_host_that_cannot_be_reached_exits_5() {
         .says("the connection was refused");
     assert_eq!(home.session("cli_default").turns(), ["error"]);
 
-    super::elsewhere(
-        "fault",
-        2,
-        "a host that takes no connection: its queue is full",
-    );
+    // A host that takes no connection: its queue is full.
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&full, 0).unwrap();
     let address = full.local_addr().unwrap();
@@ -64,18 +60,14 @@ fn a_host_that_cannot_be_reached_exits_5() {
         .says("request_timeout");
     assert!(run.took < Duration::from_secs(50), "{:?}", run.took);
 
-    super::elsewhere("fault", 3, "a name that does not exist");
+    // A name that does not exist.
     let (_, run) = asked_at("https://model.invalid/v1", &json!({}));
     run.exits(5)
         .prints("")
         .fails_with_a_hint()
         .says("unknown host name");
 
-    super::elsewhere(
-        "fault",
-        4,
-        "a name with two addresses, of which the first has no server",
-    );
+    // A name with two addresses, of which the first has no server.
     let model = Model::scripted([Reply::text("Hello.")]);
     let (_, run) = asked_at(&model.base().replace("127.0.0.1", "localhost"), &json!({}));
     run.exits(0).prints("Hello.\n");
@@ -83,7 +75,7 @@ fn a_host_that_cannot_be_reached_exits_5() {
 
 #[test]
 fn a_handshake_that_fails_is_told() {
-    super::elsewhere("fault", 7, "a server that does not speak TLS");
+    // A server that does not speak TLS.
     let plain = server(|stream| drop((&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     let (_, run) = asked_at(&format!("https://{plain}/v1"), &json!({}));
     run.exits(3)
@@ -91,11 +83,7 @@ fn a_handshake_that_fails_is_told() {
         .fails_with_a_hint()
         .says("does not speak TLS")
         .says("http://");
-    super::elsewhere(
-        "fault",
-        8,
-        "a reset in the handshake: what is not read when a connection is closed resets it",
-    );
+    // A reset in the handshake: what is not read when a connection is closed resets it.
     let reset = server(|stream| drop(stream.peek(&mut [0; 16])));
     let (_, run) = asked_at(&format!("https://{reset}/v1"), &json!({}));
     run.exits(5).prints("").fails_with_a_hint();
@@ -103,7 +91,7 @@ fn a_handshake_that_fails_is_told() {
 
 #[test]
 fn a_head_that_is_no_answer_ends_in_time() {
-    super::elsewhere("fault", 9, "a head that comes byte by byte");
+    // A head that comes byte by byte.
     let slow = server(|stream| {
         answering(&stream, b"HTTP/1.1 200 OK\r\nX-Slow: ");
         while (&stream).write_all(b"x").is_ok() {
@@ -119,7 +107,7 @@ fn a_head_that_is_no_answer_ends_in_time() {
         .fails_with_a_hint()
         .says("no answer for 1 s");
 
-    super::elsewhere("fault", 10, "a head of 10 MB");
+    // A head of 10 MB.
     let large = server(|stream| {
         answering(
             &stream,
@@ -133,7 +121,7 @@ fn a_head_that_is_no_answer_ends_in_time() {
     let (_, run) = asked_at(&format!("http://{large}/v1"), &json!({}));
     run.exits(5).prints("").fails_with_a_hint();
 
-    super::elsewhere("fault", 11, "a million times 100 Continue");
+    // A million times 100 Continue.
     let endless = server(|stream| {
         answering(&stream, b"");
         let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
@@ -198,16 +186,8 @@ fn a_redirect_is_not_followed_with_the_key() {
 
 #[test]
 fn an_address_that_can_never_work_exits_3() {
-    elsewhere(
-        "fault",
-        5,
-        "a certificate for another host: tests/programs/tls.rs",
-    );
-    elsewhere(
-        "fault",
-        6,
-        "one that has expired: the same; http::errors has the clock that stands in 1970",
-    );
+    // A certificate for another host: tests/programs/tls.rs.
+    // One that has expired: the same; http::errors has the clock that stands in 1970.
     for base in [
         "http://exa mple/v1",
         "http://:80/v1",

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{called, case, done, elsewhere, think, whole};
+use super::{called, case, done, think, whole};
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply, Request};
 
@@ -30,11 +30,8 @@ fn each_call_is_followed_by_its_results_and_nothing_in_between() {
         roles(&seen.requests[1]),
         ["system", "user", "assistant", "tool", "tool"]
     );
-    elsewhere(
-        "case",
-        47,
-        "compaction::a_limit_on_messages_begins_with_the_users: the first message is a user's, and no turn is cut in two",
-    );
+    // Compaction::a_limit_on_messages_begins_with_the_users: the first message is a user's, and no turn is
+    // cut in two.
     let model = Model::scripted([Reply::error(500, "out of order"), done()]);
     let home = Home::with(&merged(
         model.config(),
@@ -42,11 +39,7 @@ fn each_call_is_followed_by_its_results_and_nothing_in_between() {
     ));
     home.agent(["-m", "one"]).exits(5);
     home.agent(["-m", "two"]).exits(0);
-    elsewhere(
-        "case",
-        48,
-        "roles take turns though a question had no answer, and the last is the user's",
-    );
+    // Roles take turns though a question had no answer, and the last is the user's.
     assert_eq!(
         roles(&model.request(1)),
         ["system", "user", "assistant", "user"]
@@ -54,28 +47,7 @@ fn each_call_is_followed_by_its_results_and_nothing_in_between() {
 }
 
 #[test]
-fn content_is_null_only_where_a_host_takes_it() {
-    for says in [
-        "Type mismatch of '/messages/2/content', 'string' not in 'null'",
-        "invalid message content type: <nil>",
-        "messages.2.content: Input should be a valid string",
-    ] {
-        let seen = case(
-            49,
-            "null content refused",
-            [called(&think("a")), Reply::error(400, says), done()],
-        )
-        .answers("Done.")
-        .run();
-        assert_eq!(
-            (
-                &seen.requests[1].messages()[2]["content"],
-                &seen.requests[2].messages()[2]["content"]
-            ),
-            (&Value::Null, &json!("")),
-            "{says}"
-        );
-    }
+fn reply_without_text_and_calls_is_not_sent() {
     let model = Model::scripted([
         whole(&json!({ "content": "", "reasoning_content": "only thoughts" })),
         whole(&json!({ "content": "" })),
@@ -84,11 +56,7 @@ fn content_is_null_only_where_a_host_takes_it() {
     let home = Home::with(&model.config());
     home.agent(["-m", "one"]).exits(1).says("empty answer");
     home.agent(["-m", "two"]).exits(0);
-    elsewhere(
-        "case",
-        50,
-        "a reply with neither text nor calls is not sent",
-    );
+    // A reply with neither text nor calls is not sent.
     let sent = model
         .request(2)
         .messages()
@@ -135,40 +103,7 @@ fn reasoning_returns_only_to_its_model() {
         ),
         (&json!("hm"), &json!("hm"))
     );
-    let wants = Reply::error(
-        400,
-        "The reasoning_content in the thinking mode must be passed back to the API.",
-    );
-    let seen = case(
-        53,
-        "reasoning that is wanted though there was none",
-        [called(&think("a")), wants, done()],
-    )
-    .answers("Done.")
-    .run();
-    assert_eq!(seen.requests[2].messages()[2]["reasoning_content"], "");
-    let refuses = Reply::error(
-        400,
-        "'messages.2' : for 'role:assistant' property 'reasoning_content' is unsupported",
-    );
-    let seen = case(
-        53,
-        "reasoning that is refused",
-        [thoughtful(), refuses, done()],
-    )
-    .answers("Done.")
-    .run();
-    assert!(
-        seen.requests[2].messages()[2]
-            .get("reasoning_content")
-            .is_none()
-    );
-
-    elsewhere(
-        "case",
-        55,
-        "another model gets none of it, and the first has it again",
-    );
+    // Another model gets none of it, and the first has it again.
     let model = Model::scripted([thoughtful(), done(), done(), done()]);
     let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": CANARY });
     let home = Home::with(&merged(model.config(), &json!({ "model_list": null })));

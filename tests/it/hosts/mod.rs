@@ -52,11 +52,6 @@ pub fn fault(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> R
     row(host)
 }
 
-/// Marks a number with a separate test, or one that cannot occur; the reason is for readers.
-pub fn elsewhere(kind: &str, number: u8, why: &str) {
-    println!("{kind} {number}: {why}");
-}
-
 fn row(host: impl IntoIterator<Item = Reply>) -> Row {
     let host = host.into_iter().collect();
     Row {
@@ -170,6 +165,85 @@ impl Seen {
             )
         };
         calls.map(|call| function(&call)).collect()
+    }
+}
+
+/// Returns the reply in a row of a file: a text, a message, deltas, events, a page, a status with a body, or a body.
+fn reply_in(row: &Value) -> Reply {
+    let status = row["status"].as_u64().unwrap_or(200);
+    let status = u16::try_from(status).unwrap();
+    let reason = row["finish"].as_str().unwrap_or("stop");
+    let texts = |list: &Value| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    if let Some(text) = row.as_str() {
+        Reply::text(text)
+    } else if row["message"].is_object() {
+        finished(&row["message"], reason)
+    } else if let Some(deltas) = row["deltas"].as_array() {
+        stream(deltas.iter().map(delta).chain([end(reason)]))
+    } else if row["events"].is_array() {
+        stream(texts(&row["events"]))
+    } else if let Some(page) = row["page"].as_str() {
+        Reply::html(status, page)
+    } else {
+        let body = row.get("body").unwrap_or(row);
+        Reply::json(status, body)
+    }
+}
+
+/// Replies, streams and errors in all observed formats: each row has what the host sends, and what comes of it.
+const REPLIES: &str = include_str!("../../corpus/wire/replies.jsonl");
+
+#[test]
+fn replies_are_understood_in_all_observed_formats() {
+    for line in REPLIES.lines() {
+        let wanted: &'static Value = Box::leak(Box::new(serde_json::from_str(line).unwrap()));
+        let list = |name: &str| wanted[name].as_array().into_iter().flatten();
+        let texts = |name: &str| list(name).map(|text| text.as_str().unwrap());
+        let number = u8::try_from(wanted["case"].as_u64().unwrap()).unwrap();
+        let what = wanted["what"].as_str().unwrap();
+        let mut row = case(number, what, list("host").map(reply_in));
+        row = row.args(&texts("args").collect::<Vec<_>>());
+        row.code = i32::try_from(wanted["code"].as_i64().unwrap_or(0)).unwrap();
+        row.says = texts("says").collect();
+        if let Some(text) = wanted["prints"].as_str() {
+            row = row.answers(text);
+        }
+        if wanted["once"] == true {
+            row = row.once();
+        }
+        if wanted["usage"].is_object() {
+            row = row.args(&["--json"]);
+        }
+        let seen = row.run();
+        seen.home.session("cli_default").has_one_result_per_call();
+        if let Some(asked) = wanted["asked"].as_u64() {
+            assert_eq!(seen.requests.len() as u64, asked, "{line}");
+        }
+        if wanted["usage"].is_object() {
+            assert_eq!(seen.run.json()["usage"], wanted["usage"], "{line}");
+        }
+        if wanted["calls"].is_array() {
+            let calls = seen.calls().into_iter();
+            let (ids, calls): (Vec<_>, Vec<_>) = calls
+                .map(|(id, name, arguments)| (id, json!([name, arguments])))
+                .unzip();
+            assert_eq!(Value::from(calls), wanted["calls"], "{line}");
+            assert_eq!(seen.results().len(), ids.len(), "{line}");
+            let unique: std::collections::BTreeSet<_> = ids.iter().collect();
+            assert!(unique.len() == ids.len() && !ids.contains(&String::new()));
+        }
+        if let Some(text) = wanted["sent"].as_str() {
+            assert_eq!(seen.requests[1].last("assistant"), text);
+        }
+        if let Some(text) = wanted["has"].as_str() {
+            assert!(seen.results()[0].contains(text), "{line}");
+        }
+        if let Some(text) = wanted["lacks"].as_str() {
+            assert!(!seen.results()[0].contains(text), "{line}");
+        }
     }
 }
 
