@@ -31,8 +31,6 @@ pub(crate) struct Call<'a> {
 pub(super) struct Checked<'a> {
     pub tool: &'a dyn Tool,
     pub args: Value,
-    /// Names of ignored arguments that were comments.
-    pub ignored: Vec<String>,
     /// State of the file that an approver saw; only this file may be replaced.
     pub shown: OnceLock<Shown>,
 }
@@ -220,12 +218,7 @@ impl Checked<'_> {
         if let Some(shown) = self.shown.get() {
             args["shown"] = serde_json::to_value(shown)?;
         }
-        let mut output = self.tool.call(&args, turn)?;
-        if !self.ignored.is_empty() {
-            let ignored = self.ignored.join(", ");
-            output.text.push_str(&format!("\n[ignored: {ignored}]"));
-        }
-        Ok(output)
+        self.tool.call(&args, turn)
     }
 
     /// Returns the arguments, except those that a diff shows.

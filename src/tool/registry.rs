@@ -188,15 +188,13 @@ impl Registry {
         let schema: Value = parse_json(tool.spec().schema.as_bytes())
             .map_err(|e| invalid(format!("schema: {e}")))?;
         let args = parse_arguments(&call.arguments).map_err(|e| Error::failed(cut(&e)))?;
-        let (args, ignored) = match args {
+        let args = match args {
             Value::Object(given)
                 if !owner.checks_arguments() && !schema["properties"].is_null() =>
             {
-                let renamed = names::rename(&call.name, given, &schema, owner);
-                let (args, ignored) = renamed.map_err(|e| invalid(cut(&e)))?;
-                (Value::Object(args), ignored)
+                names::translate(given, &schema, owner).into()
             }
-            args => (args, Vec::new()),
+            args => args,
         };
         let args = fit_arguments(schema, args, owner).map_err(|what| {
             let what = cut(&what);
@@ -219,7 +217,6 @@ impl Registry {
         Ok(Checked {
             tool,
             args,
-            ignored,
             shown: OnceLock::new(),
         })
     }
