@@ -90,8 +90,7 @@ impl Workers {
         let output = reader.run(job, cancel, &mut |_| ())?;
         let why = match output.end {
             Termination::Code(0) => {
-                let at = output.dropped.map_or(output.printed.len(), |dropped| dropped.at);
-                let text = String::from_utf8_lossy(&output.printed[..at]);
+                let text = String::from_utf8_lossy(&output.printed);
                 return Ok(with_headings(&text, wanted, most));
             }
             Termination::Code(127) => {
