@@ -108,12 +108,7 @@ pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
             .doing(format_args!("undoing a partial write to {name}"))?;
         return Err(Error::from(e));
     }
-    let notice = if style.is_terminated() {
-        ""
-    } else {
-        "; its last line had no line end, so the text continues that line"
-    };
-    let text = format!("appended {added} to {name}{notice}");
+    let text = format!("appended {added} to {name}");
     Ok(changed(&entry, before, text))
 }
 
