@@ -10,7 +10,7 @@ use super::exec::EXEC;
 use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::sync;
-use crate::text::{clip, counted, fence_of, foreign_line, size};
+use crate::text::{clip, fence_of, foreign_line, size};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
 pub(super) const MAX_RESULT: usize = 30_000;
@@ -127,17 +127,10 @@ fn page(long: &Long, number: usize) -> Result<String> {
     };
     let more = match number {
         _ if number == count => "the last]".to_owned(),
-        _ => {
-            let all = if number == 1 {
-                format!("{bytes} bytes in all; ")
-            } else {
-                String::new()
-            };
-            format!(
-                "{all}for the next: read_more {{\"result_id\":\"{id}\",\"page\":{}}}]",
-                number + 1
-            )
-        }
+        _ => format!(
+            "{bytes} bytes in all; for the next: read_more {{\"result_id\":\"{id}\",\"page\":{}}}]",
+            number + 1
+        ),
     };
     let line_end = if text.ends_with('\n') { "" } else { "\n" };
     let line = if fence.is_empty() {
@@ -172,16 +165,10 @@ fn ends_first(text: &str) -> Vec<Cow<'_, str>> {
     let line = rest[least..].find('\n').map(|at| least + at + 1);
     let (middle, tail) = rest.split_at(line.filter(|at| *at < least + half / 2).unwrap_or(least));
     let mut all = pages(middle);
-    let between = match all.len() {
-        1 => "page 2 has".to_owned(),
-        count => format!("pages 2 to {} have", count + 1),
-    };
     let line_end = if head.ends_with('\n') { "" } else { "\n" };
-    let lines = counted(middle.lines().count(), "line");
-    all.insert(
-        0,
-        format!("{head}{line_end}[{between} {lines} from here]\n{tail}").into(),
-    );
+    let last = all.len() + 1;
+    let first = format!("{head}{line_end}[pages 2 to {last} are from here]\n{tail}");
+    all.insert(0, first.into());
     all
 }
 
