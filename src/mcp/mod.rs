@@ -209,13 +209,6 @@ pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Listed> 
     })
 }
 
-/// Returns the error of a call whose tool is not the one that was offered.
-fn changed() -> Error {
-    Error::failed(
-        "the tool has changed: it can be used from the next message on, if the user allows it again",
-    )
-}
-
 impl Server {
     /// Starts or connects to the server if necessary, lists its tools, and stores the list.
     pub(crate) fn list(&self, cancel: &Cancel) -> Listed {
@@ -290,14 +283,11 @@ impl Server {
     ) -> Result<()> {
         self.connect(cancel, events)?;
         match self.definition.known_tools() {
-            Some(Ok(tools)) if !tools.contains(tool) => Err(changed()),
+            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
+                "the tool has changed: it can be used from the next message on, if the user allows it again",
+            )),
             _ => Ok(()),
         }
-    }
-
-    fn known_tool(&self, name: &str) -> Option<RemoteTool> {
-        let tools = self.definition.known_tools()?.ok()?;
-        tools.into_iter().find(|tool| tool.name == name)
     }
 
     /// Calls a tool. `events` gets its progress, and warnings about the server.
@@ -321,19 +311,8 @@ impl Server {
             let wait = Wait::within(CALL_SILENCE, cancel).with_progress(CALL_TOTAL, &on_progress);
             connection.request("tools/call", &params, wait)
         };
-        let mut connection = self.connect(cancel, events)?;
-        let mut result = call(&connection);
-        if matches!(result, Err(Failure::NoSession)) {
-            // The call did not run, so it is repeated in a new session, if the tool is the same there.
-            let known = self.known_tool(tool);
-            self.disconnect(&connection, "the session is lost");
-            connection = self.connect(cancel, events)?;
-            if self.known_tool(tool) != known {
-                return Err(changed());
-            }
-            result = call(&connection);
-        }
-        match result {
+        let connection = self.connect(cancel, events)?;
+        match call(&connection) {
             Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
                 "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
             ))),
