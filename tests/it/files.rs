@@ -256,7 +256,7 @@ fn an_image_that_is_too_large_is_refused_with_its_size() {
     let fixture = Fixture::calling("read_file", &json!({ "path": "large.png" }));
     let bytes = [IMAGES[0].1, &vec![0; (5 << 20) + (512 << 10)]].concat();
     fixture.home.write("workspace/large.png", bytes);
-    fixture.is_refused_saying("is an image of 5.5 MB, over the limit of 5.0 MB");
+    fixture.is_refused_saying("too large: 5.5 MB; the limit is 5.0 MB");
 }
 
 #[test]
