@@ -207,29 +207,6 @@ fn read_more(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
 mod tests {
     use super::*;
 
-    /// Returns the pages of `text` without their notices.
-    fn read(text: &str) -> Vec<String> {
-        let pages = Pages::default();
-        let first = pages.fold("r1", text.to_owned(), FirstPage::Beginning);
-        let count = super::pages(text).len();
-        let mut all = vec![first];
-        all.extend((2..=count).map(|n| pages.page("r1", n).unwrap()));
-        assert!(pages.page("r1", count + 1).is_err() && pages.page("r1", 0).is_err());
-        assert_eq!(pages.page("r1", 1).unwrap(), all[0]);
-        all.iter()
-            .enumerate()
-            .map(|(n, page)| {
-                assert!(page.len() <= MAX_RESULT, "{} bytes", page.len());
-                let (text, note) = page.rsplit_once("[page ").unwrap();
-                assert!(
-                    note.starts_with(&format!("{} of {count} of r1, ", n + 1)),
-                    "{note}"
-                );
-                text.to_owned()
-            })
-            .collect()
-    }
-
     #[test]
     fn oversized_result_is_cut_and_marked() {
         let short = "a".repeat(MAX_TEXT);
@@ -248,19 +225,6 @@ mod tests {
             "{}",
             &cut[cut.len() - 60..]
         );
-    }
-
-    #[test]
-    fn pages_end_with_a_line_and_together_are_the_text() {
-        let text = (0..9_000)
-            .map(|n| format!("line {n} of the text"))
-            .collect::<Vec<_>>()
-            .join("\n")
-            + "\n";
-        let pages = read(&text);
-        assert_eq!(pages.len(), text.len().div_ceil(PAGE));
-        assert!(pages.iter().all(|page| page.ends_with('\n')));
-        assert_eq!(pages.concat(), text);
     }
 
     #[test]
