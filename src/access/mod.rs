@@ -11,7 +11,8 @@ mod grants;
 mod mounts;
 
 pub(crate) use beneath::{
-    Dir, Links, MAX_UNTRUSTED, Scope, explain, is_regular, open_straight, read_untrusted,
+    Dir, Links, MAX_UNTRUSTED, Scope, explain, has_one_name, is_regular, open_straight,
+    read_untrusted,
 };
 pub(crate) use grant::{Access, Grant, Resolved};
 pub(crate) use grants::{Asked, Grants, NEVER_OPEN};

@@ -288,6 +288,5 @@ fn meaning(loaded: &Loaded) -> Result<Option<Meaning>> {
         model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
         embed: Box::new(move |texts, cancel, budget| endpoint.embed(texts, cancel, budget)),
         file: home.state().join("vectors.json"),
-        lock: home.lock("vectors"),
     }))
 }

@@ -62,7 +62,7 @@ impl<'a> LockedEntry<'a> {
         let Target { dir, path, asked } = target;
         names_a_file(asked)?;
         let (dir, name) = dir.locate(path).map_err(|e| target.error(e))?;
-        let is_locked = lock(&dir).map_err(|e| target.error(e))?;
+        let is_locked = lock(&dir);
         // Writes leave only regular files. Without the lock, another process may be using the same name.
         let is_free = match statat(&dir, NEW, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => FileType::from_raw_mode(stat.st_mode).is_file(),
@@ -115,13 +115,7 @@ impl<'a> LockedEntry<'a> {
         let fd = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(|e| self.error(e))?;
         let stat = fstat(&fd)?;
         access::is_regular(&stat, self.asked)?;
-        if stat.st_nlink > 1 {
-            return Err(Error::failed(format!(
-                "{} has {} names (hard links), and the others may be outside the workspace: it is not changed",
-                self.asked.display(),
-                stat.st_nlink
-            )));
-        }
+        access::has_one_name(&stat, self.asked)?;
         Ok(Some(Existing {
             file: File::from_parts(fd.into(), self.asked),
             stat,
@@ -139,11 +133,12 @@ impl<'a> LockedEntry<'a> {
         let replaced = owned.and_then(|()| {
             let mut file = File::from_parts(fd.into(), self.asked);
             file.write_all(content)?;
-            if is_named {
-                return self.put_in_place();
-            }
-            self.name_file(&file, old.is_none())
-                .map_err(|e| self.error(e))
+            let named = if is_named {
+                self.put_in_place()
+            } else {
+                self.name_file(&file, old.is_none())
+            };
+            named.map_err(|e| self.error(e))
         });
         if replaced.is_err() {
             // Ignores errors of cleaning up, because the first error matters more.
@@ -187,11 +182,11 @@ impl<'a> LockedEntry<'a> {
         }
         // Only a rename can replace a file.
         link(self.new.as_ref())?;
-        renameat(&self.dir, &*self.new, &self.dir, &self.name)
+        self.put_in_place()
     }
 
-    fn put_in_place(&self) -> Result<()> {
-        renameat(&self.dir, &*self.new, &self.dir, &self.name).map_err(|e| self.error(e))
+    fn put_in_place(&self) -> Result<(), Errno> {
+        renameat(&self.dir, &*self.new, &self.dir, &self.name)
     }
 
     pub(super) fn remove(&self) -> Result<(), Errno> {
@@ -214,23 +209,16 @@ fn names_a_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks the directory; false if it cannot. Changes take milliseconds, so a longer lock belongs to another program.
-fn lock(dir: &Dir) -> Result<bool, Errno> {
+/// Locks the directory; false if it cannot, as on some network file systems. Changes take milliseconds, so a longer lock belongs
+/// to another program. Renames are still atomic, but two simultaneous changes may then be applied in any order.
+fn lock(dir: &Dir) -> bool {
     let deadline = Instant::now() + LOCK_WAIT;
     let mut locked = flock(dir, FlockOperation::NonBlockingLockExclusive);
     while matches!(locked, Err(Errno::AGAIN | Errno::INTR)) && Instant::now() < deadline {
         thread::sleep(LOCK_PAUSE);
         locked = flock(dir, FlockOperation::NonBlockingLockExclusive);
     }
-    match locked {
-        Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-        // Some network file systems cannot lock directories. Renames are still atomic there, but two simultaneous changes may
-        // be applied in any order.
-        Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-            Ok(false)
-        }
-        result => result.map(|()| true),
-    }
+    locked.is_ok()
 }
 
 fn link_of(file: &impl AsRawFd) -> String {

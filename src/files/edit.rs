@@ -7,6 +7,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::atomic::{Existing, LockedEntry};
+use super::read::too_large;
 use super::replace::replaced;
 use super::text::{Encoding, SAMPLE, Style};
 use super::{Target, text_reply};
@@ -108,12 +109,7 @@ pub(super) fn append_file(target: &Target, content: &str) -> Result<Reply> {
             .doing(format_args!("undoing a partial write to {name}"))?;
         return Err(Error::from(e));
     }
-    let notice = if style.is_terminated() {
-        ""
-    } else {
-        "; its last line had no line end, so the text continues that line"
-    };
-    let text = format!("appended {added} to {name}{notice}");
+    let text = format!("appended {added} to {name}");
     Ok(changed(&entry, before, text))
 }
 
@@ -149,10 +145,7 @@ pub(super) fn edit_file(target: &Target, texts: [&str; 2], all: bool) -> Result<
         .open(OFlags::RDWR)?
         .ok_or_else(|| target.error(Errno::NOENT))?;
     if old.len() > MAX_EDITED {
-        return Err(Error::failed(format!(
-            "{name} is too large to edit ({}): use exec",
-            size(old.len())
-        )));
+        return Err(too_large(target, old.len(), MAX_EDITED));
     }
     let mut content = Vec::new();
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;

@@ -38,8 +38,6 @@ pub(crate) struct OpenGrants {
     held: Vec<OpenGrant>,
     /// `/`, if the user has opened everything. Grants that contain a path take precedence.
     root: Option<Dir>,
-    /// bantam's home, which remains closed then.
-    home: Option<PathBuf>,
     /// The user's home, for paths that start with `~`.
     user_home: Option<String>,
     /// All mount points, in these grants and elsewhere.
@@ -98,7 +96,6 @@ impl OpenGrants {
         Ok(Self {
             held: grants,
             root,
-            home: setup.policy.all_except.clone(),
             user_home: setup.policy.user_home.clone(),
             mount_points,
         })
@@ -160,37 +157,17 @@ impl OpenGrants {
         }
     }
 
-    /// Explains an error about a path where the sandbox is in the way although everything is open. A directory that contains
-    /// the home is closed to changes, because neither mounts nor Landlock could keep the home in it away from tools.
+    /// Explains that a file is missing because the sandbox hides it, although everything is open.
     fn explain(&self, job: &FileJob, e: Error) -> Error {
-        let Some(home) = &self.home else {
-            return e;
-        };
         let path = job.path();
-        let is_change = matches!(
-            job,
-            FileJob::WriteFile { .. } | FileJob::AppendFile { .. } | FileJob::EditFile { .. }
-        );
-        let asked = Path::new(path);
-        let is = |errno: Errno| access::explain(errno, asked).message == e.message;
         let full = of_user(path, self.user_home.as_ref());
-        let dir = full.parent().filter(|dir| dir.is_absolute());
-        match dir.map(|dir| (dir, dir.display())) {
-            Some((dir, shown))
-                if is_change && home.starts_with(dir) && (is(Errno::ROFS) || is(Errno::ACCESS)) =>
-            {
-                Error::failed(format!(
-                    "{shown} contains bantam's own files, so nothing can be created or replaced in it; use a directory in {shown}"
-                ))
-            }
-            Some(_)
-                if is(Errno::NOENT) && NEVER_OPEN.iter().any(|closed| full.starts_with(closed)) =>
-            {
-                let closed = NEVER_OPEN.join(", ");
-                Error::failed(format!("{path} is out of reach: tools never see {closed}"))
-            }
-            _ => e,
+        let is_missing = access::explain(Errno::NOENT, Path::new(path)).message == e.message;
+        let is_closed = NEVER_OPEN.iter().any(|closed| full.starts_with(closed));
+        if self.root.is_none() || !is_missing || !is_closed {
+            return e;
         }
+        let closed = NEVER_OPEN.join(", ");
+        Error::failed(format!("{path} is out of reach: tools never see {closed}"))
     }
 }
 

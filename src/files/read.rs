@@ -32,10 +32,7 @@ pub(super) fn send_file(target: &Target, most: u64, output: &mut dyn Write) -> R
     let len = u64::try_from(stat.st_size).unwrap_or(0);
     let name = target.asked.display();
     if len > most {
-        let (len, most) = (size(len), size(most));
-        return Err(Error::failed(format!(
-            "{name} is too large: {len}; the limit is {most}"
-        )));
+        return Err(too_large(target, len, most));
     }
     let sent = io::copy(&mut (&mut file).take(len), output)?;
     if sent < len || stamp(&fstat(&file)?) != stamp(&stat) {
@@ -48,6 +45,11 @@ pub(super) fn send_file(target: &Target, most: u64, output: &mut dyn Write) -> R
         header: Header::Sent { state },
         body: Vec::new(),
     })
+}
+
+pub(super) fn too_large(target: &Target, len: u64, most: u64) -> Error {
+    let (name, len, most) = (target.asked.display(), size(len), size(most));
+    Error::failed(format!("{name} is too large: {len}; the limit is {most}"))
 }
 
 /// Returns a stamp that changes with a file.
@@ -80,10 +82,7 @@ pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Resu
         let mut content = Vec::new();
         file.take(MAX_UTF16 + 1).read_to_end(&mut content)?;
         if content.len() as u64 > MAX_UTF16 {
-            let (len, most) = (size(len), size(MAX_UTF16));
-            return Err(Error::failed(format!(
-                "{name} is UTF-16 text of {len}; the limit is {most}"
-            )));
+            return Err(too_large(target, len, MAX_UTF16));
         }
         let (text, bad) = encoding.decode(&content);
         let mut body = lines(&mut text.as_bytes(), target, first, limit)?;
@@ -179,15 +178,7 @@ fn whole(file: impl Read, header: Header, most: usize, len: u64, target: &Target
     let mut body = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut body)?;
     if body.len() > most {
-        let what = if header == Header::Image {
-            "an image"
-        } else {
-            "a PDF"
-        };
-        let (name, len, most) = (target.asked.display(), size(len), size(most as u64));
-        return Err(Error::failed(format!(
-            "{name} is {what} of {len}, over the limit of {most}: make a smaller copy"
-        )));
+        return Err(too_large(target, len, most as u64));
     }
     Ok(Reply { header, body })
 }

@@ -92,8 +92,6 @@ pub(super) struct Style {
     encoding: Encoding,
     /// Whether every line ends in CRLF.
     has_crlf: bool,
-    /// Whether the last line has a line end, or the file is empty.
-    is_terminated: bool,
 }
 
 impl Style {
@@ -104,12 +102,7 @@ impl Style {
         Self {
             encoding,
             has_crlf: has_only_crlf(text.as_bytes()),
-            is_terminated: text.is_empty() || text.ends_with('\n'),
         }
-    }
-
-    pub(super) fn is_terminated(&self) -> bool {
-        self.is_terminated
     }
 
     /// Encodes new content of the whole file.

@@ -78,7 +78,7 @@ impl Failure {
             Self::Refused(text) => {
                 Error::failed(format!("call refused: {}", of.redactor.foreign(&text, 2_000)))
             }
-            Self::NoSession => Error::failed("the session is lost"),
+            Self::NoSession => Error::failed("the session was lost: call again"),
             Self::Silent(time, said) if said.is_empty() => {
                 Error::failed(format!("no answer within {} s", time.as_secs()))
             }

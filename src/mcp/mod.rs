@@ -32,7 +32,6 @@ use client::{Connection, Failure, Transport, Wait};
 use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
-use list::RETRY_AFTER;
 pub(crate) use list::{RemoteTool, checksum, missing, missing_prefix};
 use stdio::Stdio;
 
@@ -45,6 +44,7 @@ const CALL_SILENCE: Duration = Duration::from_secs(60);
 const CALL_TOTAL: Duration = Duration::from_secs(600);
 /// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
 const RETRY: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
@@ -159,7 +159,7 @@ impl Servers {
         for server in servers {
             match server.definition.known_tools() {
                 Some(tools) => {
-                    let warning = None;
+                    let (tools, warning) = (Ok(tools), None);
                     known.push((server, Listed { tools, warning }));
                 }
                 None => unknown.push(server),
@@ -180,9 +180,8 @@ impl Servers {
     pub(crate) fn list_unknown(&self, keeper: Keeper) {
         drop(self.common.keeper.set(keeper));
         for server in sync::lock(&self.by_name).values() {
-            let has_tools = matches!(server.definition.known_tools(), Some(Ok(_)));
             let server = server.clone();
-            if !has_tools {
+            if server.definition.known_tools().is_none() {
                 let thread = thread::Builder::new().name("mcp".to_owned());
                 // Without a thread, its tools are missing until the next start.
                 drop(thread.spawn(move || server.list_until_known()));
@@ -209,13 +208,6 @@ pub(crate) fn list_all(servers: &[Arc<Server>], cancel: &Cancel) -> Vec<Listed> 
     })
 }
 
-/// Returns the error of a call whose tool is not the one that was offered.
-fn changed() -> Error {
-    Error::failed(
-        "the tool has changed: it can be used from the next message on, if the user allows it again",
-    )
-}
-
 impl Server {
     /// Starts or connects to the server if necessary, lists its tools, and stores the list.
     pub(crate) fn list(&self, cancel: &Cancel) -> Listed {
@@ -225,13 +217,7 @@ impl Server {
             found.map_err(|failure| self.fail(&connection, failure))
         });
         self.lock().is_mute = false;
-        // An interrupted wait is not an error of the server.
-        let is_interrupted = tools.is_err() && cancel.reason().is_some();
-        let warning = if is_interrupted {
-            None
-        } else {
-            self.store(&tools)
-        };
+        let warning = tools.as_ref().ok().and_then(|tools| self.store(tools));
         Listed { tools, warning }
     }
 
@@ -266,9 +252,9 @@ impl Server {
         }
     }
 
-    /// Stores a list or an error, and returns a warning about changes.
-    fn store(&self, found: &Result<Vec<RemoteTool>>) -> Option<String> {
-        match self.definition.store(found) {
+    /// Stores a list, and returns a warning about changes.
+    fn store(&self, tools: &[RemoteTool]) -> Option<String> {
+        match self.definition.store(tools) {
             Ok((has_changed, warning)) => {
                 let flag = &self.common.has_changed;
                 flag.fetch_or(has_changed, Ordering::SeqCst);
@@ -290,14 +276,11 @@ impl Server {
     ) -> Result<()> {
         self.connect(cancel, events)?;
         match self.definition.known_tools() {
-            Some(Ok(tools)) if !tools.contains(tool) => Err(changed()),
+            Some(tools) if !tools.contains(tool) => Err(Error::failed(
+                "the tool has changed: it can be used from the next message on, if the user allows it again",
+            )),
             _ => Ok(()),
         }
-    }
-
-    fn known_tool(&self, name: &str) -> Option<RemoteTool> {
-        let tools = self.definition.known_tools()?.ok()?;
-        tools.into_iter().find(|tool| tool.name == name)
     }
 
     /// Calls a tool. `events` gets its progress, and warnings about the server.
@@ -321,19 +304,8 @@ impl Server {
             let wait = Wait::within(CALL_SILENCE, cancel).with_progress(CALL_TOTAL, &on_progress);
             connection.request("tools/call", &params, wait)
         };
-        let mut connection = self.connect(cancel, events)?;
-        let mut result = call(&connection);
-        if matches!(result, Err(Failure::NoSession)) {
-            // The call did not run, so it is repeated in a new session, if the tool is the same there.
-            let known = self.known_tool(tool);
-            self.disconnect(&connection, "the session is lost");
-            connection = self.connect(cancel, events)?;
-            if self.known_tool(tool) != known {
-                return Err(changed());
-            }
-            result = call(&connection);
-        }
-        match result {
+        let connection = self.connect(cancel, events)?;
+        match call(&connection) {
             Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
                 "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
             ))),
@@ -368,7 +340,7 @@ impl Server {
         }
         match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
             Ok(tools) => {
-                if let Some(warning) = self.store(&Ok(tools)) {
+                if let Some(warning) = self.store(&tools) {
                     self.tell_of_change(&warning);
                     events(Event::Warning(warning));
                 }

@@ -61,7 +61,7 @@ fn map(lines: &[&str], depth: usize) -> Map<String, Value> {
         }
         let below = &lines[at..at + block_len(&lines[at..], indent(line))];
         at += below.len();
-        let key = unquoted(key.trim()).to_owned();
+        let key = quoted(key.trim()).unwrap_or_else(|| key.trim().to_owned());
         fields.insert(key, value(rest.trim(), below, depth));
     }
     fields
@@ -173,11 +173,6 @@ fn quoted(text: &str) -> Option<String> {
         }
     }
     None
-}
-
-fn unquoted(text: &str) -> &str {
-    let between = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
-    between('"').or_else(|| between('\'')).unwrap_or(text)
 }
 
 #[cfg(test)]

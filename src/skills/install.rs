@@ -3,6 +3,7 @@
 //! A skill that is being installed or removed has a name that starts with a dot, and one rename makes it visible or hidden, so
 //! that a crash leaves a whole skill or none. The next installation or removal deletes the leftovers.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,9 +19,8 @@ use crate::text::{counted, not_found, size, to_single_line};
 const MAX_FILES: usize = 500;
 const MAX_BYTES: u64 = 10 << 20;
 const MAX_DEPTH: usize = 6;
-/// Maximum depth of a skill in a folder of skills, and maximum number of folders to search.
+/// Maximum depth of a skill in a folder of skills.
 const MAX_LEVELS: usize = 5;
-const MAX_FOLDERS: usize = 5_000;
 /// Extensions of scripts.
 const SCRIPTS: [&str; 8] = ["sh", "py", "js", "ts", "mjs", "rb", "pl", "bash"];
 
@@ -32,10 +32,12 @@ pub(crate) struct Candidate {
     pub description: String,
     /// Whether the front matter has the description; otherwise it is the first line.
     pub has_description: bool,
-    /// Paths of its scripts, relative to the folder.
+    /// Its scripts, by path in the folder, and the paths of all its files.
     pub scripts: Vec<String>,
-    pub files: usize,
+    pub files: Vec<PathBuf>,
     pub bytes: u64,
+    /// A link, a pipe or a device, or a directory that is nested too deeply.
+    odd: Option<PathBuf>,
 }
 
 /// Returns the skills in a folder: either the folder itself, or the skills in it. `called` is the name of a fetched skill at
@@ -49,9 +51,7 @@ pub(crate) fn candidates(from: &Path, called: Option<&str>) -> Result<Vec<Candid
     }
     let mut found = Vec::new();
     let mut left = vec![(from.to_owned(), 0)];
-    let mut looked_at = 0;
     while let Some((dir, level)) = left.pop() {
-        looked_at += 1;
         for entry in fs_err::read_dir(&dir)?.flatten() {
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
@@ -60,7 +60,7 @@ pub(crate) fn candidates(from: &Path, called: Option<&str>) -> Result<Vec<Candid
             }
             if file_in(&entry.path()).is_some() {
                 found.push(entry.path());
-            } else if level < MAX_LEVELS && looked_at < MAX_FOLDERS {
+            } else if level < MAX_LEVELS {
                 left.push((entry.path(), level + 1));
             }
         }
@@ -100,15 +100,16 @@ impl Candidate {
                 description => description,
             },
             scripts: Vec::new(),
-            files: 0,
+            files: Vec::new(),
             bytes: 0,
+            odd: None,
         };
-        candidate.measure(Path::new(""))?;
+        candidate.list(Path::new(""))?;
         Ok(candidate)
     }
 
-    /// Counts the contents of `dir`, a directory in the folder.
-    fn measure(&mut self, dir: &Path) -> Result<()> {
+    /// Lists the contents of `dir`, a directory in the folder.
+    fn list(&mut self, dir: &Path) -> Result<()> {
         for entry in fs_err::read_dir(self.folder.join(dir))?.flatten() {
             let path = dir.join(entry.file_name());
             let meta = fs_err::symlink_metadata(entry.path())?;
@@ -116,18 +117,18 @@ impl Candidate {
                 continue;
             }
             if meta.is_dir() && path.components().count() <= MAX_DEPTH {
-                self.measure(&path)?;
+                self.list(&path)?;
             } else if meta.is_file() {
-                self.files += 1;
                 self.bytes += meta.len();
-                let is_script = path
-                    .extension()
-                    .and_then(|end| end.to_str())
-                    .is_some_and(|end| SCRIPTS.contains(&end));
+                let end = path.extension().and_then(OsStr::to_str);
+                let is_script = end.is_some_and(|end| SCRIPTS.contains(&end));
                 if is_script || meta.permissions().mode() & 0o100 != 0 {
                     self.scripts
                         .push(to_single_line(&path.to_string_lossy(), 100));
                 }
+                self.files.push(path);
+            } else {
+                self.odd = Some(path);
             }
         }
         Ok(())
@@ -144,15 +145,14 @@ impl Candidate {
             to_single_line(&self.name, 64),
             self.description,
             size(self.bytes),
-            counted(self.files, "file")
+            counted(self.files.len(), "file")
         )
     }
 }
 
 /// Copies a skill, and returns its name. Refuses links, skips `.git`, runs nothing. The caller owns a lock.
 pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
-    let Candidate { name, folder, .. } = skill;
-    let from = folder;
+    let name = &skill.name;
     if !is_valid_name(name) {
         return Err(Error::failed(format!(
             "invalid skill name \"{}\"",
@@ -160,13 +160,18 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
         ))
         .hint(NAME_RULE));
     }
-    if skill.files > MAX_FILES || skill.bytes > MAX_BYTES {
+    if skill.files.len() > MAX_FILES || skill.bytes > MAX_BYTES {
         return Err(Error::failed(format!(
             "the skill {name} has {} and {}: the limits are {MAX_FILES} files and {}",
-            counted(skill.files, "file"),
+            counted(skill.files.len(), "file"),
             size(skill.bytes),
             size(MAX_BYTES)
         )));
+    }
+    if let Some(odd) = &skill.odd {
+        let what =
+            "a link, a pipe or a device, or nested too deeply: a skill may contain only files";
+        return Err(Error::failed(format!("{} is {what}", odd.display())));
     }
     let to = skills.dir().join(name);
     if to.symlink_metadata().is_ok() {
@@ -176,22 +181,33 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     clean_up(skills)?;
     let new = format!(".{name}.new");
     let path = skills.dir().join(&new);
-    let mut copying = Copying {
-        from: Dir::open(from)?,
-        to: skills.dir(),
-        name: new,
-        files: 0,
-        bytes: 0,
-    };
-    if let Err(e) = copying
-        .copy(from, Path::new(""))
-        .and_then(|()| storage::sync_all(&skills.dir()))
-    {
+    let copied = copy(skill, &skills.dir(), Path::new(&new));
+    if let Err(e) = copied.and_then(|()| storage::sync_all(&skills.dir())) {
         storage::remove(&path)?;
         return Err(e);
     }
     storage::rename_new(&path, &to)?;
     Ok(name.clone())
+}
+
+/// Copies the files of a skill into `to`, under this name.
+fn copy(skill: &Candidate, to: &Path, name: &Path) -> Result<()> {
+    let from = Dir::open(&skill.folder)?;
+    let mut left = MAX_BYTES;
+    for path in &skill.files {
+        // The file may have been replaced by a link or a pipe since it was listed.
+        let mut file = from.read(path, path, Links::Refuse)?;
+        let meta = file.metadata()?;
+        left = left
+            .checked_sub(meta.len())
+            .ok_or_else(|| Error::failed("the skill grows while it is copied"))?;
+        let mode = match meta.permissions().mode() & 0o100 {
+            0 => storage::PLAIN,
+            _ => storage::PROGRAM,
+        };
+        copy_new(to, &name.join(path), &mut file, mode)?;
+    }
+    Ok(())
 }
 
 /// Deletes the leftovers of a crash.
@@ -207,56 +223,6 @@ fn clean_up(skills: &Skills) -> Result<()> {
         }
     }
     Ok(())
-}
-
-struct Copying {
-    from: Dir,
-    to: PathBuf,
-    /// Name of the copy.
-    name: String,
-    files: usize,
-    bytes: u64,
-}
-
-impl Copying {
-    /// Copies the contents of `dir`, a directory in `root`.
-    fn copy(&mut self, root: &Path, dir: &Path) -> Result<()> {
-        for entry in fs_err::read_dir(root.join(dir))? {
-            let entry = entry?;
-            let (path, kind) = (dir.join(entry.file_name()), entry.file_type()?);
-            if entry.file_name() == ".git" {
-                continue;
-            }
-            if kind.is_dir() && path.components().count() <= MAX_DEPTH {
-                self.copy(root, &path)?;
-                continue;
-            }
-            if !kind.is_file() {
-                let what = "a link, a pipe or a device, or nested too deeply: a skill may contain only files";
-                return Err(Error::failed(format!("{} is {what}", path.display())));
-            }
-            // The file may have been replaced by a link or a pipe since it was listed.
-            let mut file = self.from.read(&path, &path, Links::Refuse)?;
-            let meta = file.metadata()?;
-            (self.files, self.bytes) = (self.files + 1, self.bytes + meta.len());
-            if self.files > MAX_FILES || self.bytes > MAX_BYTES {
-                return Err(Error::failed("the skill grows while it is copied"));
-            }
-            let is_program = meta.permissions().mode() & 0o100 != 0;
-            let mode = if is_program {
-                storage::PROGRAM
-            } else {
-                storage::PLAIN
-            };
-            copy_new(
-                &self.to,
-                &Path::new(&self.name).join(&path),
-                &mut file,
-                mode,
-            )?;
-        }
-        Ok(())
-    }
 }
 
 pub(crate) fn unknown(skills: &Skills, name: &str) -> Error {

@@ -222,8 +222,8 @@ impl Skills {
         });
     }
 
-    /// Returns the unmet requirements in `requires` (`{"bins": [..], "anyBins": [..], "env": [..]}`) and `os`, which are at the
-    /// top, in `metadata`, or in `metadata` under the name of another agent.
+    /// Returns the unmet requirements in `requires` (`{"bins": [..], "anyBins": [..], "env": [..]}`), which is at the top, in
+    /// `metadata`, or in `metadata` under the name of another agent.
     fn missing(&self, fields: &Map<String, Value>) -> Vec<String> {
         let metadata = fields.get("metadata").and_then(Value::as_object);
         let agents = metadata
@@ -231,26 +231,12 @@ impl Skills {
             .flat_map(|metadata| metadata.values().filter_map(Value::as_object));
         let mut missing = Vec::new();
         for map in [Some(fields), metadata].into_iter().flatten().chain(agents) {
-            let systems = words(map.get("os"));
-            if !systems.is_empty() && !systems.iter().any(|os| os == "linux") {
-                missing.push(format!("another system ({})", systems.join(", ")));
-            }
             let Some(requires) = map.get("requires") else {
                 continue;
             };
             let of = |key: &str| words(requires.get(key));
-            // A plain list contains programs.
-            let programs = if requires.is_object() {
-                of("bins")
-            } else {
-                words(Some(requires))
-            };
-            missing.extend(
-                programs
-                    .iter()
-                    .filter(|name| !is_program(name))
-                    .map(|name| format!("the program {name}")),
-            );
+            let programs = of("bins").into_iter().filter(|name| !is_program(name));
+            missing.extend(programs.map(|name| format!("the program {name}")));
             let any = of("anyBins");
             if !any.is_empty() && !any.iter().any(|name| is_program(name)) {
                 missing.push(format!("one of the programs {}", any.join(", ")));
@@ -405,14 +391,9 @@ mod tests {
                 "---\ndescription: x\nmetadata: {\"nanobot\":{\"emoji\":\"x\",\"requires\":{\"env\":[\"NOT_GIVEN\"]}}}\n---\n",
             ),
             (
-                "c",
-                "---\ndescription: x\nmetadata:\n  openclaw:\n    os: [darwin]\n---\n",
-            ),
-            (
                 "d",
                 "---\ndescription: x\nmetadata:\n  openclaw:\n    requires:\n      anyBins: [no-such, sh]\n---\n",
             ),
-            ("e", "---\ndescription: x\nrequires: sh, no-such\n---\n"),
             (
                 "f",
                 "---\ndescription: x\nmetadata:\n  {\n    \"openclaw\":\n      {\n        \"requires\": { \"bins\": [\"no-such\"] },\n      },\n  }\n---\n",
@@ -426,11 +407,9 @@ mod tests {
             missing("b"),
             "the variable NOT_GIVEN (add it to tools.exec.pass_env)"
         );
-        assert_eq!(missing("c"), "another system (darwin)");
         assert_eq!(missing("d"), "");
-        assert_eq!(missing("e"), "the program no-such");
         assert_eq!(missing("f"), "the program no-such");
-        assert!(found.named("d").unwrap().is_offered() && !found.named("e").unwrap().is_offered());
+        assert!(found.named("d").unwrap().is_offered() && !found.named("f").unwrap().is_offered());
     }
 
     #[test]

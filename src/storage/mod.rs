@@ -160,12 +160,6 @@ pub(crate) fn read_lines(path: &Path, from: u64, each: &mut dyn FnMut(&[u8])) ->
     Ok(end)
 }
 
-/// Returns the free bytes for ordinary users in the file system of `path`.
-pub(crate) fn free(path: &Path) -> Result<u64> {
-    let found = rustix::fs::statvfs(path)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
 /// Time to wait for a new file that another process examines as a leftover.
 const NEW_FILE_WAIT: Duration = Duration::from_secs(10);
 

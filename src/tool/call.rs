@@ -31,8 +31,6 @@ pub(crate) struct Call<'a> {
 pub(super) struct Checked<'a> {
     pub tool: &'a dyn Tool,
     pub args: Value,
-    /// Names of ignored arguments that were comments.
-    pub ignored: Vec<String>,
     /// State of the file that an approver saw; only this file may be replaced.
     pub shown: OnceLock<Shown>,
 }
@@ -157,10 +155,7 @@ impl Call<'_> {
                 call.shown.get_or_init(|| shown);
             }
         }
-        let shown = |line: String| match audience {
-            Audience::Events => self.redactor.redact_output(line, ""),
-            Audience::Approver(_) => spelled_out(&self.redactor.redact_known(line)),
-        };
+        let shown = |line: String| spelled_out(&self.shown_to(audience, line));
         CallView {
             summary: self.summarize(audience),
             arguments: arguments.into_iter().map(shown).collect(),
@@ -170,18 +165,19 @@ impl Call<'_> {
 
     /// Summarizes the call. Secrets are removed before cutting, because half of a secret is not recognized.
     fn summarize(&self, audience: Audience) -> String {
-        let short = |text: &str| {
-            let text = text.to_owned();
-            match audience {
-                Audience::Events => self.redactor.redact_output(text, ""),
-                Audience::Approver(_) => self.redactor.redact_known(text),
-            }
-        };
+        let short = |text: &str| self.shown_to(audience, text.to_owned());
         let summary = match &self.checked {
             Ok(call) => call.tool.summary(&change_texts(&call.args, &short)),
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         to_single_line(&format!("{} {summary}", short(&self.raw.name)), 160)
+    }
+
+    fn shown_to(&self, audience: Audience, text: String) -> String {
+        match audience {
+            Audience::Events => self.redactor.redact_output(text, ""),
+            Audience::Approver(_) => self.redactor.redact_known(text),
+        }
     }
 
     /// Runs the call. Errors become results.
@@ -220,12 +216,7 @@ impl Checked<'_> {
         if let Some(shown) = self.shown.get() {
             args["shown"] = serde_json::to_value(shown)?;
         }
-        let mut output = self.tool.call(&args, turn)?;
-        if !self.ignored.is_empty() {
-            let ignored = self.ignored.join(", ");
-            output.text.push_str(&format!("\n[ignored: {ignored}]"));
-        }
-        Ok(output)
+        self.tool.call(&args, turn)
     }
 
     /// Returns the arguments, except those that a diff shows.

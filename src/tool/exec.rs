@@ -12,17 +12,13 @@ use crate::bus::Event;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, Loaded};
 use crate::error::Result;
-use crate::text::{clip, size, to_single_line};
+use crate::text::to_single_line;
 use crate::worker::Workers;
 use crate::worker::protocol::{ExecJob, Termination};
-use crate::worker::{CommandOutput, Dropped, MAX_LINE};
+use crate::worker::{CommandOutput, MAX_LINE};
 
 /// Maximum timeout of a call, in seconds.
 const MAX_TIMEOUT: u64 = 600;
-/// Maximum size of each part of an output whose middle is missing, in bytes.
-const MAX_PART: usize = 500 << 10;
-/// Line length from which output is cut between words, in bytes.
-const LONG_LINE: usize = 64 << 10;
 pub(crate) const EXEC: &str = "exec";
 
 #[derive(Deserialize)]
@@ -113,7 +109,7 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
 
 /// Formats the output and how the command ended: first if there are several pages, otherwise last and only after a failure.
 fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
-    let mut text = output(&done.printed, done.dropped);
+    let mut text = output(&done.printed);
     let note = ending(done.end, timeout_secs);
     if text.len() > MAX_RESULT {
         text.insert_str(
@@ -134,53 +130,17 @@ fn describe(done: &CommandOutput, timeout_secs: u64) -> ToolOutput {
     }
 }
 
-/// Returns the output as a terminal shows it, without its middle if it is too long.
-fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
+/// Returns the output as a terminal shows it.
+fn output(printed: &[u8]) -> String {
+    let text = String::from_utf8_lossy(printed);
+    let lines: Vec<&str> = text.split('\n').map(line_shown).collect();
+    let text = lines.join("\n");
     // Colors, and titles, which end with a bell or another sequence.
     let sequences = Regex::new(r"\x1b(\[[ -?]*[@-~]?|\][^\x07\x1b\n]*(\x07|\x1b\\)?|[ -/]*[0-~]?)");
-    let as_shown = |part: &[u8]| {
-        let text = String::from_utf8_lossy(part);
-        let lines: Vec<&str> = text.split('\n').map(line_shown).collect();
-        match &sequences {
-            Ok(sequences) if text.contains('\u{1b}') => {
-                sequences.replace_all(&lines.join("\n"), "").into_owned()
-            }
-            _ => lines.join("\n"),
-        }
-    };
-    let Some(Dropped { at, bytes }) = dropped else {
-        let text = as_shown(printed);
-        // Binary output grows when it is decoded.
-        return if text.len() <= 2 * MAX_PART {
-            text
-        } else {
-            without_middle(&text, &text, 0)
-        };
-    };
-    let (head, tail) = printed.split_at(at.min(printed.len()));
-    without_middle(&as_shown(head), &as_shown(tail), bytes)
-}
-
-/// Joins the start of `head` and the end of `tail`, cut after a line, or between words of a long line, because redaction would
-/// miss half of a secret. `dropped` bytes of the output were between them.
-fn without_middle(head: &str, tail: &str, dropped: u64) -> String {
-    let start = clip(head, MAX_PART);
-    let line_end = start.rfind('\n').filter(|at| start.len() - at <= LONG_LINE);
-    let head_end = line_end
-        .or_else(|| start.rfind(char::is_whitespace))
-        .unwrap_or(0);
-    let rest = &tail[clip(tail, tail.len().saturating_sub(MAX_PART)).len()..];
-    let line = rest.find('\n').filter(|at| *at <= LONG_LINE);
-    let tail_start = line
-        .or_else(|| rest.find(char::is_whitespace))
-        .unwrap_or(rest.len());
-    let (start, rest) = (&start[..head_end], &rest[tail_start..]);
-    let missing = (head.len() - start.len()) as u64 + dropped;
-    format!(
-        "{start}\n[{} of output are missing here]\n{}",
-        size(missing),
-        rest.trim_start_matches('\n')
-    )
+    match sequences {
+        Ok(sequences) if text.contains('\u{1b}') => sequences.replace_all(&text, "").into_owned(),
+        _ => text,
+    }
 }
 
 /// Returns the part of a line that was not overwritten.
@@ -195,29 +155,21 @@ mod tests {
 
     #[test]
     fn a_bad_end_is_told_and_a_good_one_is_not() {
-        let says = |printed: &[u8], end, dropped| {
+        let says = |printed: &[u8], end| {
             let printed = printed.to_vec();
-            let done = CommandOutput {
-                end,
-                printed,
-                dropped,
-            };
-            describe(&done, 9).text
+            describe(&CommandOutput { end, printed }, 9).text
         };
-        assert_eq!(says(b"hi\n", Termination::Code(0), None), "hi\n");
-        assert_eq!(says(b"", Termination::Code(0), None), "(no output)");
-        assert_eq!(says(b"hi", Termination::Code(3), None), "hi\n[exit code 3]");
+        assert_eq!(says(b"hi\n", Termination::Code(0)), "hi\n");
+        assert_eq!(says(b"", Termination::Code(0)), "(no output)");
+        assert_eq!(says(b"hi", Termination::Code(3)), "hi\n[exit code 3]");
         assert_eq!(
-            says(b"\xff", Termination::Signal(9), None),
+            says(b"\xff", Termination::Signal(9)),
             "\u{fffd}\n[killed by signal 9]"
         );
-        assert_eq!(
-            says(b"", Termination::TimedOut, None),
-            "[timed out after 9 s]"
-        );
+        assert_eq!(says(b"", Termination::TimedOut), "[timed out after 9 s]");
         let long = "line\n".repeat(MAX_RESULT);
         for (end, first) in [(0, "[exit code 0]\nline\n"), (3, "[exit code 3]\nline\n")] {
-            let said = says(long.as_bytes(), Termination::Code(end), None);
+            let said = says(long.as_bytes(), Termination::Code(end));
             assert!(said.starts_with(first) && said.ends_with("line\n"));
         }
     }
@@ -236,43 +188,7 @@ mod tests {
             ("\u{1b}]0;without an end\nnext\u{1b}", "\nnext"),
             ("\u{1b}é\u{1b}[é\u{1b}\u{1b}", "éé"),
         ] {
-            assert_eq!(output(printed.as_bytes(), None), shown, "{printed:?}");
+            assert_eq!(output(printed.as_bytes()), shown, "{printed:?}");
         }
-    }
-
-    #[test]
-    fn a_middle_is_missing_between_words() {
-        let ends = |printed: &str, at| {
-            let text = output(printed.as_bytes(), Some(Dropped { at, bytes: 3 << 20 }));
-            let (head, rest) = text.split_once("\n[").unwrap();
-            let (note, tail) = rest.split_once("]\n").unwrap();
-            assert!(note.contains("MB of output"), "{note}");
-            (head.to_owned(), tail.to_owned())
-        };
-        let lines = "one\ntwo sk-half-of-akey at\nlast\n";
-        assert_eq!(ends(lines, 17), ("one".to_owned(), "last\n".to_owned()));
-        let words = format!(
-            "{}sk-half{}",
-            "x ".repeat(40_000),
-            "of-a-key y".repeat(9_000)
-        );
-        let (head, tail) = ends(&words, 80_006);
-        assert!(
-            head.ends_with('x') && tail.starts_with(" y"),
-            "{}",
-            head.len()
-        );
-        assert_eq!(ends("sk-half-of-a-key", 7), (String::new(), String::new()));
-        // Each invalid byte becomes three bytes.
-        let grown = output(
-            &[b"first\n", &vec![0xff; 1 << 20][..], b"\nERROR: why\n"].concat(),
-            None,
-        );
-        assert!(
-            grown.len() < 1 << 20 && grown.starts_with("first\n["),
-            "{}",
-            grown.len()
-        );
-        assert!(grown.ends_with("]\nERROR: why\n"));
     }
 }

@@ -38,7 +38,7 @@ fn close(schema: &mut Value) {
         close(items);
     }
     let fields = rules.get_mut("properties").and_then(Value::as_object_mut);
-    if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
+    if let Some(fields) = fields {
         fields.values_mut().for_each(close);
         rules
             .entry("additionalProperties")
@@ -152,120 +152,80 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const SCHEMA: &str = r#"{"type": "object", "properties": {
+        "path": {"type": "string"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        "ratio": {"type": "number"},
+        "deep": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "old_text": {"type": ["string", "null"]},
+        "mode": {"type": "string", "enum": ["add", "remove"]},
+        "where": {"type": "object", "properties": {"line": {"type": "integer"}}, "required": ["line"]},
+        "edits": {"type": "array", "items": {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}}},
+        "any": {},
+        "odd": {"type": "string", "pattern": "(?=x)"}}}"#;
+
+    fn value(json: &str) -> Value {
+        serde_json::from_str(json).unwrap()
+    }
+
     fn fit(schema: &Value, args: Value, owner: Owner) -> Result<Value, String> {
         fit_arguments(schema.clone(), args, owner)
     }
 
-    fn schema() -> Value {
-        json!({
-            "type": "object",
-            "properties": {
-                "path": {"type": "string"},
-                "limit": {"type": "integer", "minimum": 1, "maximum": 100},
-                "ratio": {"type": "number"},
-                "deep": {"type": "boolean"},
-                "tags": {"type": "array", "items": {"type": "string"}},
-                "old_text": {"type": ["string", "null"]},
-                "mode": {"type": "string", "enum": ["add", "remove"]},
-                "where": {"type": "object", "properties": {"line": {"type": "integer"}}, "required": ["line"]},
-                "edits": {"type": "array", "items": {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}}}},
-                "any": {},
-                "odd": {"type": "string", "pattern": "(?=x)"},
-            },
-        })
-    }
-
     #[test]
     fn obvious_mistakes_are_corrected() {
-        for (given, taken) in [
-            (json!({"limit": "5"}), json!({"limit": 5})),
-            (json!({"limit": 5.0}), json!({"limit": 5})),
-            (json!({"limit": " 5.0 "}), json!({"limit": 5})),
-            (json!({"ratio": "0.5"}), json!({"ratio": 0.5})),
-            (json!({"ratio": 2}), json!({"ratio": 2})),
-            (json!({"deep": "True"}), json!({"deep": true})),
-            (json!({"path": 7}), json!({"path": "7"})),
-            (json!({"tags": "a"}), json!({"tags": ["a"]})),
-            (json!({"tags": "[\"a\", 2]"}), json!({"tags": ["a", "2"]})),
-            (json!({"tags": 3}), json!({"tags": ["3"]})),
-            (json!({"tags": null, "limit": null}), json!({})),
-            (json!({"old_text": null}), json!({"old_text": null})),
-            (json!({"mode": " Add"}), json!({"mode": "add"})),
-            (
-                json!({"where": "{\"line\": \"3\"}"}),
-                json!({"where": {"line": 3}}),
-            ),
-            (
-                json!({"edits": {"to": "x"}}),
-                json!({"edits": [{"to": "x"}]}),
-            ),
-            (json!({"oldText": "x"}), json!({"old_text": "x"})),
-            (json!({"any": [{"x": null}]}), json!({"any": [{"x": null}]})),
-            (json!({"odd": "y"}), json!({"odd": "y"})),
-            (json!("{\"path\": \"p\"}"), json!({"path": "p"})),
-        ] {
-            assert_eq!(
-                fit(&schema(), given.clone(), Owner::Program),
-                Ok(taken),
-                "{given}"
-            );
+        for row in r#"
+{"limit": "5"} | {"limit": 5}
+{"limit": 5.0} | {"limit": 5}
+{"limit": " 5.0 "} | {"limit": 5}
+{"ratio": "0.5"} | {"ratio": 0.5}
+{"ratio": 2} | {"ratio": 2}
+{"deep": "True"} | {"deep": true}
+{"path": 7} | {"path": "7"}
+{"tags": "a"} | {"tags": ["a"]}
+{"tags": "[\"a\", 2]"} | {"tags": ["a", "2"]}
+{"tags": 3} | {"tags": ["3"]}
+{"tags": null, "limit": null} | {}
+{"old_text": null} | {"old_text": null}
+{"mode": " Add"} | {"mode": "add"}
+{"where": "{\"line\": \"3\"}"} | {"where": {"line": 3}}
+{"edits": {"to": "x"}} | {"edits": [{"to": "x"}]}
+{"oldText": "x"} | {"old_text": "x"}
+{"any": [{"x": null}]} | {"any": [{"x": null}]}
+{"odd": "y"} | {"odd": "y"}
+"{\"path\": \"p\"}" | {"path": "p"}
+"#
+        .trim()
+        .lines()
+        {
+            let (given, taken) = row.split_once(" | ").unwrap();
+            let fitted = fit(&value(SCHEMA), value(given), Owner::Program);
+            assert_eq!(fitted, Ok(value(taken)), "{row}");
         }
     }
 
     #[test]
     fn schema_error_names_the_argument() {
-        for (given, says) in [
-            (
-                json!({"limit": "many"}),
-                "\"limit\" must be an integer, not \"many\"",
-            ),
-            (
-                json!({"limit": 2.5}),
-                "\"limit\" must be an integer, not 2.5",
-            ),
-            (
-                json!({"limit": 1e300}),
-                "\"limit\" must be at most 100, not 1e+300",
-            ),
-            (
-                json!({"limit": "500"}),
-                "\"limit\" must be at most 100, not 500",
-            ),
-            (
-                json!({"path": {"a": 1}}),
-                "\"path\" must be a string, not {\"a\":1}",
-            ),
-            (
-                json!({"tags": {"a": 1}}),
-                "\"tags\" must be a list, not {\"a\":1}",
-            ),
-            (
-                json!({"tags": ["a", []]}),
-                "\"tags[1]\" must be a string, not []",
-            ),
-            (
-                json!({"mode": "ad"}),
-                "\"mode\" must be one of \"add\", \"remove\", not \"ad\"",
-            ),
-            (
-                json!({"where": {}}),
-                "\"where.line\" is missing: an integer",
-            ),
-            (
-                json!({"edits": [{"to": "x"}, {}]}),
-                "\"edits[1].to\" is missing: a string",
-            ),
-            (
-                json!({"edits": [{"to": "x", "at": 1}]}),
-                "unknown argument \"edits[0].at\"",
-            ),
-            (
-                json!({"limt": 5}),
-                "unknown argument \"limt\"; did you mean \"limit\"?",
-            ),
-            (json!([1]), "the arguments must be an object, not [1]"),
-        ] {
-            let said = fit(&schema(), given, Owner::Program);
+        for row in r#"
+{"limit": "many"} | "limit" must be an integer, not "many"
+{"limit": 2.5} | "limit" must be an integer, not 2.5
+{"limit": 1e300} | "limit" must be at most 100, not 1e+300
+{"limit": "500"} | "limit" must be at most 100, not 500
+{"path": {"a": 1}} | "path" must be a string, not {"a":1}
+{"tags": {"a": 1}} | "tags" must be a list, not {"a":1}
+{"tags": ["a", []]} | "tags[1]" must be a string, not []
+{"mode": "ad"} | "mode" must be one of "add", "remove", not "ad"
+{"where": {}} | "where.line" is missing: an integer
+{"edits": [{"to": "x"}, {}]} | "edits[1].to" is missing: a string
+{"edits": [{"to": "x", "at": 1}]} | unknown argument "edits[0].at": known here are to
+[1] | the arguments must be an object, not [1]
+"#
+        .trim()
+        .lines()
+        {
+            let (given, says) = row.split_once(" | ").unwrap();
+            let said = fit(&value(SCHEMA), value(given), Owner::Program);
             assert_eq!(said, Err(says.to_owned()));
         }
     }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,15 +14,13 @@ use super::memory::{Passage, show_passage};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::json::from_json;
-use crate::storage::{self, Durability, Lock};
+use crate::storage::{self, Durability};
 use crate::usage::Budget;
 
 /// Number of passages to show.
 const SHOWN: usize = 5;
 /// Number of texts per request.
 const BATCH: usize = 64;
-/// Time to wait for another search.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Function that computes a vector for each text.
 type Embed = dyn Fn(&[&str], &Cancel, &Budget) -> Result<Vec<Vec<f32>>> + Send + Sync;
@@ -32,9 +29,8 @@ pub(crate) struct Meaning {
     /// Model and its address, because vectors of different models cannot be compared.
     pub model: String,
     pub embed: Box<Embed>,
-    /// File with the vectors, and its lock.
+    /// File with the vectors. Two searches at the same time may both compute new ones.
     pub file: PathBuf,
-    pub lock: PathBuf,
 }
 
 #[derive(Default, Deserialize, Serialize)]
@@ -76,7 +72,6 @@ impl Meaning {
         let sum =
             |text: &String| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
         let sums: Vec<String> = texts.iter().map(sum).collect();
-        let _lock = Lock::acquire(&self.lock, turn.cancel.remaining(PATIENCE))?;
         let file = fs_err::read(&self.file)
             .ok()
             .and_then(|bytes| from_json::<Vectors>(&bytes).ok());

@@ -152,19 +152,11 @@ fn ends_within_a_line(workers: &Workers, path: &str, cancel: &Cancel) -> bool {
     read.is_ok() && last != b'\n'
 }
 
-/// Formats an entry to append: a line, with the time if the note is about a day.
+/// Formats an entry to append: a line, with the time if the note is about today.
 fn entry(key: Option<&str>, content: &str, now: &str) -> String {
-    match key.filter(|key| is_day(key)) {
-        None => format!("{content}\n"),
-        // Hours and minutes, with the date if it is another day.
-        Some(day) => {
-            let time = if now.starts_with(day) {
-                now.get(11..16)
-            } else {
-                now.get(..16)
-            };
-            format!("- {} {content}\n", time.unwrap_or(now))
-        }
+    match (key, now.get(11..16)) {
+        (Some(key), Some(time)) if now.get(..10) == Some(key) => format!("- {time} {content}\n"),
+        _ => format!("{content}\n"),
     }
 }
 
@@ -191,18 +183,6 @@ fn checked_key(key: &str, now: &str) -> Result<String> {
     Err(Error::failed(format!(
         "invalid key \"{key}\": {problem}; use a plain name, for example garden"
     )))
-}
-
-/// Whether a key is a date such as `2026-11-22`.
-fn is_day(key: &str) -> bool {
-    let fits = |(at, b): (usize, u8)| {
-        if matches!(at, 4 | 7) {
-            b == b'-'
-        } else {
-            b.is_ascii_digit()
-        }
-    };
-    key.len() == 10 && key.bytes().enumerate().all(fits)
 }
 
 /// Passage of a note: its key, the number of its first line, and its text.
@@ -341,7 +321,6 @@ mod tests {
         ] {
             assert!(checked_key(key, now).is_err(), "{key:?}");
         }
-        assert!(is_day("2026-11-22") && !is_day("2026-1-22x") && !is_day("garden"));
     }
 
     #[test]

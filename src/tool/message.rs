@@ -13,14 +13,12 @@ use crate::cron::{Jobs, heartbeat};
 use crate::error::{Error, Result};
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
-use crate::storage::{self, NewFile};
+use crate::storage::NewFile;
 use crate::text::{foreign_line, to_single_line};
 use crate::worker::Workers;
 
 /// Maximum size of a file, in bytes (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// Free space that copying a file must leave, in bytes.
-const MIN_FREE: u64 = 64 << 20;
 
 /// Sends messages for models.
 struct Sender<'a> {
@@ -119,17 +117,10 @@ impl Sender<'_> {
         turn: &CallContext,
     ) -> Result<(NewFile, u64)> {
         let (mut file, name) = outbox.new_file()?;
-        let copy = outbox.file(&name);
         let mut copied = 0;
         self.workers
             .send_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
-                let len = bytes.len() as u64;
-                copied += len;
-                if storage::free(&copy)? < MIN_FREE + len {
-                    return Err(Error::failed(
-                        "the disk has too little free space for a copy of the file",
-                    ));
-                }
+                copied += bytes.len() as u64;
                 file.push(bytes)
             })?;
         if copied == 0 {

@@ -1,4 +1,4 @@
-//! Names of tools and arguments that models know from other programs. A call is executed with all of its arguments or refused.
+//! Names of tools and arguments that models know from other programs.
 
 use serde_json::{Map, Value};
 
@@ -94,66 +94,45 @@ pub(super) fn suggest(name: &str, registry: &Registry) -> Option<String> {
     Some(format!("use {tool} {{{}}}", arguments.join(", ")))
 }
 
-/// Renames the arguments to the names of the schema. Also returns the omitted comments.
-///
-/// # Errors
-/// Returns a sentence for the model about an unknown argument or two values for one.
-pub(super) fn rename(
-    tool: &str,
+/// Gives arguments their names in the schema, and leaves out comments. The schema refuses the others.
+pub(super) fn translate(
     given: Map<String, Value>,
     schema: &Value,
     owner: Owner,
-) -> Result<(Map<String, Value>, Vec<String>), String> {
+) -> Map<String, Value> {
     let properties = schema["properties"].as_object().into_iter();
     let properties: Vec<&str> = properties.flat_map(Map::keys).map(String::as_str).collect();
-    let given = given.into_iter().filter(|(_, value)| !value.is_null());
+    let is_known = |name: &str| properties.iter().any(|own| has_same_letters(own, name));
     let (mut named, others): (Map<_, _>, Map<_, _>) =
-        given.partition(|(name, _)| properties.contains(&name.as_str()));
-    let mut ignored = Vec::new();
-    for (name, value) in others {
-        let meant = meant_by(&name, &properties, owner);
+        given.into_iter().partition(|(name, _)| is_known(name));
+    for (name, value) in others.into_iter().filter(|(_, value)| !value.is_null()) {
+        let meant: Vec<&str> = match owner {
+            Owner::BuiltIn => meant_by(&name)
+                .filter(|known| properties.contains(known))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let is_same = meant.iter().any(|known| named.get(*known) == Some(&value));
         let mut absent = meant.iter().filter(|known| !named.contains_key(**known));
         match (absent.next(), absent.next()) {
             (Some(known), None) => drop(named.insert((*known).to_owned(), value)),
-            (None, _) if meant.iter().any(|known| named.get(*known) == Some(&value)) => {}
-            (None, _) if !meant.is_empty() => {
-                let known = meant[0];
-                return Err(format!(
-                    "\"{name}\" and \"{known}\" are one argument with two values; nothing was run"
-                ));
-            }
-            _ if COMMENTS.contains(&name.as_str()) => ignored.push(name),
-            _ => {
-                let takes = match properties.join(", ") {
-                    names if names.is_empty() => "nothing".to_owned(),
-                    names => names,
-                };
-                return Err(format!(
-                    "unknown argument \"{name}\": {tool} takes {takes}; nothing was run"
-                ));
-            }
+            (None, _) if is_same => {}
+            _ if COMMENTS.contains(&name.as_str()) => {}
+            _ => drop(named.insert(name, value)),
         }
     }
     if owner == Owner::BuiltIn {
         join_words(&mut named);
     }
-    Ok((named, ignored))
+    named
 }
 
-/// Returns the properties that a name may mean: one in another style, or those that other programs call so.
-fn meant_by<'a>(name: &str, properties: &[&'a str], owner: Owner) -> Vec<&'a str> {
-    let same = properties
-        .iter()
-        .find(|known| has_same_letters(known, name));
-    match same {
-        Some(known) => vec![*known],
-        None if owner == Owner::BuiltIn => rows(ARGUMENTS)
-            .filter(|(_, others)| others.iter().any(|other| has_same_letters(other, name)))
-            .filter_map(|(known, _)| properties.iter().find(|property| **property == known))
-            .copied()
-            .collect(),
-        None => Vec::new(),
-    }
+/// Returns the arguments that other programs call so.
+fn meant_by(name: &str) -> impl Iterator<Item = &'static str> {
+    let is_meant =
+        move |others: &Vec<&str>| others.iter().any(|other| has_same_letters(other, name));
+    let meant = rows(ARGUMENTS).filter(move |(_, others)| is_meant(others));
+    meant.map(|(known, _)| known)
 }
 
 /// Joins a list of words to a command.
@@ -194,57 +173,41 @@ mod tests {
     }
 
     #[test]
-    fn each_argument_is_renamed_counted_or_refused() {
+    fn arguments_get_their_names() {
         let schema = json!({"properties": {
             "path": {}, "content": {}, "max": {}, "limit": {}, "working_dir": {}
         }});
-        let read = |given: Value| {
+        let read = |given: &Value, schema: &Value, owner| {
             let given = given.as_object().cloned().unwrap();
-            rename("try", given, &schema, Owner::BuiltIn)
+            Value::Object(translate(given, schema, owner))
         };
-        let renamed = |given: Value| read(given).map(|(args, _)| Value::Object(args));
         for (given, args) in [
-            (json!({"file_path": "a"}), json!({"path": "a"})),
             (
-                json!({"Path": "a", "fileText": "x"}),
+                json!({"file_path": "a", "fileText": "x"}),
                 json!({"path": "a", "content": "x"}),
             ),
-            (json!({"workingDir": "a"}), json!({"working_dir": "a"})),
             (json!({"path": "a", "filename": "a"}), json!({"path": "a"})),
-            (
-                json!({"body": "x", "cwd": "y"}),
-                json!({"content": "x", "working_dir": "y"}),
-            ),
+            (json!({"path": "a", "reason": "why"}), json!({"path": "a"})),
             // `directory` means the path or the working directory.
             (
                 json!({"path": "a", "directory": "b"}),
                 json!({"path": "a", "working_dir": "b"}),
             ),
         ] {
-            assert_eq!(renamed(given.clone()), Ok(args), "{given}");
+            assert_eq!(read(&given, &schema, Owner::BuiltIn), args, "{given}");
         }
-        for (given, word) in [
-            (
-                json!({"path": "a", "append": true}),
-                "unknown argument \"append\": try takes",
-            ),
-            (json!({"directory": "b"}), "unknown argument"),
-            (json!({"path": "a", "filename": "b"}), "two values"),
-            (json!({"path": "a", "PATH": "b"}), "two values"),
+        for given in [
+            json!({"path": "a", "append": true}),
+            json!({"directory": "b"}),
+            json!({"path": "a", "filename": "b"}),
         ] {
-            let e = renamed(given.clone()).unwrap_err();
-            assert!(
-                e.contains(word) && e.contains("nothing was run"),
-                "{given}: {e}"
-            );
+            assert_eq!(read(&given, &schema, Owner::BuiltIn), given);
         }
-        let (_, ignored) = read(json!({"path": "a", "reason": "because"})).unwrap();
-        assert_eq!(ignored, ["reason"]);
         assert!(!has_same_letters("город", "улица"));
         let exec = json!({"properties": {"command": {}}});
-        let words = json!({"cmd": ["ls", "a b"]}).as_object().cloned().unwrap();
-        let (args, _) = rename("try", words.clone(), &exec, Owner::BuiltIn).unwrap();
-        assert_eq!(args["command"], "ls 'a b'");
-        assert!(rename("try", words, &exec, Owner::Program).is_err());
+        let words = json!({"cmd": ["ls", "a b"]});
+        let args = read(&words, &exec, Owner::BuiltIn);
+        assert_eq!(args, json!({"command": "ls 'a b'"}));
+        assert_eq!(read(&words, &exec, Owner::Program), words);
     }
 }

@@ -10,7 +10,7 @@ use super::exec::EXEC;
 use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::sync;
-use crate::text::{clip, counted, fence_of, foreign_line, size};
+use crate::text::{clip, fence_of, foreign_line, size};
 
 /// Maximum size of a result in the conversation, in bytes, including the page notice.
 pub(super) const MAX_RESULT: usize = 30_000;
@@ -127,17 +127,10 @@ fn page(long: &Long, number: usize) -> Result<String> {
     };
     let more = match number {
         _ if number == count => "the last]".to_owned(),
-        _ => {
-            let all = if number == 1 {
-                format!("{bytes} bytes in all; ")
-            } else {
-                String::new()
-            };
-            format!(
-                "{all}for the next: read_more {{\"result_id\":\"{id}\",\"page\":{}}}]",
-                number + 1
-            )
-        }
+        _ => format!(
+            "{bytes} bytes in all; for the next: read_more {{\"result_id\":\"{id}\",\"page\":{}}}]",
+            number + 1
+        ),
     };
     let line_end = if text.ends_with('\n') { "" } else { "\n" };
     let line = if fence.is_empty() {
@@ -172,16 +165,10 @@ fn ends_first(text: &str) -> Vec<Cow<'_, str>> {
     let line = rest[least..].find('\n').map(|at| least + at + 1);
     let (middle, tail) = rest.split_at(line.filter(|at| *at < least + half / 2).unwrap_or(least));
     let mut all = pages(middle);
-    let between = match all.len() {
-        1 => "page 2 has".to_owned(),
-        count => format!("pages 2 to {} have", count + 1),
-    };
     let line_end = if head.ends_with('\n') { "" } else { "\n" };
-    let lines = counted(middle.lines().count(), "line");
-    all.insert(
-        0,
-        format!("{head}{line_end}[{between} {lines} from here]\n{tail}").into(),
-    );
+    let last = all.len() + 1;
+    let first = format!("{head}{line_end}[pages 2 to {last} are from here]\n{tail}");
+    all.insert(0, first.into());
     all
 }
 
@@ -220,29 +207,6 @@ fn read_more(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
 mod tests {
     use super::*;
 
-    /// Returns the pages of `text` without their notices.
-    fn read(text: &str) -> Vec<String> {
-        let pages = Pages::default();
-        let first = pages.fold("r1", text.to_owned(), FirstPage::Beginning);
-        let count = super::pages(text).len();
-        let mut all = vec![first];
-        all.extend((2..=count).map(|n| pages.page("r1", n).unwrap()));
-        assert!(pages.page("r1", count + 1).is_err() && pages.page("r1", 0).is_err());
-        assert_eq!(pages.page("r1", 1).unwrap(), all[0]);
-        all.iter()
-            .enumerate()
-            .map(|(n, page)| {
-                assert!(page.len() <= MAX_RESULT, "{} bytes", page.len());
-                let (text, note) = page.rsplit_once("[page ").unwrap();
-                assert!(
-                    note.starts_with(&format!("{} of {count} of r1, ", n + 1)),
-                    "{note}"
-                );
-                text.to_owned()
-            })
-            .collect()
-    }
-
     #[test]
     fn oversized_result_is_cut_and_marked() {
         let short = "a".repeat(MAX_TEXT);
@@ -261,19 +225,6 @@ mod tests {
             "{}",
             &cut[cut.len() - 60..]
         );
-    }
-
-    #[test]
-    fn pages_end_with_a_line_and_together_are_the_text() {
-        let text = (0..9_000)
-            .map(|n| format!("line {n} of the text"))
-            .collect::<Vec<_>>()
-            .join("\n")
-            + "\n";
-        let pages = read(&text);
-        assert_eq!(pages.len(), text.len().div_ceil(PAGE));
-        assert!(pages.iter().all(|page| page.ends_with('\n')));
-        assert_eq!(pages.concat(), text);
     }
 
     #[test]

@@ -188,15 +188,13 @@ impl Registry {
         let schema: Value = parse_json(tool.spec().schema.as_bytes())
             .map_err(|e| invalid(format!("schema: {e}")))?;
         let args = parse_arguments(&call.arguments).map_err(|e| Error::failed(cut(&e)))?;
-        let (args, ignored) = match args {
+        let args = match args {
             Value::Object(given)
                 if !owner.checks_arguments() && !schema["properties"].is_null() =>
             {
-                let renamed = names::rename(&call.name, given, &schema, owner);
-                let (args, ignored) = renamed.map_err(|e| invalid(cut(&e)))?;
-                (Value::Object(args), ignored)
+                names::translate(given, &schema, owner).into()
             }
-            args => (args, Vec::new()),
+            args => args,
         };
         let args = fit_arguments(schema, args, owner).map_err(|what| {
             let what = cut(&what);
@@ -219,7 +217,6 @@ impl Registry {
         Ok(Checked {
             tool,
             args,
-            ignored,
             shown: OnceLock::new(),
         })
     }
@@ -288,7 +285,7 @@ pub(super) fn valid_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::pages::Pages;
-    use super::super::{Audience, Function, Task};
+    use super::super::{Audience, Task};
     use super::super::{CallContext, ToolOutput};
     use super::*;
     use crate::bus::Origin;
@@ -397,54 +394,5 @@ mod tests {
         let registry = registry(&["echo"]).unwrap();
         let shown = registry.prepare(&call).view(Audience::Events).summary;
         assert!(!shown.contains("hunt"), "{shown}");
-    }
-
-    #[test]
-    fn a_summary_shows_no_secret_and_no_control_character() {
-        let registry = registry(&["echo"]).unwrap();
-        let summary = |name: &str, arguments: &Value| {
-            registry
-                .prepare(&call(name, &arguments.to_string()))
-                .view(Audience::Events)
-                .summary
-        };
-        // The cut would be within the secret.
-        let shown = summary(
-            "echo",
-            &json!({"text": format!("{}hunter2-hunter2", " x".repeat(30))}),
-        );
-        assert!(
-            shown.starts_with("echo {") && !shown.contains("hunter"),
-            "{shown}"
-        );
-        let shown = summary("echo", &json!({"text": "a\u{1b}[31m\r\nb\u{202e}c"}));
-        assert!(
-            !shown.contains(|c: char| c.is_control() || c == '\u{202e}'),
-            "{shown:?}"
-        );
-        assert!(summary("a\u{7}\nb", &json!({})).starts_with("a b cannot run: no tool named"));
-        let shown = summary("echo", &json!({"times": "hunter2-hunter2"}));
-        assert!(
-            shown.contains("\"times\" must be") && !shown.contains("hunter"),
-            "{shown}"
-        );
-    }
-
-    #[test]
-    fn permission_for_a_servers_tool_ends_when_the_tool_changes() {
-        let allowed_as = |owner: Owner, description: &'static str| {
-            let spec = ToolSpec {
-                source: "".into(),
-                ..ToolSpec::built_in("a", Risk::Runs, description, "{}")
-            };
-            let tool = Function::owned(owner, spec, &[], |_, _| Ok("".into()));
-            let mut registry = Registry::new();
-            registry.add(tool).unwrap();
-            registry.prepare(&call("a", "{}")).allowed_as()
-        };
-        assert_eq!(allowed_as(Owner::Program, "Looks."), "a");
-        let [looks, again, sells] =
-            ["Looks.", "Looks.", "Sells."].map(|words| allowed_as(Owner::Server, words));
-        assert!(looks == again && looks != sells);
     }
 }

@@ -83,47 +83,28 @@ mod tests {
 
     #[test]
     fn an_odd_schema_is_repaired_for_strict_hosts() {
-        let a = json!({"type": "string"});
-        for (odd, properties) in [
-            (json!(null), json!({})),
-            (json!([]), json!({})),
-            (json!({"type": "string"}), json!({})),
-            (json!({"type": ["object", "null"]}), json!({})),
-            (json!({"properties": []}), json!({})),
-            (
-                json!({"anyOf": [{"properties": {"a": a}}, {"properties": {"b": a}}]}),
-                json!({"a": a, "b": a}),
-            ),
-            (
-                json!({"allOf": [{"properties": {"a": 1}}], "properties": {"a": a}}),
-                json!({"a": a}),
-            ),
-            (
-                json!({"allOf": "x", "not": {}, "enum": [1], "if": {}, "then": {}}),
-                json!({}),
-            ),
-            (
-                json!({"properties": {"a": 5, "b": true, "c": null}}),
-                json!({"a": {}, "b": {}, "c": {}}),
-            ),
-            (
-                json!({"properties": {"a": {"type": "text"}}}),
-                json!({"a": {}}),
-            ),
-            (json!({"properties": {"a": {"type": []}}}), json!({"a": {}})),
-            (
-                json!({"properties": {"a": {"type": "string", "required": true, "enum": "x"}}}),
-                json!({"a": a}),
-            ),
-            (
-                json!({"properties": {"a": {"type": "string", "description": 5, "minimum": "1"}}}),
-                json!({"a": a}),
-            ),
-            (
-                json!({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": 1}}),
-                json!({"a": {"$ref": "#/$defs/x"}}),
-            ),
-        ] {
+        for row in r##"
+null | {}
+[] | {}
+{"type": "string"} | {}
+{"type": ["object", "null"]} | {}
+{"properties": []} | {}
+{"anyOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {}}}]} | {"a": {"type": "string"}, "b": {}}
+{"allOf": [{"properties": {"a": 1}}], "properties": {"a": {"type": "string"}}} | {"a": {"type": "string"}}
+{"allOf": "x", "not": {}, "enum": [1], "if": {}, "then": {}} | {}
+{"properties": {"a": 5, "b": true, "c": null}} | {"a": {}, "b": {}, "c": {}}
+{"properties": {"a": {"type": "text"}}} | {"a": {}}
+{"properties": {"a": {"type": []}}} | {"a": {}}
+{"properties": {"a": {"type": "string", "required": true, "enum": "x"}}} | {"a": {"type": "string"}}
+{"properties": {"a": {"type": "string", "description": 5, "minimum": "1"}}} | {"a": {"type": "string"}}
+{"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": 1}} | {"a": {"$ref": "#/$defs/x"}}
+"##
+        .trim()
+        .lines()
+        {
+            let (odd, properties) = row.split_once(" | ").unwrap();
+            let value = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+            let (odd, properties) = (value(odd), value(properties));
             let repaired = repair(odd.clone());
             assert_eq!(repaired["properties"], properties, "{odd}");
             assert_eq!(repaired["type"], "object", "{odd}");
@@ -134,7 +115,7 @@ mod tests {
             );
             assert_eq!(repair(repaired.clone()), repaired, "{odd}");
         }
-        let odd = json!({"properties": {"a": a}, "required": ["a", "b", 5]});
+        let odd = json!({"properties": {"a": {}}, "required": ["a", "b", 5]});
         assert_eq!(repair(odd)["required"], json!(["a"]));
     }
 

@@ -5,8 +5,6 @@
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
-use crate::text::nearest;
-
 /// Types of JSON.
 const TYPES: [&str; 7] = [
     "object", "array", "string", "integer", "number", "boolean", "null",
@@ -230,12 +228,16 @@ impl Place<'_> {
                 field.check(rule, value)?;
                 continue;
             }
-            let absent = declared.into_iter().flat_map(Map::keys).map(String::as_str);
-            let near = nearest(name, absent.filter(|name| !given.contains_key(*name)));
-            let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            let declared: Vec<&str> = declared
+                .into_iter()
+                .flat_map(Map::keys)
+                .map(String::as_str)
+                .collect();
             return Err(format!(
-                "unknown {} \"{}\"{near}",
-                self.schema.names[1], field.path
+                "unknown {} \"{}\": known here are {}",
+                self.schema.names[1],
+                field.path,
+                declared.join(", ")
             ));
         }
         Ok(())

@@ -405,19 +405,6 @@ mod tests {
     }
 
     #[test]
-    fn a_job_too_large_to_be_sent_is_refused_at_once() {
-        let (worker, _theirs) = saying(&[]);
-        let job = Job::File(FileJob::WriteFile {
-            path: "x".into(),
-            content: "x".repeat(65 << 20),
-            shown: None,
-        });
-        let cancel = Cancel::new(Some(Duration::from_secs(2)));
-        let error = worker.exchange(&job, None, &mut |_| Ok(()), &cancel);
-        assert!(error.unwrap_err().message.contains("too large"));
-    }
-
-    #[test]
     fn worker_with_job_cannot_report_missing_sandbox() {
         let cancel = Cancel::new(Some(Duration::from_secs(60)));
         let unavailable = Message::Unavailable { why: "so".into() };

@@ -32,14 +32,6 @@ fn refusal_of_simple(command: &str) -> Option<&'static str> {
             Some("ending this machine")
         }
         "mkfs" | "mke2fs" => Some("making a file system"),
-        "find" => {
-            let deletes = |word: &str| matches!(word, "-delete" | "rm" | "/bin/rm" | "shred");
-            let from = words.clone().take_while(|word| !word.starts_with('-'));
-            // A test of `find` limits it to some files.
-            let all = words.clone().all(|word| !is_test_of_find(word));
-            let spoils = all && words.any(deletes) && from.into_iter().any(is_home_or_above);
-            spoils.then_some("removing / or a home directory")
-        }
         "dd" if words.any(is_device) => Some("writing onto a device"),
         "rm" => {
             let is_recursive = |word: &str| match word.strip_prefix("--") {
@@ -53,23 +45,8 @@ fn refusal_of_simple(command: &str) -> Option<&'static str> {
     }
 }
 
-fn is_test_of_find(word: &str) -> bool {
-    [
-        "-name", "-iname", "-path", "-regex", "-mtime", "-mmin", "-size", "-newer", "-empty",
-        "-user",
-    ]
-    .iter()
-    .any(|test| word.starts_with(test))
-}
-
 fn is_device(word: &str) -> bool {
-    let device = word.strip_prefix("of=/dev/");
-    device.is_some_and(|device| {
-        !matches!(
-            device,
-            "null" | "zero" | "full" | "stdout" | "stderr" | "tty"
-        ) && !device.starts_with("shm/")
-    })
+    word.starts_with("of=/dev/") && word != "of=/dev/null"
 }
 
 /// Whether a word is `/`, a home directory, or everything in one of these.
@@ -114,9 +91,6 @@ mod tests {
             "if true; then { reboot; }; fi",
             "rm -rf ${HOME}",
             "bash -ec 'reboot'",
-            "find / -delete",
-            "find /* -type f -exec rm -f {} +",
-            "find ~ -xdev -delete",
             ":(){ :|:& };:",
             "bomb() { bomb | bomb & }; bomb",
         ] {
@@ -132,9 +106,6 @@ mod tests {
             "dd if=x of=/dev/null",
             "f() { echo a | cat; }; f",
             "man mkfs",
-            "find . -delete",
-            "find / -name '*.pyc' -delete",
-            "find / -name rm",
         ] {
             assert_eq!(refusal_of(command), None, "{command}");
         }

@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use client::Worker;
 pub(crate) use client::{Served, WorkerProcess};
 use notes::Notes;
-pub(crate) use output::{Dropped, MAX_LINE};
+pub(crate) use output::MAX_LINE;
 use output::{LastLine, OutputBuffer};
 pub(crate) use pdf::{PdfText, more_pages};
 
@@ -100,9 +100,8 @@ pub(crate) struct Workers {
 /// Outcome and output of a command.
 pub(crate) struct CommandOutput {
     pub end: Termination,
+    /// Output, without its middle if it is too long.
     pub printed: Vec<u8>,
-    /// Middle of the output, if it was too long.
-    pub dropped: Option<Dropped>,
 }
 
 impl Workers {
@@ -192,12 +191,8 @@ impl Workers {
             Err(_) if cancel.reason().is_some() => Termination::Cancelled,
             Err(e) => return Err(e),
         };
-        let (printed, dropped) = output.into_parts();
-        Ok(CommandOutput {
-            end,
-            printed,
-            dropped,
-        })
+        let printed = output.into_bytes();
+        Ok(CommandOutput { end, printed })
     }
 
     /// Starts a program in the sandbox. It ends at the end of its input.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::text::size;
+
 /// Maximum length of a running command's last line, in bytes.
 pub(crate) const MAX_LINE: usize = 400;
 /// Bytes at the end of the output that are searched for the last line.
@@ -9,13 +11,8 @@ const MAX_END: usize = 64 << 10;
 /// Minimum interval between reports of the last line.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Gap in the output of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dropped {
-    /// Position in the output. Both sides may end within a word.
-    pub at: usize,
-    pub bytes: u64,
-}
+/// Maximum length of a line that is cut out whole, in bytes; longer ones are cut between words.
+const LONG_LINE: usize = 64 << 10;
 
 /// Stores the beginning and the end of the output, and counts the bytes in between.
 pub(super) struct OutputBuffer {
@@ -24,7 +21,7 @@ pub(super) struct OutputBuffer {
     /// Bytes after the head, up to twice the limit before they are trimmed.
     tail: Vec<u8>,
     most_tail: usize,
-    dropped: u64,
+    dropped: usize,
 }
 
 impl OutputBuffer {
@@ -52,18 +49,34 @@ impl OutputBuffer {
     fn trim(&mut self) {
         let old = self.tail.len().saturating_sub(self.most_tail);
         self.tail.drain(..old);
-        self.dropped += old as u64;
+        self.dropped += old;
     }
 
-    /// Returns the beginning and the end, and the gap between them.
-    pub(super) fn into_parts(mut self) -> (Vec<u8>, Option<Dropped>) {
+    /// Returns the output, with a note in place of a middle that is missing. Both sides of it are cut after a line or a word,
+    /// because redaction would miss half of a secret.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
         self.trim();
-        let dropped = Dropped {
-            at: self.head.len(),
-            bytes: self.dropped,
-        };
+        if self.dropped > 0 {
+            let (head, tail) = (&self.head, &self.tail);
+            let near = head.len().saturating_sub(LONG_LINE);
+            let line = head[near..].iter().rposition(|b| *b == b'\n');
+            let word = || head.iter().rposition(u8::is_ascii_whitespace);
+            let end = line.map(|at| near + at).or_else(word).unwrap_or(0);
+            let near = tail.len().min(LONG_LINE);
+            let line = tail[..near]
+                .iter()
+                .position(|b| *b == b'\n')
+                .map(|at| at + 1);
+            let word = || tail.iter().position(u8::is_ascii_whitespace);
+            let start = line.or_else(word).unwrap_or(tail.len());
+            let missing = size((head.len() - end + self.dropped + start) as u64);
+            self.head.truncate(end);
+            self.tail.drain(..start);
+            let note = format!("\n[{missing} of output are missing here]\n");
+            self.head.extend_from_slice(note.as_bytes());
+        }
         self.head.append(&mut self.tail);
-        (self.head, Some(dropped).filter(|dropped| dropped.bytes > 0))
+        self.head
     }
 }
 
@@ -124,18 +137,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_keeps_both_ends_and_counts_rest() {
-        let kept = |pieces: &[&[u8]]| {
-            let mut output = OutputBuffer::new(3, 2);
+    fn a_middle_is_missing_between_lines_or_words() {
+        let kept = |most: usize, pieces: &[&str]| {
+            let mut output = OutputBuffer::new(most, most);
             for piece in pieces {
-                output.push(piece);
+                output.push(piece.as_bytes());
             }
-            output.into_parts()
+            String::from_utf8(output.into_bytes()).unwrap()
         };
-        assert_eq!(kept(&[b"ab"]), (b"ab".to_vec(), None));
-        assert_eq!(kept(&[b"ab", b"cde"]), (b"abcde".to_vec(), None));
-        let dropped = Some(Dropped { at: 3, bytes: 5 });
-        assert_eq!(kept(&[b"abcdefg", b"hij"]), (b"abcij".to_vec(), dropped));
+        assert_eq!(kept(3, &["ab", "cde"]), "abcde");
+        let lines = kept(
+            12,
+            &["one\ntwo sk-half", "x".repeat(99).as_str(), "-key at\nlast"],
+        );
+        assert_eq!(lines, "one\n[119 bytes of output are missing here]\nlast");
+        assert_eq!(
+            kept(3, &["sk-half-of-a-key"]),
+            "\n[16 bytes of output are missing here]\n"
+        );
+        let words = "x ".repeat(50_000) + "sk-half-of-a-key" + &" y".repeat(50_000);
+        let words = kept(100_005, &[&words]);
+        assert!(words.contains("x\n[") && words.contains("]\n y") && !words.contains("half"));
     }
 
     #[test]

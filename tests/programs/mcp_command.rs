@@ -1,8 +1,6 @@
 //! `bantam mcp`: adding servers that start, removing, disabling and enabling them, and the offered tools.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -57,27 +55,6 @@ fn server_failing_to_start_is_not_added() {
         config(&home)["mcpServers"]["bad"]["command"],
         "no-such-program"
     );
-}
-
-#[test]
-fn a_disabled_server_takes_no_answer_of_another() {
-    let servers = json!({ "mcpServers": {
-        "a": { "command": "python3", "disabled": true },
-        "b": { "command": "no-such-program" }
-    } });
-    let home = Home::with(&servers);
-    let run = home.bantam().args(["mcp", "list"]).run();
-    let rows: Vec<&str> = run.stdout.lines().collect();
-    assert!(
-        rows[1].starts_with('a') && rows[1].contains("disabled"),
-        "{rows:?}"
-    );
-    assert!(
-        rows[2].starts_with('b') && rows[2].contains("no-such-program"),
-        "{rows:?}"
-    );
-    assert!(!rows[2].contains("disabled"), "{rows:?}");
-    run.exits(1);
 }
 
 #[test]
@@ -191,25 +168,4 @@ fn mcp_tools_per_request_are_limited() {
         .says("mcpServers.big.tools names none, which the server does not offer");
     let names = offered(&model.requests().pop().unwrap());
     assert_eq!(names, ["big__tool7", "small__say"]);
-}
-
-/// Following the hints literally leads to an added server.
-#[test]
-fn server_in_writable_path_is_refused() {
-    let home = Home::empty();
-    home.config("{}");
-    let script = format!("#!/usr/bin/env python3\n{SERVER}");
-    let dice = home.write("workspace/dice-mcp", &script);
-    fs::set_permissions(&dice, fs::Permissions::from_mode(0o755)).unwrap();
-    let add = |dir: &Path, args: &[&str]| {
-        let args = [&["mcp", "add", "dice"], args].concat();
-        home.bantam().args(args).cwd(dir).run()
-    };
-    let workspace = dice.parent().unwrap();
-    for typed in ["./dice-mcp", dice.to_str().unwrap()] {
-        add(workspace, &["--", typed])
-            .exits(3)
-            .says("lies in")
-            .says("hint: move it elsewhere; state/mcp/dice in bantam's home is");
-    }
 }

@@ -44,12 +44,6 @@ def call(identity, arguments, token):
             out.write(b"x" * 65536)
     elif mode == "oversized":
         answer["result"]["content"][0]["text"] = "x" * (13 << 20)
-    elif mode == "counting":
-        global count
-        count += 1
-        if arguments["text"] == "too long":
-            text["content"].append({"type": "text", "text": "x" * (13 << 20)})
-        text["content"][0]["text"] = f"call {count}: {arguments['text']}"
     elif mode == "media":
         png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
         wav = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
@@ -163,9 +157,6 @@ def call(identity, arguments, token):
 def main():
     if mode == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if mode == "cannot_start":
-        sys.stderr.write("log\n" * 100_000 + "Traceback:\n\x1b[31mPermissionError: [Errno 13] Permission denied: '/home/x'\n\n")
-        return
     if mode == "ends_at_once":
         return
     if mode == "prints_and_ends":
