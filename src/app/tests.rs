@@ -21,7 +21,10 @@ use crate::worker::protocol::FileJob;
 
 /// Opens a home with these settings and an empty environment.
 fn app(home: PathBuf, settings: &str) -> App {
-    App::new(paths::Home::new(home), Arc::default()).with_text(settings.to_owned())
+    App {
+        text: Ok(Some(settings.to_owned())).into(),
+        ..App::new(paths::Home::new(home), Arc::default())
+    }
 }
 
 /// Initial corpus: replies of hosts, and tool calls that models wrote as text.
