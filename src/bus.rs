@@ -14,8 +14,7 @@ use crate::message::{Media, Message, Usage, add_cost};
 use crate::paths::session_name;
 
 pub use inbox::Inbox;
-pub(crate) use inbox::{Work, message_id};
-pub(crate) use waiting::Next;
+pub(crate) use inbox::{Next, Work, message_id};
 
 /// Source of a message, and destination of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

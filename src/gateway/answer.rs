@@ -45,7 +45,9 @@ impl Dispatcher {
             Ok(agent) => {
                 let own = || agent.budget(&work.first().session, &work.first().origin.channel);
                 let budget = budget.unwrap_or_else(own);
-                let fetched = self.fetch(&mut work, &budget);
+                let session = work.first().session.clone();
+                let (messages, cancel) = (&mut work.messages, &work.cancel);
+                let fetched = self.fetch(&session, messages, cancel, &budget);
                 // If the program is stopping by now, the message remains open, and its start was undone.
                 if self.cancel.reason().is_some() {
                     return;
@@ -95,13 +97,7 @@ impl Dispatcher {
 
     /// Downloads the files of messages, which may take minutes. Transcribing recordings may cost money. Returns an error if no
     /// message has words.
-    fn fetch(&self, work: &mut Work, budget: &Budget) -> Result<()> {
-        let session = work.first().session.clone();
-        let (messages, cancel) = (&mut work.messages, &work.cancel);
-        self.fetch_files(&session, messages, cancel, budget)
-    }
-
-    fn fetch_files(
+    fn fetch(
         &self,
         session: &str,
         messages: &mut [Inbound],
@@ -184,7 +180,7 @@ impl Dispatcher {
             let (mut more, started) = own.inbox.take_more(&first.session, asking);
             own.show_failure(&first.origin, started);
             // A message that arrives meanwhile stops the request, but no download.
-            let fetched = own.fetch_files(&first.session, &mut more, &cancel, &budget);
+            let fetched = own.fetch(&first.session, &mut more, &cancel, &budget);
             own.show_failure(&first.origin, fetched);
             let received = more.into_iter().map(|message| ReceivedMessage {
                 id: message.id,
@@ -213,7 +209,6 @@ impl Dispatcher {
             chats.end_activity(&first.origin.chat);
         }
         let is_kept = self.end_with(first, &text, &answered, title.as_deref());
-        self.inbox.forget(&first.session, &answered);
         self.show(&first.origin, Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.
@@ -227,22 +222,25 @@ impl Dispatcher {
     /// Finishes messages with a text for their chat, if there are both, in one write. A full disk does not prevent the text.
     /// Returns whether it is on disk.
     fn end_with(&self, first: &Inbound, text: &str, ids: &[String], title: Option<&str>) -> bool {
-        let (Some(to), false) = (&first.reply_to, text.is_empty()) else {
+        let is_kept = if let (Some(to), false) = (&first.reply_to, text.is_empty()) {
+            let note = title.map(|title| Note {
+                title,
+                from: &first.session,
+                text,
+            });
+            let item = Item::text(to, text);
+            let is_kept = self.post(&item, ids, note.as_ref());
+            if let (false, Some(chats)) = (is_kept, &self.bot) {
+                chats.sender.send_unrecorded(item, ids);
+            }
+            is_kept
+        } else {
             let ended = self.inbox.finish(ids);
             let is_kept = ended.is_ok();
             self.show_failure(&first.origin, ended);
-            return is_kept;
+            is_kept
         };
-        let note = title.map(|title| Note {
-            title,
-            from: &first.session,
-            text,
-        });
-        let item = Item::text(to, text);
-        let is_kept = self.post(&item, ids, note.as_ref());
-        if let (false, Some(chats)) = (is_kept, &self.bot) {
-            chats.sender.send_unrecorded(item, ids);
-        }
+        self.inbox.forget(ids);
         is_kept
     }
 
