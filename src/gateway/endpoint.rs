@@ -2,9 +2,8 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::{Dispatcher, turn_log};
 use crate::agent::{Agent, Request};
@@ -14,11 +13,11 @@ use crate::error::{Context, Result};
 use crate::http_api::{self, ChatRequest, EndpointSettings, Refusal};
 use crate::log::{Level, Log, Logger};
 use crate::message::{Message, ToolCall, User};
+use crate::outbox::fresh_id;
 use crate::paths::session_name;
 use crate::provider::Sampling;
 use crate::sync;
 use crate::test_speed::paced;
-use crate::text::rfc3339;
 use crate::tool::Registry;
 use crate::tool::client::{ClientCalls, client_tool};
 
@@ -78,8 +77,6 @@ impl HttpEndpoint {
             dispatcher: self.dispatcher,
             log: self.log.sink("turn"),
             models: self.settings.models.clone(),
-            started: rfc3339(SystemTime::now()),
-            counter: AtomicU64::default(),
         };
         let endpoint = http_api::Endpoint {
             settings: self.settings,
@@ -97,8 +94,6 @@ struct Turns {
     dispatcher: Arc<Dispatcher>,
     log: Logger,
     models: Vec<String>,
-    started: String,
-    counter: AtomicU64,
 }
 
 impl Turns {
@@ -125,19 +120,13 @@ impl Turns {
             log(&event);
             sink(event);
         };
-        let (id, calls) = (self.fresh_id(), ClientCalls::default());
+        // Unique even across restarts, because clients store ids derived from it.
+        let (id, calls) = (fresh_id(), ClientCalls::default());
         let agent = with_client_tools(&agent, &request, &id, &calls)?;
         let response = agent.run(&question(request, id, cancel)?, &show);
         log(&Event::Done(Box::new(response.clone())));
         let calls = std::mem::take(&mut *sync::lock(&calls));
         Ok((response, calls))
-    }
-
-    /// Returns an id that is unique even across restarts, because clients store ids derived from it.
-    fn fresh_id(&self) -> String {
-        let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let digits: String = self.started.chars().filter(char::is_ascii_digit).collect();
-        format!("{digits}_{}_{number}", std::process::id())
     }
 }
 
