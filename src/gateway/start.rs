@@ -14,10 +14,10 @@ use super::handler::HomeAgent;
 use super::monitor::{self, ConfigStamp, Monitor, Shutdown};
 use super::reports::Reports;
 use super::run::JobRunner;
-use super::serving::{Sources, lock};
+use super::serving::lock;
 use super::{Dispatcher, Handler};
 use crate::agent::Tasks;
-use crate::app::bot::Bot;
+use crate::app::bot::{self, Bot};
 use crate::app::status::StatusFile;
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, Command, Inbound, Inbox, Source};
@@ -85,16 +85,9 @@ impl GatewaySetup {
             .config
             .choose_model(&app.env)?
             .and_then(|model| learn_window(loaded, &model));
-        let owner = bot.as_ref().and_then(|bot| {
-            bot.settings
-                .ids()
-                .first()
-                .map(|id| format!("telegram:{id}"))
-        });
-        let to = if beat.to.is_empty() {
-            owner.unwrap_or_default()
-        } else {
-            beat.to.clone()
+        let to = match beat.to.as_str() {
+            "" => bot::owner(loaded).unwrap_or_default(),
+            to => to.to_owned(),
         };
         // Checked even if it is disabled.
         let job = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
@@ -240,7 +233,6 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         log_error(&halting, halted.halt());
     });
     dispatcher.take_left(left(&inbox, bot_id, &allowed, log)?);
-    let sources = Sources::new(&inbox);
     if clock.has_work() {
         clock.start(inbox)?;
     }
@@ -255,8 +247,7 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         };
         endpoint = Some(http.start()?);
     }
-    let served = dispatcher.serve_channels(sources.clone(), &cancel);
-    drop(sources);
+    let served = dispatcher.serve_channels(&cancel);
     endpoint.map(JoinHandle::join);
     if let Some(sender) = sender {
         sender.wait(UPLOAD_GRACE);
