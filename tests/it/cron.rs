@@ -161,41 +161,6 @@ fn broken_jobs_file_is_reported_and_kept() {
 }
 
 #[test]
-fn concurrent_job_changes_are_all_kept() {
-    let home = Home::empty();
-    let gone: Vec<String> = (0..4)
-        .map(|n| added(&home, ["-m", &format!("gone {n}"), "-e", "60"]))
-        .collect();
-    let adding = (0..8).map(|n| {
-        home.bantam()
-            .args(["cron", "add", "-e", "60", "-m"])
-            .arg(format!("new {n}"))
-            .spawn()
-    });
-    let removing = gone
-        .iter()
-        .map(|id| home.bantam().args(["cron", "remove", id]).spawn());
-    let all: Vec<_> = adding.chain(removing).collect();
-    for running in all {
-        running.finish().exits(0);
-    }
-    let jobs = stored(&home)["jobs"].clone();
-    let mut messages: Vec<&str> = jobs
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|job| job["payload"]["message"].as_str().unwrap())
-        .collect();
-    messages.sort_unstable();
-    assert_eq!(
-        messages,
-        [
-            "new 0", "new 1", "new 2", "new 3", "new 4", "new 5", "new 6", "new 7"
-        ]
-    );
-}
-
-#[test]
 fn a_job_is_run_now_with_nothing_in_the_environment() {
     let another = json!({ "action": "add", "message": "and again", "every_seconds": 60 });
     let model = Model::scripted([
@@ -773,36 +738,6 @@ fn the_owner_is_told_of_a_broken_jobs_file_once() {
         assert_eq!(told.count(), 1, "{texts:?}");
     }
     ends(gateway);
-}
-
-/// A run that was cut short goes on, and one that had waited begins.
-#[test]
-fn waiting_runs_begin_after_a_restart() {
-    let hold = |request: &crate::model::Request, n| {
-        let reply = Reply::text("Done.");
-        if n == 0 && request.last("user").contains("long") {
-            reply.held()
-        } else {
-            reply
-        }
-    };
-    let (model, api) = (Model::answering(hold), BotApi::start());
-    let one = json!({ "gateway": { "workers": 1 } });
-    let home = Home::with(&merged(config(&model, &api), &one));
-    let gateway = start(&home);
-    api.text(42, "long");
-    model.wait_for_holds(1);
-    added(
-        &home,
-        ["-m", "water them", "--at", "+1s", "--to", "telegram:43"],
-    );
-    api.chat(43);
-    until("the job is due", || statuses(&home) == ["running"]);
-    ends(gateway);
-    let gateway = start(&home);
-    assert_eq!(api.wait_for_texts(43, 1), ["Done."]);
-    ends(gateway);
-    assert_eq!(statuses(&home), ["ok"]);
 }
 
 #[test]

@@ -419,42 +419,6 @@ fn a_file_outlives_the_program_and_the_network() {
 }
 
 #[test]
-fn failing_chat_does_not_delay_other_chats() {
-    let model = Model::answering(|request, _| match request.texts("tool").len() {
-        0 if request.last("user").contains("a file") => {
-            Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
-        }
-        0 => Reply::text("At once."),
-        _ => Reply::text("Sent."),
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    home.write("workspace/notes.txt", "some notes\n");
-    for _ in 0..3 {
-        api.fault("sendDocument", Fault::Page(502));
-    }
-    let gateway = start(&home);
-    api.text(OWNER, "send a file");
-    api.wait_for_asked("sendDocument", 3);
-    // The pause is now four seconds.
-    api.text(OTHER, "hello");
-    assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
-    assert!(api.sent(OWNER).is_empty());
-    assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
-    ends(gateway);
-    let tries: Vec<Instant> = api
-        .asked("sendDocument")
-        .into_iter()
-        .map(|asked| asked.at)
-        .collect();
-    let pauses: Vec<Duration> = tries.windows(2).map(|two| two[1] - two[0]).collect();
-    assert!(
-        pauses.windows(2).all(|two| two[0] < two[1]) && pauses[2] > Duration::from_secs(3),
-        "{pauses:?}"
-    );
-}
-
-#[test]
 fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     let model = Model::answering(|_, n| Reply::text(&format!("**Answer** {n}.")));
     let api = BotApi::start();
