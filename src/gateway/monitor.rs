@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
-use crate::app::status::StatusFile;
+use crate::app::status::{self, StatusFile};
 use crate::bus::Inbox;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
@@ -27,20 +27,19 @@ const PAUSE: Duration = Duration::from_secs(50);
 pub(crate) struct Shutdown {
     /// Stops polling.
     pub cancel: Cancel,
+    home: Home,
     signalled: AtomicBool,
-    /// Reports a signal. Called before the shutdown starts, because the process may end soon afterwards.
-    report: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     restart: AtomicBool,
 }
 
 impl Shutdown {
     /// Shuts down on SIGINT, SIGTERM or SIGHUP. Must be called before any other thread starts.
-    pub(crate) fn on_signal() -> Result<Arc<Self>> {
+    pub(crate) fn on_signal(home: &Home) -> Result<Arc<Self>> {
         sys::block_signals(sys::ENDING);
         let shutdown = Arc::new(Self {
             cancel: Cancel::new(None),
+            home: home.clone(),
             signalled: AtomicBool::default(),
-            report: Mutex::default(),
             restart: AtomicBool::default(),
         });
         let own = shutdown.clone();
@@ -50,26 +49,10 @@ impl Shutdown {
                 sys::wait_for_signal(sys::ENDING);
             }
             own.signalled.store(true, Ordering::SeqCst);
-            own.report_signal();
             own.stop();
         };
         Builder::new().spawn(wait).doing("starting a thread")?;
         Ok(shutdown)
-    }
-
-    /// Calls `report` when a signal arrives, or immediately if one has arrived.
-    fn set_signal_report(&self, report: impl FnOnce() + Send + 'static) {
-        *sync::lock(&self.report) = Some(Box::new(report));
-        if self.signalled.load(Ordering::SeqCst) {
-            self.report_signal();
-        }
-    }
-
-    fn report_signal(&self) {
-        let mut report = sync::lock(&self.report);
-        if let Some(report) = report.take() {
-            report();
-        }
     }
 
     /// Stops polling, and ends the process after [`GRACE`] if the main thread has not done so.
@@ -79,12 +62,12 @@ impl Shutdown {
         std::process::exit(i32::from(self.finish().is_err()));
     }
 
-    /// Restarts the program if a restart is planned and no signal has arrived; otherwise returns.
+    /// Restarts the program if a restart is planned and no signal has arrived. Otherwise records the end, and returns.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
             return Err(sys::reexec(&[c"bantam", c"gateway"])).doing("restarting");
         }
-        Ok(())
+        status::end(&self.home, SystemTime::now())
     }
 }
 
@@ -112,17 +95,6 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Records that the gateway runs, and its end after a signal.
-    pub(crate) fn start(self) -> Arc<Self> {
-        let monitor = Arc::new(self);
-        monitor.record(|status| status.write());
-        let ending = monitor.clone();
-        monitor
-            .shutdown
-            .set_signal_report(move || ending.record(|status| status.ends(SystemTime::now())));
-        monitor
-    }
-
     /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
     pub(crate) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let now = SystemTime::now();
@@ -191,7 +163,7 @@ impl Monitor {
     }
 
     /// Changes the status file.
-    fn record(&self, change: impl FnOnce(&mut StatusFile) -> Result<()>) {
+    pub(crate) fn record(&self, change: impl FnOnce(&mut StatusFile) -> Result<()>) {
         let mut status = sync::lock(&self.status);
         if let Err(e) = change(&mut status) {
             let text = format!("writing the status file: {e}");

@@ -133,8 +133,8 @@ impl GatewaySetup {
 pub(crate) fn run(app: &App) -> Result<()> {
     // The kernel named the process after the link that started it.
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
-    let shutdown = Shutdown::on_signal()?;
     let home = &app.home;
+    let shutdown = Shutdown::on_signal(home)?;
     // Must precede reading the file, so that later changes are detected.
     let seen = monitor::stamp(home);
     let setup = GatewaySetup::check(app.reread())?;
@@ -175,7 +175,7 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         token: setup.bot.as_ref().map(|bot| bot.settings.token.clone()),
         listen: setup.http.as_ref().map(|http| http.listen),
     };
-    let monitor = Monitor {
+    let monitor = Arc::new(Monitor {
         home: home.clone(),
         prove: prove(&loaded, current),
         seen: Mutex::new(seen),
@@ -185,8 +185,8 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         status: Mutex::new(StatusFile::new(home, SystemTime::now())),
         log,
         report: report.clone(),
-    }
-    .start();
+    });
+    monitor.record(|status| status.write());
     listen(home, monitor.clone(), log);
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
     let bot_id = setup.bot.as_ref().map_or(0, Bot::id);
