@@ -1,7 +1,6 @@
 //! Posted messages survive compactions and crashes.
 
 use super::*;
-use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 use crate::test_dir::TestDir;
 
 fn tried(outbox: &Outbox, id: &str, result: &Tried) {

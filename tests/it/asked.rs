@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault, Sent};
+use crate::botapi::{BotApi, Sent};
 use crate::botschema;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
@@ -129,25 +129,6 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
     assert!(open_items(&home.path(""), "ask").is_empty());
     home.session("telegram_42").has_one_result_per_call();
     botschema::check(&api);
-}
-
-/// A long file must not displace the question, so that it can be answered.
-#[test]
-fn the_owner_sees_what_a_call_replaces() {
-    let (model, api) = (writing(), BotApi::start());
-    let home = home(&model, &api);
-    home.write("workspace/long.txt", "old words\n".repeat(9_000));
-    let gateway = start(&home);
-    api.text(OWNER, "write long.txt");
-    let question = asked(&api, 1);
-    for shown in ["-old words", "-[and 8988 more lines]", "+one", "+two"] {
-        assert!(question.text.contains(shown), "{question:?}");
-    }
-    api.press(OWNER, OWNER, question.id, "Yes");
-    wait_for(&api, OWNER, "Results:");
-    ends(gateway);
-    let file = fs::read_to_string(home.path("workspace/long.txt")).unwrap();
-    assert_eq!(file, "one\ntwo\n");
 }
 
 #[test]

@@ -205,43 +205,6 @@ fn a_message_reaches_the_running_turn_before_its_next_request() {
     home.session("telegram_42").has_one_result_per_call();
 }
 
-/// After a kill, the model sees each message once, and one answer ends both.
-#[test]
-fn a_turn_that_took_in_a_message_survives_a_kill() {
-    let was_held = AtomicBool::new(false);
-    let model = Model::answering(move |request, n| match n {
-        0 => go_on(n).held(),
-        _ if seen(request, "second-thing") == 0 => go_on(n),
-        _ if !was_held.swap(true, Ordering::SeqCst) => Reply::text("never sent").held(),
-        _ => Reply::text(&format!("Both, {} requests.", request.messages().len())),
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.text(OWNER, "first-thing");
-    model.wait_for_holds(1);
-    api.text(OWNER, "second-thing");
-    api.wait_for_confirmation();
-    model.release();
-    model.wait_for_holds(2);
-    let asked = model.requests().len();
-    gateway.signal(Signal::KILL);
-    gateway.wait();
-    let gateway = start(&home);
-    let texts = api.wait_for_texts(OWNER, 1);
-    assert!(texts[0].starts_with("Both"), "{texts:?}");
-    let resumed = model.request(asked);
-    for thing in ["first-thing", "second-thing"] {
-        assert_eq!(seen(&resumed, thing), 1, "{thing}");
-    }
-    api.text(OWNER, "third-thing");
-    api.wait_for_texts(OWNER, 2);
-    model.release();
-    ends(gateway);
-    assert_eq!(api.texts(OWNER).len(), 2);
-    assert_eq!(model.requests().len(), asked + 2);
-}
-
 #[test]
 fn no_more_than_sixteen_messages_are_one_turn() {
     let model = Model::answering(|request, _| match seen(request, "item") {

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::botapi::{BotApi, Fault};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
@@ -276,7 +276,7 @@ fn signal_during_config_check_ends_the_gateway() {
     let other =
         json!({ "channels": { "telegram": { "token": "654321:other", "api_base": base } } });
     home.config(&merged(good.clone(), &other).to_string());
-    api.text(666, "a poll returns");
+    api.message(-5, OWNER, &json!({ "text": "a poll returns" }));
     let _check = silent.accept().unwrap();
     let begun = Instant::now();
     gateway.signal(Signal::TERM);
@@ -324,6 +324,7 @@ fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
     home.config("{ broken");
     api.text(43, "still there?");
     gateway.wait_for_stderr("keeping the previous settings");
+    api.wait_for_texts(43, 3);
     home.config(&good);
     api.text(43, "and now?");
     api.wait_for_texts(43, 4);
@@ -460,7 +461,7 @@ fn a_channel_that_could_not_start_leaves_the_previous_settings() {
     ];
     for (n, slip) in slips.iter().enumerate() {
         home.config(&merged(good.clone(), slip).to_string());
-        api.text(666, "a poll returns");
+        api.message(-5, OWNER, &json!({ "text": "a poll returns" }));
         let expected = "keeping the previous settings";
         until("the owner is told", || {
             let texts = api.texts(OWNER);

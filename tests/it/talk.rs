@@ -1,7 +1,7 @@
 //! Messages to chats in addition to the answers: the tool `message`, files, `--to`, and their records in conversations.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
