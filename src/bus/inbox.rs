@@ -311,17 +311,9 @@ impl Inbox {
         self.0.queue.add(&entries).doing("keeping a message")
     }
 
-    /// Remembers ids of updates that were handled without a message.
-    pub(crate) fn remember(&self, ids: &[String]) -> Result<()> {
-        let remembered = self.0.queue.done(ids);
-        remembered.doing("recording what was received")
-    }
-
-    /// Ends messages, which are answered or need no answer.
+    /// Ends messages, which are answered or need no answer, and remembers their ids.
     pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
-        let open = self.0.queue.find(ids)?.into_iter().map(|entry| entry.id);
-        let open: Vec<String> = open.collect();
-        let ended = self.0.queue.done(&open);
+        let ended = self.0.queue.done(ids);
         ended.doing("recording that a message was answered")
     }
 
@@ -523,32 +515,6 @@ mod tests {
         assert!(inbox.add(written("", 1, "a")).unwrap() && inbox.add(written("", 1, "a")).unwrap());
         let all = inbox.all().unwrap();
         assert_ne!(all[0].id, all[1].id);
-    }
-
-    #[test]
-    fn a_message_before_the_first_reply_stops_the_request_and_joins_the_turn() {
-        let dir = TestDir::new();
-        let inbox = inbox_in(&dir);
-        inbox.add(written("1", 1, "look")).unwrap();
-        let work = taken(&inbox);
-        let asking = Cancel::new(None);
-        assert!(inbox.take_more("telegram_1", &asking).0.is_empty());
-        inbox.add(written("2", 2, "at this")).unwrap();
-        assert!(asking.reason().is_some());
-        let again = Cancel::new(None);
-        let more = inbox.take_more("telegram_1", &again).0;
-        assert_eq!(texts(&more), ["at this"]);
-        inbox.edit(written("3", 1, "see")).unwrap();
-        let more = inbox.take_more("telegram_1", &again).0;
-        assert!(again.reason().is_some() && texts(&more)[0].ends_with("\nsee"));
-        inbox.has_replied("telegram_1");
-        let last = Cancel::new(None);
-        assert!(inbox.take_more("telegram_1", &last).0.is_empty());
-        inbox.add(written("4", 4, "later")).unwrap();
-        assert!(last.reason().is_none());
-        assert_eq!(inbox.ids("telegram_1").len(), 3);
-        drop(work);
-        assert_eq!(texts(&taken(&inbox).messages), ["later"]);
     }
 
     #[test]

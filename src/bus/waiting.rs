@@ -12,8 +12,6 @@ use crate::storage::queue::{CALM, MAX_STARTS};
 
 /// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
 const NEXT_PART: Duration = Duration::from_secs(1);
-/// Maximum total wait for the parts of a message.
-const WHOLE_MESSAGE: Duration = Duration::from_secs(3);
 /// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
 const MAX_JOINED: usize = 16;
 
@@ -116,7 +114,7 @@ impl Conversation {
         }
         let mut begin = *arrived;
         if first.is_plain() && last.1.more_follows() && count == self.waiting.len() {
-            begin = (*last.0 + NEXT_PART).min(*arrived + WHOLE_MESSAGE);
+            begin = *last.0 + NEXT_PART;
         }
         if first.starts + 1 == MAX_STARTS {
             begin = begin.max(created + CALM);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Dispatcher;
-use super::reports::{MAX_POSTED, task_of};
+use super::reports::task_of;
 use super::run::note_title;
 use crate::agent::{Agent, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::MAX_STARTS;
-use crate::text::clip;
 use crate::usage::Budget;
 
 impl Dispatcher {
@@ -59,7 +58,7 @@ impl Dispatcher {
             }
             Err(e) => failed(&work.first().session, e),
         };
-        self.finish(&work, response, text);
+        self.finish(&work, response, &text);
     }
 
     /// Counts the start of a conversation's work on disk. A full disk does not prevent the answer. Returns false if the program
@@ -192,23 +191,16 @@ impl Dispatcher {
     }
 
     /// Stores the answer and finishes the answered messages, in one write.
-    pub(super) fn finish(&self, work: &Work, response: Response, mut text: String) {
+    pub(super) fn finish(&self, work: &Work, response: Response, text: &str) {
         let first = work.first();
         let mut answered = self.inbox.ids(&first.session);
         answered.extend_from_slice(&response.answered);
-        let mut title = None;
-        match &first.source {
-            Source::Job(_) => title = Some(note_title(&first.source)),
-            // The model could not pass on the report, so the user gets the original.
-            Source::Task if response.stop == TurnStop::Error && response.output.is_empty() => {
-                text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
-            }
-            Source::Task | Source::Channel | Source::Telegram { .. } => {}
-        }
+        let is_job = matches!(first.source, Source::Job(_));
+        let title = is_job.then(|| note_title(&first.source));
         if let Some(chats) = self.chats_of(&first.origin) {
             chats.end_activity(&first.origin.chat);
         }
-        let is_kept = self.end_with(first, &text, &answered, title.as_deref());
+        let is_kept = self.end_with(first, text, &answered, title.as_deref());
         self.show(&first.origin, Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.

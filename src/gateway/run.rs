@@ -234,7 +234,7 @@ impl Dispatcher {
             Ok(self.run(work, &agent, &budget).0)
         });
         match ended {
-            Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, text),
+            Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, &text),
             Err(_) if self.cancel.reason().is_some() => {}
             ended => {
                 log_error(&self.log, ended.map(drop));

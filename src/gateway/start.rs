@@ -42,8 +42,8 @@ use crate::timezone::Zone;
 
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
-/// Time for uploads to finish when the program stops.
-const UPLOAD_GRACE: Duration = Duration::from_secs(2);
+/// Time to finish what is being sent when the program stops.
+const SEND_GRACE: Duration = Duration::from_secs(2);
 
 /// A configuration that a gateway can serve. Making it proves that.
 pub(crate) struct GatewaySetup {
@@ -250,7 +250,7 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     let served = dispatcher.serve_channels(&cancel);
     endpoint.map(JoinHandle::join);
     if let Some(sender) = sender {
-        sender.wait(UPLOAD_GRACE);
+        sender.outbox.wait(SEND_GRACE);
     }
     served
 }

@@ -186,12 +186,6 @@ impl Queue {
         self.add_for(entries, &[])
     }
 
-    /// Adds items; a power cut may lose them.
-    pub(crate) fn add_later(&self, entries: &[Entry]) -> Result<()> {
-        let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
-        self.append(&lines, Durability::Later)
-    }
-
     /// Adds items and ends others atomically. On disk when this returns.
     pub(crate) fn add_for(&self, entries: &[Entry], done: &[String]) -> Result<()> {
         let mut lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();

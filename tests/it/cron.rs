@@ -28,7 +28,7 @@ fn stored(home: &Home) -> Value {
 }
 
 /// Returns how the recorded runs ended, oldest first.
-pub fn statuses(home: &Home) -> Vec<String> {
+fn statuses(home: &Home) -> Vec<String> {
     let history = cron(home, ["history", "--json"]).exits(0).json();
     history["runs"]
         .as_array()
@@ -556,48 +556,6 @@ fn a_job_with_nothing_to_report_sends_nothing() {
             .clone()
             .all(|title| !title.to_string().contains("NOTHING")),
         "{list}"
-    );
-}
-
-#[test]
-fn foreign_jobs_file_keeps_unknown_fields() {
-    let home = Home::empty();
-    let file = json!({
-        "version": 1, "extra": {"kept": true},
-        "jobs": [
-            {"id": "abc", "name": "theirs", "enabled": true, "color": "red",
-             "schedule": {"kind": "every", "everyMs": 60000, "atMs": null, "mystery": 1},
-             "payload": {"kind": "agent_turn", "message": "hi", "deliver": false, "channel": null, "to": null},
-             "state": {"nextRunAtMs": 5, "runHistory": [{"runAtMs": 1, "status": "ok"}]},
-             "createdAtMs": 7, "deleteAfterRun": false},
-            {"id": "def", "name": "odd", "enabled": true, "schedule": {"kind": "moon"}},
-        ],
-    });
-    home.write("cron/jobs.json", file.to_string());
-    added(&home, ["-m", "ours", "-e", "60"]);
-    let mut after = stored(&home);
-    assert_eq!(
-        after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"],
-        "ours"
-    );
-    assert_eq!(after, file);
-    let run = cron(&home, ["list"]);
-    run.exits(0)
-        .says("the job def: unknown kind of schedule \"moon\"");
-    assert!(
-        run.stdout.contains("every minute") && run.stdout.contains("cannot run"),
-        "{}",
-        run.stdout
-    );
-    cron(&home, ["disable", "abc"]).exits(0);
-    let job = stored(&home)["jobs"][0].clone();
-    assert_eq!(
-        (&job["color"], &job["schedule"]["mystery"]),
-        (&json!("red"), &json!(1))
-    );
-    assert_eq!(
-        (&job["enabled"], &job["state"]["runHistory"][0]["status"]),
-        (&json!(false), &json!("ok"))
     );
 }
 
