@@ -1,8 +1,6 @@
-//! Events of turns, an [`EventLog`] for late readers, and channels, which receive messages and show answers.
+//! Messages, events of turns, and channels, which receive messages and show answers.
 
-mod events;
 mod inbox;
-mod pair;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -15,11 +13,8 @@ pub use crate::message::TurnStop;
 use crate::message::{Media, Message, Usage, add_cost};
 use crate::paths::session_name;
 
-pub use events::{EventLog, Status};
 pub use inbox::Inbox;
-pub(crate) use inbox::{Work, message_id};
-pub use pair::channel;
-pub(crate) use waiting::Next;
+pub(crate) use inbox::{Next, Work, message_id};
 
 /// Source of a message, and destination of its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -316,7 +311,7 @@ pub enum Event {
     Trace(String),
     /// Number of unanswered background tasks of the conversation.
     Background(usize),
-    /// The turn has ended and is stored, whether it succeeded or not. [`serve`](crate::serve()) and [`EventLog::end`] send it;
+    /// The turn has ended and is stored, whether it succeeded or not. Only [`serve`](crate::serve()) sends it;
     /// [`Agent::run`](crate::agent::Agent::run) returns its response instead.
     Done(Box<Response>),
 }
@@ -414,7 +409,7 @@ impl Response {
     }
 }
 
-/// A source of messages and destination of answers, such as Telegram. [`channel`] makes one from two functions.
+/// A source of messages and destination of answers, such as Telegram.
 ///
 /// Its messages have [`Origin::channel`] set to its name ([`Inbound::line`]). An answer is on disk from the end of its turn until
 /// [`Channel::deliver`] returns `Ok`, also over a crash, so each is delivered at least once.

@@ -25,7 +25,7 @@
 //! - A [`Function`] is a custom tool, [`Tool`] its trait, a [`Registry`] a set of tools. A [`Home`] has sandboxed built-in
 //!   tools.
 //! - A [`Store`] saves conversations: a [`FileStore`], a [`MemoryStore`], or a custom one. [`Agent::sessions`] lists them.
-//! - [`serve()`] answers the messages of channels; [`channel`] makes a channel from two functions.
+//! - [`serve()`] answers the messages of channels; [`Channel`] is their trait.
 //! - An [`Error`] has a message for people and an [`ErrorKind`] for code.
 //!
 //! `docs/embedding.md` has the details and a table for users of other libraries. `docs/examples` has a short program for each
@@ -64,7 +64,7 @@
 // | 1 | `usage` | records model calls and their cost, and enforces the budget of a day and of a message (`budget`) |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, their `file`, changes to them (`jobs`), the record of `runs`, the `heartbeat` |
 // | 0 | `message`, `error` | types that every module uses |
-// | 0 | `bus` | messages and the `inbox` that stores them until they are answered, what of them is `waiting` and may begin, events and late readers of them (`events`), a channel of two functions (`pair`) |
+// | 0 | `bus` | messages and the `inbox` that stores them until they are answered, what of them is `waiting` and may begin, events, the trait of channels |
 // | 0 | `secret` | a secret that cannot be printed |
 // | 0 | `redact` | removes secrets from text: configured keys, known shapes, values of telling names |
 // | 0 | `template` | the files a new home starts with |
@@ -154,8 +154,7 @@ pub use agent::{
 };
 pub use app::App as Home;
 pub use bus::{
-    CallReport, Channel, Command, Event, EventLog, Inbound, Inbox, Origin, Outbound, Response,
-    Status as StreamStatus, TurnStop, channel,
+    CallReport, Channel, Command, Event, Inbound, Inbox, Origin, Outbound, Response, TurnStop,
 };
 #[doc(hidden)]
 pub use cli::main;

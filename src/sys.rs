@@ -1,8 +1,8 @@
 //! The only unsafe code: system calls for which no dependency has a safe wrapper.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, OsStr};
-use std::io::{self, Write as _};
+use std::ffi::CStr;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -102,45 +102,9 @@ pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
     Ok(())
 }
 
-/// Argument that names the descriptor of an inherited text.
-const INHERITED: &str = "--inherited-text=";
-
-/// Whether [`reexec`] made this argument.
-pub(crate) fn is_inherited(argument: &OsStr) -> bool {
-    argument.to_string_lossy().starts_with(INHERITED)
-}
-
-/// Takes the text that [`reexec`] passed to this process. Call this before starting children, which must not inherit it.
-pub(crate) fn take_inherited_text() -> Option<String> {
-    let argument =
-        std::env::args().find_map(|arg| Some(arg.strip_prefix(INHERITED)?.to_owned()))?;
-    let fd: i32 = argument.parse().ok().filter(|fd| *fd > 2)?;
-    // Accepts only a memory file, which this program made.
-    let path = format!("/proc/self/fd/{fd}");
-    let target = std::fs::read_link(&path).ok()?;
-    if !target.to_string_lossy().starts_with("/memfd:bantam") {
-        return None;
-    }
-    let text = std::fs::read_to_string(path).ok();
-    // SAFETY: the descriptor is open, and `reexec` made it for this function alone, which is called once.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    text
-}
-
-/// Replaces this process with a new run of this program, with its environment, blocked signals and pending signals. The run
-/// gets `text` by [`take_inherited_text`]; it may contain keys, so it is never written to a file. Returns only on failure.
-pub(crate) fn reexec(args: &[&CStr], text: &str) -> io::Error {
-    let file = rustix::fs::memfd_create(c"bantam", rustix::fs::MemfdFlags::empty());
-    let written = file.map(|fd| {
-        let mut file = std::fs::File::from(fd);
-        file.write_all(text.as_bytes()).map(|()| file)
-    });
-    let argument = match &written {
-        Ok(Ok(file)) => format!("{INHERITED}{}", file.as_raw_fd()),
-        _ => INHERITED.to_owned(),
-    };
-    let argument = CString::new(argument).unwrap_or_default();
-    let args: Vec<&CStr> = args.iter().copied().chain([argument.as_c_str()]).collect();
+/// Replaces this process with a new run of this program, with its environment, blocked signals and pending signals. Returns only
+/// on failure.
+pub(crate) fn reexec(args: &[&CStr]) -> io::Error {
     let pointers = args.iter().map(|arg| arg.as_ptr());
     let list: Vec<_> = pointers.chain([std::ptr::null()]).collect();
     // SAFETY: the pointers point to live strings that end with a null byte, and the list ends with a null pointer.

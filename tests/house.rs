@@ -164,6 +164,9 @@ const GONE: &[&str] = &[
     "app::Place",
     "app::Ready",
     "app::Startup",
+    "bus/events.rs",
+    "bus/pair.rs",
+    "bus::EventLog",
     "bus::MessageStore",
     "cli/gateway_status.rs",
     "cli/json_schema.rs",
@@ -921,13 +924,13 @@ fn process_wide_state_is_listed() {
 
 /// docs/embedding.md states this about its programs.
 #[test]
-fn the_first_twelve_programs_are_short() {
+fn the_first_eleven_programs_are_short() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let text = fs::read_to_string(docs.join("embedding.md")).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ["));
     let programs = rows.filter_map(|row| row.split_once(".rs](examples/"));
-    let first: Vec<&str> = programs.map(|(name, _)| name).take(12).collect();
-    assert_eq!((first.len(), first[0], first[11]), (12, "ask", "channel"));
+    let first: Vec<&str> = programs.map(|(name, _)| name).take(11).collect();
+    assert_eq!((first.len(), first[0], first[10]), (11, "ask", "channel"));
     for name in first {
         let program = fs::read_to_string(docs.join(format!("examples/{name}.rs"))).unwrap();
         assert!(program.lines().count() <= 40, "{name}");

@@ -5,11 +5,11 @@
 //! ```
 
 use std::env::args;
-use std::time::Duration;
+use std::sync::Mutex;
 
 use bantam::{
-    Agent, CallContext, Error, Event, EventLog, Message, ModelRequest, Provider, ProviderError,
-    Reply, Request, Result, Risk, Sink, Tool, ToolCall, ToolOutput, ToolSpec,
+    Agent, CallContext, Error, Event, Message, ModelRequest, Provider, ProviderError, Reply,
+    Request, Result, Risk, Sink, Tool, ToolCall, ToolOutput, ToolSpec,
 };
 use serde_json::{Value, json};
 
@@ -102,27 +102,26 @@ impl Tool for Calculator {
     }
 }
 
-/// Runs one turn. Returns the answer and, as a web page that is opened late would ask for them, the numbered events.
-pub fn calculate(question: &str) -> Result<(String, Vec<(u64, Event)>)> {
+/// Runs one turn. Returns the answer and the events.
+pub fn calculate(question: &str) -> Result<(String, Vec<Event>)> {
     let agent = Agent::builder()
         .provider(SumReader)
         .tool(Calculator::new())
         .build()?;
-    let log = EventLog::new(Duration::from_secs(60));
+    let events = Mutex::new(Vec::new());
     let response = agent.run(&Request::new(question, "sums"), &|event| {
-        log.add("sum", event);
+        events.lock().unwrap().push(event);
     });
-    log.end("sum", &response);
     match response.error {
         Some(e) => Err(e),
-        None => Ok((response.output, log.after("sum", 0))),
+        None => Ok((response.output, events.into_inner().unwrap())),
     }
 }
 
 fn main() -> Result<()> {
     let (answer, events) = calculate(&args().nth(1).unwrap_or_else(|| "What is 6 * 7?".into()))?;
-    for (number, event) in events {
-        println!("{number}: {event:?}");
+    for event in events {
+        println!("{event:?}");
     }
     println!("{answer}");
     Ok(())

@@ -2,17 +2,25 @@
 
 use std::io::{Write, stdin, stdout};
 
-use bantam::{Agent, Cancel, FileStore, Inbound, Inbox, OpenAi, Result};
+use bantam::{Agent, Cancel, Channel, FileStore, Inbound, Inbox, OpenAi, Result};
 
-fn read(inbox: &Inbox) -> Result<()> {
-    for line in stdin().lines() {
-        inbox.add(Inbound::line("terminal", "me", line?)?)?;
+struct Terminal;
+
+impl Channel for Terminal {
+    fn name(&self) -> &'static str {
+        "terminal"
     }
-    Ok(())
-}
 
-fn deliver(_chat: &str, text: &str) -> Result<()> {
-    Ok(writeln!(stdout(), "{text}")?)
+    fn poll(&self, inbox: &Inbox, _: &Cancel) -> Result<()> {
+        for line in stdin().lines() {
+            inbox.add(Inbound::line(self.name(), "me", line?)?)?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&self, _chat: &str, text: &str) -> Result<()> {
+        Ok(writeln!(stdout(), "{text}")?)
+    }
 }
 
 pub fn main() -> Result<()> {
@@ -21,6 +29,6 @@ pub fn main() -> Result<()> {
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .store(FileStore::at("agent-home"))
         .build()?;
-    let terminal = bantam::channel("terminal", read, deliver);
-    bantam::serve(agent, "agent-home", vec![terminal], &Cancel::new(None))
+    let channels: Vec<Box<dyn Channel>> = vec![Box::new(Terminal)];
+    bantam::serve(agent, "agent-home", channels, &Cancel::new(None))
 }

@@ -1,18 +1,16 @@
 //! A conversation of a home, changed by commands that its user types.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::App;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::{Message, ToolCall, User};
+use crate::message::{Message, User};
 use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{MemoryStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::to_single_line;
-use crate::tool::was_not_run;
 use crate::worker::protocol::{FileJob, OldFile};
 
 /// A conversation of a home.
@@ -57,14 +55,9 @@ impl StoredConversation<'_> {
                 open.asked_at(),
             ))?,
         };
-        let ran = commands_since(&open.session);
         take_back(&mut open)?;
         versions::forget(&self.app.home, self.key)?;
-        Ok(Some(Undone {
-            question,
-            files,
-            ran,
-        }))
+        Ok(Some(Undone { question, files }))
     }
 
     /// Restores files to their state before a turn, and returns the outcome for each.
@@ -139,8 +132,6 @@ pub(crate) struct Undone {
     question: User,
     /// Outcome for each file, or why it is unchanged.
     files: Vec<(String, Result<PutBack, String>)>,
-    /// Whether commands have run; their effects remain.
-    ran: bool,
 }
 
 impl Undone {
@@ -158,9 +149,6 @@ impl Undone {
                 Err(why) => format!("{path} is unchanged: {}", to_single_line(why, 200)),
             });
         }
-        if self.ran {
-            lines.push("changes by shell commands remain".to_owned());
-        }
         lines
     }
 }
@@ -168,27 +156,6 @@ impl Undone {
 enum PutBack {
     Restored,
     Removed,
-}
-
-/// Whether commands have run since the last question.
-fn commands_since(session: &Session) -> bool {
-    let mut not_run = BTreeSet::new();
-    for message in session.messages.iter().rev() {
-        match message {
-            Message::ToolResult(result) if was_not_run(result) => {
-                not_run.insert(&result.call_id);
-            }
-            Message::Assistant(reply) => {
-                let has_run = |call: &ToolCall| call.name == "exec" && !not_run.contains(&call.id);
-                if reply.calls.iter().any(has_run) {
-                    return true;
-                }
-            }
-            message if message.is_question() => break,
-            _ => {}
-        }
-    }
-    false
 }
 
 /// Undoes the last question of a conversation and everything after it.

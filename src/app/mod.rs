@@ -148,14 +148,6 @@ impl App {
         Self::new(self.home.clone(), self.env.clone())
     }
 
-    /// Returns the same home with this text instead of config.json.
-    pub(crate) fn with_text(&self, text: String) -> Self {
-        Self {
-            text: Ok(Some(text)).into(),
-            ..Self::new(self.home.clone(), self.env.clone())
-        }
-    }
-
     /// Opens the home `dir` with settings in the format of config.json (see docs/settings.md), instead of that file and of
     /// variables with the prefix `BANTAM_`. Creates a missing workspace from the template.
     ///

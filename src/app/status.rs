@@ -65,11 +65,6 @@ impl StatusFile {
         )
     }
 
-    /// Stores that the gateway has ended.
-    pub(crate) fn ends(&mut self, now: SystemTime) -> Result<()> {
-        self.set("ended", rfc3339(now).into())
-    }
-
     pub(crate) fn write(&self) -> Result<()> {
         storage::replace(
             &self.path,
@@ -85,6 +80,15 @@ impl StatusFile {
         self.fields[name] = value;
         self.write()
     }
+}
+
+/// Stores that the gateway has ended.
+pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
+    let Some(fields) = read(home) else {
+        return Ok(());
+    };
+    let path = path(home);
+    StatusFile { path, fields }.set("ended", rfc3339(now).into())
 }
 
 /// Reads the file of a home's last gateway; `None` if it is missing or has another version.
@@ -128,7 +132,7 @@ mod tests {
             json!({"ok": false, "since": rfc3339(at(10)), "why": "409"})
         );
         status.polls(None, at(40)).unwrap();
-        status.ends(at(50)).unwrap();
+        end(&home, at(50)).unwrap();
         let fields = read(&home).unwrap();
         assert_eq!(
             fields["polling"],

@@ -4,7 +4,7 @@
 //! Runs for two seconds, or `BANTAM_FUZZ_SECONDS`. `BANTAM_FUZZ_SEED` repeats an earlier run.
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -21,7 +21,10 @@ use crate::worker::protocol::FileJob;
 
 /// Opens a home with these settings and an empty environment.
 fn app(home: PathBuf, settings: &str) -> App {
-    App::new(paths::Home::new(home), Arc::default()).with_text(settings.to_owned())
+    App {
+        text: Ok(Some(settings.to_owned())).into(),
+        ..App::new(paths::Home::new(home), Arc::default())
+    }
 }
 
 /// Initial corpus: replies of hosts, and tool calls that models wrote as text.
@@ -90,21 +93,25 @@ fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// Mutates inputs and reads them until the time is up.
+fn fuzz(corpus: &[Vec<u8>], mut read: impl FnMut(&[u8], &mut Rng)) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed_u64) | 1;
+    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
+    let (mut chance, mut runs) = (Rng(seed), 0_u64);
+    while runs < 100 || Instant::now() < until {
+        let state = chance.0;
+        let bytes = mutated(&mut chance, corpus);
+        let done =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&bytes, &mut chance)));
+        assert!(done.is_ok(), "state {state:#x}: {}", bytes.escape_ascii());
+        runs += 1;
+    }
+    println!("{runs} runs from seed {seed:#x}");
+}
+
 #[test]
 fn no_bytes_of_a_host_make_reading_them_panic() {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    let time = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs();
-    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(time) | 1;
-    println!("BANTAM_FUZZ_SEED={seed}");
-    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
-    let (mut chance, corpus) = (Rng(seed), corpus());
     let (tools, _) = app(std::env::temp_dir(), "{}").tools().unwrap();
     let tools = tools.for_agent(Redactor::default());
     let offer = |spec: &ToolSpec| ToolOffer {
@@ -113,17 +120,15 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         schema: "{}".into(),
     };
     let offers: Vec<ToolOffer> = tools.specs().map(offer).collect();
-    let mut runs = 0_u64;
-    while runs < 100 || Instant::now() < until {
-        let bytes = mutated(&mut chance, &corpus);
+    fuzz(&corpus(), |bytes, chance| {
         let readers: [Read; 3] = [openai::read, anthropic::read, responses::read];
         for read in readers {
             let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(&offers));
-            drop(read(&String::from_utf8_lossy(&bytes), &mut whole));
+            drop(read(&String::from_utf8_lossy(bytes), &mut whole));
             let mut events = sse::Decoder::default();
-            let mut rest = bytes.as_slice();
+            let mut rest = bytes;
             while !rest.is_empty() {
-                let (piece, after) = rest.split_at((1 + below(&mut chance, 200)).min(rest.len()));
+                let (piece, after) = rest.split_at((1 + below(chance, 200)).min(rest.len()));
                 rest = after;
                 for event in events.push(piece).unwrap() {
                     drop(read(&event, &mut streamed));
@@ -147,25 +152,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
                 }
             }
         }
-        runs += 1;
-    }
-    println!("{runs} runs");
-}
-
-/// Mutates inputs and reads them until the time is up.
-fn fuzz(corpus: &[Vec<u8>], mut read: impl FnMut(&[u8])) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed_u64) | 1;
-    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
-    let (mut chance, mut runs) = (Rng(seed), 0_u64);
-    while runs < 100 || Instant::now() < until {
-        let state = chance.0;
-        let bytes = mutated(&mut chance, corpus);
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&bytes)));
-        assert!(done.is_ok(), "state {state:#x}: {}", bytes.escape_ascii());
-        runs += 1;
-    }
-    println!("{runs} runs from seed {seed:#x}");
+    });
 }
 
 #[test]
@@ -179,7 +166,7 @@ fn no_bytes_in_the_configuration_make_reading_it_panic() {
     corpus.push(
         br#"{"model_list":[{"model_name":"a","model":"vllm/a","price":{"input":0.5}}],"mcpServers":{"x":{"command":"y","env":{"A":"${B}"}}},"tools":{"confirm":["writes"],"exec":{"timeout":60}}}"#.to_vec(),
     );
-    fuzz(&corpus, |bytes| {
+    fuzz(&corpus, |bytes, _| {
         let text = String::from_utf8_lossy(bytes);
         let Ok(loaded) = Config::load(Some(("c", &text)), &Env::new(), Vec::new()) else {
             return;
@@ -198,7 +185,7 @@ fn no_message_of_a_server_makes_reading_it_panic() {
         r#"{"name":"say","description":"Says.","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true}}"#,
     ];
     let corpus = frames.map(|frame| frame.as_bytes().to_vec());
-    fuzz(&corpus, |bytes| {
+    fuzz(&corpus, |bytes, _| {
         crate::mcp::read_frame(&String::from_utf8_lossy(bytes));
     });
 }
@@ -223,7 +210,7 @@ fn hostile_log_lines_do_not_panic() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let mut number = 0_usize;
-    fuzz(&corpus, |bytes| {
+    fuzz(&corpus, |bytes, _| {
         let Ok(spoilt) = serde_json::from_slice::<crate::storage::Fields>(bytes) else {
             return;
         };

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::waiting::{Next, WaitingMessages};
+use super::waiting::{Running, WaitingMessages};
 use super::{Inbound, Question, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
@@ -119,8 +119,20 @@ impl Inbox {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
+            if let Some((message, has_stopped)) = waiting.apart.pop_front() {
+                waiting.others += 1;
+                let running = OtherWork(self.clone());
+                return Some(Next::Apart(message, has_stopped, running));
+            }
             let until = match waiting.next(now) {
-                Ok(next) => return Some(next),
+                Ok((messages, cancel)) => {
+                    return Some(Next::Turn(Work {
+                        inbox: self.clone(),
+                        messages,
+                        cancel,
+                        title: String::new(),
+                    }));
+                }
                 Err(until) => until,
             };
             if waiting.is_over() {
@@ -131,23 +143,30 @@ impl Inbox {
         }
     }
 
+    /// Changes the running work of a conversation.
+    fn change_running<T: Default>(
+        &self,
+        session: &str,
+        change: impl FnOnce(&mut Running) -> T,
+    ) -> T {
+        let changed = self.change(|waiting| waiting.running_in(session).map(change));
+        changed.unwrap_or_default()
+    }
+
     /// Counts a start of the messages of a conversation's work on disk. A full disk does not prevent the answer. Returns false
     /// if the program is stopping; the messages then remain open.
     pub(crate) fn start(&self, session: &str) -> (bool, Result<()>) {
-        let Some(ids) = self.change(|waiting| waiting.begin_start(session)) else {
-            return (false, Ok(()));
-        };
-        (true, self.record_start(&ids))
+        let new = self.lock().begin_start(session);
+        let has_started = new.is_some();
+        (has_started, self.record_start(&new.unwrap_or_default()))
     }
 
     /// Writes a start that has begun ([`WaitingMessages::begin_start`]).
     fn record_start(&self, ids: &[String]) -> Result<()> {
-        let started = if ids.is_empty() {
-            Ok(())
-        } else {
-            self.0.queue.start(ids)
-        };
-        self.change(WaitingMessages::end_start);
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let started = self.0.queue.start(ids);
         started.doing("recording that a turn begins")
     }
 
@@ -163,80 +182,76 @@ impl Inbox {
             }
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
-        waiting.begin_asking(session, asking);
-        // Under the same lock, so that a stop leaves each message either open or with its turn.
-        let new = waiting.begin_start(session);
-        if new.is_none() {
-            waiting.give_back(session, &more);
-            more.clear();
+        // Messages that are taken now remain open on disk for the next program.
+        let more: Vec<Inbound> = match waiting.is_halted {
+            true => Vec::new(),
+            false => more.into_iter().map(|(_, message)| message).collect(),
+        };
+        if let Some(running) = waiting.running_in(session) {
+            running.asking = Some(asking.clone());
+            running.join(&more);
         }
+        // Under the same lock, so that a stop leaves each message either open or with its turn.
+        let new = waiting.begin_start(session).unwrap_or_default();
         drop(waiting);
-        let started = new.map_or(Ok(()), |ids| self.record_start(&ids));
-        (
-            more.into_iter().map(|(_, message)| message).collect(),
-            started,
-        )
+        let started = self.record_start(&new);
+        (more, started)
     }
 
     /// Notes the first reply of a running turn: later messages no longer repeat its request.
     pub(crate) fn has_replied(&self, session: &str) {
-        self.lock().has_replied(session);
+        self.change_running(session, |running| running.has_replied = true);
     }
 
     /// Lets other turns run while a turn does something slow.
     pub(crate) fn without_turn<T>(&self, session: &str, work: impl FnOnce() -> T) -> T {
-        self.release_turn(session);
+        self.change_running(session, |running| running.waits = true);
         let done = work();
-        self.take_turn(session);
+        let is_full = |waiting: &mut WaitingMessages| waiting.turns() >= waiting.most_turns;
+        let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_full);
+        if let Some(running) = waiting.running_in(session) {
+            running.waits = false;
+        }
         done
-    }
-
-    /// Lets other turns run, until [`Inbox::take_turn`].
-    pub(crate) fn release_turn(&self, session: &str) {
-        self.change(|waiting| waiting.begin_wait(session));
-    }
-
-    /// Waits until another turn may run.
-    pub(crate) fn take_turn(&self, session: &str) {
-        let is_full = |waiting: &mut WaitingMessages| !waiting.end_wait(session);
-        drop(sync::wait_while(&self.0.changed, self.lock(), is_full));
     }
 
     /// Lets other turns run while a turn waits for its user. A crash then is not the fault of the turn, and a restart does not
     /// wait for it.
     pub(crate) fn ask_user<T>(&self, session: &str, wait: impl FnOnce() -> T) -> T {
-        let counted = self.change(|waiting| waiting.begin_question(session));
+        let counted = self.change_running(session, |running| {
+            running.asks = true;
+            std::mem::take(&mut running.counted)
+        });
         // A mark that the disk does not take only counts a start too much.
         drop(self.release(&counted));
         let answer = self.without_turn(session, wait);
-        self.change(|waiting| waiting.end_question(session));
+        self.change_running(session, |running| running.asks = false);
         drop(self.start(session));
         answer
     }
 
     /// Ends the work of a conversation: its thread returns. A start that is still counted is undone.
-    pub(crate) fn leave(&self, session: &str) -> Result<()> {
+    fn leave(&self, session: &str) -> Result<()> {
         let counted = self.change(|waiting| waiting.leave(session));
         self.release(&counted)
     }
 
     /// Returns the ids of the messages of a running turn; further messages may have joined it.
     pub(crate) fn ids(&self, session: &str) -> Vec<String> {
-        self.lock().ids(session)
+        self.change_running(session, |running| running.ids.clone())
     }
 
     /// Forgets messages that are answered, and counts no start of them any more.
-    pub(crate) fn forget(&self, session: &str, ids: &[String]) {
-        self.change(|waiting| waiting.forget(session, ids));
+    pub(crate) fn forget(&self, ids: &[String]) {
+        self.change(|waiting| waiting.forget(ids));
     }
 
     /// Undoes the starts of running turns, because the program stops in good order; no turn begins any more.
     pub(crate) fn halt(&self) -> Result<()> {
-        self.change(|waiting| waiting.is_halted = true);
-        let is_starting = |waiting: &mut WaitingMessages| waiting.starting > 0;
-        let mut waiting = sync::wait_while(&self.0.changed, self.lock(), is_starting);
-        let counted = waiting.halt();
-        drop(waiting);
+        let counted = self.change(|waiting| {
+            waiting.is_halted = true;
+            waiting.halt()
+        });
         self.release(&counted)
     }
 
@@ -284,12 +299,8 @@ impl Inbox {
 
     /// Whether a message waits or was answered, as far as ids are remembered.
     pub(crate) fn is_known(&self, id: &str) -> Result<bool> {
-        Ok(self.0.queue.is_done(id)? || self.is_open(id)?)
-    }
-
-    /// Whether a message is unanswered.
-    pub(crate) fn is_open(&self, id: &str) -> Result<bool> {
-        Ok(!self.0.queue.find(&[id.to_owned()])?.is_empty())
+        let queue = &self.0.queue;
+        Ok(queue.is_done(id)? || !queue.find(&[id.to_owned()])?.is_empty())
     }
 
     /// Stores messages, or replaces messages with the same ids. On disk when this returns. Nobody answers them before the next
@@ -300,17 +311,9 @@ impl Inbox {
         self.0.queue.add(&entries).doing("keeping a message")
     }
 
-    /// Remembers ids of updates that were handled without a message.
-    pub(crate) fn remember(&self, ids: &[String]) -> Result<()> {
-        let remembered = self.0.queue.done(ids);
-        remembered.doing("recording what was received")
-    }
-
-    /// Ends messages, which are answered or need no answer.
+    /// Ends messages, which are answered or need no answer, and remembers their ids.
     pub(crate) fn finish(&self, ids: &[String]) -> Result<()> {
-        let open = self.0.queue.find(ids)?.into_iter().map(|entry| entry.id);
-        let open: Vec<String> = open.collect();
-        let ended = self.0.queue.done(&open);
+        let ended = self.0.queue.done(ids);
         ended.doing("recording that a message was answered")
     }
 
@@ -371,6 +374,13 @@ impl Inbox {
     }
 }
 
+/// What may begin now.
+pub(crate) enum Next {
+    Turn(Work),
+    /// A command that waits for no turn, and whether it has stopped one.
+    Apart(Inbound, bool, OtherWork),
+}
+
 /// Messages of a conversation that one turn or command answers; never empty. Dropping it lets the next work of the conversation
 /// begin, and undoes a start that is still counted.
 pub(crate) struct Work {
@@ -422,7 +432,7 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{Next, Origin};
+    use crate::bus::Origin;
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
@@ -450,16 +460,10 @@ mod tests {
 
     /// Returns the next work.
     fn taken(inbox: &Inbox) -> Work {
-        let Some(Next::Turn(messages, cancel)) = inbox.next() else {
+        let Some(Next::Turn(work)) = inbox.next() else {
             panic!("no turn");
         };
-        let inbox = inbox.clone();
-        Work {
-            inbox,
-            messages,
-            cancel,
-            title: String::new(),
-        }
+        work
     }
 
     fn texts(messages: &[Inbound]) -> Vec<&str> {
@@ -514,32 +518,6 @@ mod tests {
     }
 
     #[test]
-    fn a_message_before_the_first_reply_stops_the_request_and_joins_the_turn() {
-        let dir = TestDir::new();
-        let inbox = inbox_in(&dir);
-        inbox.add(written("1", 1, "look")).unwrap();
-        let work = taken(&inbox);
-        let asking = Cancel::new(None);
-        assert!(inbox.take_more("telegram_1", &asking).0.is_empty());
-        inbox.add(written("2", 2, "at this")).unwrap();
-        assert!(asking.reason().is_some());
-        let again = Cancel::new(None);
-        let more = inbox.take_more("telegram_1", &again).0;
-        assert_eq!(texts(&more), ["at this"]);
-        inbox.edit(written("3", 1, "see")).unwrap();
-        let more = inbox.take_more("telegram_1", &again).0;
-        assert!(again.reason().is_some() && texts(&more)[0].ends_with("\nsee"));
-        inbox.has_replied("telegram_1");
-        let last = Cancel::new(None);
-        assert!(inbox.take_more("telegram_1", &last).0.is_empty());
-        inbox.add(written("4", 4, "later")).unwrap();
-        assert!(last.reason().is_none());
-        assert_eq!(inbox.ids("telegram_1").len(), 3);
-        drop(work);
-        assert_eq!(texts(&taken(&inbox).messages), ["later"]);
-    }
-
-    #[test]
     fn parts_are_waited_for_and_a_plain_message_is_not() {
         let begun = Instant::now();
         let later = |ms| begun + Duration::from_millis(ms);
@@ -551,13 +529,13 @@ mod tests {
         waiting.push(part, begun);
         assert_eq!(waiting.next(begun).err(), Some(Some(later(1000))));
         waiting.push(written("2", 2, "second"), later(300));
-        let Ok(Next::Turn(messages, _)) = waiting.next(later(300)) else {
+        let Ok((messages, _)) = waiting.next(later(300)) else {
             panic!("no turn");
         };
         assert_eq!(texts(&messages), ["first", "second"]);
         waiting.leave("telegram_1");
         waiting.push(written("3", 3, "alone"), later(400));
-        assert!(matches!(waiting.next(later(400)), Ok(Next::Turn(..))));
+        assert!(waiting.next(later(400)).is_ok());
     }
 
     #[test]

@@ -6,35 +6,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Command, Inbound, Origin, Source};
+use super::{Command, Inbound};
 use crate::cancel::Cancel;
 use crate::storage::queue::{CALM, MAX_STARTS};
 
 /// Maximum wait for the next part of a message, because Telegram sends the parts of an album one by one.
 const NEXT_PART: Duration = Duration::from_secs(1);
-/// Maximum total wait for the parts of a message.
-const WHOLE_MESSAGE: Duration = Duration::from_secs(3);
 /// Maximum number of messages per turn. After a long absence hundreds may wait, too many for one turn.
 const MAX_JOINED: usize = 16;
 
-/// What may begin now.
-pub(crate) enum Next {
-    /// Messages of a conversation, never empty, which one turn or command answers. If there are several, all are plain messages
-    /// of one chat. The cancel stops the turn.
-    Turn(Vec<Inbound>, Cancel),
-    /// A command that waits for no turn, and whether it has stopped one.
-    Apart(Box<Inbound>, bool),
-    /// The user of this chat wrote instead of answering a question.
-    Remind(Origin),
-}
-
 pub(super) struct WaitingMessages {
     by_session: BTreeMap<String, Conversation>,
-    apart: VecDeque<Next>,
+    /// Commands that wait for no turn, and whether each has stopped one.
+    pub apart: VecDeque<(Inbound, bool)>,
     /// Number of tasks, turns of HTTP clients, commands and other work without a conversation.
     pub others: usize,
-    /// Number of starts that are being written.
-    pub starting: usize,
     /// Whether no further message is accepted.
     pub is_closed: bool,
     /// Whether no turn begins any more.
@@ -53,20 +39,20 @@ struct Conversation {
 }
 
 #[derive(Default)]
-struct Running {
-    ids: Vec<String>,
+pub(super) struct Running {
+    pub ids: Vec<String>,
     /// Ids whose start is counted on disk.
-    counted: Vec<String>,
+    pub counted: Vec<String>,
     first: Inbound,
     /// Numbers of the messages in their Telegram chat.
     numbers: Vec<i64>,
     /// A message that arrives stops this, if the turn has no reply yet.
-    asking: Option<Cancel>,
-    has_replied: bool,
+    pub asking: Option<Cancel>,
+    pub has_replied: bool,
     /// Whether it waits for something slow, so that other turns may run.
-    waits: bool,
-    /// Whether the user was reminded of the question that it waits for.
-    is_reminded: Option<bool>,
+    pub waits: bool,
+    /// Whether it waits for an answer of its user, so that a restart interrupts nothing.
+    pub asks: bool,
 }
 
 impl Running {
@@ -83,7 +69,7 @@ impl Running {
         running
     }
 
-    fn join(&mut self, messages: &[Inbound]) {
+    pub(super) fn join(&mut self, messages: &[Inbound]) {
         let ids = messages.iter().map(|message| message.id.clone());
         self.ids.extend(ids);
         self.numbers
@@ -109,6 +95,10 @@ impl Running {
 }
 
 impl Conversation {
+    fn has_ended(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_none()
+    }
+
     /// Returns the number of the first messages that one turn answers, and when it may begin.
     fn next(&self, created: Instant) -> Option<(usize, Instant)> {
         let (arrived, first) = self.waiting.front()?;
@@ -124,7 +114,7 @@ impl Conversation {
         }
         let mut begin = *arrived;
         if first.is_plain() && last.1.more_follows() && count == self.waiting.len() {
-            begin = (*last.0 + NEXT_PART).min(*arrived + WHOLE_MESSAGE);
+            begin = *last.0 + NEXT_PART;
         }
         if first.starts + 1 == MAX_STARTS {
             begin = begin.max(created + CALM);
@@ -139,7 +129,6 @@ impl WaitingMessages {
             by_session: BTreeMap::new(),
             apart: VecDeque::new(),
             others: 0,
-            starting: 0,
             is_closed: false,
             is_halted: false,
             most_turns: 1,
@@ -153,12 +142,11 @@ impl WaitingMessages {
         match message.command {
             Some(Command::Stop) => {
                 let stopped = self.stop(&message.session);
-                self.apart
-                    .push_back(Next::Apart(Box::new(message), stopped.is_some()));
+                self.apart.push_back((message, stopped.is_some()));
                 return stopped;
             }
             Some(Command::Status | Command::Usage | Command::Help) => {
-                self.apart.push_back(Next::Apart(Box::new(message), false));
+                self.apart.push_back((message, false));
                 return None;
             }
             _ => {}
@@ -181,10 +169,6 @@ impl WaitingMessages {
             } else if running.takes(&message) && !running.has_replied {
                 stopped = running.asking.take();
             }
-            if message.command.is_none() && running.is_reminded == Some(false) {
-                running.is_reminded = Some(true);
-                self.apart.push_back(Next::Remind(message.origin.clone()));
-            }
         }
         if is_new {
             // `/new` takes effect immediately; waiting messages are answered in the new conversation.
@@ -197,20 +181,14 @@ impl WaitingMessages {
 
     /// Returns the cancel of the running turn, or of the next waiting one.
     fn stop(&mut self, session: &str) -> Option<Cancel> {
-        let conversation = self.by_session.get_mut(session)?;
-        // The tasks of these reports are stopped.
-        conversation
-            .waiting
-            .retain(|(_, message)| !matches!(message.source, Source::Task));
+        let conversation = self.by_session.get(session)?;
         let running = conversation.running.as_ref().map(|running| &running.first);
         let waiting = conversation.waiting.iter().map(|(_, message)| message);
         let has_turn = running
             .into_iter()
             .chain(waiting)
             .any(|message| message.command.is_none());
-        let stopped = has_turn.then(|| conversation.cancel.clone());
-        self.remove_ended(session);
-        stopped
+        has_turn.then(|| conversation.cancel.clone())
     }
 
     /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
@@ -230,14 +208,12 @@ impl WaitingMessages {
         (counts && running.takes(&edited)).then_some(edited)
     }
 
-    /// Removes the next work from the waiting messages.
+    /// Removes the messages of the next work, and returns them with the cancel of their turn. They are never empty; if there are
+    /// several, all are plain messages of one chat.
     ///
     /// # Errors
     /// Returns when the next work may begin, if only time is missing.
-    pub(super) fn next(&mut self, now: Instant) -> Result<Next, Option<Instant>> {
-        if let Some(next) = self.apart.pop_front() {
-            return Ok(next);
-        }
+    pub(super) fn next(&mut self, now: Instant) -> Result<(Vec<Inbound>, Cancel), Option<Instant>> {
         if self.is_halted {
             return Err(None);
         }
@@ -267,7 +243,7 @@ impl WaitingMessages {
         let taken = conversation.waiting.drain(..count);
         let messages: Vec<Inbound> = taken.map(|(_, message)| message).collect();
         conversation.running = Some(Running::new(&messages));
-        Ok(Next::Turn(messages, conversation.cancel.clone()))
+        Ok((messages, conversation.cancel.clone()))
     }
 
     fn running(&self) -> impl Iterator<Item = &Running> {
@@ -275,7 +251,7 @@ impl WaitingMessages {
         conversations.filter_map(|conversation| conversation.running.as_ref())
     }
 
-    fn running_in(&mut self, session: &str) -> Option<&mut Running> {
+    pub(super) fn running_in(&mut self, session: &str) -> Option<&mut Running> {
         self.by_session.get_mut(session)?.running.as_mut()
     }
 
@@ -292,12 +268,7 @@ impl WaitingMessages {
         let mut new = running.ids.clone();
         new.retain(|id| !running.counted.contains(id));
         running.counted.extend(new.iter().cloned());
-        self.starting += 1;
         Some(new)
-    }
-
-    pub(super) fn end_start(&mut self) {
-        self.starting -= 1;
     }
 
     /// Moves messages that the running turn of a conversation can receive to `more`. Returns until when to wait for further
@@ -308,70 +279,16 @@ impl WaitingMessages {
         more: &mut Vec<(Instant, Inbound)>,
     ) -> Option<Instant> {
         let conversation = self.by_session.get_mut(session)?;
-        let running = conversation.running.as_mut()?;
+        let running = conversation.running.as_ref()?;
         while let Some((arrived, next)) = conversation.waiting.pop_front() {
-            if !running.takes(&next) {
+            if !running.takes(&next) || running.ids.len() + more.len() >= MAX_JOINED {
                 conversation.waiting.push_front((arrived, next));
                 return None;
             }
-            running.join(std::slice::from_ref(&next));
             more.push((arrived, next));
         }
         let last = more.last().filter(|(_, last)| last.more_follows());
         last.map(|(arrived, _)| *arrived + NEXT_PART)
-    }
-
-    /// Leaves messages to the next program that a running turn of this one has taken.
-    pub(super) fn give_back(&mut self, session: &str, taken: &[(Instant, Inbound)]) {
-        if let Some(running) = self.running_in(session) {
-            running
-                .ids
-                .retain(|id| !taken.iter().any(|(_, message)| message.id == *id));
-        }
-    }
-
-    /// A message that arrives before the first reply of a running turn stops `asking`.
-    pub(super) fn begin_asking(&mut self, session: &str, asking: &Cancel) {
-        if let Some(running) = self.running_in(session) {
-            running.asking = Some(asking.clone());
-        }
-    }
-
-    pub(super) fn has_replied(&mut self, session: &str) {
-        if let Some(running) = self.running_in(session) {
-            running.has_replied = true;
-        }
-    }
-
-    /// Lets other turns run.
-    pub(super) fn begin_wait(&mut self, session: &str) {
-        if let Some(running) = self.running_in(session) {
-            running.waits = true;
-        }
-    }
-
-    /// Ends a wait if a turn may run. Returns whether it has ended.
-    pub(super) fn end_wait(&mut self, session: &str) -> bool {
-        let has_turn = self.turns() < self.most_turns;
-        if let (true, Some(running)) = (has_turn, self.running_in(session)) {
-            running.waits = false;
-        }
-        has_turn
-    }
-
-    /// Notes that a turn waits for its user. Returns the messages whose start is no longer counted.
-    pub(super) fn begin_question(&mut self, session: &str) -> Vec<String> {
-        let Some(running) = self.running_in(session) else {
-            return Vec::new();
-        };
-        running.is_reminded = Some(false);
-        std::mem::take(&mut running.counted)
-    }
-
-    pub(super) fn end_question(&mut self, session: &str) {
-        if let Some(running) = self.running_in(session) {
-            running.is_reminded = None;
-        }
     }
 
     /// Ends the work of a conversation. Returns the messages whose start is still counted.
@@ -379,44 +296,26 @@ impl WaitingMessages {
         let Some(conversation) = self.by_session.get_mut(session) else {
             return Vec::new();
         };
-        let ended = conversation.running.take();
-        if ended
-            .as_ref()
-            .is_some_and(|ended| ended.first.command.is_none())
-        {
+        let ended = conversation.running.take().unwrap_or_default();
+        if ended.first.command.is_none() {
             conversation.cancel = Cancel::new(None);
         }
-        self.remove_ended(session);
-        ended.map(|ended| ended.counted).unwrap_or_default()
-    }
-
-    pub(super) fn ids(&mut self, session: &str) -> Vec<String> {
-        let running = self.running_in(session);
-        running
-            .map(|running| running.ids.clone())
-            .unwrap_or_default()
-    }
-
-    pub(super) fn forget(&mut self, session: &str, ids: &[String]) {
-        let Some(conversation) = self.by_session.get_mut(session) else {
-            return;
-        };
-        conversation
-            .waiting
-            .retain(|(_, message)| !ids.contains(&message.id));
-        if let Some(running) = &mut conversation.running {
-            running.counted.retain(|id| !ids.contains(id));
-        }
-        self.remove_ended(session);
-    }
-
-    fn remove_ended(&mut self, session: &str) {
-        let has_ended = |conversation: &Conversation| {
-            conversation.waiting.is_empty() && conversation.running.is_none()
-        };
-        if self.by_session.get(session).is_some_and(has_ended) {
+        if conversation.has_ended() {
             self.by_session.remove(session);
         }
+        ended.counted
+    }
+
+    /// Forgets ended messages, and counts no start of them any more.
+    pub(super) fn forget(&mut self, ids: &[String]) {
+        for conversation in self.by_session.values_mut() {
+            let waiting = &mut conversation.waiting;
+            waiting.retain(|(_, message)| !ids.contains(&message.id));
+            if let Some(running) = &mut conversation.running {
+                running.counted.retain(|id| !ids.contains(id));
+            }
+        }
+        self.by_session.retain(|_, of| !of.has_ended());
     }
 
     /// Returns the messages whose start is counted, and counts them no more.
@@ -430,7 +329,7 @@ impl WaitingMessages {
 
     pub(super) fn is_idle(&self) -> bool {
         let mut conversations = self.by_session.values();
-        let asks = |running: &Running| running.is_reminded.is_some();
+        let asks = |running: &Running| running.asks;
         self.others == 0
             && self.apart.is_empty()
             && conversations.all(|conversation| conversation.running.as_ref().is_some_and(asks))

@@ -40,7 +40,6 @@ use crate::app::{self, App};
 use crate::config::{self as settings, Env};
 use crate::error::{Error, Result};
 use crate::storage::{self, Durability};
-use crate::sys;
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
@@ -82,8 +81,6 @@ pub fn main() -> ExitCode {
 fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     worker::begun()?;
     let ui = &Ui::new(env);
-    let args = args.iter().filter(|arg| !sys::is_inherited(arg)).cloned();
-    let args: Vec<OsString> = args.collect();
     let words: Vec<String> = args
         .iter()
         .map(|arg| arg.to_string_lossy().into())
@@ -113,7 +110,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
         }
         return Err(unknown_command(&words));
     };
-    match args::parse(command, args.into_iter().skip(taken))? {
+    match args::parse(command, args.iter().cloned().skip(taken))? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
             Needs::Anywhere(run) => run(ui, &args),

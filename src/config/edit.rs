@@ -93,12 +93,11 @@ pub(crate) fn save(
     let old = super::read(home)?;
     let new = change(old.as_deref())?;
     // What was typed is wrong, not the file in force.
-    let refused = |e: Error| match e.kind {
-        Kind::Config => Error {
-            kind: Kind::Usage,
-            ..e
-        },
-        _ => e,
+    let refused = |mut e: Error| {
+        if e.kind == Kind::Config {
+            e.kind = Kind::Usage;
+        }
+        e
     };
     let loaded = load_for(home, Some(&new), env, Vec::new()).map_err(refused)?;
     let problems = |loaded: &Loaded| {
@@ -115,9 +114,10 @@ pub(crate) fn save(
     if old.as_ref() != Some(&new) {
         // Writes through a symbolic link instead of replacing it.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
-        let written =
-            storage::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");
+        let written = storage::replace(&path, new.as_bytes(), Durability::Now);
+        let written = written.doing("writing config.json");
         written.map_err(|e| home.hinted(e))?;
+        crate::notify::signal(home);
     }
     Ok(loaded)
 }

@@ -211,18 +211,3 @@ fn a_new_job_needs_a_clock_that_is_set() {
         add(START).unwrap();
     }
 }
-
-#[test]
-fn daylight_saving_change_keeps_the_run_count() {
-    for night in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"] {
-        for (expr, count) in [("30 2 * * *", 3), ("0 * * * *", 72)] {
-            let scratch = Scratch::new();
-            let start = 1000 * crate::timezone::parse_time(night).unwrap().0;
-            let when = When::Cron(expr.into());
-            scratch.add(when, "Europe/Berlin", start).unwrap();
-            let ticks = (start..=start + 3 * DAY).step_by(300_000);
-            let runs: usize = ticks.map(|now| scratch.tick(now, false)).sum();
-            assert_eq!(runs, count, "{expr} {night}");
-        }
-    }
-}

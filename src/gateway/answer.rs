@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Dispatcher;
-use super::reports::{MAX_POSTED, task_of};
+use super::reports::task_of;
 use super::run::note_title;
 use crate::agent::{Agent, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::MAX_STARTS;
-use crate::text::clip;
 use crate::usage::Budget;
 
 impl Dispatcher {
@@ -45,7 +44,9 @@ impl Dispatcher {
             Ok(agent) => {
                 let own = || agent.budget(&work.first().session, &work.first().origin.channel);
                 let budget = budget.unwrap_or_else(own);
-                let fetched = self.fetch(&mut work, &budget);
+                let session = work.first().session.clone();
+                let (messages, cancel) = (&mut work.messages, &work.cancel);
+                let fetched = self.fetch(&session, messages, cancel, &budget);
                 // If the program is stopping by now, the message remains open, and its start was undone.
                 if self.cancel.reason().is_some() {
                     return;
@@ -57,7 +58,7 @@ impl Dispatcher {
             }
             Err(e) => failed(&work.first().session, e),
         };
-        self.finish(&work, response, text);
+        self.finish(&work, response, &text);
     }
 
     /// Counts the start of a conversation's work on disk. A full disk does not prevent the answer. Returns false if the program
@@ -95,13 +96,7 @@ impl Dispatcher {
 
     /// Downloads the files of messages, which may take minutes. Transcribing recordings may cost money. Returns an error if no
     /// message has words.
-    fn fetch(&self, work: &mut Work, budget: &Budget) -> Result<()> {
-        let session = work.first().session.clone();
-        let (messages, cancel) = (&mut work.messages, &work.cancel);
-        self.fetch_files(&session, messages, cancel, budget)
-    }
-
-    fn fetch_files(
+    fn fetch(
         &self,
         session: &str,
         messages: &mut [Inbound],
@@ -184,7 +179,7 @@ impl Dispatcher {
             let (mut more, started) = own.inbox.take_more(&first.session, asking);
             own.show_failure(&first.origin, started);
             // A message that arrives meanwhile stops the request, but no download.
-            let fetched = own.fetch_files(&first.session, &mut more, &cancel, &budget);
+            let fetched = own.fetch(&first.session, &mut more, &cancel, &budget);
             own.show_failure(&first.origin, fetched);
             let received = more.into_iter().map(|message| ReceivedMessage {
                 id: message.id,
@@ -196,24 +191,16 @@ impl Dispatcher {
     }
 
     /// Stores the answer and finishes the answered messages, in one write.
-    pub(super) fn finish(&self, work: &Work, response: Response, mut text: String) {
+    pub(super) fn finish(&self, work: &Work, response: Response, text: &str) {
         let first = work.first();
         let mut answered = self.inbox.ids(&first.session);
         answered.extend_from_slice(&response.answered);
-        let mut title = None;
-        match &first.source {
-            Source::Job(_) => title = Some(note_title(&first.source)),
-            // The model could not pass on the report, so the user gets the original.
-            Source::Task if response.stop == TurnStop::Error && response.output.is_empty() => {
-                text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
-            }
-            Source::Task | Source::Channel | Source::Telegram { .. } => {}
-        }
+        let is_job = matches!(first.source, Source::Job(_));
+        let title = is_job.then(|| note_title(&first.source));
         if let Some(chats) = self.chats_of(&first.origin) {
             chats.end_activity(&first.origin.chat);
         }
-        let is_kept = self.end_with(first, &text, &answered, title.as_deref());
-        self.inbox.forget(&first.session, &answered);
+        let is_kept = self.end_with(first, text, &answered, title.as_deref());
         self.show(&first.origin, Event::Done(Box::new(response)));
         if let Source::Task = first.source {
             // A report whose answer is not on disk is answered again after a restart.
@@ -227,22 +214,25 @@ impl Dispatcher {
     /// Finishes messages with a text for their chat, if there are both, in one write. A full disk does not prevent the text.
     /// Returns whether it is on disk.
     fn end_with(&self, first: &Inbound, text: &str, ids: &[String], title: Option<&str>) -> bool {
-        let (Some(to), false) = (&first.reply_to, text.is_empty()) else {
+        let is_kept = if let (Some(to), false) = (&first.reply_to, text.is_empty()) {
+            let note = title.map(|title| Note {
+                title,
+                from: &first.session,
+                text,
+            });
+            let item = Item::text(to, text);
+            let is_kept = self.post(&item, ids, note.as_ref());
+            if let (false, Some(chats)) = (is_kept, &self.bot) {
+                chats.sender.send_unrecorded(item, ids);
+            }
+            is_kept
+        } else {
             let ended = self.inbox.finish(ids);
             let is_kept = ended.is_ok();
             self.show_failure(&first.origin, ended);
-            return is_kept;
+            is_kept
         };
-        let note = title.map(|title| Note {
-            title,
-            from: &first.session,
-            text,
-        });
-        let item = Item::text(to, text);
-        let is_kept = self.post(&item, ids, note.as_ref());
-        if let (false, Some(chats)) = (is_kept, &self.bot) {
-            chats.sender.send_unrecorded(item, ids);
-        }
+        self.inbox.forget(ids);
         is_kept
     }
 

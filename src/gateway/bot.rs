@@ -51,24 +51,14 @@ impl Bot {
 
     /// Returns warnings about `allow_from`.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let (valid, invalid): (Vec<&String>, Vec<&String>) = self
-            .settings
-            .allow_from
-            .iter()
-            .partition(|written| config::user_id(written).is_some());
+        let written = self.settings.allow_from.iter();
+        let invalid = written.filter(|written| config::user_id(written).is_none());
         let ignored = |written: &String| {
             let written = config::shown(written);
             format!(
                 "channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored"
             )
         };
-        let mut warnings: Vec<String> = invalid.into_iter().map(ignored).collect();
-        if valid.is_empty() {
-            warnings.push(
-                "channels.telegram.allow_from is empty: nobody gets an answer; the log shows the ids of users who write"
-                    .to_owned(),
-            );
-        }
-        warnings
+        invalid.map(ignored).collect()
     }
 }

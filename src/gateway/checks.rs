@@ -1,6 +1,6 @@
 //! Checks of jobs: a command in the sandbox decides whether the model is asked.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use super::run::CheckCommand;
 use crate::app::{make_workspace, must_confirm_exec, workers};
@@ -9,13 +9,9 @@ use crate::child::Network;
 use crate::config::{Config, Loaded};
 use crate::cron::JobCheck;
 use crate::error::{Error, Result};
-use crate::sync;
 use crate::text::to_single_line;
 use crate::tool::exec::{ending, passed};
 use crate::worker::protocol::{ExecJob, Termination};
-
-/// Maximum number of concurrent checks; each is a process.
-const MAX_CHECKS: usize = 4;
 
 /// Returns a function that runs checks like commands of `exec`. A check made by a model has no network.
 ///
@@ -36,7 +32,6 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
     let env = passed(&loaded.config, &loaded.env);
     let timeout_secs = exec.timeout;
     let redactor = loaded.redactor();
-    let (running, ended) = (Mutex::new(0), Condvar::new());
     Ok(Arc::new(move |check: &JobCheck, cancel: &Cancel| {
         let workers = match check {
             JobCheck::OfUser(_) => &of_user,
@@ -53,12 +48,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
             env: env.clone(),
             input: Vec::new(),
         };
-        let is_full = |running: &mut usize| *running >= MAX_CHECKS;
-        *sync::wait_while(&ended, sync::lock(&running), is_full) += 1;
-        let done = workers.run(job, cancel, &mut |_| ());
-        *sync::lock(&running) -= 1;
-        ended.notify_one();
-        let done = done?;
+        let done = workers.run(job, cancel, &mut |_| ())?;
         let printed = String::from_utf8_lossy(&done.printed);
         let output = redactor.redact_output(printed.into_owned(), "");
         let last = output.trim().lines().last().unwrap_or_default();

@@ -40,8 +40,6 @@ impl Dispatcher {
         }
         if self.start(message) {
             self.run_command(message, command);
-            let ids = std::slice::from_ref(&message.id);
-            self.inbox.forget(&message.session, ids);
         }
     }
 
@@ -100,7 +98,9 @@ impl Dispatcher {
                     buttons: model_buttons(reply.models),
                     ..Item::text(to, &reply.text)
                 };
-                self.post(&item, std::slice::from_ref(&message.id), None);
+                let ids = std::slice::from_ref(&message.id);
+                self.post(&item, ids, None);
+                self.inbox.forget(ids);
             }
             _ => self.reply(message, &reply.text),
         }

@@ -2,23 +2,22 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::{Dispatcher, turn_log};
+use super::Dispatcher;
 use crate::agent::{Agent, Request};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::http_api::{self, ChatRequest, EndpointSettings, Refusal};
-use crate::log::{Level, Log, Logger};
+use crate::log::{Level, Log};
 use crate::message::{Message, ToolCall, User};
+use crate::outbox::fresh_id;
 use crate::paths::session_name;
 use crate::provider::Sampling;
 use crate::sync;
 use crate::test_speed::paced;
-use crate::text::rfc3339;
 use crate::tool::Registry;
 use crate::tool::client::{ClientCalls, client_tool};
 
@@ -74,16 +73,12 @@ impl HttpEndpoint {
         // The port is assigned if 0 was configured.
         let address = listener.local_addr().unwrap_or(self.settings.listen);
         log(Level::Info, &format!("listening at http://{address}/v1"));
-        let turns = Turns {
-            dispatcher: self.dispatcher,
-            log: self.log.sink("turn"),
-            models: self.settings.models.clone(),
-            started: rfc3339(SystemTime::now()),
-            counter: AtomicU64::default(),
-        };
+        let (dispatcher, models) = (self.dispatcher, self.settings.models.clone());
         let endpoint = http_api::Endpoint {
             settings: self.settings,
-            turn: Box::new(move |request, cancel, sink| turns.run(request, cancel, sink)),
+            turn: Box::new(move |request, cancel, sink| {
+                dispatcher.answer_request(request, &models, cancel, sink)
+            }),
             cancel: self.cancel,
             log,
         };
@@ -93,51 +88,34 @@ impl HttpEndpoint {
     }
 }
 
-struct Turns {
-    dispatcher: Arc<Dispatcher>,
-    log: Logger,
-    models: Vec<String>,
-    started: String,
-    counter: AtomicU64,
-}
-
-impl Turns {
-    /// Runs a turn to its end.
-    fn run(
+impl Dispatcher {
+    /// Runs the turn of a request to its end.
+    fn answer_request(
         &self,
         request: ChatRequest,
+        models: &[String],
         cancel: &Cancel,
         sink: &(dyn Fn(Event) + Sync),
     ) -> Result<(Response, Vec<ToolCall>), Refusal> {
-        let _running = self.dispatcher.inbox.begin_other();
-        let agent = self.dispatcher.handler.agent()?;
+        let _running = self.inbox.begin_other();
+        let agent = self.handler.agent()?;
         if let Some(model) = &request.model {
             let chosen = agent.models().choose(model, None);
-            chosen.map_err(|e| Refusal::of_model(e, &self.models))?;
+            chosen.map_err(|e| Refusal::of_model(e, models))?;
         }
-        let chat = request.session.clone().unwrap_or_default();
-        let log = |event: &Event| {
-            if let Some((level, text)) = turn_log::line(event) {
-                (self.log)(level, &format!("{CHANNEL} {chat}: {text}"));
-            }
-        };
+        // Unique even across restarts, because clients store ids derived from it.
+        let (id, calls) = (fresh_id(), ClientCalls::default());
+        let agent = with_client_tools(&agent, &request, &id, &calls)?;
+        let question = question(request, id, cancel)?;
         let show = |event: Event| {
-            log(&event);
+            self.show(&question.origin, event.clone());
             sink(event);
         };
-        let (id, calls) = (self.fresh_id(), ClientCalls::default());
-        let agent = with_client_tools(&agent, &request, &id, &calls)?;
-        let response = agent.run(&question(request, id, cancel)?, &show);
-        log(&Event::Done(Box::new(response.clone())));
+        let response = agent.run(&question, &show);
+        let done = Event::Done(Box::new(response.clone()));
+        self.show(&question.origin, done);
         let calls = std::mem::take(&mut *sync::lock(&calls));
         Ok((response, calls))
-    }
-
-    /// Returns an id that is unique even across restarts, because clients store ids derived from it.
-    fn fresh_id(&self) -> String {
-        let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let digits: String = self.started.chars().filter(char::is_ascii_digit).collect();
-        format!("{digits}_{}_{number}", std::process::id())
     }
 }
 

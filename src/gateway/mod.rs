@@ -24,7 +24,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use crate::agent::{Agent, Tasks};
-use crate::bus::{Channel, Command, Event, Inbox, Next, Origin, Outbound, Work};
+use crate::bus::{Channel, Command, Event, Inbox, Next, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::log::{Logger, log_error};
@@ -75,26 +75,10 @@ impl Dispatcher {
     pub(crate) fn serve(self: &Arc<Self>) {
         while let Some(next) = self.inbox.next() {
             match next {
-                Next::Turn(messages, cancel) => {
-                    let inbox = self.inbox.clone();
-                    let work = Work {
-                        inbox,
-                        messages,
-                        cancel,
-                        title: String::new(),
-                    };
-                    self.on_thread(move |own| own.answer(work));
-                }
-                Next::Apart(message, has_stopped) => {
-                    let running = self.inbox.begin_other();
-                    self.on_thread(move |own| {
-                        own.command_apart(&message, has_stopped);
-                        drop(running);
-                    });
-                }
-                Next::Remind(origin) => self.on_thread(move |own| {
-                    let text = "Please answer the question above first, or send /stop.";
-                    own.post(&Item::text(&origin.address(), text), &[], None);
+                Next::Turn(work) => self.on_thread(move |own| own.answer(work)),
+                Next::Apart(message, has_stopped, running) => self.on_thread(move |own| {
+                    own.command_apart(&message, has_stopped);
+                    drop(running);
                 }),
             }
         }

@@ -1,25 +1,21 @@
 //! Monitors the running gateway: ends it on a signal, restarts it when config.json has changed, and updates the status file
-//! after each poll.
+//! after each poll. A change by a command is noticed at once, and one by hand at the next poll, or when updates arrive.
 
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::io::Errno;
-
-use crate::app::status::StatusFile;
+use crate::app::status::{self, StatusFile};
 use crate::bus::Inbox;
 use crate::cancel::Cancel;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::sync;
 use crate::sys;
-use crate::telegram::{PollEvent, Watch};
+use crate::telegram::PollEvent;
+use crate::test_speed::paced;
 use crate::text::to_single_line;
 
 /// Time limit for running turns when the program ends. The next start resumes the unfinished ones.
@@ -31,24 +27,20 @@ const PAUSE: Duration = Duration::from_secs(50);
 pub(crate) struct Shutdown {
     /// Stops polling.
     pub cancel: Cancel,
+    home: Home,
     signalled: AtomicBool,
-    /// Reports a signal. Called before the shutdown starts, because the process may end soon afterwards.
-    report: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     restart: AtomicBool,
-    /// Valid text of config.json for the restarted program, in case the file is invalid by then.
-    proven: Mutex<String>,
 }
 
 impl Shutdown {
     /// Shuts down on SIGINT, SIGTERM or SIGHUP. Must be called before any other thread starts.
-    pub(crate) fn on_signal() -> Result<Arc<Self>> {
+    pub(crate) fn on_signal(home: &Home) -> Result<Arc<Self>> {
         sys::block_signals(sys::ENDING);
         let shutdown = Arc::new(Self {
             cancel: Cancel::new(None),
+            home: home.clone(),
             signalled: AtomicBool::default(),
-            report: Mutex::default(),
             restart: AtomicBool::default(),
-            proven: Mutex::default(),
         });
         let own = shutdown.clone();
         let wait = move || {
@@ -57,26 +49,10 @@ impl Shutdown {
                 sys::wait_for_signal(sys::ENDING);
             }
             own.signalled.store(true, Ordering::SeqCst);
-            own.report_signal();
             own.stop();
         };
         Builder::new().spawn(wait).doing("starting a thread")?;
         Ok(shutdown)
-    }
-
-    /// Calls `report` when a signal arrives, or immediately if one has arrived.
-    fn set_signal_report(&self, report: impl FnOnce() + Send + 'static) {
-        *sync::lock(&self.report) = Some(Box::new(report));
-        if self.signalled.load(Ordering::SeqCst) {
-            self.report_signal();
-        }
-    }
-
-    fn report_signal(&self) {
-        let mut report = sync::lock(&self.report);
-        if let Some(report) = report.take() {
-            report();
-        }
     }
 
     /// Stops polling, and ends the process after [`GRACE`] if the main thread has not done so.
@@ -86,17 +62,12 @@ impl Shutdown {
         std::process::exit(i32::from(self.finish().is_err()));
     }
 
-    /// Restarts the program if a restart is planned and no signal has arrived; otherwise returns.
+    /// Restarts the program if a restart is planned and no signal has arrived. Otherwise records the end, and returns.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
-            let proven = self.proven();
-            return Err(sys::reexec(&[c"bantam", c"gateway"], &proven)).doing("restarting");
+            return Err(sys::reexec(&[c"bantam", c"gateway"])).doing("restarting");
         }
-        Ok(())
-    }
-
-    fn proven(&self) -> MutexGuard<'_, String> {
-        sync::lock(&self.proven)
+        status::end(&self.home, SystemTime::now())
     }
 }
 
@@ -110,8 +81,8 @@ pub(crate) fn stamp(home: &Home) -> ConfigStamp {
 
 pub(crate) struct Monitor {
     pub home: Home,
-    /// Checks that a gateway can start with the current config.json, and returns its text. Asks Telegram, so it may take long.
-    pub prove: Box<dyn Fn() -> Result<String> + Send + Sync>,
+    /// Checks that a gateway can start with the current config.json. Asks Telegram, so it may take long.
+    pub prove: Box<dyn Fn() -> Result<()> + Send + Sync>,
     /// Version of config.json in use. Locked during a check, so that a second one waits for the result; a signal never does.
     pub seen: Mutex<ConfigStamp>,
     pub inbox: Inbox,
@@ -123,30 +94,9 @@ pub(crate) struct Monitor {
     pub report: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Returns the report on an invalid config.json.
-pub(crate) fn rejected(e: &Error) -> String {
-    format!(
-        "config.json is invalid; keeping the previous settings: {}",
-        e.message
-    )
-}
-
 impl Monitor {
-    /// Records that the gateway runs, and its end after a signal. Returns the callback for the poller.
-    pub(crate) fn start(self) -> Watch {
-        let monitor = Arc::new(self);
-        monitor.record(|status| status.write());
-        let ending = monitor.clone();
-        monitor
-            .shutdown
-            .set_signal_report(move || ending.record(|status| status.ends(SystemTime::now())));
-        let checking = monitor.clone();
-        on_change(&monitor.home, move || checking.check_config());
-        Box::new(move |event| monitor.handle(event))
-    }
-
     /// Handles an event of the poller. Returns whether the program restarts now, and leaves new updates to the restarted one.
-    fn handle(&self, event: PollEvent) -> bool {
+    pub(crate) fn handle(self: &Arc<Self>, event: PollEvent) -> bool {
         let now = SystemTime::now();
         match event {
             PollEvent::Serving(name) => self.record(|status| status.serves_as(name)),
@@ -164,7 +114,7 @@ impl Monitor {
     }
 
     /// Restarts the gateway if config.json has changed.
-    fn check_config(&self) {
+    fn check_config(self: &Arc<Self>) {
         let mut seen = sync::lock(&self.seen);
         let stamp = stamp(&self.home);
         if stamp != *seen {
@@ -178,36 +128,42 @@ impl Monitor {
     }
 
     /// Restarts the gateway if it can start with the new configuration.
-    fn restart(&self) -> Result<()> {
-        let proven = (self.prove)();
-        let (inbox, shutdown, log) = (self.inbox.clone(), self.shutdown.clone(), self.log);
+    fn restart(self: &Arc<Self>) -> Result<()> {
+        let (proven, shutdown) = ((self.prove)(), &self.shutdown);
         if shutdown.cancel.reason().is_some() {
             return Ok(());
         }
-        match proven {
-            Ok(proven) => *shutdown.proven() = proven,
-            Err(e) => {
-                (self.report)(&rejected(&e));
-                return Ok(());
-            }
-        }
-        if shutdown.restart.swap(true, Ordering::SeqCst) {
+        let is_planned = shutdown.restart.swap(proven.is_ok(), Ordering::SeqCst);
+        if let Err(e) = proven {
+            let why = e.message;
+            (self.report)(&format!(
+                "config.json is invalid; keeping the previous settings: {why}"
+            ));
             return Ok(());
         }
+        if is_planned {
+            return Ok(());
+        }
+        let own = self.clone();
         let restart = move || {
-            log.write(Level::Info, "config.json has changed: restarting");
-            inbox.wait_until_idle();
-            shutdown.stop();
+            own.log
+                .write(Level::Info, "config.json has changed: restarting");
+            own.inbox.wait_until_idle();
+            // The turns may have taken long, and the file may have been changed again.
+            own.check_config();
+            if own.shutdown.restart.load(Ordering::SeqCst) {
+                own.shutdown.stop();
+            }
         };
         let started = Builder::new().spawn(restart);
         if started.is_err() {
-            self.shutdown.restart.store(false, Ordering::SeqCst);
+            shutdown.restart.store(false, Ordering::SeqCst);
         }
         started.map(drop).doing("starting a thread")
     }
 
     /// Changes the status file.
-    fn record(&self, change: impl FnOnce(&mut StatusFile) -> Result<()>) {
+    pub(crate) fn record(&self, change: impl FnOnce(&mut StatusFile) -> Result<()>) {
         let mut status = sync::lock(&self.status);
         if let Err(e) = change(&mut status) {
             let text = format!("writing the status file: {e}");
@@ -216,35 +172,11 @@ impl Monitor {
     }
 }
 
-/// Calls back when config.json is written or replaced, on a sleeping thread. If inotify is not available, the next poll detects
-/// the change.
-fn on_change(home: &Home, check: impl Fn() + Send + 'static) {
-    let watch = || -> rustix::io::Result<OwnedFd> {
-        let fd = inotify::init(CreateFlags::CLOEXEC)?;
-        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
-        inotify::add_watch(&fd, home.root(), flags)?;
-        Ok(fd)
-    };
-    let Ok(fd) = watch() else { return };
-    let wait = move || {
-        let mut buffer = [MaybeUninit::uninit(); 1024];
-        let mut events = inotify::Reader::new(&fd, &mut buffer);
-        loop {
-            match events.next() {
-                Ok(event) if event.file_name() == Some(c"config.json") => check(),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
-        }
-    };
-    drop(Builder::new().spawn(wait));
-}
-
 /// Calls back at intervals, in place of a poller.
-pub(crate) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
+pub(crate) fn tick(monitor: Arc<Monitor>, cancel: Cancel) -> Result<()> {
     let work = move || {
-        while cancel.sleep(PAUSE).is_ok() {
-            watch(PollEvent::Waiting);
+        while cancel.sleep(paced(PAUSE)).is_ok() {
+            monitor.handle(PollEvent::Waiting);
         }
     };
     Builder::new()

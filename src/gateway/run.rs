@@ -227,26 +227,18 @@ impl Dispatcher {
         let (message, Some(runner)) = (work.first().clone(), &self.runner) else {
             return;
         };
-        // A check may take its time.
-        self.inbox.release_turn(&message.session);
         let ended = runner.run_job(message.clone(), &self.cancel, |asked, title| {
-            self.inbox.take_turn(&message.session);
-            if self.cancel.reason().is_some() {
-                return Err(Error::new(Kind::Interrupted, "the program is ending"));
-            }
             let agent = self.handler.agent()?;
             let budget = agent.budget(&asked.session, &asked.origin.channel);
             (work.messages, work.title) = (vec![asked], title.to_owned());
             Ok(self.run(work, &agent, &budget).0)
         });
         match ended {
-            Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, text),
+            Ok(JobEnd::Asked(response, text)) => self.finish(work, *response, &text),
             Err(_) if self.cancel.reason().is_some() => {}
             ended => {
                 log_error(&self.log, ended.map(drop));
                 self.reply(&message, "");
-                self.inbox
-                    .forget(&message.session, std::slice::from_ref(&message.id));
             }
         }
     }

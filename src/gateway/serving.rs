@@ -1,7 +1,7 @@
 //! Serves a home: code shared by `bantam gateway` and [`serve`], and the channels of the latter.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::reports::Reports;
 use super::{Dispatcher, Handler};
 use crate::agent::{Agent, Tasks};
 use crate::app::status;
-use crate::bus::{Channel, Command, Inbound, Inbox, Source};
+use crate::bus::{Channel, Command, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind as ErrorKind, Result, contained};
 use crate::log::Logger;
@@ -103,22 +103,7 @@ fn serve_until_end(
         channels.any(|channel| channel.name() == message.origin.channel)
     });
     dispatcher.take_left(left);
-    dispatcher.serve_channels(Sources::new(&inbox), cancel)
-}
-
-/// The sources of messages. The inbox is closed when the last clone is dropped.
-pub(super) struct Sources(Inbox);
-
-impl Sources {
-    pub(super) fn new(inbox: &Inbox) -> Arc<Self> {
-        Arc::new(Self(inbox.clone()))
-    }
-}
-
-impl Drop for Sources {
-    fn drop(&mut self) {
-        self.0.close();
-    }
+    dispatcher.serve_channels(cancel)
 }
 
 impl Dispatcher {
@@ -132,21 +117,18 @@ impl Dispatcher {
         self.inbox.push(messages);
     }
 
-    /// Answers the messages that the channels add, until all `sources` have ended or `cancel` is stopped. Then waits for all
-    /// turns, tasks and deliveries.
-    pub(super) fn serve_channels(
-        self: &Arc<Self>,
-        sources: Arc<Sources>,
-        cancel: &Cancel,
-    ) -> Result<()> {
+    /// Answers the messages that the channels add, until all channels, if there are any, have ended or `cancel` is stopped. Then
+    /// waits for all turns, tasks and deliveries.
+    pub(super) fn serve_channels(self: &Arc<Self>, cancel: &Cancel) -> Result<()> {
         let inbox = self.inbox.clone();
         let _close = cancel.on_stop(move || inbox.close());
         let (failed, failures) = mpsc::channel();
         let (is_over, mut delivering) = (Arc::new(AtomicBool::new(false)), Vec::new());
+        let reading = Arc::new(AtomicUsize::new(self.channels.len()));
         let mut recording = None;
         for channel in &self.channels {
             let (own, failed, cancel) = (self.clone(), failed.clone(), cancel.clone());
-            let (polled, source) = (channel.clone(), sources.clone());
+            let (polled, left) = (channel.clone(), reading.clone());
             let poll = move || {
                 let polled = contained("the channel", || polled.poll(&own.inbox, &cancel));
                 if let Err(e) = polled {
@@ -154,7 +136,9 @@ impl Dispatcher {
                     failed.send(e.doing("reading messages")).ok();
                     cancel.stop();
                 }
-                drop(source);
+                if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    own.inbox.close();
+                }
             };
             let thread = Builder::new().name("read".to_owned()).spawn(poll);
             let thread = thread.doing("starting a thread")?;
@@ -168,7 +152,6 @@ impl Dispatcher {
                 delivering.push(thread.doing("starting a thread")?);
             }
         }
-        drop(sources);
         self.serve();
         recording.map(JoinHandle::join);
         is_over.store(true, Ordering::SeqCst);

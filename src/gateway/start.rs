@@ -14,10 +14,10 @@ use super::handler::HomeAgent;
 use super::monitor::{self, ConfigStamp, Monitor, Shutdown};
 use super::reports::Reports;
 use super::run::JobRunner;
-use super::serving::{Sources, lock};
+use super::serving::lock;
 use super::{Dispatcher, Handler};
 use crate::agent::Tasks;
-use crate::app::bot::Bot;
+use crate::app::bot::{self, Bot};
 use crate::app::status::StatusFile;
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, Command, Inbound, Inbox, Source};
@@ -36,15 +36,14 @@ use crate::provider::catalog::learn_window;
 use crate::secret::Secret;
 use crate::storage::{self, Durability};
 use crate::sync;
-use crate::sys;
 use crate::telegram::admission::Admit;
-use crate::telegram::{self, Chats, MessageSender, Telegram};
+use crate::telegram::{self, Chats, MessageSender, PollEvent, Telegram};
 use crate::timezone::Zone;
 
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
-/// Time for uploads to finish when the program stops.
-const UPLOAD_GRACE: Duration = Duration::from_secs(2);
+/// Time to finish what is being sent when the program stops.
+const SEND_GRACE: Duration = Duration::from_secs(2);
 
 /// A configuration that a gateway can serve. Making it proves that.
 pub(crate) struct GatewaySetup {
@@ -56,24 +55,9 @@ pub(crate) struct GatewaySetup {
     agent: HomeAgent,
     heartbeat: Option<Job>,
     notices: Vec<String>,
-    /// The error of the file, if its text before a restart is used.
-    broken: Option<Error>,
 }
 
 impl GatewaySetup {
-    /// Loads config.json, or its text before this restart, because an incomplete file may have been saved meanwhile.
-    fn load_or_inherited(app: &App, inherited: Option<String>) -> Result<Self> {
-        match (Self::check(app.reread()), inherited) {
-            (Ok(setup), _) => Ok(setup),
-            (Err(e), Some(text)) => {
-                let setup = Self::check(app.with_text(text))?;
-                let broken = Some(e);
-                Ok(Self { broken, ..setup })
-            }
-            (Err(e), None) => Err(e),
-        }
-    }
-
     pub(crate) fn check(app: App) -> Result<Self> {
         let app = Arc::new(app);
         sync::lock(&app.servers.patience).stop();
@@ -101,16 +85,9 @@ impl GatewaySetup {
             .config
             .choose_model(&app.env)?
             .and_then(|model| learn_window(loaded, &model));
-        let owner = bot.as_ref().and_then(|bot| {
-            bot.settings
-                .ids()
-                .first()
-                .map(|id| format!("telegram:{id}"))
-        });
-        let to = if beat.to.is_empty() {
-            owner.unwrap_or_default()
-        } else {
-            beat.to.clone()
+        let to = match beat.to.as_str() {
+            "" => bot::owner(loaded).unwrap_or_default(),
+            to => to.to_owned(),
         };
         // Checked even if it is disabled.
         let job = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
@@ -131,7 +108,6 @@ impl GatewaySetup {
             agent,
             heartbeat,
             notices,
-            broken: None,
         })
     }
 
@@ -155,14 +131,13 @@ impl GatewaySetup {
 
 /// Serves until a signal. Returns only if the process is to exit.
 pub(crate) fn run(app: &App) -> Result<()> {
-    let inherited = sys::take_inherited_text();
     // The kernel named the process after the link that started it.
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
-    let shutdown = Shutdown::on_signal()?;
     let home = &app.home;
+    let shutdown = Shutdown::on_signal(home)?;
     // Must precede reading the file, so that later changes are detected.
     let seen = monitor::stamp(home);
-    let setup = GatewaySetup::load_or_inherited(app, inherited)?;
+    let setup = GatewaySetup::check(app.reread())?;
     let _lock = lock(home)?;
     serve(setup, seen, &shutdown)?;
     notify::close(home)?;
@@ -185,9 +160,6 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     };
     let tell_owner = owner_teller(bot.as_ref());
     let report = reporter(log, tell_owner.clone());
-    if let Some(e) = &setup.broken {
-        report(&monitor::rejected(e));
-    }
     let keeper = Keeper {
         cancel: cancel.clone(),
         log,
@@ -198,13 +170,12 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     let sender = bot.as_ref().map(|bot| bot.sender.clone());
     let (change, changed) = sync_channel(1);
     let wake = wake(change.clone(), sender.clone());
-    listen(home, wake.clone(), log);
     let current = Current {
         cancel: cancel.clone(),
         token: setup.bot.as_ref().map(|bot| bot.settings.token.clone()),
         listen: setup.http.as_ref().map(|http| http.listen),
     };
-    let watch = Monitor {
+    let monitor = Arc::new(Monitor {
         home: home.clone(),
         prove: prove(&loaded, current),
         seen: Mutex::new(seen),
@@ -214,19 +185,21 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         status: Mutex::new(StatusFile::new(home, SystemTime::now())),
         log,
         report: report.clone(),
-    }
-    .start();
+    });
+    monitor.record(|status| status.write());
+    listen(home, monitor.clone(), log);
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
     let bot_id = setup.bot.as_ref().map_or(0, Bot::id);
     let mut allowed = Vec::new();
     if let (Some(configured), Some(bot)) = (&setup.bot, &bot) {
         allowed = configured.settings.ids();
         let settings = configured.channel_settings();
+        let watch = Box::new(move |event: PollEvent| monitor.handle(event));
         channels.push(Arc::new(Telegram::start(bot, settings, watch)?));
     } else {
         let text = "Telegram is disabled; running scheduled jobs and the heartbeat";
         log.write(Level::Info, text);
-        monitor::tick(watch, cancel.clone())?;
+        monitor::tick(monitor, cancel.clone())?;
     }
     let jobs = Jobs::new(home.clone(), &loaded.env).with_messages(inbox.clone());
     let runner = JobRunner::new(jobs, &loaded);
@@ -260,7 +233,6 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         log_error(&halting, halted.halt());
     });
     dispatcher.take_left(left(&inbox, bot_id, &allowed, log)?);
-    let sources = Sources::new(&inbox);
     if clock.has_work() {
         clock.start(inbox)?;
     }
@@ -275,11 +247,10 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         };
         endpoint = Some(http.start()?);
     }
-    let served = dispatcher.serve_channels(sources.clone(), &cancel);
-    drop(sources);
+    let served = dispatcher.serve_channels(&cancel);
     endpoint.map(JoinHandle::join);
     if let Some(sender) = sender {
-        sender.wait(UPLOAD_GRACE);
+        sender.outbox.wait(SEND_GRACE);
     }
     served
 }
@@ -335,13 +306,12 @@ struct Current {
     listen: Option<SocketAddr>,
 }
 
-/// Returns a check that a gateway with the current config.json could start and serve its channels; it returns the file's text.
-fn prove(loaded: &Loaded, current: Current) -> Box<dyn Fn() -> Result<String> + Send + Sync> {
+/// Returns a check that a gateway with the current config.json could start and serve its channels.
+fn prove(loaded: &Loaded, current: Current) -> Box<dyn Fn() -> Result<()> + Send + Sync> {
     let (home, env) = (loaded.home.clone(), loaded.env.clone());
     Box::new(move || {
         let setup = GatewaySetup::check(App::new(home.clone(), env.clone()))?;
-        setup.check_channels(&current)?;
-        Ok(setup.app.text()?.unwrap_or("{}").to_owned())
+        setup.check_channels(&current)
     })
 }
 
@@ -383,8 +353,8 @@ fn reporter(
     })
 }
 
-/// Forwards signals of other programs of this home: a new job, or a message to send.
-fn listen(home: &Home, wake: Arc<dyn Fn() + Send + Sync>, log: Log) {
+/// Forwards signals of other programs of this home: a new job, a message to send, or a changed setting.
+fn listen(home: &Home, monitor: Arc<Monitor>, log: Log) {
     let listener = match notify::bind(home) {
         Ok(listener) => listener,
         Err(e) => {
@@ -396,7 +366,7 @@ fn listen(home: &Home, wake: Arc<dyn Fn() + Send + Sync>, log: Log) {
     };
     drop(Builder::new().spawn(move || {
         while listener.wait().is_ok() {
-            wake();
+            monitor.handle(PollEvent::Waiting);
         }
     }));
 }

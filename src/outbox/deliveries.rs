@@ -177,13 +177,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Waits until nothing is being sent, and up to `grace` for a file, whose upload may take an hour.
-    pub(crate) fn wait(&self, grace: Duration) {
-        let is_busy =
-            |of: &mut Deliveries| of.tried.values().any(|of| of.is_sending && !of.is_file);
-        let changed = &self.deliveries.1;
-        let deliveries = sync::wait_while(changed, self.deliveries(), is_busy);
+    /// Waits up to `most` until nothing is being sent. The upload of a file may take an hour.
+    pub(crate) fn wait(&self, most: Duration) {
         let is_busy = |of: &mut Deliveries| of.tried.values().any(|of| of.is_sending);
-        drop(changed.wait_timeout_while(deliveries, grace, is_busy));
+        let changed = &self.deliveries.1;
+        drop(changed.wait_timeout_while(self.deliveries(), most, is_busy));
     }
 }

@@ -1,53 +1,10 @@
 //! Posted messages survive compactions and crashes.
 
 use super::*;
-use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 use crate::test_dir::TestDir;
 
 fn tried(outbox: &Outbox, id: &str, result: &Tried) {
     outbox.tried(id, result).unwrap();
-}
-
-#[test]
-fn outbox_item_survives_renewals_until_done() {
-    let root = TestDir::new();
-    let outbox = Outbox::new(root.home());
-    assert!(outbox.pending().unwrap().is_empty());
-    let item = |n: usize| Item {
-        to: "telegram:1".into(),
-        text: format!("{n} 日本 {}", "x".repeat(4000)),
-        ..Item::default()
-    };
-    let answers = |n: usize| vec![format!("telegram:{n}")];
-    let kept = outbox.post(&item(0), &answers(0), None).unwrap();
-    tried(&outbox, &kept, &Tried::Pieces(2));
-    for n in 1..150 {
-        let id = outbox.post(&item(n), &answers(n), None).unwrap();
-        assert_eq!(outbox.pending().unwrap().len(), 2);
-        tried(&outbox, &id, &Tried::Sent);
-    }
-    let left = outbox.pending().unwrap();
-    assert_eq!(
-        left,
-        [Pending {
-            id: kept,
-            item: item(0),
-            pieces: 2,
-            ..Pending::default()
-        }]
-    );
-    let is_answered = |n: usize| outbox.queue().is_done(&answers(n)[0]).unwrap();
-    assert!((0..150).all(is_answered));
-    let files = fs_err::read_dir(root.join("state"))
-        .unwrap()
-        .filter(|entry| entry.as_ref().unwrap().path().is_file());
-    assert_eq!(files.count(), 1);
-    assert!(
-        fs_err::metadata(root.join("state/queue.jsonl"))
-            .unwrap()
-            .len()
-            < 200 << 10
-    );
 }
 
 #[test]
@@ -119,80 +76,6 @@ fn undeliverable_destination_is_refused() {
         );
     }
     assert!(!root.exists());
-}
-
-#[test]
-fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
-    let root = TestDir::new();
-    let outbox = Outbox::new(root.home());
-    let item = |text: String| Item {
-        to: "telegram:1".into(),
-        text,
-        ..Item::default()
-    };
-    let ids: Vec<String> = (0..3)
-        .map(|n| outbox.post(&item(format!("{n} 日本")), &[], None).unwrap())
-        .collect();
-    tried(&outbox, &ids[0], &Tried::Pieces(1));
-    tried(&outbox, &ids[1], &Tried::Sent);
-    let state = root.join("state");
-    let whole = read_dir(&state);
-    let bytes = &whole["queue.jsonl"];
-    let texts = || -> Vec<String> {
-        outbox
-            .pending()
-            .unwrap()
-            .into_iter()
-            .map(|pending| pending.item.text)
-            .collect()
-    };
-    for cut in 0..=bytes.len() {
-        restore_dir(
-            &state,
-            &[("queue.jsonl".to_owned(), bytes[..cut].to_vec())].into(),
-        );
-        let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-        // A header, three posts, one progress, one end.
-        let mut left: Vec<String> = (0..lines.saturating_sub(1).min(3))
-            .map(|n| format!("{n} 日本"))
-            .collect();
-        if lines == 6 {
-            left.remove(1);
-        }
-        assert_eq!(texts(), left, "cut at {cut}");
-        outbox.post(&item("next".to_owned()), &[], None).unwrap();
-        left.push("next".to_owned());
-        assert_eq!(texts(), left, "cut at {cut}");
-    }
-
-    // A compaction, which drops finished items.
-    restore_dir(&state, &whole);
-    let long = outbox
-        .post(&item("x".repeat(300 << 10)), &[], None)
-        .unwrap();
-    let before = read_dir(&state);
-    tried(&outbox, &long, &Tried::Sent);
-    let after = read_dir(&state);
-    assert_eq!(after.len(), before.len());
-    assert!(after["queue.jsonl"].len() < 2000);
-    let kept = texts();
-    assert_eq!(kept, ["0 日本", "2 日本"]);
-    for image in replace_steps("queue.jsonl", &before, &after) {
-        restore_dir(&state, &image);
-        let (now, names) = (texts(), image.keys().cloned().collect::<Vec<_>>());
-        assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
-        let long = outbox
-            .post(&item("y".repeat(300 << 10)), &[], None)
-            .unwrap();
-        tried(&outbox, &long, &Tried::Sent);
-        let now = texts();
-        assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
-        assert_eq!(
-            read_dir(&state).len(),
-            1,
-            "the next compaction removes what a crash left: {names:?}"
-        );
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Conversations outside of turns: listing and reading them without locks or changes, resetting and erasing them.
 //!
-//! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, an unfinished new segment after a crash, torn
-//! tails, and media. A KEY has no dot (see [`crate::paths::session_name`]).
+//! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, an unfinished new segment after a crash,
+//! and media. A KEY has no dot (see [`crate::paths::session_name`]).
 //!
 //! Lines are numbered through all segments, so that a reader can ask for the lines after a given one. A segment begins with
 //! copies of some earlier lines, under their numbers.

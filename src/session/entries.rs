@@ -165,7 +165,7 @@ impl Outline {
         };
         let entry = move |item: Result<LogItem>| match item {
             Ok(LogItem::Line(n, line)) => self.entry(n as u64, line).map(Ok),
-            Ok(LogItem::Damage(what) | LogItem::Torn(what, _)) => {
+            Ok(LogItem::Damage(what) | LogItem::Torn(what)) => {
                 Entry::parse(damage_line(what)).map(Ok)
             }
             Err(e) => Some(Err(e)),

@@ -298,7 +298,7 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
                 damage.extend(refuse_newer(&line, path).err().map(|e| e.message));
             }
             LogItem::Damage(what) => damage.push(what),
-            LogItem::Torn(what, _) => torn = Some(what),
+            LogItem::Torn(what) => torn = Some(what),
         }
     }
     Ok((damage, torn))

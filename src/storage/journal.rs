@@ -3,20 +3,19 @@
 //! lines from 0, so that missing and repeated lines are detected.
 //!
 //! Acknowledged data is on disk: an append is one write and one fdatasync. A repair only cuts off bytes after the last newline
-//! (a write cut short by a crash), and saves a copy of them.
+//! (a write cut short by a crash).
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Take, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir, parent, sync_all, sync_dir, write_new};
+use super::{make_dir, parent, sync_all, sync_dir};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
-use crate::text::{counted, millis, size};
+use crate::text::{counted, size};
 
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;
@@ -85,9 +84,10 @@ impl Journal {
         let mut log = LogReader::new(file, path)?;
         let mut found = Contents::read(&mut log)?;
         let file = log.file.into_inner().into_inner();
-        if let Some(torn) = found.torn.take() {
-            let copy = cut_tail(&file, path, &found)?;
-            found.torn = Some(format!("{torn}; it was moved to {}", copy.display()));
+        if let Some(torn) = &mut found.torn {
+            file.set_len(found.len)?;
+            file.sync_all()?;
+            torn.push_str("; it was removed");
         }
         if found.len == 0 {
             return Ok(None);
@@ -149,8 +149,6 @@ pub(crate) struct Contents {
     pub damage: Vec<String>,
     /// Sentence about an incomplete last line, or about its repair.
     pub torn: Option<String>,
-    /// Bytes after the last complete line.
-    tail: Vec<u8>,
     /// Length of the complete lines, in bytes.
     pub(super) len: u64,
 }
@@ -174,8 +172,8 @@ pub(crate) enum LogItem {
     Line(usize, Fields),
     /// Sentence about a damaged, missing or repeated line.
     Damage(String),
-    /// Sentence about an incomplete last line, and its bytes.
-    Torn(String, Vec<u8>),
+    /// Sentence about an incomplete last line.
+    Torn(String),
 }
 
 /// Reads the lines of a log one at a time and changes nothing. Needs no lock, because lines are only ever appended, so a
@@ -247,7 +245,7 @@ impl LogReader {
         self.count += 1;
         if !self.line.ends_with(b"\n") {
             let torn = format!("{}: the line was cut short ({bytes} bytes)", self.place());
-            return Ok(Some(LogItem::Torn(torn, std::mem::take(&mut self.line))));
+            return Ok(Some(LogItem::Torn(torn)));
         }
         self.len += bytes as u64;
         let damage = match decode(&mut self.line) {
@@ -298,7 +296,7 @@ impl Contents {
                     found.lines.push(fields);
                 }
                 LogItem::Damage(what) => found.damage.push(what),
-                LogItem::Torn(torn, tail) => (found.torn, found.tail) = (Some(torn), tail),
+                LogItem::Torn(torn) => found.torn = Some(torn),
             }
         }
         found.lines.resize(log.next + log.bad, Fields::new());
@@ -311,17 +309,6 @@ fn open_to_append() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(libc::O_NOFOLLOW);
     options
-}
-
-/// Copies a torn tail to another file and cuts it off.
-fn cut_tail(file: &File, path: &Path, found: &Contents) -> Result<PathBuf> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let stamp = millis(now.unwrap_or_default());
-    let copy = path.with_extension(format!("jsonl.torn-{stamp}"));
-    write_new(&copy, &found.tail)?;
-    file.set_len(found.len)?;
-    file.sync_all()?;
-    Ok(copy)
 }
 
 /// Length of [`checksum`], in bytes.
@@ -387,69 +374,6 @@ mod tests {
         let e = open(&path).unwrap_err();
         assert!(e.message.contains("has grown to 16.0 MB"), "{e:?}");
         assert!(e.hint.unwrap().contains("mv "));
-    }
-
-    #[test]
-    fn journal_cut_anywhere_loads_and_appends() {
-        let dir = TestDir::new();
-        let path = dir.join("j.jsonl");
-        let mut journal = Journal::create(&path, &[fields(0)]).unwrap();
-        journal
-            .append(&[fields(1), fields(2)], Durability::Later)
-            .unwrap();
-        journal.append(&[fields(3)], Durability::Now).unwrap();
-        drop(journal);
-        let bytes = fs_err::read(&path).unwrap();
-        for cut in 0..=bytes.len() {
-            fs_err::write(&path, &bytes[..cut]).unwrap();
-            let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count() as u64;
-            let opened = open(&path).unwrap();
-            let mut journal = match opened {
-                None => Journal::create(&path, &[fields(99)]).unwrap(),
-                Some((mut journal, found)) => {
-                    assert_eq!(
-                        numbers(&found),
-                        (0..whole).collect::<Vec<_>>(),
-                        "cut at {cut}"
-                    );
-                    journal.append(&[fields(99)], Durability::Now).unwrap();
-                    journal
-                }
-            };
-            assert_eq!(journal.next, whole + 1);
-            journal.append(&[fields(100)], Durability::Now).unwrap();
-            let (_, again) = open(&path).unwrap().unwrap();
-            assert_eq!(
-                numbers(&again),
-                (0..whole).chain([99, 100]).collect::<Vec<_>>(),
-                "cut at {cut}"
-            );
-            assert!(again.damage.is_empty(), "{:?}", again.damage);
-        }
-    }
-
-    #[test]
-    fn no_flipped_bit_is_accepted_silently() {
-        let dir = TestDir::new();
-        let path = dir.join("j.jsonl");
-        drop(Journal::create(&path, &[fields(0), fields(1), fields(2)]).unwrap());
-        let good = fs_err::read(&path).unwrap();
-        for bit in 0..good.len() * 8 {
-            let mut bytes = good.clone();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            fs_err::write(&path, &bytes).unwrap();
-            let Contents { lines, damage, .. } = read_file(&path).unwrap().unwrap();
-            assert!(
-                !damage.is_empty() || !bytes.ends_with(b"\n"),
-                "bit {bit} went unnoticed"
-            );
-            assert!(
-                lines
-                    .iter()
-                    .all(|line| line.is_empty() || line["text"] == "日本 \u{1f414}"),
-                "bit {bit} was believed"
-            );
-        }
     }
 
     #[test]

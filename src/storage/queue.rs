@@ -113,41 +113,14 @@ struct State {
     journal: Option<Journal>,
 }
 
-/// Limits of a queue, in bytes.
-#[derive(Clone, Copy)]
-struct Bounds {
-    /// Limit of open items when a new one is added.
-    open: u64,
-    /// Limit of open items for answers, which end an item, and for changes. The rest of the file is for marks between two
-    /// compactions.
-    ending: u64,
-    /// A larger file is compacted if at least `worth` is done, because the limits count open items, not the file.
-    large: u64,
-    worth: u64,
-    /// Limit of the file after an addition.
-    file: u64,
-}
-
-impl Bounds {
-    /// Derives the limits from the maximum size of a file that is read.
-    fn of_file(max: u64) -> Self {
-        Self {
-            open: max / 4 * 3,
-            ending: max / 32 * 31,
-            large: max / 8 * 7,
-            worth: max / 64,
-            file: max - max / 64,
-        }
-    }
-}
-
 /// A queue on disk. The file is read or created at its first use.
 pub(crate) struct Queue {
     path: PathBuf,
     lock: PathBuf,
     /// How many done ids to remember.
     remembered: usize,
-    bounds: Bounds,
+    /// Maximum size of the file, in bytes.
+    max: u64,
     state: Mutex<State>,
 }
 
@@ -157,7 +130,7 @@ impl Queue {
             path,
             lock,
             remembered,
-            bounds: Bounds::of_file(MAX_LOG),
+            max: MAX_LOG,
             state: Mutex::default(),
         }
     }
@@ -211,12 +184,6 @@ impl Queue {
     /// Adds items, or replaces items with the same ids. On disk when this returns.
     pub(crate) fn add(&self, entries: &[Entry]) -> Result<()> {
         self.add_for(entries, &[])
-    }
-
-    /// Adds items; a power cut may lose them.
-    pub(crate) fn add_later(&self, entries: &[Entry]) -> Result<()> {
-        let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
-        self.append(&lines, Durability::Later)
     }
 
     /// Adds items and ends others atomically. On disk when this returns.
@@ -328,29 +295,23 @@ impl Queue {
         let stays = (open + added).saturating_sub(freed.iter().sum());
         let ends = lines.iter().any(|line| line.get("done").is_some());
         let is_new = !ends && freed.contains(&0);
-        let (most, most_in_file) = if is_new {
-            (self.bounds.open, self.bounds.large)
-        } else {
-            (self.bounds.ending, self.bounds.file)
-        };
+        let most = self.max / 16 * if is_new { 12 } else { 15 };
         if added == 0 {
             return Ok(Ok(()));
         }
-        if stays > most {
-            return Ok(Err(self.full(open)));
+        if stays <= most {
+            if journal.len + added > self.max / 16 * 15 {
+                journal.replace(&content.lines())?;
+            }
+            // The last part is for marks until the next compaction.
+            if journal.len + added <= self.max / 64 * 63 {
+                return Ok(Ok(()));
+            }
         }
-        if journal.len + added > most_in_file {
-            journal.replace(&content.lines())?;
-        }
-        if journal.len + added > self.bounds.file {
-            return Ok(Err(self.full(open)));
-        }
-        Ok(Ok(()))
-    }
-
-    fn full(&self, open: u64) -> Error {
         let (path, open) = (self.path.display(), size(open));
-        Error::failed(format!("{path} is full: {open} of unfinished entries"))
+        Ok(Err(Error::failed(format!(
+            "{path} is full: {open} of unfinished entries"
+        ))))
     }
 
     /// Opens or creates the file, and compacts it if worthwhile.
@@ -371,7 +332,7 @@ impl Queue {
     fn compact(&self, journal: &mut Journal, content: &Content) -> Result<()> {
         let (len, open) = (journal.len, content.size());
         let is_half = len > COMPACT_AT && len > 2 * open;
-        let is_worth = len > self.bounds.large && len > open + self.bounds.worth;
+        let is_worth = len > self.max / 8 * 7 && len > open + self.max / 64;
         if is_half || is_worth {
             journal.replace(&content.lines())?;
         }

@@ -46,8 +46,8 @@ pub(crate) struct Chats {
     pub(super) turns: ActiveTurns,
     /// Strangers whom the owner was asked to let in.
     pub(super) asked: Mutex<BTreeSet<i64>>,
-    /// Chats and the kinds of messages that they were told of.
-    unreadable: Mutex<BTreeSet<String>>,
+    /// Chats and the kinds of unanswered messages that they or the owner were told of.
+    told: Mutex<BTreeSet<String>>,
     /// Set by the gateway, which can change config.json.
     pub admission: OnceLock<Box<Admit>>,
 }
@@ -70,7 +70,7 @@ impl Chats {
             transcribe,
             turns: ActiveTurns::default(),
             asked: Mutex::default(),
-            unreadable: Mutex::default(),
+            told: Mutex::default(),
             admission: OnceLock::new(),
         })
     }
@@ -145,9 +145,9 @@ impl Chats {
         Ok(())
     }
 
-    /// Notifies the owner once per group that its messages with a hidden author are not answered.
-    pub(super) fn report_hidden(&self, chat: i64, name: &str) -> Result<()> {
-        let is_new = !self.strangers.keep(vec![chat])?.is_empty();
+    /// Notifies the owner once per group, until the next start, that its messages with a hidden author are not answered.
+    pub(super) fn report_hidden(&self, chat: i64, name: &str) {
+        let is_new = sync::lock(&self.told).insert(format!("{chat} hidden"));
         if let (true, Some(owner)) = (is_new, self.sender.owner) {
             let text = format!(
                 "Somebody in the group {name} ({chat}) writes to this bot as the group or as a channel. I cannot see who it is, so \
@@ -156,12 +156,11 @@ impl Chats {
             (self.sender.log)(Level::Info, &text);
             self.post(&owner.to_string(), &text, &[]);
         }
-        Ok(())
     }
 
     /// Tells a chat once, until the next start, that the bot cannot read messages of this kind.
     pub(super) fn report_unreadable(&self, chat: &str, kind: &str) {
-        let is_new = sync::lock(&self.unreadable).insert(format!("{chat} {kind}"));
+        let is_new = sync::lock(&self.told).insert(format!("{chat} {kind}"));
         if is_new {
             let text = format!(
                 "I cannot read messages of this kind ({kind}). Send it as text or as a file."

@@ -242,7 +242,7 @@ impl Poller {
                     match choice {
                         Some(choice) => messages.extend(self.inbound(id, choice)),
                         // The press may restart the program before the next poll confirms the update.
-                        None => self.inbox().remember(&[id])?,
+                        None => self.inbox().finish(&[id])?,
                     }
                     presses.push((press, shown));
                 }
@@ -253,9 +253,9 @@ impl Poller {
                         move_to(message, old, new);
                     }
                 }
-                Update::Hidden(chat, name) => self.chats.report_hidden(chat, &name)?,
+                Update::Hidden(chat, name) => self.chats.report_hidden(chat, &name),
                 Update::Unreadable(chat, kind) => {
-                    self.inbox().remember(&[id])?;
+                    self.inbox().finish(&[id])?;
                     self.chats.report_unreadable(&chat, &kind);
                 }
                 Update::UnknownUser(_) | Update::Ignored => {}

@@ -123,17 +123,12 @@ impl MessageSender {
             }
         }
         self.cancel.stop();
-        self.wait(Duration::MAX);
+        self.outbox.wait(Duration::MAX);
     }
 
     /// Wakes the thread to deliver new messages.
     pub(crate) fn wake(&self) {
         self.outbox.wake();
-    }
-
-    /// Waits until nothing is being sent, and up to `grace` for a file, whose upload may take an hour.
-    pub(crate) fn wait(&self, grace: Duration) {
-        self.outbox.wait(grace);
     }
 
     /// Logs an error. Returns whether the result is a success.

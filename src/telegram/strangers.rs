@@ -57,20 +57,16 @@ impl Strangers {
             Entry::new(&id, KIND, &KnownStranger { bot, user })
         };
         let entries: Vec<Entry> = users.iter().map(entry).collect();
-        self.queue.add_later(&entries)?;
+        self.queue.add(&entries)?;
         Ok(users)
     }
 }
 
-/// Returns the unknown users of all bots, without a change. Groups, whose ids are negative, are no users.
+/// Returns the unknown users of all bots, without a change.
 pub(crate) fn all(queue: &Queue) -> Result<Vec<i64>> {
     let entries = queue.entries(KIND)?;
     let user = |entry: &Entry| entry.read::<KnownStranger>().user;
-    Ok(entries
-        .iter()
-        .map(user)
-        .filter(|id| !id.is_negative())
-        .collect())
+    Ok(entries.iter().map(user).collect())
 }
 
 #[cfg(test)]
@@ -93,7 +89,7 @@ mod tests {
             })
             .collect();
         assert_eq!((told[0], told.iter().sum()), (7, MAX_STRANGERS));
-        assert!(open(7).keep(vec![-1]).unwrap().is_empty(), "a new count");
+        assert!(open(7).keep(vec![999]).unwrap().is_empty(), "a new count");
         assert_eq!(open(8).keep(vec![3]).unwrap(), [3]);
         assert_eq!(all(&strangers.queue).unwrap().len(), MAX_STRANGERS + 1);
     }

@@ -260,11 +260,6 @@ pub(crate) fn without_keys(redactor: &Redactor, reply: Reply) -> Reply {
     }
 }
 
-/// Whether the result is of a call that did not run.
-pub(crate) fn was_not_run(result: &ToolResult) -> bool {
-    result.is_error && result.content.starts_with(NOT_RUN)
-}
-
 fn fail(text: String) -> ToolOutput {
     ToolOutput {
         failed: true,

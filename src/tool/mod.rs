@@ -42,7 +42,7 @@ use crate::message::Media;
 use crate::session::Values;
 use crate::text::{clip, to_single_line};
 use crate::usage::Budget;
-pub(crate) use call::{Audience, Call, was_not_run, without_keys};
+pub(crate) use call::{Audience, Call, without_keys};
 pub(crate) use change::Change;
 pub use function::Function;
 use pages::Pages;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Fault, Sent};
+use crate::botapi::{BotApi, Sent};
 use crate::botschema;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
@@ -75,48 +75,6 @@ fn dies(gateway: Running) {
     drop(gateway.finish());
 }
 
-/// A silent bot looks broken.
-#[test]
-fn a_message_behind_a_question_is_told_what_is_waited_for() {
-    let (model, api) = (writing(), BotApi::start());
-    let home = home(&model, &api);
-    let gateway = start(&home);
-    api.text(OWNER, "write a.txt");
-    let question = asked(&api, 1);
-    for text in ["are you there?", "hello?"] {
-        api.text(OWNER, text);
-        wait_for(&api, OWNER, "Please answer the question above");
-    }
-    api.wait_for_confirmation();
-    api.press(OWNER, OWNER, question.id, "Yes");
-    wait_for(&api, OWNER, "Results: ");
-    ends(gateway);
-    let told = |text: &String| text.contains("Please answer");
-    assert_eq!(api.texts(OWNER).iter().filter(|text| told(text)).count(), 1);
-    // The running turn added both.
-    let last = model.requests().pop().unwrap().texts("user").concat();
-    assert!(
-        last.contains("are you there?") && last.contains("hello?"),
-        "{last}"
-    );
-}
-
-/// A slow network confirms a message after its user has seen it.
-#[test]
-fn a_press_that_comes_before_its_question_is_confirmed_counts() {
-    let (model, api) = (writing(), BotApi::start());
-    let home = home(&model, &api);
-    let gateway = start(&home);
-    api.fault("sendMessage", Fault::Late(Duration::from_secs(2)));
-    api.text(OWNER, "write a.txt");
-    let question = asked(&api, 1);
-    api.press(OWNER, OWNER, question.id, "Yes");
-    wait_for(&api, OWNER, "Results: ");
-    ends(gateway);
-    let texts = api.texts(OWNER);
-    assert!(texts[0].contains("✅ Allowed."), "{texts:?}");
-}
-
 #[test]
 fn the_owner_says_yes_no_or_always_by_a_button() {
     let (model, api) = (writing(), BotApi::start());
@@ -171,25 +129,6 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
     assert!(open_items(&home.path(""), "ask").is_empty());
     home.session("telegram_42").has_one_result_per_call();
     botschema::check(&api);
-}
-
-/// A long file must not displace the question, so that it can be answered.
-#[test]
-fn the_owner_sees_what_a_call_replaces() {
-    let (model, api) = (writing(), BotApi::start());
-    let home = home(&model, &api);
-    home.write("workspace/long.txt", "old words\n".repeat(9_000));
-    let gateway = start(&home);
-    api.text(OWNER, "write long.txt");
-    let question = asked(&api, 1);
-    for shown in ["-old words", "-[and 8988 more lines]", "+one", "+two"] {
-        assert!(question.text.contains(shown), "{question:?}");
-    }
-    api.press(OWNER, OWNER, question.id, "Yes");
-    wait_for(&api, OWNER, "Results:");
-    ends(gateway);
-    let file = fs::read_to_string(home.path("workspace/long.txt")).unwrap();
-    assert_eq!(file, "one\ntwo\n");
 }
 
 #[test]
@@ -357,30 +296,6 @@ fn waiting_question_does_not_block_other_chats() {
         typed.iter().filter(typing).count() <= 2,
         "it types for nobody"
     );
-}
-
-#[test]
-fn a_job_has_nobody_to_ask() {
-    let (model, api) = (writing(), BotApi::start());
-    let home = home(&model, &api);
-    let gateway = start(&home);
-    let add = [
-        "cron",
-        "add",
-        "-n",
-        "garden",
-        "-m",
-        "write a.txt",
-        "--at",
-        "+1s",
-        "--to",
-        "telegram:42",
-    ];
-    home.bantam().args(add).run().exits(0);
-    wait_for(&api, OWNER, "nobody can be asked here");
-    ends(gateway);
-    assert!(!home.path("workspace/a.txt").exists());
-    assert!(api.sent(OWNER).iter().all(|sent| sent.buttons.is_empty()));
 }
 
 /// Returns a model that runs the command named after `run` in a question, and then reports the result.

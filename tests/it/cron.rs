@@ -28,7 +28,7 @@ fn stored(home: &Home) -> Value {
 }
 
 /// Returns how the recorded runs ended, oldest first.
-pub fn statuses(home: &Home) -> Vec<String> {
+fn statuses(home: &Home) -> Vec<String> {
     let history = cron(home, ["history", "--json"]).exits(0).json();
     history["runs"]
         .as_array()
@@ -158,41 +158,6 @@ fn broken_jobs_file_is_reported_and_kept() {
             text
         );
     }
-}
-
-#[test]
-fn concurrent_job_changes_are_all_kept() {
-    let home = Home::empty();
-    let gone: Vec<String> = (0..4)
-        .map(|n| added(&home, ["-m", &format!("gone {n}"), "-e", "60"]))
-        .collect();
-    let adding = (0..8).map(|n| {
-        home.bantam()
-            .args(["cron", "add", "-e", "60", "-m"])
-            .arg(format!("new {n}"))
-            .spawn()
-    });
-    let removing = gone
-        .iter()
-        .map(|id| home.bantam().args(["cron", "remove", id]).spawn());
-    let all: Vec<_> = adding.chain(removing).collect();
-    for running in all {
-        running.finish().exits(0);
-    }
-    let jobs = stored(&home)["jobs"].clone();
-    let mut messages: Vec<&str> = jobs
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|job| job["payload"]["message"].as_str().unwrap())
-        .collect();
-    messages.sort_unstable();
-    assert_eq!(
-        messages,
-        [
-            "new 0", "new 1", "new 2", "new 3", "new 4", "new 5", "new 6", "new 7"
-        ]
-    );
 }
 
 #[test]
@@ -595,48 +560,6 @@ fn a_job_with_nothing_to_report_sends_nothing() {
 }
 
 #[test]
-fn foreign_jobs_file_keeps_unknown_fields() {
-    let home = Home::empty();
-    let file = json!({
-        "version": 1, "extra": {"kept": true},
-        "jobs": [
-            {"id": "abc", "name": "theirs", "enabled": true, "color": "red",
-             "schedule": {"kind": "every", "everyMs": 60000, "atMs": null, "mystery": 1},
-             "payload": {"kind": "agent_turn", "message": "hi", "deliver": false, "channel": null, "to": null},
-             "state": {"nextRunAtMs": 5, "runHistory": [{"runAtMs": 1, "status": "ok"}]},
-             "createdAtMs": 7, "deleteAfterRun": false},
-            {"id": "def", "name": "odd", "enabled": true, "schedule": {"kind": "moon"}},
-        ],
-    });
-    home.write("cron/jobs.json", file.to_string());
-    added(&home, ["-m", "ours", "-e", "60"]);
-    let mut after = stored(&home);
-    assert_eq!(
-        after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"],
-        "ours"
-    );
-    assert_eq!(after, file);
-    let run = cron(&home, ["list"]);
-    run.exits(0)
-        .says("the job def: unknown kind of schedule \"moon\"");
-    assert!(
-        run.stdout.contains("every minute") && run.stdout.contains("cannot run"),
-        "{}",
-        run.stdout
-    );
-    cron(&home, ["disable", "abc"]).exits(0);
-    let job = stored(&home)["jobs"][0].clone();
-    assert_eq!(
-        (&job["color"], &job["schedule"]["mystery"]),
-        (&json!("red"), &json!(1))
-    );
-    assert_eq!(
-        (&job["enabled"], &job["state"]["runHistory"][0]["status"]),
-        (&json!(false), &json!("ok"))
-    );
-}
-
-#[test]
 fn gateway_job_runs_after_its_check_passes() {
     let (model, api) = (
         Model::answering(|request, _| Reply::text(&request.last("user"))),
@@ -773,36 +696,6 @@ fn the_owner_is_told_of_a_broken_jobs_file_once() {
         assert_eq!(told.count(), 1, "{texts:?}");
     }
     ends(gateway);
-}
-
-/// A run that was cut short goes on, and one that had waited begins.
-#[test]
-fn waiting_runs_begin_after_a_restart() {
-    let hold = |request: &crate::model::Request, n| {
-        let reply = Reply::text("Done.");
-        if n == 0 && request.last("user").contains("long") {
-            reply.held()
-        } else {
-            reply
-        }
-    };
-    let (model, api) = (Model::answering(hold), BotApi::start());
-    let one = json!({ "gateway": { "workers": 1 } });
-    let home = Home::with(&merged(config(&model, &api), &one));
-    let gateway = start(&home);
-    api.text(42, "long");
-    model.wait_for_holds(1);
-    added(
-        &home,
-        ["-m", "water them", "--at", "+1s", "--to", "telegram:43"],
-    );
-    api.chat(43);
-    until("the job is due", || statuses(&home) == ["running"]);
-    ends(gateway);
-    let gateway = start(&home);
-    assert_eq!(api.wait_for_texts(43, 1), ["Done."]);
-    ends(gateway);
-    assert_eq!(statuses(&home), ["ok"]);
 }
 
 #[test]

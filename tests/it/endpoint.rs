@@ -173,8 +173,8 @@ fn config_change_waits_for_http_turns() {
     let door = served.door.clone();
     let asked = std::thread::spawn(move || door.ask("hi"));
     model.wait_for_holds(1);
-    let changed = merged(model.config(), &json!({ "gateway": { "workers": 3 } }));
-    home.config(&merged(changed, &settings()).to_string());
+    let change = ["config", "set", "gateway.workers", "3"];
+    home.bantam().args(change).run().exits(0);
     served.gateway.wait_for_stderr("restarting");
     let begun = Instant::now();
     until("a turn would be cut", || {

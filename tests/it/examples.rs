@@ -71,21 +71,12 @@ fn the_weather_is_asked_of_a_tool() {
 }
 
 #[test]
-fn calculator_example_numbers_its_events() {
+fn calculator_example_shows_its_events() {
     let (answer, events) = calculator::calculate("What is 6 * 7?").unwrap();
     assert_eq!(answer, "That is 42.");
-    assert!(
-        events
-            .iter()
-            .map(|(number, _)| *number)
-            .eq(1..=events.len() as u64),
-        "{events:?}"
-    );
-    assert!(
-        events
-            .iter()
-            .any(|(_, event)| matches!(event, Event::ToolFinished { name, ok: true, .. } if name == "calculate"))
-    );
+    assert!(events.iter().any(
+        |event| matches!(event, Event::ToolFinished { name, ok: true, .. } if name == "calculate")
+    ));
     assert!(
         calculator::calculate("1 / 0")
             .unwrap()

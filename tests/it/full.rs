@@ -164,28 +164,6 @@ fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
 }
 
 #[test]
-fn a_disk_that_is_full_before_a_turn() {
-    if !is_inside("full::a_disk_that_is_full_before_a_turn") {
-        return;
-    }
-    let board = Board::asking(replies([]));
-    board.home.agent(["-m", "hi"]).exits(0);
-    let before = board.stored();
-    board.fill();
-    let run = board
-        .home
-        .agent(["--json", "-m", &long("Think about this.")]);
-    failed(&run);
-    assert_eq!(
-        board.model.requests().len(),
-        1,
-        "a question that is not stored is not asked"
-    );
-    assert_eq!(board.stored(), before);
-    board.goes_on(&before);
-}
-
-#[test]
 fn disk_filled_during_request_ends_turn() {
     if !is_inside("full::disk_filled_during_request_ends_turn") {
         return;

@@ -42,7 +42,6 @@ mod full;
 mod gateway;
 mod grep;
 mod help;
-mod homes;
 mod hostile;
 mod hosts;
 mod incoming;

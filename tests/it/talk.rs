@@ -1,7 +1,7 @@
 //! Messages to chats in addition to the answers: the tool `message`, files, `--to`, and their records in conversations.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -112,27 +112,8 @@ fn a_message_is_in_the_chat_before_the_answer() {
 
 #[test]
 fn message_tool_needs_a_bot() {
-    let model = Model::answering(|request, _| {
-        if request.messages()[1]
-            .to_string()
-            .contains("You are a subagent")
-        {
-            return Reply::text(&format!("My tools: {:?}", request.tools()));
-        }
-        match request.texts("tool").len() {
-            0 => Reply::call("subagent", &json!({ "task": "which tools have you?" })),
-            _ => Reply::text(&request.last("tool")),
-        }
-    });
-    let api = BotApi::start();
+    let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    let run = home.agent(["-m", "ask one"]);
-    assert!(
-        run.exits(0).stdout.contains("read_file") && !run.stdout.contains("\"message\""),
-        "{}",
-        run.stdout
-    );
-    assert!(model.request(0).tools().contains(&"message"));
     assert!(
         home.bantam()
             .arg("tools")
@@ -415,42 +396,6 @@ fn a_file_outlives_the_program_and_the_network() {
             ("notes.txt".to_owned(), b"some notes\n".to_vec()),
             files[0].clone()
         ]
-    );
-}
-
-#[test]
-fn failing_chat_does_not_delay_other_chats() {
-    let model = Model::answering(|request, _| match request.texts("tool").len() {
-        0 if request.last("user").contains("a file") => {
-            Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
-        }
-        0 => Reply::text("At once."),
-        _ => Reply::text("Sent."),
-    });
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    home.write("workspace/notes.txt", "some notes\n");
-    for _ in 0..3 {
-        api.fault("sendDocument", Fault::Page(502));
-    }
-    let gateway = start(&home);
-    api.text(OWNER, "send a file");
-    api.wait_for_asked("sendDocument", 3);
-    // The pause is now four seconds.
-    api.text(OTHER, "hello");
-    assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
-    assert!(api.sent(OWNER).is_empty());
-    assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
-    ends(gateway);
-    let tries: Vec<Instant> = api
-        .asked("sendDocument")
-        .into_iter()
-        .map(|asked| asked.at)
-        .collect();
-    let pauses: Vec<Duration> = tries.windows(2).map(|two| two[1] - two[0]).collect();
-    assert!(
-        pauses.windows(2).all(|two| two[0] < two[1]) && pauses[2] > Duration::from_secs(3),
-        "{pauses:?}"
     );
 }
 

@@ -1,53 +1,10 @@
-//! A gateway without Telegram runs scheduled jobs and heartbeats, and `bantam cron history` shows their answers.
+//! A gateway without Telegram runs heartbeats, and `bantam cron history` shows what they report.
 
 use serde_json::json;
 
-use crate::bot::{ends, start};
-use crate::cron::statuses;
+use crate::bot::ends;
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
-
-#[test]
-fn jobs_run_without_telegram_and_the_history_shows_their_answers() {
-    let model = Model::answering(|_, _| Reply::text("The disk is\nhalf full."));
-    let home = Home::with(&model.config());
-    let gateway = start(&home);
-    gateway.wait_for_stderr("Telegram is disabled");
-    home.bantam()
-        .args(["cron", "add", "-n", "disk", "-m", "look", "-e", "1s"])
-        .run()
-        .exits(0)
-        .is_quiet();
-    until("the job has run", || {
-        statuses(&home).contains(&"ok".to_owned())
-    });
-    let status = home.bantam().arg("status").run();
-    assert!(
-        status.exits(0).stdout.contains("running since"),
-        "{}",
-        status.stdout
-    );
-    ends(gateway);
-    let history = |args: &[&str]| home.bantam().args(["cron", "history"]).args(args).run();
-    let all = history(&[]);
-    assert!(
-        all.exits(0).stdout.contains("disk: The disk is half full."),
-        "{}",
-        all.stdout
-    );
-    let one = history(&["disk"]);
-    assert!(
-        one.exits(0)
-            .stdout
-            .ends_with("\n\nThe disk is\nhalf full.\n"),
-        "{}",
-        one.stdout
-    );
-    assert_eq!(
-        history(&["--json"]).json()["runs"][0]["answer"],
-        "The disk is half full."
-    );
-}
 
 #[test]
 fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {

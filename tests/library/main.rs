@@ -16,8 +16,6 @@ mod channel;
 #[path = "../../docs/examples/chat.rs"]
 mod chat;
 mod edges;
-#[path = "../../docs/examples/events.rs"]
-mod events;
 #[path = "../../docs/examples/exec.rs"]
 mod exec;
 mod homes;
@@ -69,7 +67,6 @@ const PROGRAMS: &[Program] = &[
     ("ask", ask::main),
     ("channel", channel::main),
     ("chat", chat::main),
-    ("events", events::main),
     ("mcp", mcp::main),
     ("exec", exec::main),
     ("limits", limits::main),

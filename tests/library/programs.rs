@@ -6,14 +6,12 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
-use bantam::{EventLog, Response};
 use serde_json::json;
 
+use crate::Test;
 use crate::support::harness::{Home, until};
 use crate::support::model::{Model, Reply, call};
-use crate::{Test, events};
 
 pub const TESTS: &[Test] = &[
     ("programs::ask_prints_the_answer", ask_prints_the_answer),
@@ -37,10 +35,6 @@ pub const TESTS: &[Test] = &[
     (
         "programs::subagents_work_side_by_side",
         subagents_work_side_by_side,
-    ),
-    (
-        "programs::events_are_for_readers_along_and_late",
-        events_are_for_readers_along_and_late,
     ),
     (
         "programs::mcp_has_a_sandbox_of_its_own",
@@ -244,18 +238,6 @@ fn resume_repeats_nothing() {
     assert_eq!(model.request(0).last("tool"), "It is paid.");
     // The turn has ended, so the model is not asked.
     assert_eq!(place.run("resume", &Model::never_asked()), "It is paid.\n");
-}
-
-fn events_are_for_readers_along_and_late() {
-    let model = Model::scripted([Reply::text("It scatters.")]);
-    let said = Place::new().run("events", &model);
-    let mut lines: Vec<&str> = said.lines().collect();
-    lines.sort_unstable();
-    assert!(lines[0].starts_with("along: It scatters. ("), "{said}");
-    assert_eq!(lines[0].replace("along", "late"), lines[1]);
-    let log = EventLog::new(Duration::ZERO);
-    log.end("turn-1", &Response::default());
-    assert_eq!(events::follow(&log, "turn-1"), " (forgotten)");
 }
 
 fn mcp_has_a_sandbox_of_its_own() {

@@ -40,33 +40,52 @@ impl Provider for Fatal {
     }
 }
 
-/// Serves one message, and prints its events.
+/// A channel that adds messages by a function, and prints its texts.
+struct Asks<F>(F);
+
+impl<F: Fn(&Inbox) -> Result<()> + Send + Sync> Channel for Asks<F> {
+    fn name(&self) -> &'static str {
+        "tests"
+    }
+
+    fn poll(&self, inbox: &Inbox, _: &Cancel) -> Result<()> {
+        (self.0)(inbox)
+    }
+
+    fn deliver(&self, _: &str, text: &str) -> Result<()> {
+        println!("{text}");
+        Ok(())
+    }
+}
+
+/// Serves one message, and prints its answer.
 pub fn main() -> Result<()> {
     let agent = Agent::builder().provider(Fatal).store(FileStore::at("."));
-    let asks = |inbox: &Inbox| {
+    let channel = Asks(|inbox: &Inbox| {
         let mut message = Inbound::line("tests", "ada", "What is in this file?")?;
         message.id = "1".to_owned();
         inbox.add(message).map(drop)
-    };
-    let shows = |_: &str, text: &str| {
-        println!("{text}");
-        Ok(())
-    };
-    let channels = vec![bantam::channel("tests", asks, shows)];
-    bantam::serve(agent.build()?, ".", channels, &Cancel::new(None))
+    });
+    bantam::serve(
+        agent.build()?,
+        ".",
+        vec![Box::new(channel)],
+        &Cancel::new(None),
+    )
 }
 
 /// Much longer than serving waits for output.
 const HANG: Duration = Duration::from_secs(300);
 
 /// Serves in a separate thread, and fails the test if that does not end.
-fn serve(home: &Home, channels: Vec<Box<dyn Channel>>, cancel: &Cancel) -> Result<()> {
+fn serve(home: &Home, channel: impl Channel + 'static, cancel: &Cancel) -> Result<()> {
     let agent = Agent::builder()
         .provider(Demo)
         .store(FileStore::at(home.path("")));
     let agent = agent.build().unwrap();
     let (ended, end) = mpsc::channel();
     let (place, cancel) = (home.path(""), cancel.clone());
+    let channels: Vec<Box<dyn Channel>> = vec![Box::new(channel)];
     thread::spawn(move || ended.send(bantam::serve(agent, place, channels, &cancel)));
     end.recv_timeout(HANG).expect("serving does not end")
 }
@@ -89,13 +108,11 @@ fn the_end_stops_what_reads() {
         refused.send(n).unwrap();
         Ok(())
     };
-    let asking = bantam::channel("tests", asks, |_, _| Ok(()));
-    serve(&home, vec![asking], &cancel).unwrap();
+    serve(&home, Asks(asks), &cancel).unwrap();
     told.recv_timeout(HANG).expect("the reader is never told");
     // The end of serving stops an unstopped channel, for readers in separate threads.
     let ended = Cancel::new(None);
-    let silent = bantam::channel("tests", |_| Ok(()), |_, _| Ok(()));
-    serve(&home, vec![silent], &ended).unwrap();
+    serve(&home, Asks(|_: &Inbox| Ok(())), &ended).unwrap();
     assert!(ended.reason().is_some());
 }
 

@@ -333,23 +333,6 @@ impl BotApi {
         self.message(user, user, &json!({ "voice": voice }))
     }
 
-    /// Adds an album: one message per photo, with the caption on the first.
-    pub fn album(&self, user: i64, photos: &[&[u8]], caption: &str) -> Vec<i64> {
-        let extra = |n: usize| {
-            let group = json!({ "media_group_id": "13000000000000001" });
-            if n == 0 {
-                merge(group, &json!({ "caption": caption }))
-            } else {
-                group
-            }
-        };
-        photos
-            .iter()
-            .enumerate()
-            .map(|(n, photo)| self.photo(user, photo, &extra(n)))
-            .collect()
-    }
-
     /// Adds a text in a topic of a group.
     pub fn topic(&self, chat: i64, user: i64, thread: i64, text: &str) -> i64 {
         let extra = json!({ "text": text, "message_thread_id": thread, "is_topic_message": true });

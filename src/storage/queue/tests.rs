@@ -13,7 +13,7 @@ const LARGE_ITEM: usize = 64 << 10;
 fn queue_in(dir: &TestDir) -> Queue {
     let (path, lock) = (dir.join("state/q.jsonl"), dir.join("q.lock"));
     Queue {
-        bounds: Bounds::of_file(MAX),
+        max: MAX,
         ..Queue::new(path, lock, 100)
     }
 }
