@@ -194,17 +194,12 @@ fn names_are_completed() {
     for (words, expected) in [
         (&["sessions", "show", ""][..], &["garden"][..]),
         (&["-s", ""], &["garden"]),
-        (
-            &["agent", "-q", "-t", "x", "--session=ga"],
-            &["--session=garden"],
-        ),
         (&["cron", "run", "w"], &["water"]),
         (&["mcp", "test", ""], &["time"]),
         (&["skills", "show", ""], &["tidy"]),
         (&["agent", "--model", "te"], &["test"]),
         (&["config", "get", "log."], &["log.json", "log.level"]),
         (&["help", "mem"], &["memory"]),
-        (&["help", "cron", "h"], &["history"]),
         (&["sessions", "--a"], &["--all"]),
         (&["no", "such", "--bud"], &["--budget-tokens"]),
     ] {
