@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::status;
@@ -160,7 +159,6 @@ fn time(millis: i64) -> String {
 }
 
 /// A setting with its value, for people.
-#[derive(Serialize)]
 pub(crate) struct SetValue {
     pub path: String,
     pub value: Value,
@@ -168,17 +166,12 @@ pub(crate) struct SetValue {
     pub from: String,
 }
 
-/// Returns the configured settings without secrets, and all others if `with_defaults`.
-pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> {
+/// Returns the configured settings without secrets.
+pub(crate) fn set_values(loaded: &Loaded) -> Vec<SetValue> {
     let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
         paths.push(set.path.clone());
-    }
-    if with_defaults {
-        let mut others = path::all_settings();
-        others.retain(|path| !paths.contains(path));
-        paths.extend(others);
     }
     let redactor = loaded.redactor();
     let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
@@ -192,8 +185,7 @@ pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> 
         let from = match loaded.override_of(path) {
             Some(set) if set.is_flag() => set.name.clone(),
             Some(set) => format!("the variable {}", set.name),
-            None if written.is_some() => "config.json".to_owned(),
-            None => "default".to_owned(),
+            None => "config.json".to_owned(),
         };
         let path = path::join(path);
         Some(SetValue { path, value, from })

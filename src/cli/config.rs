@@ -38,7 +38,7 @@ pub(super) const COMMANDS: &[Subcommand] = commands! {
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
-        let rows: Vec<[String; 3]> = set_values(loaded, false)
+        let rows: Vec<[String; 3]> = set_values(loaded)
             .into_iter()
             .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
             .collect();

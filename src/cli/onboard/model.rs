@@ -209,7 +209,7 @@ impl<'a> ProviderChoice<'a> {
                 return Ok(true);
             }
             say("Asking it a question ...");
-            let check = doctor::question(&loaded, None);
+            let check = doctor::question(&loaded);
             // The fix is not shown, because the user is asked next how to continue.
             say(&check.line());
             if check.outcome != Outcome::Fail {
