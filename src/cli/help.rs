@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::args::{Args, Subcommand, commands};
 use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{commands, find, print, terminal};
+use super::{commands, find, print, table, terminal};
 use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
@@ -64,7 +64,7 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
     }
     let found = find(&name);
     match topics::page(&name) {
-        None if found.is_empty() => search(&name, width()),
+        None if found.is_empty() => search(&name),
         None => show(&found),
         Some(text) if found.is_empty() => topics::show("", &text, ui),
         // `cron` is also a group of commands.
@@ -73,7 +73,7 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
 }
 
 /// Prints the commands that show the places with all these words, the best first.
-fn search(words: &str, width: usize) -> Result<u8> {
+fn search(words: &str) -> Result<u8> {
     let mut places: Vec<HelpEntry> = topics::places().collect();
     let mut known = BTreeSet::new();
     for command in commands() {
@@ -89,24 +89,14 @@ fn search(words: &str, width: usize) -> Result<u8> {
     }
     let found = topics::search(&places, words);
     if found.is_empty() {
-        let names = commands()
-            .flat_map(|c| [Some(c.name()), c.group()])
-            .flatten();
-        let near = nearest(words, names.chain(topics::names()));
-        let near = near.map(|near| format!("bantam help {near}"));
-        return Err(not_found_near(
-            "command or topic",
-            words,
-            near.as_deref(),
-            "bantam help",
-        ));
+        let names = commands().map(Subcommand::name).chain(topics::names());
+        let near = nearest(words, names).map(|near| format!("bantam help {near}"));
+        let (near, list) = (near.as_deref(), "bantam help");
+        return Err(not_found_near("command or topic", words, near, list));
     }
-    let column = if width < NARROW { 0 } else { 30 };
-    let row = |place: &&HelpEntry| {
-        let line = format!("  {:<column$} {}", place.page, place.title);
-        line.chars().take(width).chain(['\n']).collect::<String>()
-    };
-    print(&found.iter().take(MAX_FOUND).map(row).collect::<String>()).map(|()| 0)
+    let row = |place: &&HelpEntry| [place.page.clone(), place.title.clone()];
+    let rows: Vec<_> = found.iter().take(MAX_FOUND).map(row).collect();
+    print(&table(&[], &rows)).map(|()| 0)
 }
 
 /// Prints the page of a command, or the list of a group's subcommands.

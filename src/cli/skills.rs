@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
-use crate::storage::{self, Lock};
+use crate::storage::Lock;
 use crate::text::{printable, to_single_line};
 use crate::{app, template};
 
@@ -105,10 +105,6 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.describe()))?;
-    if !skill.has_description {
-        let what = "SKILL.md has no description, so the agent sees its first line of text instead";
-        notice(&format!("{}: {what}", to_single_line(&skill.name, 64)));
-    }
     if !confirm(
         args,
         ui,
@@ -131,28 +127,20 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 /// Returns the requested skill.
 fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Result<&'a Candidate> {
     let shown = to_single_line(source, 200);
-    let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
-    let names = to_single_line(&names.join(", "), 500);
-    match (found, wanted) {
-        ([], _) => Err(Error::failed(format!("{shown} has no SKILL.md"))
+    let is_wanted = |skill: &&Candidate| wanted.is_none_or(|wanted| skill.name == wanted);
+    let mut fits = found.iter().filter(is_wanted);
+    match (fits.next(), fits.next(), found) {
+        (Some(only), None, _) => Ok(only),
+        (_, _, []) => Err(Error::failed(format!("{shown} has no SKILL.md"))
             .hint("use the folder of a skill, or a folder of skills")),
-        (_, Some(wanted)) => found
-            .iter()
-            .find(|skill| skill.name == wanted)
-            .ok_or_else(|| {
-                let wanted = to_single_line(wanted, 64);
-                Error::failed(format!("{shown} has no skill {wanted}"))
-                    .hint(format!("choose one of: {names}"))
-            }),
-        ([only], None) => Ok(only),
-        (several, None) => Err(Error::usage(format!(
-            "{shown} has {} skills: {names}",
-            several.len()
-        ))
-        .hint(format!(
-            "run `bantam skills install {shown}#{}`",
-            to_single_line(&several[0].name, 64)
-        ))),
+        (_, _, [first, ..]) => {
+            let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
+            let names = to_single_line(&names.join(", "), 500);
+            let first = to_single_line(&first.name, 64);
+            let what = format!("{shown} has {} skills: {names}", found.len());
+            let hint = format!("choose one: `bantam skills install {shown}#{first}`");
+            Err(Error::usage(what).hint(hint))
+        }
     }
 }
 
@@ -175,17 +163,12 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
-/// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out
-/// atomically, so that adding or removing one skill does not lose the others.
+/// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out, so
+/// that adding or removing one skill does not lose the others.
 fn lock_agent_folder(home: &Home) -> Result<Lock> {
     let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT).doing("changing the skills")?;
-    let agent = home.agent();
-    if !agent.exists() {
-        let new = home.root().join("agent.new");
-        storage::remove(&new)?;
-        template::write("agent", &new)?;
-        storage::sync_all(&new)?;
-        storage::rename_new(&new, &agent)?;
+    if !home.agent().exists() {
+        template::write("agent", &home.agent())?;
     }
     Ok(lock)
 }

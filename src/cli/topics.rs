@@ -1,17 +1,12 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
 use std::cmp::Reverse;
-use std::io::Write;
-use std::process::Stdio;
 
 use super::ui::Ui;
 use super::{print, terminal};
-use crate::child;
-use crate::config::Env;
 use crate::error::Result;
 use crate::inflate::inflate;
 use crate::markdown::{self, Terminal};
-use crate::sys;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
 
@@ -121,35 +116,12 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     found.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
-/// longer than the screen.
+/// Shows a page after the list of commands with its name: unchanged in a pipe, formatted at a terminal.
 pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
     if !ui.stdout_is_terminal || !ui.has_colors() {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
-    let (columns, rows) = terminal::size();
-    let mut markdown = Terminal::new(columns);
+    let mut markdown = Terminal::new(terminal::size().0);
     let page = list.to_owned() + &markdown::refilled(page);
-    let shown = markdown.push(&page) + &markdown.finish();
-    if shown.lines().count() < rows || !page_through(&shown, &ui.env) {
-        print(&shown)?;
-    }
-    Ok(0)
-}
-
-/// Shows the text in the user's pager, and returns whether that worked.
-fn page_through(text: &str, env: &Env) -> bool {
-    let pager = env.get("PAGER").filter(|pager| !pager.is_empty());
-    let pager = pager.map_or("less -R", String::as_str);
-    // Leaves Ctrl-C to the pager.
-    sys::block_signals(&[libc::SIGINT]);
-    let mut shell = child::by_user("sh");
-    let Ok(mut shell) = shell.args(["-c", pager]).stdin(Stdio::piped()).spawn() else {
-        return false;
-    };
-    if let Some(mut stdin) = shell.stdin.take() {
-        // The user may quit before the end.
-        stdin.write_all(text.as_bytes()).ok();
-    }
-    shell.wait().is_ok_and(|status| status.code() != Some(127))
+    print(&(markdown.push(&page) + &markdown.finish())).map(|()| 0)
 }
