@@ -16,19 +16,15 @@ use crate::skills::Skills;
 use crate::text::{self, is_unsafe_to_show, not_found, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(completions) "completions  bash|zsh|fish
-        print a script for completion with Tab in a shell
-        $ bantam completions bash >~/.local/share/bash-completion/completions/bantam"
-    Anywhere(man) "man
-        print a manual page
-        $ bantam man >~/.local/share/man/man1/bantam.1"
+    Anywhere(completions) "completions"
+    Anywhere(man) "man"
 };
 
 /// The scripts ask [`complete`] for names.
 const SCRIPTS: [(&str, &str); 3] = [
-    ("bash", include_str!("scripts/bantam.bash")),
-    ("zsh", include_str!("scripts/_bantam")),
-    ("fish", include_str!("scripts/bantam.fish")),
+    ("bash", include_str!("texts/bantam.bash")),
+    ("zsh", include_str!("texts/_bantam")),
+    ("fish", include_str!("texts/bantam.fish")),
 ];
 
 fn completions(_: &Ui, given: &Args) -> Result<u8> {
@@ -164,6 +160,6 @@ fn man(_: &Ui, _: &Args) -> Result<u8> {
         "codes" => Some(codes.as_str()),
         _ => Some(env!("CARGO_PKG_VERSION")),
     };
-    let page = text::fill(include_str!("scripts/bantam.1"), value);
+    let page = text::fill(include_str!("texts/bantam.1"), value);
     print(&page.unwrap_or_default()).map(|()| 0)
 }

@@ -18,21 +18,10 @@ use crate::storage;
 use crate::text::{not_found, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(get) "config get  [PATH]
-        print the effective value of a setting, or all values that are set and their sources
-        $ bantam config get agents.defaults.timeout
-        $ bantam config get"
-    InHome(set) "config set  PATH VALUE
-        change a setting in config.json. If VALUE is -, it is read from standard input
-        $ bantam config set agents.defaults.timeout 900
-        $ bantam config set channels.telegram.token - <token.txt"
-    InHome(unset) "config unset  PATH
-        remove a setting, entry or section from config.json, so that its default applies
-        $ bantam config unset agents.defaults.timeout
-        $ bantam config unset mcpServers.time"
-    InHome(edit) "config edit
-        edit config.json in $EDITOR, and check it before saving
-        $ EDITOR=nano bantam config edit"
+    InHome(get) "config-get"
+    InHome(set) "config-set"
+    InHome(unset) "config-unset"
+    InHome(edit) "config-edit"
 };
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

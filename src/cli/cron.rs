@@ -26,42 +26,13 @@ use crate::telegram::deliver::Delivery;
 use crate::text::{counted, printable, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(add) r#"cron add  [TEXT...]
-        schedule a question. `bantam gateway` asks it on time
-        $ bantam cron add -c "30 7 * * mon-fri" -n logs "What is odd in the logs?"
-        $ bantam cron add -e 30m "Is the disk filling up?"
-        $ bantam cron add --at 18:00 --to telegram:123456789 "Water the tomatoes"
-        -m, --message TEXT       the question
-        -e, --every INTERVAL     repeat, such as 300 (seconds), 5m, 2h or 1d
-        -c, --cron EXPR          minute hour day month weekday, such as "30 7 * * mon-fri", or @daily
-            --at TIME            once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d
-            --tz ZONE            time zone of EXPR or TIME (default: this machine's)
-            --if COMMAND         ask only if this shell command, run in the sandbox, exits with 0 and prints something
-            --model MODEL        use this model (default: the configured one)
-        -n, --name NAME          name of the job
-        -s, --session KEY        continue the conversation KEY (default: a new one for each run)
-            --to telegram:CHAT   chat for the answer (default: the bot's owner; `none`: the history only)"#
-    InHome(list) "cron list
-        list jobs: next run, last result, schedule and name
-            --json               print one JSON object with the jobs of cron/jobs.json"
-    InHome(remove) "cron remove  ID
-        remove a job. Its history is kept
-        $ bantam cron remove logs"
-    InHome(enable) "cron enable  ID
-        resume a paused job
-        $ bantam cron enable logs"
-    InHome(disable) "cron disable  ID
-        pause a job
-        $ bantam cron disable logs"
-    InHome(run_now) "cron run  ID
-        run a job now and print its answer (same exit codes as `bantam agent`)
-        $ bantam cron run logs
-        -q, --quiet              print only the answer and errors
-        -v, --verbose            print tool calls, retries and timings to stderr"
-    InHome(history) "cron history  [ID]
-        list runs, newest last. With ID, also show the job's last answer
-        $ bantam cron history logs
-            --json               print one JSON object"
+    InHome(add) "cron-add"
+    InHome(list) "cron-list"
+    InHome(remove) "cron-remove"
+    InHome(enable) "cron-enable"
+    InHome(disable) "cron-disable"
+    InHome(run_now) "cron-run"
+    InHome(history) "cron-history"
 };
 
 fn jobs(app: &App) -> Jobs {

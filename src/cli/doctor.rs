@@ -13,11 +13,7 @@ use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "doctor
-        check this installation and suggest fixes. Exits with 1 if a check fails
-        $ bantam doctor
-        $ bantam doctor --provider
-            --provider           also ask the configured model for a tool call"
+    InHome(run) "doctor"
 };
 
 /// Prints checks as they finish.

@@ -10,11 +10,7 @@ use crate::error::Result;
 use crate::text::{nearest, not_found_near};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(run) "help  [TOPIC...]
-        show help for a command or topic, or find words in all of them
-        $ bantam help cron add
-        $ bantam help sandbox
-        $ bantam help api key"
+    Anywhere(run) "help"
 };
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [

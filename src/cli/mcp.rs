@@ -21,26 +21,10 @@ use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "mcp list
-        start each MCP server and show how many tools it has"
-    InHome(test) "mcp test  NAME
-        start an MCP server and list its tools
-        $ bantam mcp test time"
-    InHome(add) r#"mcp add  [NAME] [URL|COMMAND...]
-        add an MCP server to config.json and test it. Put -- before a COMMAND
-        $ bantam mcp add time -- uvx mcp-server-time
-        $ bantam mcp add docs https://mcp.example.org/mcp
-            --header NAME:VALUE  send this header, such as "Authorization: Bearer ${KEY}" (repeatable)
-            --env NAME=VALUE     set this variable for COMMAND (repeatable)
-            --read DIR           let COMMAND read DIR (repeatable)
-            --write DIR          let COMMAND change DIR (repeatable)
-            --no-network         block network access of COMMAND
-            --keep               add it even if it does not start
-            --json FILE          add the servers in another client's mcpServers JSON (- is standard input)"#
-    InHome(remove) "mcp remove  NAME
-        remove an MCP server from config.json and delete its directory
-        $ bantam mcp remove time
-        -y, --yes                do not ask for confirmation"
+    InHome(list) "mcp-list"
+    InHome(test) "mcp-test"
+    InHome(add) "mcp-add"
+    InHome(remove) "mcp-remove"
 };
 
 /// Starts servers in parallel, and returns the tools of each.

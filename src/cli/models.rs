@@ -12,11 +12,7 @@ use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "models  [PROVIDER|NAME]
-        list available models, or the models of one provider
-        $ bantam models
-        $ bantam models ollama
-            --json               print one JSON object per provider"
+    InHome(run) "models"
 };
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

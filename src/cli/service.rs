@@ -19,13 +19,7 @@ use crate::storage;
 use crate::text::{self, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "service
-        print a systemd unit that keeps the gateway running, or install or remove it
-        $ bantam service --install
-        $ bantam service --uninstall
-            --system             use a system service instead of a user service (default for root)
-            --install            write the unit, enable it and start it
-            --uninstall          stop the service and remove its unit"
+    InHome(run) "service"
 };
 
 /// File name of the unit, and a line that identifies it as bantam's.
@@ -33,8 +27,8 @@ const NAME: &str = "bantam.service";
 const DESCRIPTION: &str = "Description=bantam, a personal AI agent";
 
 /// The unit, explained in systemd.service(5) and systemd.exec(5), and its settings that require the system's manager.
-const UNIT: &str = include_str!("scripts/bantam.service");
-const SYSTEM: &str = include_str!("scripts/bantam.service.system");
+const UNIT: &str = include_str!("texts/bantam.service");
+const SYSTEM: &str = include_str!("texts/bantam.service.system");
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;

@@ -27,27 +27,11 @@ const MAX_LINE: usize = 100;
 const MAX_PAGE: usize = 64 << 10;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "sessions list
-        list conversations, newest last: all named and the 20 newest unnamed ones
-            --all                also list all unnamed conversations
-            --json               print all conversations as one JSON object"
-    InHome(show) "sessions show  KEY
-        print a conversation. KEY is its name in `bantam sessions`, or the one given to --session
-        $ bantam sessions show default
-        $ bantam sessions show default --json --after 12
-            --json               print JSON Lines, with one object per message and end of turn
-            --after SEQ          print only lines after SEQ, archived ones included"
-    InHome(search) "sessions search  WORDS...
-        find conversations that contain all words, newest first (archived parts included)
-        $ bantam sessions search tomatoes water
-            --json               print one JSON object"
-    InHome(reset) "sessions reset  KEY
-        start a conversation over. The old one is archived as KEY.N.jsonl
-        $ bantam sessions reset default"
-    InHome(erase) "sessions erase  KEY
-        permanently delete a conversation and its archived parts
-        $ bantam sessions erase garden
-        -y, --yes                do not ask for confirmation"
+    InHome(list) "sessions-list"
+    InHome(show) "sessions-show"
+    InHome(search) "sessions-search"
+    InHome(reset) "sessions-reset"
+    InHome(erase) "sessions-erase"
 };
 
 fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {

@@ -19,20 +19,10 @@ use crate::{app, template};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "skills list
-        list skills with their purpose and missing requirements"
-    InHome(show) "skills show  NAME
-        print the text of a skill
-        $ bantam skills show journal"
-    InHome(install) "skills install  DIR|URL[#NAME]
-        add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills
-        $ bantam skills install ~/Downloads/weather
-        $ bantam skills install https://github.com/anthropics/skills#pdf
-        -y, --yes                do not ask for confirmation"
-    InHome(remove) "skills remove  NAME
-        delete a skill and all its files
-        $ bantam skills remove weather
-        -y, --yes                do not ask for confirmation"
+    InHome(list) "skills-list"
+    InHome(show) "skills-show"
+    InHome(install) "skills-install"
+    InHome(remove) "skills-remove"
 };
 
 fn load_skills(app: &App) -> Result<Skills> {

@@ -18,9 +18,7 @@ use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "status
-        show the model, API key, conversations, gateway and jobs
-            --json               print one JSON object"
+    InHome(run) "status"
 };
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

@@ -56,21 +56,8 @@ pub(super) fn places() -> impl Iterator<Item = HelpEntry> {
     })
 }
 
-/// Words of users, and words that the pages have for them.
-const SYNONYMS: [(&str, &str); 12] = [
-    ("update", "upgrade"),
-    ("photo", "image"),
-    ("picture", "image"),
-    ("voice", "recording"),
-    ("remind", "schedule"),
-    ("reminder", "schedule"),
-    ("logs", "journalctl"),
-    ("safe", "sandbox"),
-    ("permission", "access"),
-    ("price", "cost"),
-    ("macos", "mac"),
-    ("delete", "erase"),
-];
+/// Lines of a word of users, and a word that the pages have for it.
+const SYNONYMS: &str = include_str!("texts/words.txt");
 
 /// Returns the places with all the words or their synonyms, the best first. A title counts more than its text.
 pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEntry> {
@@ -93,7 +80,8 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     };
     let wanted = tokens(words);
     let count = |text: &[String], word: &str| {
-        let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == word);
+        let mut synonyms = SYNONYMS.lines().filter_map(|line| line.split_once(' '));
+        let synonym = synonyms.find(|(theirs, _)| *theirs == word);
         let other = synonym.map_or(word, |(_, ours)| ours);
         text.iter()
             .filter(|token| is_form(token, word) || is_form(token, other))

@@ -18,11 +18,7 @@ use crate::template;
 use crate::text::to_single_line;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "onboard
-        set up a model, an API key and a Telegram bot. Existing files are not overwritten
-        $ bantam onboard
-        $ bantam onboard --yes
-        -y, --yes                write the agent's files without asking anything"
+    InHome(run) "onboard"
 };
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
