@@ -152,9 +152,9 @@ fn man(_: &Ui, _: &Args) -> Result<u8> {
         let text = text.replace('-', "\\-").replace("\n.", "\n\\&.");
         format!(".SS {}\n.EX\n.in 0\n{text}.in\n.EE\n", command.name())
     };
-    let code = |(code, meaning)| format!(".TP\n{code}\n{meaning}\n");
+    let code = |line: &str| format!(".TP\n{}\n", line.replacen(' ', "\n", 1));
     let pages: String = commands().map(section).collect();
-    let codes: String = help::EXIT_CODES.map(code).concat();
+    let codes: String = help::EXIT_CODES.lines().map(code).collect();
     let value = |name: &str| match name {
         "commands" => Some(pages.as_str()),
         "codes" => Some(codes.as_str()),

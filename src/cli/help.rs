@@ -7,23 +7,14 @@ use super::topics::{self, HelpEntry};
 use super::ui::Ui;
 use super::{commands, find, print, table, terminal};
 use crate::error::Result;
-use crate::text::{nearest, not_found_near};
+use crate::text::{self, nearest, not_found_near};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
     Anywhere(run) "help"
 };
 
-pub(super) const EXIT_CODES: [(u8, &str); 9] = [
-    (0, "answered"),
-    (1, "failed"),
-    (2, "wrong usage"),
-    (3, "configuration"),
-    (4, "credentials refused"),
-    (5, "provider unreachable"),
-    (6, "limit reached"),
-    (7, "conversation busy"),
-    (130, "interrupted"),
-];
+/// Lines of an exit code and its meaning.
+pub(super) const EXIT_CODES: &str = include_str!("texts/exit-codes.txt");
 
 /// Subjects of the command groups.
 const GROUPS: [(&str, &str); 5] = [
@@ -125,43 +116,31 @@ fn list_row(command: &Subcommand, width: usize) -> String {
 
 pub(super) fn overview() -> Result<u8> {
     let width = width();
-    let mut page =
-        String::from("bantam: a personal AI agent for the terminal, scripts and Telegram\n\n");
-    let mut shown = "";
+    let (mut list, mut shown) = (String::new(), "");
     for command in commands() {
         match command.group() {
             // Subcommands, already printed in one line.
             Some(group) if group == shown => {}
             Some(group) => {
-                let members = commands().filter(|other| other.group() == Some(group));
-                let verbs: Vec<&str> = members.map(Subcommand::verb).collect();
+                let verbs: Vec<&str> = find(group).into_iter().map(Subcommand::verb).collect();
                 let right = format!("{}: {}", subject(group), verbs.join(", "));
-                page.push_str(&row(&format!("bantam {group} ..."), &right, width));
+                list.push_str(&row(&format!("bantam {group} ..."), &right, width));
                 shown = group;
             }
-            None => page.push_str(&list_row(command, width)),
+            None => list.push_str(&list_row(command, width)),
         }
     }
-    let topics: Vec<&str> = topics::names().collect();
-    let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
-    page.push('\n');
-    for line in [
-        &format!("Topics: {}.", topics.join(", ")),
-        "`bantam help WORD` shows a command or a topic, or finds WORD in them.",
-        "Everything is stored in $BANTAM_HOME (default ~/.bantam).",
-        &format!("Exit codes: {}.", codes.join(", ")),
-    ] {
-        page.push_str(&wrapped(0, line, width));
-    }
-    // Printed last, where a terminal still shows it.
-    page.push_str(
-        "\nTo begin:\n  \
-         bantam onboard                   set up a model, and a bot if you like\n  \
-         bantam \"What is in my workspace?\"\n  \
-         dmesg | bantam \"Anything wrong here?\"\n  \
-         bantam agent                     a conversation\n",
-    );
-    print(&page).map(|()| 0)
+    let topics = topics::names().collect::<Vec<_>>().join(", ");
+    let topics = wrapped(0, &format!("Topics: {topics}."), width);
+    let codes = EXIT_CODES.trim().replace('\n', ", ");
+    let codes = wrapped(0, &format!("Exit codes: {codes}."), width);
+    let values = |name: &str| match name {
+        "commands" => Some(list.as_str()),
+        "topics" => Some(topics.as_str()),
+        _ => Some(codes.as_str()),
+    };
+    let page = text::fill(include_str!("texts/overview.txt"), values);
+    print(&page.unwrap_or_default()).map(|()| 0)
 }
 
 /// Returns what a group of commands is about.

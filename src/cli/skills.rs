@@ -35,33 +35,18 @@ fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     if found.skills.is_empty() {
         notice("no skills; `bantam skills install DIR` adds one");
     }
-    let mut rows = Vec::new();
-    for skill in &found.skills {
-        rows.push([skill.name.clone(), skill.description.clone()]);
-        rows.extend(
-            notes(skill)
-                .iter()
-                .map(|note| [String::new(), format!("({note})")]),
-        );
-    }
+    let row = |skill: &Skill| {
+        let note = needs(skill).map_or(String::new(), |note| format!("({note}) "));
+        [skill.name.clone(), note + &skill.description]
+    };
+    let rows: Vec<_> = found.skills.iter().map(row).collect();
     print(&table(&[], &rows)).map(|()| 0)
 }
 
-fn notes(skill: &Skill) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !skill.missing.is_empty() {
-        notes.push(format!("not used: requires {}", skill.missing.join(", ")));
-    }
-    if skill.hidden {
-        notes.push(format!("runs only as /{}", skill.name));
-    }
-    if skill.always {
-        notes.push("in every prompt, in full".to_owned());
-    }
-    if skill.dir.is_none() {
-        notes.push("built in".to_owned());
-    }
-    notes
+/// Returns what a skill lacks.
+fn needs(skill: &Skill) -> Option<String> {
+    let missing = skill.missing.join(", ");
+    (!missing.is_empty()).then(|| format!("not used: requires {missing}"))
 }
 
 fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
@@ -107,8 +92,7 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         "Installed {name} in {}\n",
         skills.dir().join(&name).display()
     ))?;
-    let found = skills.all();
-    for note in found.named(&name).map(notes).unwrap_or_default() {
+    if let Some(note) = skills.all().named(&name).and_then(needs) {
         notice(&format!("{name}: {note}"));
     }
     Ok(0)

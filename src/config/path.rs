@@ -97,7 +97,7 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
 }
 
 /// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
-const ALIASES: [(&str, &str); 14] = [
+const ALIASES: [(&str, &str); 15] = [
     ("cmd", "command"),
     ("model", "agents.defaults.model_name"),
     ("provider", "agents.defaults.model_name"),
@@ -105,6 +105,7 @@ const ALIASES: [(&str, &str); 14] = [
     ("max_iterations", "agents.defaults.max_tool_iterations"),
     ("fallbacks", "agents.defaults.model_fallbacks"),
     ("channel_list", "channels"),
+    ("telegram", "channels.telegram"),
     ("allowed_users", "channels.telegram.allow_from"),
     ("bot_token", "channels.telegram.token"),
     ("token", "channels.telegram.token"),
