@@ -158,16 +158,8 @@ fn time(millis: i64) -> String {
     rfc3339(UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or(0)))
 }
 
-/// A setting with its value, for people.
-pub(crate) struct SetValue {
-    pub path: String,
-    pub value: Value,
-    /// Source of the value: file, variable or flag.
-    pub from: String,
-}
-
-/// Returns the configured settings without secrets.
-pub(crate) fn set_values(loaded: &Loaded) -> Vec<SetValue> {
+/// Returns the paths of the configured settings, their values without secrets, and their sources, for people.
+pub(crate) fn set_values(loaded: &Loaded) -> Vec<(String, Value, String)> {
     let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
@@ -183,12 +175,10 @@ pub(crate) fn set_values(loaded: &Loaded) -> Vec<SetValue> {
             _ => redacted(&redactor, value),
         };
         let from = match loaded.override_of(path) {
-            Some(set) if set.is_flag() => set.name.clone(),
             Some(set) => format!("the variable {}", set.name),
             None => "config.json".to_owned(),
         };
-        let path = path::join(path);
-        Some(SetValue { path, value, from })
+        Some((path::join(path), value, from))
     };
     paths.iter().filter_map(value_at).collect()
 }

@@ -129,7 +129,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
             found.skills.into_iter().map(|skill| skill.name).collect()
         }
         (Some("config"), "PATH") => {
-            let mut paths = path::all_settings();
+            let mut paths = path::list_settings(&path::shape());
             paths.extend(path::list_values(&app.loaded()?.file));
             let paths: BTreeSet<String> = paths.iter().map(|names| names.join(".")).collect();
             paths.into_iter().collect()

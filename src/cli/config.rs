@@ -27,10 +27,8 @@ pub(super) const COMMANDS: &[Subcommand] = commands! {
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
-        let rows: Vec<[String; 3]> = set_values(loaded)
-            .into_iter()
-            .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
-            .collect();
+        let row = |(path, value, from)| [path, to_single_line(&plain(&value), 400), from];
+        let rows: Vec<[String; 3]> = set_values(loaded).into_iter().map(row).collect();
         return print(&table(&[], &rows)).map(|()| 0);
     };
     let names = path::resolve(path)?;

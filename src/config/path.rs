@@ -144,12 +144,8 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     found.next().map(|path| join(path))
 }
 
-/// Returns the paths of all settings outside lists and maps, and of the lists and maps themselves.
-pub(crate) fn all_settings() -> Vec<Vec<String>> {
-    list_settings(&shape())
-}
-
-fn list_settings(shape: &Value) -> Vec<Vec<String>> {
+/// Returns the paths of all settings of a shape outside lists and maps, and of the lists and maps themselves.
+pub(crate) fn list_settings(shape: &Value) -> Vec<Vec<String>> {
     list_leaves(shape, &|value| value.is_array() || value.get("*").is_some())
 }
 
