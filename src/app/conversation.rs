@@ -7,6 +7,7 @@ use super::App;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{Message, User};
+use crate::provider::catalog;
 use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{MemoryStore, OpenSession, Record, Session, Store, archive};
 use crate::storage::Durability;
@@ -108,11 +109,21 @@ impl StoredConversation<'_> {
         Ok(question)
     }
 
-    /// Stores the model of a conversation.
-    pub(crate) fn choose_model(&self, model: &str) -> Result<()> {
-        let record = [Record::Model(model)];
+    /// Stores the model that a user has typed for this conversation. `default` goes back to the settings' model. Returns the whole
+    /// name, and the name of the model that answers.
+    pub(crate) fn use_model(&self, typed: &str) -> Result<(String, String)> {
+        let loaded = self.app.loaded()?;
+        let is_default = typed == "default" && !loaded.config.names().contains(&typed);
+        let name = if is_default {
+            self.app.model("")?.first().to_owned()
+        } else {
+            catalog::whole_name(loaded, typed)?
+        };
+        let first = self.app.model(&name)?.first().to_owned();
+        let record = [Record::Model(&name)];
         self.open()?
-            .append(&record, Durability::Now, SystemTime::now())
+            .append(&record, Durability::Now, SystemTime::now())?;
+        Ok((name, first))
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::status;
@@ -159,26 +158,12 @@ fn time(millis: i64) -> String {
     rfc3339(UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or(0)))
 }
 
-/// A setting with its value, for people.
-#[derive(Serialize)]
-pub(crate) struct SetValue {
-    pub path: String,
-    pub value: Value,
-    /// Source of the value: file, variable or flag.
-    pub from: String,
-}
-
-/// Returns the configured settings without secrets, and all others if `with_defaults`.
-pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> {
+/// Returns the paths of the configured settings, their values without secrets, and their sources, for people.
+pub(crate) fn set_values(loaded: &Loaded) -> Vec<(String, Value, String)> {
     let mut paths = path::list_values(&loaded.file);
     for set in &loaded.overrides {
         paths.retain(|path| !path.starts_with(&set.path));
         paths.push(set.path.clone());
-    }
-    if with_defaults {
-        let mut others = path::all_settings();
-        others.retain(|path| !paths.contains(path));
-        paths.extend(others);
     }
     let redactor = loaded.redactor();
     let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
@@ -190,13 +175,10 @@ pub(crate) fn set_values(loaded: &Loaded, with_defaults: bool) -> Vec<SetValue> 
             _ => redacted(&redactor, value),
         };
         let from = match loaded.override_of(path) {
-            Some(set) if set.is_flag() => set.name.clone(),
             Some(set) => format!("the variable {}", set.name),
-            None if written.is_some() => "config.json".to_owned(),
-            None => "default".to_owned(),
+            None => "config.json".to_owned(),
         };
-        let path = path::join(path);
-        Some(SetValue { path, value, from })
+        Some((path::join(path), value, from))
     };
     paths.iter().filter_map(value_at).collect()
 }

@@ -23,10 +23,13 @@ pub(super) struct Subcommand {
     pub text: &'static str,
 }
 
-/// Makes commands of what they do and their help.
+/// Makes commands of what they do and the names of their files in `texts`.
 macro_rules! commands {
-    ($($kind:ident($run:path) $text:literal)+) => {
-        &[$(Subcommand { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
+    ($($kind:ident($run:path) $file:literal)+) => {
+        &[$(Subcommand {
+            run: $crate::cli::args::Needs::$kind($run),
+            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/texts/", $file, ".txt")),
+        }),+]
     };
 }
 pub(super) use commands;
@@ -255,15 +258,16 @@ fn check_words(command: &Subcommand, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMANDS: &[Subcommand] = commands! {
-        Anywhere(run) "test  A [B...]
-            about
-            $ bantam test a
-            -m, --message TEXT  text
-                --json          object"
-        Anywhere(run) "test  [KEY]"
-        Anywhere(run) "test  KEY"
-    };
+    const COMMANDS: [Subcommand; 3] = [
+        command("test  A [B...]\nabout\n-m, --message TEXT  text\n    --json          object"),
+        command("test  [KEY]"),
+        command("test  KEY"),
+    ];
+
+    const fn command(text: &'static str) -> Subcommand {
+        let run = Needs::Anywhere(run);
+        Subcommand { run, text }
+    }
 
     fn run(_: &Ui, args: &Args) -> Result<u8> {
         args.exclude("one", "other").map(|()| 0)
@@ -276,9 +280,7 @@ mod tests {
 
     #[test]
     fn flags_and_words_are_told_apart() {
-        let [command, optional, required] = COMMANDS else {
-            unreachable!()
-        };
+        let [command, optional, required] = &COMMANDS;
         let given = parsed(command, "a -m x --json -- -b").unwrap();
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x"));

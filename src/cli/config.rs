@@ -7,41 +7,28 @@ use serde_json::Value;
 
 use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
-use super::{notice, print, report, say, table};
+use super::{notice, print, say, table};
 use crate::app::facts::{redacted, set_values};
 use crate::app::{self, App, MODEL_NAME};
 use crate::child;
 use crate::config::{self, Loaded, edit, path};
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Error, Result};
 use crate::provider::catalog;
 use crate::storage;
 use crate::text::{not_found, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(get) "config get  [PATH]
-        print the effective value of a setting, or all values that are set and their sources
-        $ bantam config get agents.defaults.timeout
-        $ bantam config get"
-    InHome(set) "config set  PATH VALUE
-        change a setting in config.json. If VALUE is -, it is read from standard input
-        $ bantam config set agents.defaults.timeout 900
-        $ bantam config set channels.telegram.token - <token.txt"
-    InHome(unset) "config unset  PATH
-        remove a setting, entry or section from config.json, so that its default applies
-        $ bantam config unset agents.defaults.timeout
-        $ bantam config unset mcpServers.time"
-    InHome(edit) "config edit
-        edit config.json in $EDITOR, and check it before saving
-        $ EDITOR=nano bantam config edit"
+    InHome(get) "config-get"
+    InHome(set) "config-set"
+    InHome(unset) "config-unset"
+    InHome(edit) "config-edit"
 };
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
     let Some(path) = given.words.first() else {
-        let rows: Vec<[String; 3]> = set_values(loaded, false)
-            .into_iter()
-            .map(|set| [set.path, to_single_line(&plain(&set.value), 400), set.from])
-            .collect();
+        let row = |(path, value, from)| [path, to_single_line(&plain(&value), 400), from];
+        let rows: Vec<[String; 3]> = set_values(loaded).into_iter().map(row).collect();
         return print(&table(&[], &rows)).map(|()| 0);
     };
     let names = path::resolve(path)?;
@@ -113,47 +100,33 @@ const DIRECTORIES: [&str; 3] = [
 
 /// Makes paths absolute, because a relative path would depend on the current directory of each run.
 fn whole_paths(names: &[String], mut value: Value) -> Value {
-    if !DIRECTORIES.contains(&names.join(".").as_str()) {
-        return value;
-    }
-    let items = match &mut value {
-        Value::Array(items) => items.as_mut_slice(),
-        single => std::slice::from_mut(single),
-    };
-    for item in items {
-        let typed = item
-            .as_str()
-            .filter(|typed| !typed.is_empty() && !typed.starts_with(['/', '~']));
-        if let Some(whole) = typed.and_then(|typed| std::path::absolute(typed).ok()) {
-            *item = whole.to_string_lossy().into();
+    let make_whole = |item: &mut Value| {
+        let typed = item.as_str().unwrap_or_default();
+        if !typed.is_empty() && !typed.starts_with(['/', '~']) {
+            if let Ok(whole) = std::path::absolute(typed) {
+                *item = whole.to_string_lossy().into();
+            }
         }
+    };
+    match &mut value {
+        _ if !DIRECTORIES.contains(&names.join(".").as_str()) => {}
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        single => make_whole(single),
     }
     value
 }
 
 /// Returns errors about unusable directories.
 fn problems(loaded: &Loaded) -> Vec<Error> {
-    let workspace = app::workspace(loaded).ok();
-    let in_the_way = workspace.as_deref().and_then(file_in_the_way);
-    let workspace = in_the_way.map(|file| {
-        Error::config(format!(
-            "agents.defaults.workspace: {} is a file, not a directory",
-            file.display()
-        ))
-        .hint("set agents.defaults.workspace to a directory that you can write")
+    let workspace = app::workspace(loaded).unwrap_or_default();
+    let in_the_way = workspace.ancestors().find(|path| path.is_file());
+    let in_the_way = in_the_way.map(|file| {
+        let what = format!("agents.defaults.workspace: {} is a file", file.display());
+        Error::config(what).hint("set it to a directory that you can write")
     });
-    workspace
-        .into_iter()
-        .chain(app::workers(loaded).err())
-        .chain(app::unconfirmed(&loaded.config))
-        .collect()
-}
-
-/// Returns the file at `path`, or at one of its parents.
-fn file_in_the_way(path: &Path) -> Option<&Path> {
-    path.ancestors()
-        .find(|path| path.exists())
-        .filter(|path| path.is_file())
+    let workers = app::workers(loaded).err();
+    let unusable = in_the_way.into_iter().chain(workers);
+    unusable.chain(app::unconfirmed(&loaded.config)).collect()
 }
 
 /// Shows what is still missing in a valid configuration.
@@ -171,75 +144,48 @@ fn warn(loaded: &Loaded) {
 }
 
 fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
-    let home = &app.home;
     if !io::stdin().is_terminal() || !ui.stdout_is_terminal {
         return Err(Error::usage("bantam config edit needs a terminal")
             .hint("run `bantam config set PATH VALUE`"));
     }
-    let env = &app.env;
+    let (home, env) = (&app.home, &app.env);
     ui.watch_signals(false)?;
     let draft = home.root().join("config.json.draft");
-    let before = app.text()?.unwrap_or("{\n}\n").to_owned();
+    let before = app.text()?.unwrap_or("{\n}\n");
     if !storage::write_new(&draft, before.as_bytes())? {
-        notice(&format!(
-            "continuing with {}, which was not saved",
-            draft.display()
-        ));
+        notice(&format!("continuing with {}", draft.display()));
     }
     let editor = ["VISUAL", "EDITOR"]
         .iter()
         .find_map(|name| env.get(*name).filter(|text| !text.trim().is_empty()));
-    let editor = editor.map_or("vi", String::as_str);
-    loop {
-        if let Err(e) = open(editor, &draft) {
-            remove_unedited(&draft, &before)?;
-            return Err(e);
+    let edited = open(editor.map_or("vi", String::as_str), &draft);
+    let text = edited.and_then(|()| config::read_json(&draft).doing("reading the edited text"));
+    match text.and_then(|text| edit::save(home, env, &problems, |_| Ok(text))) {
+        Ok(loaded) => {
+            storage::remove(&draft)?;
+            warn(&loaded);
+            Ok(0)
         }
-        let text = config::read_json(&draft).doing(format_args!("reading {}", draft.display()))?;
-        match edit::save(home, env, &problems, |_| Ok(text)) {
-            Ok(loaded) => {
+        Err(e) => {
+            // A draft without edits would restore old settings later.
+            if fs_err::read_to_string(&draft).is_ok_and(|text| text == before) {
                 storage::remove(&draft)?;
-                warn(&loaded);
-                return Ok(0);
+            } else {
+                notice("config.json is unchanged; `bantam config edit` continues with your text");
             }
-            Err(e) => {
-                report(&e);
-                if !ui.agrees("Edit it again?", true)? {
-                    if !remove_unedited(&draft, &before)? {
-                        let draft = draft.display();
-                        notice(&format!(
-                            "config.json is unchanged; your text is in {draft}"
-                        ));
-                    }
-                    return Ok(e.kind.exit_code());
-                }
-            }
+            Err(e)
         }
     }
-}
-
-/// Removes a draft without edits, because it would restore old settings later.
-fn remove_unedited(draft: &Path, before: &str) -> Result<bool> {
-    let is_unedited = fs_err::read_to_string(draft).is_ok_and(|text| text == before);
-    if is_unedited {
-        storage::remove(draft)?;
-    }
-    Ok(is_unedited)
 }
 
 fn open(editor: &str, file: &Path) -> Result<()> {
-    let fail =
-        |what: String| Error::new(Kind::Failed, what).hint("run `EDITOR=nano bantam config edit`");
-    let words =
-        shell_words::split(editor).map_err(|e| fail(format!("cannot read $EDITOR: {e}")))?;
-    let (program, args) = words
-        .split_first()
-        .ok_or_else(|| fail("$EDITOR is empty".to_owned()))?;
+    let fail = |what: &str| {
+        Error::failed(format!("the editor \"{editor}\" {what}"))
+            .hint("run `EDITOR=nano bantam config edit`")
+    };
+    let words = shell_words::split(editor).map_err(|_| fail("has an open quote"))?;
+    let (program, args) = words.split_first().ok_or_else(|| fail("is empty"))?;
     let status = child::by_user(program).args(args).arg(file).status();
-    let status = status.map_err(|_| fail(format!("cannot start the editor \"{program}\"")))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(fail(format!("the editor \"{program}\" failed")))
-    }
+    let status = status.map_err(|_| fail("cannot be started"))?;
+    status.success().then_some(()).ok_or_else(|| fail("failed"))
 }

@@ -12,7 +12,7 @@ use crate::app::bot::{self, Bot};
 use crate::app::{self, App, Flags};
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::cron::{DueRun, Job, JobCheck, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
+use crate::cron::{DueRun, Job, JobCheck, Jobs, NewJob, Run, When, heartbeat, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::gateway::check_command;
 use crate::gateway::run::{CheckCommand, JobEnd, JobRunner, note_title, now, run_message};
@@ -23,45 +23,16 @@ use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::provider::catalog;
 use crate::session::{FileStore, Session};
 use crate::telegram::deliver::Delivery;
-use crate::text::{counted, not_found, printable, to_single_line};
+use crate::text::{counted, printable, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(add) r#"cron add  [TEXT...]
-        schedule a question. `bantam gateway` asks it on time
-        $ bantam cron add -c "30 7 * * mon-fri" -n logs "What is odd in the logs?"
-        $ bantam cron add -e 30m "Is the disk filling up?"
-        $ bantam cron add --at 18:00 --to telegram:123456789 "Water the tomatoes"
-        -m, --message TEXT       the question
-        -e, --every INTERVAL     repeat, such as 300 (seconds), 5m, 2h or 1d
-        -c, --cron EXPR          minute hour day month weekday, such as "30 7 * * mon-fri", or @daily
-            --at TIME            once, such as 18:00, 2026-03-29T18:00, +20m, +2h or +1d
-            --tz ZONE            time zone of EXPR or TIME (default: this machine's)
-            --if COMMAND         ask only if this shell command, run in the sandbox, exits with 0 and prints something
-            --model MODEL        use this model (default: the configured one)
-        -n, --name NAME          name of the job
-        -s, --session KEY        continue the conversation KEY (default: a new one for each run)
-            --to telegram:CHAT   chat for the answer (default: the bot's owner; `none`: the history only)"#
-    InHome(list) "cron list
-        list jobs: next run, last result, schedule and name
-            --json               print one JSON object with the jobs of cron/jobs.json"
-    InHome(remove) "cron remove  ID
-        remove a job. Its history is kept
-        $ bantam cron remove logs"
-    InHome(enable) "cron enable  ID
-        resume a paused job
-        $ bantam cron enable logs"
-    InHome(disable) "cron disable  ID
-        pause a job
-        $ bantam cron disable logs"
-    InHome(run_now) "cron run  ID
-        run a job now and print its answer (same exit codes as `bantam agent`)
-        $ bantam cron run logs
-        -q, --quiet              print only the answer and errors
-        -v, --verbose            print tool calls, retries and timings to stderr"
-    InHome(history) "cron history  [ID]
-        list runs, newest last. With ID, also show the job's last answer
-        $ bantam cron history logs
-            --json               print one JSON object"
+    InHome(add) "cron-add"
+    InHome(list) "cron-list"
+    InHome(remove) "cron-remove"
+    InHome(enable) "cron-enable"
+    InHome(disable) "cron-disable"
+    InHome(run_now) "cron-run"
+    InHome(history) "cron-history"
 };
 
 fn jobs(app: &App) -> Jobs {
@@ -97,7 +68,6 @@ fn add(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     if let Some((run, check)) = &check {
         notice(&try_check(run.as_ref(), check));
     }
-    tell_if_refused(app);
     if !is_running(home) {
         notice(&format!(
             "no gateway is running; `bantam gateway` runs the job, `bantam cron run {id}` runs it now"
@@ -125,10 +95,6 @@ fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
 fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let when = when(given)?;
-    if given.has("message") && !given.words.is_empty() {
-        return Err(Error::usage("question given twice: -m and words")
-            .hint("leave out `-m`, or quote its text"));
-    }
     let message = if given.words.is_empty() {
         text("message")
     } else {
@@ -158,27 +124,13 @@ fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
 
 /// Returns the one time that the command line gives.
 fn when(given: &Args) -> Result<When> {
-    let every = given.value("every").map(interval).transpose()?;
+    let every = given.value("every").map(schedule::interval).transpose()?;
     match (every, given.value("cron"), given.value("at")) {
-        (Some(_), None, None) if given.has("tz") => Err(Error::usage("--tz without a time of day")
-            .hint("remove `--tz`; intervals do not depend on the time zone")),
         (Some(seconds), None, None) => Ok(When::Every(seconds)),
         (None, Some(expr), None) => Ok(When::Cron(expr.to_owned())),
         (None, None, Some(at)) => Ok(When::At(at.to_owned())),
         _ => Err(Error::usage("a job needs one time: `-e`, `-c` or `--at`")
             .hint("add one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`")),
-    }
-}
-
-/// Shows that calls which need confirmation are refused in jobs.
-fn tell_if_refused(app: &App) {
-    let Ok(loaded) = app.loaded() else { return };
-    let confirm = &loaded.config.tools.confirm;
-    if !confirm.is_empty() {
-        notice(&format!(
-            "tools.confirm names {}: a job cannot ask you, so such calls are refused",
-            confirm.join(", ")
-        ));
     }
 }
 
@@ -201,19 +153,6 @@ fn tell_if_undelivered(to: &str, app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Parses an interval to seconds. A small bare number is probably meant as minutes.
-fn interval(text: &str) -> Result<u64> {
-    let seconds = schedule::interval(text)?;
-    if seconds < 60 && text.parse::<u64>().is_ok() {
-        return Err(
-            Error::usage(format!("-e {text} means every {text} seconds")).hint(format!(
-                "use `-e {text}m` for minutes, or `-e {text}s` for seconds"
-            )),
-        );
-    }
-    Ok(seconds)
-}
-
 /// Formats `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`.
 fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     let (zone, times) = jobs.upcoming(job, now(), count)?;
@@ -230,42 +169,32 @@ fn list(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         return print_json(&json!({"jobs": rows})).map(|()| 0);
     }
     let zone = zone(&app.env);
-    let mut rows = Vec::new();
-    for job in &list {
-        let next = match jobs
-            .zone(job.tz())
-            .and_then(|meant| job.due(now, 0, &meant))
-        {
+    let row = |job: &Job| {
+        let due = jobs.zone(job.tz());
+        let next = match due.and_then(|meant| job.due(now, 0, &meant)) {
             Err(e) => {
                 notice(&to_single_line(&e.message, 300));
                 "cannot run".to_owned()
             }
             Ok(_) if !job.is_enabled() => "disabled".to_owned(),
-            Ok(Some(at)) if at <= now => "overdue".to_owned(),
             Ok(next) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
         };
         let to = job.to().map(|to| format!(" -> {to}")).unwrap_or_default();
-        let status = match job.last_status() {
-            "" => "-",
-            status => status,
-        };
-        rows.push([
+        [
             job.id().to_owned(),
             next,
-            status.to_owned(),
+            job.last_status().to_owned(),
             job.when(&zone),
             format!("{}{to}", job.name()),
-        ]);
-    }
+        ]
+    };
+    let rows: Vec<_> = list.iter().map(row).collect();
     if list.is_empty() {
         notice("no jobs yet; `bantam cron add` adds one");
     }
     let next = format!("next run ({})", zone.name());
-    print(&table(
-        &["id", &next, "last run", "schedule", "name"],
-        &rows,
-    ))?;
-    Ok(0)
+    let head = ["id", &next, "last run", "schedule", "name"];
+    print(&table(&head, &rows)).map(|()| 0)
 }
 
 fn remove(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
@@ -276,12 +205,8 @@ fn remove(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 fn enable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let jobs = jobs(app);
     let job = jobs.set_enabled(&given.words[0], true, now())?;
-    print(&format!(
-        "Enabled job {}, {}",
-        printable(job.id()),
-        upcoming(&jobs, &job, 1)?
-    ))
-    .map(|()| 0)
+    let (id, next) = (printable(job.id()), upcoming(&jobs, &job, 1)?);
+    print(&format!("Enabled job {id}, {next}")).map(|()| 0)
 }
 
 fn disable(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
@@ -352,32 +277,25 @@ fn ask(app: &App, ui: &Ui, message: &Inbound, title: &str) -> Result<(Response, 
 /// Returns the last answer in the conversation of a run.
 fn last_answer(home: &Home, run: &Run) -> Option<String> {
     let session = session_name("cron", &run.job).ok()?;
-    let messages = Session::peek(&FileStore::new(home.clone()), &session)
-        .ok()?
-        .messages;
-    messages
-        .into_iter()
-        .rev()
-        .find_map(|message| match message {
-            Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text),
-            _ => None,
-        })
+    let session = Session::peek(&FileStore::new(home.clone()), &session).ok()?;
+    let mut newest = session.messages.into_iter().rev();
+    newest.find_map(|message| match message {
+        Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text),
+        _ => None,
+    })
 }
 
 fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let (home, jobs) = (&app.home, jobs(app));
-    let list = jobs.list()?;
-    let mut runs = jobs.history()?;
-    if let Some(wanted) = given.words.first() {
-        let named = list
-            .iter()
-            .find(|job| job.name() == wanted)
-            .map_or(wanted.as_str(), Job::id);
-        runs.retain(|run| [&run.job, &run.name].contains(&wanted) || run.job == named);
-        let is_known = named == heartbeat::ID || list.iter().any(|job| job.id() == named);
-        if runs.is_empty() && !is_known {
-            let known = list.iter().flat_map(|job| [job.id(), job.name()]);
-            return Err(not_found("job", wanted, known, "bantam cron history"));
+    let jobs = jobs(app);
+    let (list, mut runs) = (jobs.list()?, jobs.history()?);
+    let wanted = given.words.first();
+    if let Some(wanted) = wanted {
+        let named = list.iter().find(|job| job.name() == wanted);
+        let id = named.map_or(wanted.as_str(), Job::id);
+        runs.retain(|run| run.name == *wanted || run.job == id);
+        // The heartbeat is no job, and the history has runs of removed jobs.
+        if runs.is_empty() && id != heartbeat::ID {
+            jobs.find(wanted)?;
         }
     }
     if given.has("json") {
@@ -388,39 +306,19 @@ fn history(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
         notice("no runs yet");
     }
     let zone = zone(&app.env);
-    let rows = runs.iter().map(|run| {
-        let took = match run.ended {
-            Some(ended) if run.status == RunStatus::Ok => {
-                format!("{} s", (ended - run.at) / 1000)
-            }
-            _ => String::new(),
+    let row = |run: &Run| {
+        let job = list.iter().find(|job| job.id() == run.job);
+        let name = job.map_or(run.name.as_str(), Job::name);
+        let what = match run.error.as_str() {
+            "" => format!("{name}: {}", run.answer),
+            error => error.to_owned(),
         };
-        let name = list
-            .iter()
-            .find(|job| job.id() == run.job)
-            .map_or(run.name.as_str(), Job::name);
-        let what = match (run.error.as_str(), run.answer.as_str()) {
-            ("", "") => name.to_owned(),
-            ("", answer) => format!("{name}: {answer}"),
-            (error, _) => error.to_owned(),
-        };
-        [
-            zone.stamp(run.at / 1000),
-            run.job.clone(),
-            run.status.name(),
-            took,
-            what,
-        ]
-    });
-    print(&table(
-        &["time", "job", "status", "took", "answer or error"],
-        &rows.collect::<Vec<_>>(),
-    ))?;
-    if let Some(answer) = given
-        .words
-        .first()
-        .and_then(|_| last_answer(home, runs.last()?))
-    {
+        let (at, job) = (zone.stamp(run.at / 1000), run.job.clone());
+        [at, job, run.status.name(), what]
+    };
+    let rows: Vec<_> = runs.iter().map(row).collect();
+    print(&table(&["time", "job", "status", "answer or error"], &rows))?;
+    if let Some(answer) = wanted.and_then(|_| last_answer(&app.home, runs.last()?)) {
         print(&format!("\n{}\n", printable(answer.trim())))?;
     }
     Ok(0)

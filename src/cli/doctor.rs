@@ -6,18 +6,14 @@ use super::{hanging_indent, print};
 use crate::app::bot::Bot;
 use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
-use crate::config::{Config, Loaded};
+use crate::config::Loaded;
 use crate::doctor::break_out::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "doctor  [MODEL]
-        check this installation and suggest fixes. Exits with 1 if a check fails
-        $ bantam doctor
-        $ bantam doctor --provider
-            --provider           also ask the configured model, or MODEL, for a tool call"
+    InHome(run) "doctor"
 };
 
 /// Prints checks as they finish.
@@ -39,31 +35,26 @@ impl Report {
 }
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
-    let name = given.words.first().map(String::as_str);
     let mut report = Report::default();
     let facts = Facts::find(app);
     report.add(home::checks(&facts))?;
     let Ok(loaded) = &facts.loaded else {
-        let skipped = "sandbox, model, workspace (fix the configuration first)";
-        report.add([Check::info("skipped", skipped)])?;
         return Ok(1);
     };
     report.add([model::configured_model(&facts, loaded)])?;
     if let BotState::Enabled(users) = facts.bot() {
-        match Bot::configured(loaded) {
-            Ok(bot) => report.add(bot::bot(&bot.api, users > 0))?,
-            Err(e) => report.add([Check::of_error("telegram", e)])?,
-        }
+        report.add([match Bot::configured(loaded) {
+            Ok(bot) => bot::bot(&bot.api, users > 0),
+            Err(e) => Check::of_error("telegram", e),
+        }])?;
     }
-    if home::full_disk(&app.home).is_some() {
-        let skipped = "workspace, sandbox (free some space first)";
-        report.add([Check::info("skipped", skipped)])?;
-    } else {
+    // Both write to the disk.
+    if home::full_disk(&app.home).is_none() {
         workspace_and_sandbox(app, loaded, &mut report)?;
     }
     report.add(super::mcp::checks(loaded))?;
-    if given.has("provider") || name.is_some() {
-        report.add([question(loaded, name)])?;
+    if given.has("provider") {
+        report.add([question(loaded)])?;
     }
     Ok(u8::from(report.failed))
 }
@@ -88,7 +79,7 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
     let holds = checks[0].outcome == Outcome::Ok;
     report.add(checks)?;
     if !holds {
-        return report.add([Check::info("break-out", "not tested")]);
+        return Ok(());
     }
     let subject = Subject {
         home: &app.home,
@@ -99,14 +90,9 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
     report.add(break_out::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]))
 }
 
-/// Asks the configured model, or the one called `name`.
-pub(super) fn question(loaded: &Loaded, name: Option<&str>) -> Check {
-    let mut config = Config::clone(&loaded.config);
-    if let Some(name) = name {
-        name.clone_into(&mut config.agents.defaults.model_name);
-    }
-    let loaded = loaded.with(config);
-    let mut check = match app::chain(&loaded, &loaded.redactor(), &mut Vec::new()) {
+/// Asks the configured model.
+pub(super) fn question(loaded: &Loaded) -> Check {
+    let mut check = match app::chain(loaded, &loaded.redactor(), &mut Vec::new()) {
         Ok(chain) => model::ask(&chain),
         Err(e) => Check::of_error("answer", e),
     };

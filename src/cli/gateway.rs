@@ -6,8 +6,7 @@ use crate::app::App;
 use crate::error::Result;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "gateway
-        run the Telegram bot, the HTTP endpoint, scheduled jobs and the heartbeat"
+    InHome(run) "gateway"
 };
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {

@@ -5,29 +5,16 @@ use std::collections::BTreeSet;
 use super::args::{Args, Subcommand, commands};
 use super::topics::{self, HelpEntry};
 use super::ui::Ui;
-use super::{commands, find, print, terminal};
+use super::{commands, find, print, table, terminal};
 use crate::error::Result;
-use crate::text::{nearest, not_found_near};
+use crate::text::{self, nearest, not_found_near};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(run) "help  [TOPIC...]
-        show help for a command or topic, or find words in all of them
-        $ bantam help cron add
-        $ bantam help sandbox
-        $ bantam help api key"
+    Anywhere(run) "help"
 };
 
-pub(super) const EXIT_CODES: [(u8, &str); 9] = [
-    (0, "answered"),
-    (1, "failed"),
-    (2, "wrong usage"),
-    (3, "configuration"),
-    (4, "credentials refused"),
-    (5, "provider unreachable"),
-    (6, "limit reached"),
-    (7, "conversation busy"),
-    (130, "interrupted"),
-];
+/// Lines of an exit code and its meaning.
+pub(super) const EXIT_CODES: &str = include_str!("texts/exit-codes.txt");
 
 /// Subjects of the command groups.
 const GROUPS: [(&str, &str); 5] = [
@@ -64,7 +51,7 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
     }
     let found = find(&name);
     match topics::page(&name) {
-        None if found.is_empty() => search(&name, width()),
+        None if found.is_empty() => search(&name),
         None => show(&found),
         Some(text) if found.is_empty() => topics::show("", &text, ui),
         // `cron` is also a group of commands.
@@ -73,7 +60,7 @@ fn run(ui: &Ui, args: &Args) -> Result<u8> {
 }
 
 /// Prints the commands that show the places with all these words, the best first.
-fn search(words: &str, width: usize) -> Result<u8> {
+fn search(words: &str) -> Result<u8> {
     let mut places: Vec<HelpEntry> = topics::places().collect();
     let mut known = BTreeSet::new();
     for command in commands() {
@@ -89,24 +76,14 @@ fn search(words: &str, width: usize) -> Result<u8> {
     }
     let found = topics::search(&places, words);
     if found.is_empty() {
-        let names = commands()
-            .flat_map(|c| [Some(c.name()), c.group()])
-            .flatten();
-        let near = nearest(words, names.chain(topics::names()));
-        let near = near.map(|near| format!("bantam help {near}"));
-        return Err(not_found_near(
-            "command or topic",
-            words,
-            near.as_deref(),
-            "bantam help",
-        ));
+        let names = commands().map(Subcommand::name).chain(topics::names());
+        let near = nearest(words, names).map(|near| format!("bantam help {near}"));
+        let (near, list) = (near.as_deref(), "bantam help");
+        return Err(not_found_near("command or topic", words, near, list));
     }
-    let column = if width < NARROW { 0 } else { 30 };
-    let row = |place: &&HelpEntry| {
-        let line = format!("  {:<column$} {}", place.page, place.title);
-        line.chars().take(width).chain(['\n']).collect::<String>()
-    };
-    print(&found.iter().take(MAX_FOUND).map(row).collect::<String>()).map(|()| 0)
+    let row = |place: &&HelpEntry| [place.page.clone(), place.title.clone()];
+    let rows: Vec<_> = found.iter().take(MAX_FOUND).map(row).collect();
+    print(&table(&[], &rows)).map(|()| 0)
 }
 
 /// Prints the page of a command, or the list of a group's subcommands.
@@ -139,43 +116,31 @@ fn list_row(command: &Subcommand, width: usize) -> String {
 
 pub(super) fn overview() -> Result<u8> {
     let width = width();
-    let mut page =
-        String::from("bantam: a personal AI agent for the terminal, scripts and Telegram\n\n");
-    let mut shown = "";
+    let (mut list, mut shown) = (String::new(), "");
     for command in commands() {
         match command.group() {
             // Subcommands, already printed in one line.
             Some(group) if group == shown => {}
             Some(group) => {
-                let members = commands().filter(|other| other.group() == Some(group));
-                let verbs: Vec<&str> = members.map(Subcommand::verb).collect();
+                let verbs: Vec<&str> = find(group).into_iter().map(Subcommand::verb).collect();
                 let right = format!("{}: {}", subject(group), verbs.join(", "));
-                page.push_str(&row(&format!("bantam {group} ..."), &right, width));
+                list.push_str(&row(&format!("bantam {group} ..."), &right, width));
                 shown = group;
             }
-            None => page.push_str(&list_row(command, width)),
+            None => list.push_str(&list_row(command, width)),
         }
     }
-    let topics: Vec<&str> = topics::names().collect();
-    let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
-    page.push('\n');
-    for line in [
-        &format!("Topics: {}.", topics.join(", ")),
-        "`bantam help WORD` shows a command or a topic, or finds WORD in them.",
-        "Everything is stored in $BANTAM_HOME (default ~/.bantam).",
-        &format!("Exit codes: {}.", codes.join(", ")),
-    ] {
-        page.push_str(&wrapped(0, line, width));
-    }
-    // Printed last, where a terminal still shows it.
-    page.push_str(
-        "\nTo begin:\n  \
-         bantam onboard                   set up a model, and a bot if you like\n  \
-         bantam \"What is in my workspace?\"\n  \
-         dmesg | bantam \"Anything wrong here?\"\n  \
-         bantam agent                     a conversation\n",
-    );
-    print(&page).map(|()| 0)
+    let topics = topics::names().collect::<Vec<_>>().join(", ");
+    let topics = wrapped(0, &format!("Topics: {topics}."), width);
+    let codes = EXIT_CODES.trim().replace('\n', ", ");
+    let codes = wrapped(0, &format!("Exit codes: {codes}."), width);
+    let values = |name: &str| match name {
+        "commands" => Some(list.as_str()),
+        "topics" => Some(topics.as_str()),
+        _ => Some(codes.as_str()),
+    };
+    let page = text::fill(include_str!("texts/overview.txt"), values);
+    print(&page.unwrap_or_default()).map(|()| 0)
 }
 
 /// Returns what a group of commands is about.

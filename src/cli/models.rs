@@ -12,11 +12,7 @@ use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "models  [PROVIDER|NAME]
-        list available models, or the models of one provider
-        $ bantam models
-        $ bantam models ollama
-            --json               print one JSON object per provider"
+    InHome(run) "models"
 };
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
@@ -42,26 +38,10 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
 }
 
 fn page(host: &str, offers: &[Offer]) -> String {
-    let can = |can: Option<bool>| can.map_or("?", |can| if can { "yes" } else { "no" });
-    let row = |offer: &Offer| {
-        let window = offer
-            .window
-            .map_or("?".to_owned(), |tokens| tokens.to_string());
-        let cells = [
-            display_name(offer),
-            &window,
-            can(offer.tools),
-            can(offer.images),
-        ];
-        cells.map(str::to_owned)
-    };
+    let row = |offer: &Offer| [display_name(offer).to_owned(), offer.abilities()];
     let rows: Vec<_> = offers.iter().map(row).collect();
-    let head = ["model", "context window", "tools", "images"];
-    format!(
-        "{host}: {}\n{}",
-        counted(offers.len(), "model"),
-        table(&head, &rows)
-    )
+    let count = counted(offers.len(), "model");
+    format!("{host}: {count}\n{}", table(&[], &rows))
 }
 
 fn display_name(offer: &Offer) -> &str {

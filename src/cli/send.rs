@@ -14,11 +14,7 @@ use crate::paths::telegram_chat;
 const MAX_TEXT: u64 = 64 << 10;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(send) r#"send  [TEXT...]
-        send a message to a chat without asking a model. It is TEXT or standard input
-        $ bantam send "The backup is done"
-        $ df -h | bantam send --to telegram:123456789
-            --to telegram:CHAT   chat to send to (default: the bot's owner)"#
+    InHome(send) "send"
 };
 
 fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {

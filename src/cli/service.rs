@@ -16,71 +16,19 @@ use crate::child;
 use crate::config::{Env, Loaded};
 use crate::error::{Context, Error, Result};
 use crate::storage;
-use crate::text::to_single_line;
+use crate::text::{self, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "service
-        print a systemd unit that keeps the gateway running, or install or remove it
-        $ bantam service --install
-        $ bantam service --uninstall
-            --system             use a system service instead of a user service (default for root)
-            --install            write the unit, enable it and start it
-            --uninstall          stop the service and remove its unit"
+    InHome(run) "service"
 };
 
 /// File name of the unit, and a line that identifies it as bantam's.
 const NAME: &str = "bantam.service";
 const DESCRIPTION: &str = "Description=bantam, a personal AI agent";
 
-/// The unit, explained in systemd.service(5) and systemd.exec(5).
-const UNIT: &str = "\
-[Unit]
-Description=bantam, a personal AI agent
-{network}# Never stop restarting it.
-StartLimitIntervalSec=0
-
-[Service]
-Type=exec
-ExecStart={program} gateway
-Environment={home}
-# A service does not see the variables of your shell. Give it keys in a file of NAME=VALUE lines:
-#EnvironmentFile=/etc/bantam.env
-# or each in a file of its own, which config.json names as \"file:telegram-token\":
-#LoadCredential=telegram-token:/etc/bantam/telegram-token
-Restart=on-failure
-RestartSec=5
-# A restart does not fix wrong usage (2), a wrong configuration (3) or refused credentials (4).
-RestartPreventExitStatus=2 3 4
-# Turns have three seconds to end; the next start resumes the others.
-TimeoutStopSec=15
-KillMode=mixed
-# When memory runs out, only the command that took it ends.
-OOMPolicy=continue
-TasksMax=512
-LimitCORE=0
-UMask=0077
-NoNewPrivileges=yes
-LockPersonality=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-{system}
-[Install]
-WantedBy={target}
-";
-
-/// Settings that require the system's manager.
-const SYSTEM: &str = "\
-KeyringMode=private
-PrivateDevices=yes
-ProtectControlGroups=yes
-ProtectKernelModules=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-SystemCallFilter=~@cpu-emulation @module @obsolete @raw-io @reboot @swap
-SystemCallErrorNumber=EPERM
-";
-
-const NETWORK: &str = "Wants=network-online.target\nAfter=network-online.target\n";
+/// The unit, explained in systemd.service(5) and systemd.exec(5), and its settings that require the system's manager.
+const UNIT: &str = include_str!("texts/bantam.service");
+const SYSTEM: &str = include_str!("texts/bantam.service.system");
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let loaded = app.loaded()?;
@@ -92,17 +40,19 @@ fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     if given.has("uninstall") {
         return manager.uninstall();
     }
-    let (network, target, system) = if is_system {
-        (NETWORK, "multi-user.target", system(loaded, &root)?)
+    let (target, system) = if is_system {
+        ("multi-user.target", system(loaded, &root)?)
     } else {
-        ("", "default.target", String::new())
+        ("default.target", String::new())
     };
-    let unit = UNIT
-        .replace("{network}", network)
-        .replace("{target}", target)
-        .replace("{program}", &quoted("", &program)?)
-        .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
-        .replace("{system}", &system);
+    let (shown_program, home) = (quoted("", &program)?, quoted("BANTAM_HOME=", &root)?);
+    let values = |name: &str| match name {
+        "program" => Some(shown_program.as_str()),
+        "home" => Some(home.as_str()),
+        "system" => Some(system.as_str()),
+        _ => Some(target),
+    };
+    let unit = text::fill(UNIT, values).unwrap_or_default();
     if given.has("install") {
         let (home, program) = (root.to_string_lossy(), program.to_string_lossy());
         let [home, program] = [&home, &program].map(|word| shell_words::quote(word));
@@ -236,54 +186,23 @@ fn system(loaded: &Loaded, root: &Path) -> Result<String> {
     let mut writable = vec![app::workspace(loaded)?];
     writable.extend(app::write_paths(loaded)?);
     writable.retain(|path| !path.starts_with(root));
-    for path in [root]
-        .into_iter()
-        .chain(writable.iter().map(PathBuf::as_path))
-    {
+    writable.insert(0, root.to_owned());
+    for path in writable {
         // The dash ignores a missing path.
-        lines.push_str(&format!("ReadWritePaths={}\n", quoted("-", path)?));
+        lines.push_str(&format!("ReadWritePaths={}\n", quoted("-", &path)?));
     }
     Ok(lines)
 }
 
-/// Quotes `before` and a path as one word of a unit, as required by systemd.syntax(7) and systemd.unit(5).
+/// Quotes `before` and a path as one word of a unit, as required by systemd.syntax(7).
 fn quoted(before: &str, path: &Path) -> Result<String> {
-    let text = path
-        .to_str()
-        .filter(|text| !text.contains(char::is_control));
-    let text = text.ok_or_else(|| {
-        Error::failed(format!("{:?} cannot be written in a unit", path.display()))
-            .hint("rename it without control characters")
-    })?;
-    let mut out = format!("\"{before}");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            // A single percent sign begins a specifier.
-            '%' => out.push_str("%%"),
-            c => out.push(c),
+    let is_odd = |c: char| c.is_control() || matches!(c, '"' | '\\');
+    match path.to_str().filter(|text| !text.contains(is_odd)) {
+        // A single percent sign begins a specifier.
+        Some(text) => Ok(format!("\"{before}{}\"", text.replace('%', "%%"))),
+        None => {
+            let what = format!("{:?} cannot be written in a unit", path.display());
+            Err(Error::failed(what).hint("rename it without quotes, backslashes and controls"))
         }
-    }
-    out.push('"');
-    Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_one_word_that_means_itself() {
-        let quoted = |path: &str| quoted("", Path::new(path)).map_err(|e| e.message);
-        assert_eq!(quoted("/usr/bin/bantam").unwrap(), "\"/usr/bin/bantam\"");
-        assert_eq!(
-            quoted("/a b/100%/\"x\"\\$HOME/日本").unwrap(),
-            "\"/a b/100%%/\\\"x\\\"\\\\$HOME/日本\""
-        );
-        assert!(
-            quoted("/a\nUser=root")
-                .unwrap_err()
-                .contains("cannot be written in a unit")
-        );
     }
 }

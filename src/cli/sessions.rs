@@ -27,27 +27,11 @@ const MAX_LINE: usize = 100;
 const MAX_PAGE: usize = 64 << 10;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "sessions list
-        list conversations, newest last: all named and the 20 newest unnamed ones
-            --all                also list all unnamed conversations
-            --json               print all conversations as one JSON object"
-    InHome(show) "sessions show  KEY
-        print a conversation. KEY is its name in `bantam sessions`, or the one given to --session
-        $ bantam sessions show default
-        $ bantam sessions show default --json --after 12
-            --json               print JSON Lines, with one object per message and end of turn
-            --after SEQ          print only lines after SEQ, archived ones included"
-    InHome(search) "sessions search  WORDS...
-        find conversations that contain all words, newest first (archived parts included)
-        $ bantam sessions search tomatoes water
-            --json               print one JSON object"
-    InHome(reset) "sessions reset  KEY
-        start a conversation over. The old one is archived as KEY.N.jsonl
-        $ bantam sessions reset default"
-    InHome(erase) "sessions erase  KEY
-        permanently delete a conversation and its archived parts
-        $ bantam sessions erase garden
-        -y, --yes                do not ask for confirmation"
+    InHome(list) "sessions-list"
+    InHome(show) "sessions-show"
+    InHome(search) "sessions-search"
+    InHome(reset) "sessions-reset"
+    InHome(erase) "sessions-erase"
 };
 
 fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
@@ -92,24 +76,17 @@ fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Formats a list of conversations for people, which fits into 80 columns.
+/// Formats a list of conversations for people.
 fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     let zone = zone(env);
     let row = |s: &archive::SessionInfo| {
-        let name = shown_key(&s.key);
         let state = match s.state {
+            _ if s.damage > 0 => "(damaged) ".to_owned(),
             "done" => String::new(),
             state => format!("({state}) "),
         };
-        let damage = match s.damage {
-            0 => String::new(),
-            _ => format!(
-                "  (damage: bantam sessions show {})",
-                shell_words::quote(&name)
-            ),
-        };
-        let title = format!("{state}{}{}", s.title, printable(&damage));
-        [printable(&name), local_time(&s.last, &zone), title]
+        let (key, updated) = (shown_key(&s.key), local_time(&s.last, &zone));
+        [key, updated, format!("{state}{}", s.title)]
     };
     let rows: Vec<_> = list.iter().map(row).collect();
     table(&["key", "updated", "first question"], &rows)
@@ -133,11 +110,8 @@ fn search(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     }
     let zone = zone(&app.env);
     let row = |f: &search::Found| {
-        let (key, line) = (
-            printable(&shown_key(&f.key)),
-            to_single_line(&f.line, MAX_LINE),
-        );
-        [key, local_time(&f.last, &zone), line]
+        let line = to_single_line(&f.line, MAX_LINE);
+        [shown_key(&f.key), local_time(&f.last, &zone), line]
     };
     let rows: Vec<_> = found.iter().map(row).collect();
     print(&table(&["key", "updated", "line"], &rows)).map(|()| 0)
@@ -183,16 +157,11 @@ fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         })?),
     };
     let zone = zone(&app.env);
-    let (mut page, mut is_unfinished) = (String::new(), false);
+    let mut page = String::new();
     for entry in archive::read(home, &key, after)? {
         let entry = entry?;
-        match &entry.item {
-            Item::Damage(what) => notice(&printable(what)),
-            Item::Message(message) if !message.is_note() && !entry.is_undone => {
-                is_unfinished = true;
-            }
-            Item::End(_) if !entry.is_undone => is_unfinished = false,
-            _ => {}
+        if let Item::Damage(what) = &entry.item {
+            notice(&printable(what));
         }
         let is_old = after >= entry.seq && entry.seq.is_some();
         if entry.is_undone || is_old {
@@ -207,11 +176,7 @@ fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
             print(&std::mem::take(&mut page))?;
         }
     }
-    print(&page)?;
-    if is_unfinished && !args.has("json") {
-        notice("the last turn is still running or was cut short");
-    }
-    Ok(0)
+    print(&page).map(|()| 0)
 }
 
 /// Converts an entry that is shown to JSON.

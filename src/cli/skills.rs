@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
-use crate::storage::{self, Lock};
+use crate::storage::Lock;
 use crate::text::{printable, to_single_line};
 use crate::{app, template};
 
@@ -19,20 +19,10 @@ use crate::{app, template};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "skills list
-        list skills with their purpose and missing requirements"
-    InHome(show) "skills show  NAME
-        print the text of a skill
-        $ bantam skills show journal"
-    InHome(install) "skills install  DIR|URL[#NAME]
-        add a skill from a folder or the https URL of a git repository. #NAME chooses one of several skills
-        $ bantam skills install ~/Downloads/weather
-        $ bantam skills install https://github.com/anthropics/skills#pdf
-        -y, --yes                do not ask for confirmation"
-    InHome(remove) "skills remove  NAME
-        delete a skill and all its files
-        $ bantam skills remove weather
-        -y, --yes                do not ask for confirmation"
+    InHome(list) "skills-list"
+    InHome(show) "skills-show"
+    InHome(install) "skills-install"
+    InHome(remove) "skills-remove"
 };
 
 fn load_skills(app: &App) -> Result<Skills> {
@@ -45,33 +35,18 @@ fn list(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {
     if found.skills.is_empty() {
         notice("no skills; `bantam skills install DIR` adds one");
     }
-    let mut rows = Vec::new();
-    for skill in &found.skills {
-        rows.push([skill.name.clone(), skill.description.clone()]);
-        rows.extend(
-            notes(skill)
-                .iter()
-                .map(|note| [String::new(), format!("({note})")]),
-        );
-    }
+    let row = |skill: &Skill| {
+        let note = needs(skill).map_or(String::new(), |note| format!("({note}) "));
+        [skill.name.clone(), note + &skill.description]
+    };
+    let rows: Vec<_> = found.skills.iter().map(row).collect();
     print(&table(&[], &rows)).map(|()| 0)
 }
 
-fn notes(skill: &Skill) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !skill.missing.is_empty() {
-        notes.push(format!("not used: requires {}", skill.missing.join(", ")));
-    }
-    if skill.hidden {
-        notes.push(format!("runs only as /{}", skill.name));
-    }
-    if skill.always {
-        notes.push("in every prompt, in full".to_owned());
-    }
-    if skill.dir.is_none() {
-        notes.push("built in".to_owned());
-    }
-    notes
+/// Returns what a skill lacks.
+fn needs(skill: &Skill) -> Option<String> {
+    let missing = skill.missing.join(", ");
+    (!missing.is_empty()).then(|| format!("not used: requires {missing}"))
 }
 
 fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
@@ -105,10 +80,6 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.describe()))?;
-    if !skill.has_description {
-        let what = "SKILL.md has no description, so the agent sees its first line of text instead";
-        notice(&format!("{}: {what}", to_single_line(&skill.name, 64)));
-    }
     if !confirm(
         args,
         ui,
@@ -121,8 +92,7 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         "Installed {name} in {}\n",
         skills.dir().join(&name).display()
     ))?;
-    let found = skills.all();
-    for note in found.named(&name).map(notes).unwrap_or_default() {
+    if let Some(note) = skills.all().named(&name).and_then(needs) {
         notice(&format!("{name}: {note}"));
     }
     Ok(0)
@@ -131,28 +101,20 @@ fn install(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 /// Returns the requested skill.
 fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Result<&'a Candidate> {
     let shown = to_single_line(source, 200);
-    let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
-    let names = to_single_line(&names.join(", "), 500);
-    match (found, wanted) {
-        ([], _) => Err(Error::failed(format!("{shown} has no SKILL.md"))
+    let is_wanted = |skill: &&Candidate| wanted.is_none_or(|wanted| skill.name == wanted);
+    let mut fits = found.iter().filter(is_wanted);
+    match (fits.next(), fits.next(), found) {
+        (Some(only), None, _) => Ok(only),
+        (_, _, []) => Err(Error::failed(format!("{shown} has no SKILL.md"))
             .hint("use the folder of a skill, or a folder of skills")),
-        (_, Some(wanted)) => found
-            .iter()
-            .find(|skill| skill.name == wanted)
-            .ok_or_else(|| {
-                let wanted = to_single_line(wanted, 64);
-                Error::failed(format!("{shown} has no skill {wanted}"))
-                    .hint(format!("choose one of: {names}"))
-            }),
-        ([only], None) => Ok(only),
-        (several, None) => Err(Error::usage(format!(
-            "{shown} has {} skills: {names}",
-            several.len()
-        ))
-        .hint(format!(
-            "run `bantam skills install {shown}#{}`",
-            to_single_line(&several[0].name, 64)
-        ))),
+        (_, _, [first, ..]) => {
+            let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
+            let names = to_single_line(&names.join(", "), 500);
+            let first = to_single_line(&first.name, 64);
+            let what = format!("{shown} has {} skills: {names}", found.len());
+            let hint = format!("choose one: `bantam skills install {shown}#{first}`");
+            Err(Error::usage(what).hint(hint))
+        }
     }
 }
 
@@ -175,17 +137,12 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
-/// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out
-/// atomically, so that adding or removing one skill does not lose the others.
+/// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out, so
+/// that adding or removing one skill does not lose the others.
 fn lock_agent_folder(home: &Home) -> Result<Lock> {
     let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT).doing("changing the skills")?;
-    let agent = home.agent();
-    if !agent.exists() {
-        let new = home.root().join("agent.new");
-        storage::remove(&new)?;
-        template::write("agent", &new)?;
-        storage::sync_all(&new)?;
-        storage::rename_new(&new, &agent)?;
+    if !home.agent().exists() {
+        template::write("agent", &home.agent())?;
     }
     Ok(lock)
 }

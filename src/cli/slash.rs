@@ -196,18 +196,9 @@ impl Repl {
         if name.is_empty() {
             return self.list_models();
         }
-        let loaded = self.app.loaded()?;
-        let is_default = name == "default" && !loaded.config.names().contains(&name);
-        let name = if is_default {
-            self.app.model("")?.first().to_owned()
-        } else {
-            catalog::whole_name(loaded, name)?
-        };
-        let models = self.agent.models().choose(&name, None)?;
-        self.stored().choose_model(&name)?;
+        let (name, first) = self.stored().use_model(name)?;
         self.model = name;
-        self.ui
-            .note(&format!("the model is now {}", models.first()));
+        self.ui.note(&format!("the model is now {first}"));
         Ok(())
     }
 

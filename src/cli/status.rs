@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{error_json, hanging_indent, local_time, print, print_json, report, zone};
-use crate::app::facts::{BotState, Facts, set_values};
+use crate::app::facts::{BotState, Facts};
 use crate::app::{self, App};
 use crate::config::{self, Loaded};
 use crate::error::Result;
@@ -18,34 +18,23 @@ use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "status
-        show the model, API key, conversations, gateway and jobs
-        -v, --verbose            also show all settings and their sources
-            --json               print one JSON object"
+    InHome(run) "status"
 };
-
-/// Maximum number of jobs on the page.
-const MAX_JOBS: usize = 5;
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {
     let facts = Facts::find(app);
-    let is_verbose = given.has("verbose");
     if given.has("json") {
-        print_json(&object(&facts, is_verbose))?;
+        print_json(&object(&facts))?;
     } else {
-        print(&page(&facts, is_verbose))?;
+        print(&page(&facts))?;
     }
     // An invalid configuration has the exit code that a question would have.
     Ok(facts.loaded.err().map_or(0, |e| report(&e)))
 }
 
 /// Returns the object of `--json`: no secrets, times as RFC 3339, and null for unknown values.
-fn object(facts: &Facts, is_verbose: bool) -> Value {
+fn object(facts: &Facts) -> Value {
     let model = facts.model_name().ok();
-    let values = facts
-        .loaded
-        .as_ref()
-        .map(|loaded| set_values(loaded, is_verbose));
     let newest = facts.sessions.first();
     json!({
         "ok": facts.loaded.is_ok(),
@@ -54,7 +43,6 @@ fn object(facts: &Facts, is_verbose: bool) -> Value {
         "key": model.is_some().then(|| facts.key()),
         "model": model,
         "error": facts.model.as_ref().err().map(error_json),
-        "values": values.unwrap_or_default(),
         "sessions": {
             "count": facts.sessions.len(),
             "newest": newest.map(|newest| json!({"key": shown_key(&newest.key), "last": newest.last})),
@@ -89,7 +77,7 @@ impl StatusPage {
     }
 }
 
-fn page(facts: &Facts, is_verbose: bool) -> String {
+fn page(facts: &Facts) -> String {
     let home = &facts.app.home;
     let zone = zone(&facts.app.env);
     let mut page = StatusPage(format!("bantam {}\n", env!("CARGO_PKG_VERSION")));
@@ -109,38 +97,21 @@ fn page(facts: &Facts, is_verbose: bool) -> String {
     });
     page.add("sessions", sessions.unwrap_or("none".to_owned()));
     add_gateway(&mut page, &facts.gateway, &zone);
-    let learned = learned(facts);
-    for (n, row) in learned.iter().enumerate() {
+    for row in &learned(facts) {
         let [model, host, says, since] =
             ["model", "host", "says", "since"].map(|name| row[name].as_str().unwrap_or_default());
-        let name = if n == 0 { "learned" } else { "" };
-        page.add(name, format!("{model} at {host}: {says} (since {since})"));
-    }
-    if !learned.is_empty() {
-        let path = facts::path(home).display().to_string();
         page.add(
-            "",
-            format!("(detected automatically; delete {path} to detect again)"),
+            "learned",
+            format!("{model} at {host}: {says} (since {since})"),
         );
     }
-    let mut lines = Vec::new();
-    if let (Ok(loaded), true) = (&facts.loaded, is_verbose) {
-        lines.push(String::new());
-        lines.extend(set_values(loaded, true).into_iter().map(|set| {
-            let value = match set.value {
-                Value::String(hidden) if hidden.starts_with('(') => hidden,
-                value => value.to_string(),
-            };
-            to_single_line(&format!("{} = {value} ({})", set.path, set.from), 300)
-        }));
+    if !facts.learned.is_empty() {
+        let path = facts::path(home).display().to_string();
+        page.add("", format!("delete {path} to detect again"));
     }
-    if !facts.warnings.is_empty() {
-        lines.push(String::new());
+    for warning in &facts.warnings {
+        page.add("warning", warning);
     }
-    let warnings = facts.warnings.iter();
-    lines.extend(warnings.map(|warning| format!("warning: {}", to_single_line(warning, 500))));
-    page.0
-        .extend(lines.iter().map(|line| hanging_indent(line, 2)));
     page.0
 }
 
@@ -188,16 +159,15 @@ fn add_settings(page: &mut StatusPage, facts: &Facts, loaded: &Loaded) {
 }
 
 fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
-    let time = |value: &Value| local_time(value.as_str().unwrap_or_default(), zone);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let time = |value: &Value| local_time(&text(value), zone);
     let (started, ended) = (time(&gateway["started"]), time(&gateway["ended"]));
-    let bot = gateway["bot"].as_str().unwrap_or_default();
-    let bot = if bot.is_empty() {
-        String::new()
-    } else {
-        format!(", as {bot}")
+    let bot = match text(&gateway["bot"]) {
+        name if name.is_empty() => name,
+        name => format!(", as {name}"),
     };
-    let state = match gateway["running"] == true {
-        true if started.is_empty() => "running".to_owned(),
+    let is_running = gateway["running"] == true;
+    let state = match is_running {
         true => format!("running since {started}{bot} (process {})", gateway["pid"]),
         false if started.is_empty() => "not running; bantam gateway starts it".to_owned(),
         false if ended.is_empty() => format!("not running; it crashed (started {started})"),
@@ -205,30 +175,22 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
     };
     page.add("gateway", state);
     let polling = &gateway["polling"];
-    if gateway["running"] == true && polling["ok"] == false {
-        let why = polling["why"].as_str().unwrap_or_default();
-        page.add(
-            "",
-            format!(
-                "polling has failed since {}: {why}",
-                time(&polling["since"])
-            ),
-        );
+    if is_running && polling["ok"] == false {
+        let (since, why) = (time(&polling["since"]), text(&polling["why"]));
+        page.add("", format!("polling has failed since {since}: {why}"));
     }
-    if gateway["waiting"] != 0 {
-        page.add(
-            "",
-            format!("messages waiting for an answer: {}", gateway["waiting"]),
-        );
+    let waiting = &gateway["waiting"];
+    if *waiting != 0 {
+        page.add("", format!("messages waiting for an answer: {waiting}"));
     }
-    let undelivered = &gateway["undelivered"];
-    if undelivered["count"] != 0 {
-        let oldest = time(&undelivered["oldest"]);
-        let count = &undelivered["count"];
-        page.add(
-            "",
-            format!("answers not delivered yet: {count}, the oldest from {oldest}"),
-        );
+    let (count, oldest) = (
+        &gateway["undelivered"]["count"],
+        &gateway["undelivered"]["oldest"],
+    );
+    if *count != 0 {
+        let oldest = time(oldest);
+        let undelivered = format!("answers not delivered yet: {count}, the oldest from {oldest}");
+        page.add("", undelivered);
     }
     let list = |name: &str| gateway[name].as_array().cloned().unwrap_or_default();
     let strangers: Vec<String> = list("strangers").iter().map(Value::to_string).collect();
@@ -238,25 +200,9 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
             "strangers",
             format!("{count} wrote and got no answer: {ids}"),
         );
-        page.add(
-            "",
-            "to let one in, add the id to channels.telegram.allow_from",
-        );
     }
-    let jobs = list("jobs");
-    for (n, job) in jobs.iter().enumerate().take(MAX_JOBS) {
-        let [name, status] = ["name", "status"].map(|key| job[key].as_str().unwrap_or_default());
-        let last = match status {
-            "" => String::new(),
-            status => format!(" (last: {status} at {})", time(&job["last"])),
-        };
-        let label = if n == 0 { "jobs" } else { "" };
-        page.add(label, format!("{} {name}{last}", time(&job["next"])));
-    }
-    if jobs.len() > MAX_JOBS {
-        page.add(
-            "",
-            format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS),
-        );
+    if let [next, ..] = &list("jobs")[..] {
+        let (count, name, at) = (list("jobs").len(), text(&next["name"]), time(&next["next"]));
+        page.add("jobs", format!("{count}, the next is {name} at {at}"));
     }
 }

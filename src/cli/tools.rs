@@ -9,8 +9,7 @@ use crate::redact::Redactor;
 use crate::tool::ToolSpec;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "tools
-        list all tools with their risk and source (safe tools only read)"
+    InHome(run) "tools"
 };
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {

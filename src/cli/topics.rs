@@ -1,17 +1,12 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
 use std::cmp::Reverse;
-use std::io::Write;
-use std::process::Stdio;
 
 use super::ui::Ui;
 use super::{print, terminal};
-use crate::child;
-use crate::config::Env;
 use crate::error::Result;
 use crate::inflate::inflate;
 use crate::markdown::{self, Terminal};
-use crate::sys;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
 
@@ -61,21 +56,8 @@ pub(super) fn places() -> impl Iterator<Item = HelpEntry> {
     })
 }
 
-/// Words of users, and words that the pages have for them.
-const SYNONYMS: [(&str, &str); 12] = [
-    ("update", "upgrade"),
-    ("photo", "image"),
-    ("picture", "image"),
-    ("voice", "recording"),
-    ("remind", "schedule"),
-    ("reminder", "schedule"),
-    ("logs", "journalctl"),
-    ("safe", "sandbox"),
-    ("permission", "access"),
-    ("price", "cost"),
-    ("macos", "mac"),
-    ("delete", "erase"),
-];
+/// Lines of a word of users, and a word that the pages have for it.
+const SYNONYMS: &str = include_str!("texts/words.txt");
 
 /// Returns the places with all the words or their synonyms, the best first. A title counts more than its text.
 pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEntry> {
@@ -98,7 +80,8 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     };
     let wanted = tokens(words);
     let count = |text: &[String], word: &str| {
-        let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == word);
+        let mut synonyms = SYNONYMS.lines().filter_map(|line| line.split_once(' '));
+        let synonym = synonyms.find(|(theirs, _)| *theirs == word);
         let other = synonym.map_or(word, |(_, ours)| ours);
         text.iter()
             .filter(|token| is_form(token, word) || is_form(token, other))
@@ -121,35 +104,12 @@ pub(super) fn search<'p>(places: &'p [HelpEntry], words: &str) -> Vec<&'p HelpEn
     found.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Shows a page after the list of commands with its name: unchanged in a pipe; formatted at a terminal, in a pager if it is
-/// longer than the screen.
+/// Shows a page after the list of commands with its name: unchanged in a pipe, formatted at a terminal.
 pub(super) fn show(list: &str, page: &str, ui: &Ui) -> Result<u8> {
     if !ui.stdout_is_terminal || !ui.has_colors() {
         return print(&(list.to_owned() + page)).map(|()| 0);
     }
-    let (columns, rows) = terminal::size();
-    let mut markdown = Terminal::new(columns);
+    let mut markdown = Terminal::new(terminal::size().0);
     let page = list.to_owned() + &markdown::refilled(page);
-    let shown = markdown.push(&page) + &markdown.finish();
-    if shown.lines().count() < rows || !page_through(&shown, &ui.env) {
-        print(&shown)?;
-    }
-    Ok(0)
-}
-
-/// Shows the text in the user's pager, and returns whether that worked.
-fn page_through(text: &str, env: &Env) -> bool {
-    let pager = env.get("PAGER").filter(|pager| !pager.is_empty());
-    let pager = pager.map_or("less -R", String::as_str);
-    // Leaves Ctrl-C to the pager.
-    sys::block_signals(&[libc::SIGINT]);
-    let mut shell = child::by_user("sh");
-    let Ok(mut shell) = shell.args(["-c", pager]).stdin(Stdio::piped()).spawn() else {
-        return false;
-    };
-    if let Some(mut stdin) = shell.stdin.take() {
-        // The user may quit before the end.
-        stdin.write_all(text.as_bytes()).ok();
-    }
-    shell.wait().is_ok_and(|status| status.code() != Some(127))
+    print(&(markdown.push(&page) + &markdown.finish())).map(|()| 0)
 }

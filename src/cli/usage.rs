@@ -15,11 +15,7 @@ use crate::usage::{self, Totals, UsageReport};
 const DEFAULT_DAYS: u64 = 30;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "usage
-        show tokens and cost by day and model
-        $ bantam usage --days 7
-            --days N             show the last N days, including today (default: 30)
-            --json               print one JSON object"
+    InHome(run) "usage"
 };
 
 fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {

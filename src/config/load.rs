@@ -273,6 +273,7 @@ mod tests {
 {"tools":{"mcp":{"servers":{}}}}                | tools.mcp                     | mcpServers
 {"providers":{"openai":{}}}                     | providers                     | model_list
 {"channel_list":{}}                             | channel_list                  | channels
+{"telegram":{"token":"x"}}                      | telegram                      | channels.telegram
 {"channels":{"telegram":{"botToken":"x"}}}      | channels.telegram.botToken    | channels.telegram.token
 {"channels":{"telegram":{"allowedUsers":[]}}}   | channels.telegram.allowedUsers | channels.telegram.allow_from
 {"tools":{"web_search":{}}}                     | tools.web_search              | tools.web.search

@@ -97,7 +97,7 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
 }
 
 /// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
-const ALIASES: [(&str, &str); 14] = [
+const ALIASES: [(&str, &str); 15] = [
     ("cmd", "command"),
     ("model", "agents.defaults.model_name"),
     ("provider", "agents.defaults.model_name"),
@@ -105,6 +105,7 @@ const ALIASES: [(&str, &str); 14] = [
     ("max_iterations", "agents.defaults.max_tool_iterations"),
     ("fallbacks", "agents.defaults.model_fallbacks"),
     ("channel_list", "channels"),
+    ("telegram", "channels.telegram"),
     ("allowed_users", "channels.telegram.allow_from"),
     ("bot_token", "channels.telegram.token"),
     ("token", "channels.telegram.token"),
@@ -143,12 +144,8 @@ pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     found.next().map(|path| join(path))
 }
 
-/// Returns the paths of all settings outside lists and maps, and of the lists and maps themselves.
-pub(crate) fn all_settings() -> Vec<Vec<String>> {
-    list_settings(&shape())
-}
-
-fn list_settings(shape: &Value) -> Vec<Vec<String>> {
+/// Returns the paths of all settings of a shape outside lists and maps, and of the lists and maps themselves.
+pub(crate) fn list_settings(shape: &Value) -> Vec<Vec<String>> {
     list_leaves(shape, &|value| value.is_array() || value.get("*").is_some())
 }
 

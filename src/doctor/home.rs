@@ -1,6 +1,5 @@
 //! Checks the home directory: permissions, owners, free space, configuration, instructions, conversations and jobs.
 
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +11,7 @@ use crate::app::facts::Facts;
 use crate::cron::Jobs;
 use crate::error::Error;
 use crate::paths::{Home, shown_key};
-use crate::session;
-use crate::storage::segments::{self, Part};
+use crate::session::SessionInfo;
 use crate::text::{counted, size};
 
 /// Free bytes below which a disk counts as full.
@@ -22,15 +20,15 @@ const MIN_FREE: u64 = 1 << 20;
 /// Checks the home and its files.
 pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
     let home = &facts.app.home;
+    // Files of another user may be unreadable.
     if let Some(owner) = owners(home) {
-        let skipped = "the files of the home (fix their owner first)";
-        return vec![owner, Check::info("skipped", skipped)];
+        return vec![owner];
     }
     let mut checks = vec![directory(home)];
     checks.extend(full_disk(home));
     checks.extend(configuration(facts));
     checks.extend(agent(home));
-    checks.extend(sessions(home));
+    checks.extend(sessions(facts));
     checks.push(jobs(facts));
     checks.extend(pdftotext(facts));
     checks
@@ -39,23 +37,15 @@ pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
 fn directory(home: &Home) -> Check {
     const NAME: &str = "home";
     let root = home.root();
-    let shown = root.display();
-    let fix = format!("chmod 700 {}", quoted(root));
-    let mode = match fs_err::metadata(root) {
-        Ok(meta) => meta.mode() & 0o777,
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Check::ok(NAME, format!("{shown}: does not exist yet"));
-        }
-        Err(e) => return Check::fail(NAME, Error::from(e).message),
-    };
-    if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+    let (shown, fix) = (root.display(), format!("chmod 700 {}", quoted(root)));
+    let mode = fs_err::metadata(root).map_or(0, |meta| meta.mode() & 0o777);
+    if !root.exists() {
+        Check::ok(NAME, format!("{shown}: does not exist yet"))
+    } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e))).fix(fix)
     } else if mode & 0o077 != 0 {
-        Check::fail(
-            NAME,
-            format!("{shown}: mode {mode:04o}: other users can read it"),
-        )
-        .fix(fix)
+        let found = format!("{shown}: mode {mode:04o}: other users can read it");
+        Check::fail(NAME, found).fix(fix)
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))
     }
@@ -145,39 +135,27 @@ fn agent(home: &Home) -> Option<Check> {
     is_missing.then(|| Check::info("agent", found).fix("bantam onboard --yes"))
 }
 
-/// Checks the live segment of every conversation without repairs. Archived segments may contain known damage.
-fn sessions(home: &Home) -> Vec<Check> {
+/// Reports conversations whose current file has damage, which the next turn repairs.
+fn sessions(facts: &Facts) -> Vec<Check> {
     const NAME: &str = "sessions";
-    let mut names: Vec<String> = match fs_err::read_dir(home.sessions()) {
-        Ok(entries) => entries
-            .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect(),
-        Err(e) if e.kind() == ErrorKind::NotFound => return vec![Check::ok(NAME, "none yet")],
-        Err(e) => return vec![Check::fail(NAME, Error::from(e).message)],
-    };
-    names.sort();
-    let (mut checks, mut count) = (Vec::new(), 0);
-    for name in &names {
-        let Some((key, Part::Live)) = segments::part(name) else {
-            continue;
-        };
-        count += 1;
-        let found = session::inspect(&home.sessions().join(name));
-        let (damage, torn) = found.unwrap_or_else(|e| (vec![e.message], None));
-        let damage = damage.first().map(|first| Check::fail(NAME, first));
-        let torn = torn.map(|torn| Check::info(NAME, torn));
-        let key = shown_key(key);
-        let key = shell_words::quote(&key);
+    let check = |info: &SessionInfo| {
+        let path = facts.app.home.session(&info.key);
+        let path = path.display();
+        let name = shown_key(&info.key);
+        let key = shell_words::quote(&name);
+        if info.state == "unreadable" {
+            let fix = format!("bantam sessions show {key}    # shows why");
+            return Some(Check::fail(NAME, format!("cannot read {path}")).fix(fix));
+        }
         let fix =
             format!("bantam -s {key} \"Go on\"    # keeps each intact line, and the damaged file");
-        checks.extend(damage.into_iter().chain(torn).map(|check| check.fix(&fix)));
-    }
+        let found = format!("{path}: {}", counted(info.damage, "damaged line"));
+        (info.damage > 0).then(|| Check::info(NAME, found).fix(fix))
+    };
+    let count = counted(facts.sessions.len(), "conversation");
+    let mut checks: Vec<Check> = facts.sessions.iter().filter_map(check).collect();
     if checks.is_empty() {
-        checks.push(Check::ok(
-            NAME,
-            format!("{} without damage", counted(count, "file")),
-        ));
+        checks.push(Check::ok(NAME, format!("{count} without damage")));
     }
     checks
 }
@@ -190,14 +168,7 @@ fn jobs(facts: &Facts) -> Check {
         Ok(jobs) => Check::ok(NAME, counted(jobs.len(), "job")),
         Err(e) => {
             let path = quoted(&home.cron_jobs());
-            // What cannot be read may be in order.
-            let is_readable = fs_err::read(home.cron_jobs()).is_ok();
-            let fix = if is_readable {
-                format!("mv {path} {path}.broken")
-            } else {
-                format!("sudo chown \"$(id -u)\" {path}")
-            };
-            Check::fail(NAME, e.message).fix(fix)
+            Check::fail(NAME, e.message).fix(format!("mv {path} {path}.broken"))
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Checks the model: its name, the source of its key, and whether it answers.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use super::Check;
 use crate::app::facts::Facts;
-use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Loaded, keys, shown};
@@ -73,28 +71,14 @@ pub(crate) fn ask(chain: &Chain) -> Check {
         input_tokens: 0,
         cancel: &Cancel::new(Some(TIMEOUT)),
     };
-    // A host may refuse tools.
-    let warning = Cell::new(None);
-    let reply = provider.chat(&request, &|event| {
-        if let Event::Warning(text) = event {
-            warning.set(Some(text));
-        }
-    });
+    let reply = provider.chat(&request, &|_| ());
     // The answer may have found the host's default.
     let model = provider.model();
     match reply {
         Ok(reply) if !reply.calls.is_empty() => {
             Check::ok(ANSWER, format!("{model} answers and calls tools"))
         }
-        Ok(_) => {
-            let why = warning
-                .take()
-                .unwrap_or_else(|| "the reply is text".to_owned());
-            Check::info(
-                ANSWER,
-                format!("{model} answers, but called no tool: {why}"),
-            )
-        }
+        Ok(_) => Check::info(ANSWER, format!("{model} answers, but called no tool")),
         Err(ProviderError::Cancelled(_)) => {
             let found = format!("{model}: no answer in {} s", TIMEOUT.as_secs());
             Check::fail(ANSWER, found)

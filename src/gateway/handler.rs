@@ -84,17 +84,15 @@ impl HomeAgent {
         names.map(str::to_owned).collect()
     }
 
-    fn choose_model(&self, session: &str, name: &str) -> Result<String> {
+    fn change_model(&self, session: &str, name: &str) -> Result<String> {
         if self.app.is_model_fixed() {
             return Err(Error::config(
                 "BANTAM_AGENTS_DEFAULTS_MODEL_NAME is set for the gateway, so /model cannot change it",
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
-        let name = catalog::whole_name(self.app.loaded()?, name)?;
-        let models = self.agent()?.models().choose(&name, None)?;
-        self.conversation(session).choose_model(&name)?;
-        Ok(format!("This chat now uses `{}`.", models.first()))
+        let (_, first) = self.conversation(session).use_model(name)?;
+        Ok(format!("This chat now uses `{first}`."))
     }
 
     fn status(&self, session: &str) -> Result<String> {
@@ -157,7 +155,7 @@ impl Handler for HomeAgent {
                 None => "Nothing to undo.".to_owned(),
             },
             Command::Model(name) if name.is_empty() => return self.offer_models(session),
-            Command::Model(name) => self.choose_model(session, name)?,
+            Command::Model(name) => self.change_model(session, name)?,
             Command::Status => self.status(session)?,
             Command::Usage => self.usage(session)?,
             Command::Help => telegram::help(),

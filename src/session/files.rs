@@ -1,7 +1,7 @@
 //! Conversations as files, one per conversation, shared by several processes.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use super::{Guard, Line, Record, Session, Store, archive, deferred};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session, shown_key};
-use crate::storage::{self, Contents, Durability, Journal, Lock, LogItem, LogReader, Queue};
+use crate::storage::{self, Contents, Durability, Journal, Lock, Queue};
 use crate::sync;
 use crate::text::{rfc3339, size};
 
@@ -285,23 +285,6 @@ fn check_length(lines: &[Line]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns sentences about the damage in a session file, and about an incomplete last line. Changes nothing; the next turn
-/// repairs the file.
-pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
-    let (mut damage, mut torn) = (Vec::new(), None);
-    let log = LogReader::open(&storage::segments::current(path)?)?;
-    for item in log.into_iter().flatten() {
-        match item? {
-            LogItem::Line(_, line) => {
-                damage.extend(refuse_newer(&line, path).err().map(|e| e.message));
-            }
-            LogItem::Damage(what) => damage.push(what),
-            LogItem::Torn(what) => torn = Some(what),
-        }
-    }
-    Ok((damage, torn))
 }
 
 /// Moves the damage of a journal to an archived segment, so that it is reported only once, and returns the report. On a full

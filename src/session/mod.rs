@@ -41,7 +41,6 @@ pub(crate) use deferred::{deferred, displaced_by};
 pub(crate) use entries::{Entry, Item, entries};
 use entries::{of_lines, title};
 pub use files::FileStore;
-pub(crate) use files::inspect;
 use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::MemoryStore;

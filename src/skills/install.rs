@@ -30,8 +30,6 @@ pub(crate) struct Candidate {
     pub name: String,
     pub folder: PathBuf,
     pub description: String,
-    /// Whether the front matter has the description; otherwise it is the first line.
-    pub has_description: bool,
     /// Its scripts, by path in the folder, and the paths of all its files.
     pub scripts: Vec<String>,
     pub files: Vec<PathBuf>,
@@ -94,7 +92,6 @@ impl Candidate {
         let mut candidate = Self {
             name,
             folder: folder.to_owned(),
-            has_description: !field("description").trim().is_empty(),
             description: match to_single_line(field("description"), 300) {
                 description if description.is_empty() => first_line(body),
                 description => description,

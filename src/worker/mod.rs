@@ -342,19 +342,6 @@ impl Workers {
         notes.is_some_and(|(notes, _)| notes.is_own_workspace)
     }
 
-    /// Tries a confinement in a separate process, without choosing it for later calls. The inner error is the reason.
-    pub(crate) fn probe(
-        &self,
-        confinement: Confinement,
-        cancel: &Cancel,
-    ) -> Result<Result<(), String>> {
-        let job = Job::File(FileJob::Passages);
-        match self.try_to_start(confinement, &job, cancel)? {
-            Ok(_) => Ok(Ok(())),
-            Err(why) => Ok(Err(why)),
-        }
-    }
-
     /// Fails if commands could read the home.
     fn check_home(&self) -> Result<()> {
         if self.sandbox == Sandbox::Off {

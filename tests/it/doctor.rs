@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::botapi::{BOT_NAME, BotApi, TOKEN};
 use crate::harness::{Bantam, Home, Run, config_for, merged};
 use crate::model::{Model, Reply};
-use crate::stored::sealed;
 use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES, Withheld};
 
 /// An address where nothing listens.
@@ -115,7 +114,7 @@ fn broken_home_has_one_line_with_its_cause_and_cure() {
             make: |home| drop(home.write("sessions/cli_x.jsonl", vec![0; 900])),
             machine: ANY,
             line: "--    sessions: ",
-            cause: "cli_x.jsonl:1",
+            cause: "cli_x.jsonl: 1 damaged line",
             cure: "bantam -s x ",
         },
         Broken {
@@ -191,33 +190,6 @@ fn loose_permissions_get_a_working_fix() {
 }
 
 #[test]
-fn damaged_conversation_is_named_by_line_and_unchanged() {
-    let home = healthy();
-    let good = |seq: u64, rest: &str| sealed(&format!("\"seq\":{seq},{rest}}}"));
-    let header = good(
-        0,
-        "\"v\":1,\"session\":\"cli_x\",\"created\":\"2026-01-01T00:00:00.000Z\"",
-    );
-    let user = good(1, "\"role\":\"user\",\"content\":\"hello\"");
-    let text = format!("{header}{}", user.replace("hello", "hullo"));
-    let damaged = home.write("sessions/cli_x.jsonl", &text);
-    let torn = home.write(
-        "sessions/cli_torn.jsonl",
-        format!("{header}{{\"crc\":\"0000"),
-    );
-    home.write("sessions/cli_good.jsonl", format!("{header}{user}"));
-    let run = doctor(&home);
-    run.exits(1);
-    let found = line(&run, "FAIL  sessions: ");
-    let place = format!("{}:2:", damaged.display());
-    assert!(found.contains(&place), "{found}");
-    assert!(line(&run, "--    sessions: ").contains(&torn.display().to_string()));
-    assert!(!run.stdout.contains("cli_good"), "{}", run.stdout);
-    assert_eq!(fs::read_to_string(damaged).unwrap(), text);
-    assert!(fs::read_to_string(torn).unwrap().ends_with("\"0000"));
-}
-
-#[test]
 fn sandbox_that_is_off_is_reported() {
     let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
     let run = doctor(&Home::with(&merged(config_for(CLOSED), &off)));
@@ -272,17 +244,12 @@ fn model_check_tests_a_tool_call() {
     ]);
     let off = json!({ "tools": { "exec": { "enabled": false } } });
     let home = Home::with(&merged(model.config(), &off));
-    let ask = |args: &[&str]| {
-        home.bantam()
-            .args(["doctor", "--provider"])
-            .args(args)
-            .run()
-    };
-    let run = ask(&[]);
+    let ask = || home.bantam().args(["doctor", "--provider"]).run();
+    let run = ask();
     run.exits(0);
     assert!(line(&run, "ok    answer: ").contains("calls tools"));
     assert_eq!(model.request(0).tools(), ["ping"]);
-    let run = ask(&["openai/test-model"]);
+    let run = ask();
     run.exits(1);
     let answer = line(&run, "FAIL  answer: ");
     assert!(answer.contains("no such key"), "{answer}");
@@ -308,10 +275,6 @@ fn bot_check_reports_blocked_messages() {
     let run = doctor("123456:TEST-another", json!([1]));
     assert!(line(&run, "FAIL  telegram: ").contains("Unauthorized"));
     assert!(fix(&run, "FAIL  telegram: ").contains("@BotFather"));
-    run.exits(1);
-    api.webhook(true);
-    let run = doctor(TOKEN, json!([1]));
-    line(&run, "FAIL  telegram: a webhook is set");
     run.exits(1);
 }
 

@@ -140,7 +140,7 @@ spam recipes|strangers recipes|voice recipes|personality recipes|language recipe
 two bots recipes|docker recipes|raspberry recipes|windows recipes|mac recipes|phone http
 open webui http|token http|update backup|upgrade backup|uninstall backup|restore backup
 move backup|privacy backup|logs troubleshooting|log troubleshooting|forget recipes
-remove cron|reminder recipes|remind cron|timer recipes|schedule cron|pdf guide|image guide
+remove cron|timezone cron|reminder recipes|remind cron|timer recipes|schedule cron|pdf guide|image guide
 photo guide|picture guide|network permissions|permission permissions|access permissions
 folder permissions|ask permissions|password sandbox|safe sandbox|local mcp|timeout scripting
 quiet agent|json scripting|script scripting|error scripting|tools.exec.network settings";
@@ -194,17 +194,12 @@ fn names_are_completed() {
     for (words, expected) in [
         (&["sessions", "show", ""][..], &["garden"][..]),
         (&["-s", ""], &["garden"]),
-        (
-            &["agent", "-q", "-t", "x", "--session=ga"],
-            &["--session=garden"],
-        ),
         (&["cron", "run", "w"], &["water"]),
         (&["mcp", "test", ""], &["time"]),
         (&["skills", "show", ""], &["tidy"]),
         (&["agent", "--model", "te"], &["test"]),
         (&["config", "get", "log."], &["log.json", "log.level"]),
         (&["help", "mem"], &["memory"]),
-        (&["help", "cron", "h"], &["history"]),
         (&["sessions", "--a"], &["--all"]),
         (&["no", "such", "--bud"], &["--budget-tokens"]),
     ] {

@@ -62,7 +62,6 @@ fn a_key_in_the_place_of_another_setting_is_not_shown() {
         for args in [
             &["status"][..],
             &["status", "--json"],
-            &["status", "-v"],
             &["doctor"],
             &["agent", "-m", "hi"],
             &["config", "get"],

@@ -194,11 +194,8 @@ fn server_network_access_is_shown() {
     home.write("state/mcp/fake/server.py", SERVER);
     home.write("state/mcp/closed/server.py", SERVER);
     let open = "the internet, this machine's ports and your local network";
-    home.bantam()
-        .args(["mcp", "list"])
-        .run()
-        .exits(0)
-        .says(open);
+    let list = home.bantam().args(["mcp", "list"]).run();
+    assert!(list.exits(0).stdout.contains("  full\n"), "{}", list.stdout);
     let add = |more: &[&str]| {
         let name = if more.is_empty() { "open" } else { "closed" };
         home.write(&format!("state/mcp/{name}/server.py"), SERVER);
@@ -206,5 +203,5 @@ fn server_network_access_is_shown() {
         home.bantam().args(args).run()
     };
     add(&[]).exits(0).says(open);
-    add(&["--no-network"]).exits(0).says("no network access");
+    add(&["--no-network"]).exits(0).does_not_say(open);
 }

@@ -179,11 +179,6 @@ impl BotApi {
         self.change(|state| state.faults.push_back((method.to_owned(), fault)));
     }
 
-    /// Sets or removes a webhook, as another program with the same token might.
-    pub fn webhook(&self, active: bool) {
-        self.change(|state| state.webhook = active);
-    }
-
     /// Makes the user of this chat block the bot.
     pub fn block(&self, chat: i64) {
         self.refuse(chat, 403, "Forbidden: bot was blocked by the user");

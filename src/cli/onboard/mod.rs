@@ -4,27 +4,21 @@ mod model;
 mod telegram;
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
 
 use super::args::{Args, Subcommand, commands};
 use super::ui::Ui;
 use super::{hanging_indent, notice, print, say};
+use crate::app::App;
 use crate::app::facts::{BotState, Facts};
-use crate::app::{self, App};
 use crate::config::shown;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::provider::ollama;
 use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::to_single_line;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "onboard
-        set up a model, an API key and a Telegram bot. Existing files are not overwritten
-        $ bantam onboard
-        $ bantam onboard --yes
-        -y, --yes                write the agent's files without asking anything"
+    InHome(run) "onboard"
 };
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
@@ -45,10 +39,10 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
         let model = facts.model_name().unwrap_or_else(|e| e.message);
         say(&format!("{}: {model}", app.home.config().display()));
         if ui.agrees("Change the model?", false)? {
-            model::choose(&facts, ui)?;
+            model::choose(app, ui)?;
         }
     } else {
-        model::choose(&facts, ui)?;
+        model::choose(app, ui)?;
     }
     write_files(&app.home)?;
     telegram::connect(app, ui)?;
@@ -59,77 +53,54 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 fn write_files(home: &Home) -> Result<()> {
     let write = || -> Result<()> {
         storage::make_dir(home.root())?;
-        let parts = [
+        for (part, dir) in [
             ("agent", home.agent()),
             ("memory", home.notes()),
             ("workspace", home.workspace()),
-        ];
-        for (part, dir) in parts {
-            for (path, copied) in
-                template::write(part, &dir).doing(format_args!("writing {part}/"))?
-            {
-                report(copied, &dir.join(path))?;
+        ] {
+            let files = template::write(part, &dir);
+            for (path, copied) in files.doing(format_args!("writing {part}/"))? {
+                let path = to_single_line(&dir.join(path).display().to_string(), 500);
+                match copied {
+                    CopyOutcome::Created => print(&format!("created  {path}\n"))?,
+                    CopyOutcome::Exists => {}
+                    CopyOutcome::Blocked => notice(&format!(
+                        "{path} is left out: a link or a file is in the way"
+                    )),
+                }
             }
         }
         // Protects the files against a power cut.
         storage::sync_all(home.root()).doing("waiting for the disk")
     };
-    write().map_err(|e| {
-        let root = home.root().display();
-        let hint = format!("check that {root} is a directory you can write, or set BANTAM_HOME");
-        if e.hint.is_none() { e.hint(hint) } else { e }
-    })
-}
-
-fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
-    let path = to_single_line(&path.display().to_string(), 500);
-    match copied {
-        CopyOutcome::Created => print(&format!("created  {path}\n")),
-        CopyOutcome::Exists => Ok(()),
-        CopyOutcome::Blocked => print(&format!(
-            "skipped  {path}: a link or a file is in the way\n"
-        )),
-    }
+    write().map_err(|e| home.hinted(e))
 }
 
 /// Prints the next steps.
 fn print_next_steps(app: &App) -> Result<u8> {
     const DEMO: &str = "\
-The built-in demo answers. It lists and reads files and runs commands;
-it is not a language model. For a real one: `bantam onboard`,
+Ollama answers if it runs, else the built-in demo, which lists and reads files
+and runs commands; it is not a language model. For a real one: `bantam onboard`,
 or export OPENROUTER_API_KEY=... (or another provider's).
 Next: bantam \"What is in my workspace?\"";
     const QUESTION: &str = "bantam \"What can you do?\"";
     let facts = Facts::find(app);
-    let loaded = facts.loaded.clone()?;
+    facts.loaded.clone()?;
     facts.warnings.iter().for_each(|line| notice(line));
-    let (workspace, usual) = (app::workspace(loaded)?, app.home.workspace());
-    if workspace != usual {
-        let (workspace, usual) = (workspace.display(), usual.display());
-        print(&format!(
-            "\nThe agent works in {workspace} (`agents.defaults.workspace`), not in {usual}.\n"
-        ))?;
-    }
-    let next = match &facts.model {
-        Err(e) => {
+    let next = match (&facts.model, facts.unset_key()) {
+        (Err(e), _) => {
             let hint = e.hint.as_deref().unwrap_or_default();
             format!("{}\nNext: {hint}", e.message)
         }
-        Ok(Some(model)) => {
+        (Ok(None), _) => DEMO.to_owned(),
+        (Ok(Some(model)), Some(variable)) => {
             let name = shown(&model.name);
-            match facts.unset_key() {
-                Some(variable) => {
-                    format!("{name} needs an API key.\nNext: export {variable}=...; {QUESTION}")
-                }
-                None => format!(
-                    "The model is {name}; `bantam doctor --provider` tests it.\nNext: {QUESTION}"
-                ),
-            }
+            format!("{name} needs an API key.\nNext: export {variable}=...; {QUESTION}")
         }
-        Ok(None) => match ollama::pick_model(&app.env) {
-            Some(id) => format!("{id} of Ollama answers.\nNext: {QUESTION}"),
-            None => DEMO.to_owned(),
-        },
+        (Ok(Some(model)), None) => {
+            let name = shown(&model.name);
+            format!("The model is {name}; `bantam doctor --provider` tests it.\nNext: {QUESTION}")
+        }
     };
     let bot = match facts.bot() {
         BotState::Enabled(_) => {
