@@ -207,7 +207,7 @@ agents.defaults.timeout         | soon                         | use an integer
 agents.defaults.timeout         | -5                           | use 1 or more
 agents.defaults.timeot          | 5                            | `agents.defaults.timeout`
 mcpServers.time                 | uvx                          | use an object
-tools.exec.network              | some                         | use one of: none
+tools.exec.network              | some                         | use one of `none`
 tools.read_paths                | ["/usr                       | use a list
 tools.read_paths                | /no/such/tree                | does not exist
 agents.defaults.model_name      | nosuch                       | no model named
@@ -217,11 +217,10 @@ agents.defaults.workspace       | /                            | agents.defaults
 session.compact_at              | 7                            | 0.1 to 1
 model_list.0.api_base           | 127.0.0.1:1/v1               | has no scheme
 model_list.0.api_base           | http://models.example.com/v1 | public host
-model_list.0.api_key            | $NOPE                        | model_list[0].api_key looks like a variable
 model_list.0.api_key            | two words                    | model_list[0].api_key has a space
 model_list.0.proxy              | no proxy                     | model_list[0].proxy is not
 channels.telegram.allow_from    | @me                          | not a numeric id
-channels.telegram.api_base      | api.example.com              | must begin with
+channels.telegram.api_base      | api.example.com              | has no scheme
 heartbeat.to                    | me                           | invalid destination
 "#;
 
