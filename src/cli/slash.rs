@@ -38,11 +38,10 @@ const COMMANDS: [(&str, &str); 10] = [
 ];
 
 const KEYS: &str = "\
-Ctrl-C stops an answer or clears the line; pressed again, it leaves, as does
-Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
-searches what was typed before, Tab completes. @FILE in a message attaches the
-file, once you agree. To send a line that looks like a command, put a
-space before it.";
+Ctrl-C stops an answer or clears the line. Alt-Enter, or \\ at the end of a
+line, begins another line. Ctrl-R searches what was typed before, Tab
+completes. @FILE in a message attaches the file, once you agree. To send a
+line that looks like a command, put a space before it.";
 
 /// Maximum number of earlier parts, and of other conversations, in the list of `/resume`.
 const MAX_EARLIER: usize = 10;

@@ -68,7 +68,6 @@ const KINDS: [&str; 17] = [
     "state/notes",
     "state/mcp",
     "state/undo",
-    "state/warned",
     "state/gateway.json",
     "state/notify",
     "state/locks",
