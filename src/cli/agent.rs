@@ -31,44 +31,7 @@ use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) r#"agent  [TEXT...]
-        ask a question, or start a chat if there is no TEXT. A question starts a new conversation unless you use -c or -s
-        $ bantam agent "What is in my workspace?"
-        $ dmesg | bantam agent --no-session "Anything wrong here?"
-        $ bantam agent --workspace . "Which functions have no test?"
-        $ bantam agent -a photo.jpg "What is this plant?"
-        Conversation:
-        -c, --continue           continue the newest conversation
-        -s, --session KEY        continue conversation KEY (the chat is "default")
-            --new                start a new chat at the terminal
-            --no-session         do not store the conversation
-            --model MODEL        use this model, such as openai/gpt-5-mini
-            --system TEXT        add TEXT to the system prompt
-            --temperature X      randomness of the answer (0: least)
-            --workspace DIR      work in DIR, such as . for the current directory
-        Input:
-        -m, --message TEXT       the question
-        -a, --attach FILE        attach a text file, image, PDF or audio (repeatable)
-        -t, --template NAME      use agent/prompts/NAME.md; {{input}} is the question
-        -p, --param KEY=VALUE    fill {{KEY}} in the template (repeatable)
-        -n, --no-stdin           do not read standard input
-        Output:
-        -q, --quiet              print only the answer and errors
-        -v, --verbose            print tool calls, retries and timings to stderr
-            --show-thinking      print the model's reasoning to stderr
-            --no-stream          do not stream the answer
-            --json               print one JSON object, on success and on failure
-            --events             print events as JSON Lines, then that object
-            --schema FILE        answer with JSON that fits a JSON Schema: FILE, or '{...}'
-            --to telegram:CHAT   also deliver the answer to a Telegram chat
-            --dry-run            print the request; send and store nothing
-        Limits:
-            --max-steps N        stop after N model requests (the last one is made without tools)
-            --timeout SECS       time limit for the whole turn
-            --max-tokens N       maximum length of one reply
-            --budget-tokens N    token budget for the whole turn
-            --tools a,b          offer the model only these tools
-            --no-tools           offer the model no tools"#
+    InHome(run) include_str!("agent.txt")
 };
 
 /// Flags of which one at most is given.

@@ -25,7 +25,7 @@ pub(super) struct Subcommand {
 
 /// Makes commands of what they do and their help.
 macro_rules! commands {
-    ($($kind:ident($run:path) $text:literal)+) => {
+    ($($kind:ident($run:path) $text:expr)+) => {
         &[$(Subcommand { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
     };
 }
@@ -164,11 +164,8 @@ pub(super) fn parse(
     };
     let mut parsed = Args::default();
     let mut parser = lexopt::Parser::from_args(args);
-    let misplaced = |e: lexopt::Error| match e {
-        lexopt::Error::UnexpectedValue { option, .. } => {
-            Error::usage(format!("{option} takes no value")).hint(format!("use `{option}` alone"))
-        }
-        e => Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name())),
+    let misplaced = |e: lexopt::Error| {
+        Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name()))
     };
     while let Some(arg) = parser.next().map_err(misplaced)? {
         let (flag, shown) = match arg {
@@ -212,12 +209,9 @@ pub(super) fn parse(
 
 fn unknown_flag(command: &Subcommand, shown: &str) -> Error {
     let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
-    let known = flags.iter().map(String::as_str);
-    let known = known.chain(["--help", "--version"]);
+    let known = flags.iter().map(String::as_str).chain(["--help"]);
     let list = format!("bantam help {}", command.name());
     match nearest(shown, known) {
-        // A flag of bantam itself, not of a command.
-        Some("--version") => not_found_near("flag", shown, Some("bantam --version"), &list),
         None if !command.words().is_empty() => not_found_near("flag", shown, None, &list)
             .hint("put `--` before text that starts with -"),
         near => not_found_near("flag", shown, near, &list),

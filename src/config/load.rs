@@ -311,6 +311,7 @@ mod tests {
 {"model_list":[{"extra_body":{"a":{"b":1}},"x":1}]} | model_list[0].x           |
 {"mcpServers":{"x":{"comand":"y"}}}             | mcpServers.x.comand           | mcpServers.x.command
 {"mcpServers":{"x":{"cmd":"y"}}}                | mcpServers.x.cmd              | mcpServers.x.command
+{"telegram":{"token":"x"}}                      | telegram                      | channels.telegram
 {"mcp":{"servers":{}}}                          | mcp                           | mcpServers
 {"tools":{"mcp":{"servers":{}}}}                | tools.mcp                     | mcpServers
 {"providers":{"openai":{}}}                     | providers                     | model_list

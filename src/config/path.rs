@@ -101,30 +101,16 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
 }
 
 /// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
-const ALIASES: [(&str, &str); 14] = [
-    ("cmd", "command"),
-    ("model", "agents.defaults.model_name"),
-    ("provider", "agents.defaults.model_name"),
-    ("providers", "model_list"),
-    ("max_iterations", "agents.defaults.max_tool_iterations"),
-    ("fallbacks", "agents.defaults.model_fallbacks"),
-    ("channel_list", "channels"),
-    ("allowed_users", "channels.telegram.allow_from"),
-    ("bot_token", "channels.telegram.token"),
-    ("token", "channels.telegram.token"),
-    ("api_key", "model_list[0].api_key"),
-    ("mcp", "mcpServers"),
-    ("web_search", "tools.web.search"),
-    ("brave", "tools.web.search"),
-];
+const ALIASES: &str = include_str!("aliases.txt");
 
 /// Returns the probable correction of an unknown path: the setting's name here for that of another program, or else the nearest
 /// name in the same section, or else in any.
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let (mut known, section) = walk(shape, names);
     let unknown = names.get(known.len())?;
-    let alias = ALIASES.iter().find(|(name, _)| is_same_name(name, unknown));
-    let alias = alias.map(|(_, path)| *path);
+    let mut aliases = ALIASES.lines().filter_map(|row| row.split_once(' '));
+    let alias = aliases.find(|(name, _)| is_same_name(name, unknown));
+    let alias = alias.map(|(_, path)| path);
     let siblings = section.as_object().into_iter().flat_map(Map::keys);
     let mut siblings = siblings.map(String::as_str);
     let sibling = match alias {

@@ -122,11 +122,7 @@ fn earlier_conversation_is_continued_also_after_new() {
 #[test]
 fn another_model_goes_on_with_the_conversation() {
     // Without the setting, the first of the list is the default.
-    for (args, named) in [
-        (&["-q"][..], true),
-        (&["-q"], false),
-        (&["-q", "--no-session"], true),
-    ] {
+    for (args, named) in [(&["-q"][..], false), (&["-q", "--no-session"], true)] {
         let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
         let mut config = model.config();
         if !named {

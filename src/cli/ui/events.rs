@@ -46,7 +46,6 @@ impl Ui {
         self.progress("thinking...");
         let mut response = agent.run(&request, &show);
         self.end_answer(&response, tasks.open(None));
-        let had_tasks = tasks.open(None) > 0;
         while tasks.open(None) > 0 {
             let Ok(report) = reports.recv() else { break };
             if request.cancel.reason() == Some(CancelReason::Stopped) {
@@ -70,14 +69,12 @@ impl Ui {
             response.join(answer);
         }
         self.signals.set_turn(None);
-        if had_tasks {
-            response.ms = millis(started.elapsed());
-            // The signal came after the turn, and stopped the tasks.
-            let was_stopped = request.cancel.reason() == Some(CancelReason::Stopped);
-            if was_stopped && response.error.is_none() {
-                response.stop = TurnStop::Cancelled;
-                response.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
-            }
+        response.ms = millis(started.elapsed());
+        // The signal may come after the turn, and stop only its tasks.
+        let was_stopped = request.cancel.reason() == Some(CancelReason::Stopped);
+        if was_stopped && response.error.is_none() {
+            response.stop = TurnStop::Cancelled;
+            response.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
         }
         if self.format == Format::Text && !self.streams() {
             let written = print(&std::mem::take(&mut self.lock().answers));
