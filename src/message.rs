@@ -270,11 +270,10 @@ impl Usage {
 
     /// Adds the tokens of another reply.
     pub fn add(&mut self, other: Self) {
-        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
-        self.completion_tokens = self
-            .completion_tokens
-            .saturating_add(other.completion_tokens);
-        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        let sum = u64::saturating_add;
+        self.prompt_tokens = sum(self.prompt_tokens, other.prompt_tokens);
+        self.completion_tokens = sum(self.completion_tokens, other.completion_tokens);
+        self.cached_tokens = sum(self.cached_tokens, other.cached_tokens);
     }
 
     /// Returns the fields and their sum as `total_tokens`.
@@ -295,6 +294,7 @@ impl Usage {
 
 /// A model's price per million tokens, in any currency; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Price {
     /// Price of tokens that the model reads.
     pub input: Option<f64>,

@@ -48,11 +48,6 @@ pub(crate) fn deny_inspection() -> io::Result<()> {
 
 /// Signals that end a run.
 pub(crate) const ENDING: &[libc::c_int] = &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Signals that a conversation waits for: [`ENDING`] and Ctrl-Z.
-pub(crate) const CONVERSATION: &[libc::c_int] =
-    &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP];
-/// Signal for a new size of the terminal.
-pub(crate) const RESIZED: &[libc::c_int] = &[libc::SIGWINCH];
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: sigemptyset initializes the whole set before it is read, and the numbers are valid signals.
@@ -72,13 +67,6 @@ pub(crate) fn block_signals(signals: &[libc::c_int]) {
     let set = set_of(signals);
     // SAFETY: the set is initialized and lives through the call; a null pointer for the old mask is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-}
-
-/// Lets this thread receive these signals again.
-pub(crate) fn unblock_signals(signals: &[libc::c_int]) {
-    let set = set_of(signals);
-    // SAFETY: the set is initialized and lives through the call; a null pointer for the old mask is allowed.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Waits for one of the blocked signals and returns its number.
@@ -110,12 +98,6 @@ pub(crate) fn reexec(args: &[&CStr]) -> io::Error {
     // SAFETY: the pointers point to live strings that end with a null byte, and the list ends with a null pointer.
     unsafe { libc::execv(c"/proc/self/exe".as_ptr(), list.as_ptr()) };
     io::Error::last_os_error()
-}
-
-/// Stops this process until it is continued. Raised in this thread, which does not return before that.
-pub(crate) fn stop() {
-    // SAFETY: raise takes an integer.
-    unsafe { libc::raise(libc::SIGSTOP) };
 }
 
 /// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) also have no sandbox.

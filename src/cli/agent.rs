@@ -1,13 +1,13 @@
 //! `bantam agent`: answers a question, or opens a conversation.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
+
 use super::args::{self, Args, Subcommand, commands};
 use super::attach::{self, STDIN};
-use super::input::Deadline;
 use super::question::{self, UserQuestion};
 use super::repl::Repl;
 use super::schema::AnswerSchema;
@@ -21,10 +21,11 @@ use crate::bus::{Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{Loaded, Override};
 use crate::error::{Context, Error, Result};
+use crate::json::parse_json;
 use crate::paths::{CLI, Home, session_name, shown_key, telegram_chat};
 use crate::provider::Sampling;
 use crate::provider::catalog::{self, learn_window};
-use crate::session::{MemoryStore, Session, archive, fresh_key};
+use crate::session::{MemoryStore, archive, fresh_key};
 use crate::sync;
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
@@ -33,18 +34,13 @@ pub(super) const COMMANDS: &[Subcommand] = commands! {
     InHome(run) "agent"
 };
 
-/// Flags that exclude each other.
-const EXCLUSIVE: [(&str, &str); 10] = [
-    ("quiet", "verbose"),
-    ("json", "events"),
-    ("schema", "events"),
-    ("new", "session"),
-    ("new", "no-session"),
-    ("continue", "new"),
-    ("continue", "session"),
-    ("continue", "no-session"),
-    ("session", "no-session"),
-    ("tools", "no-tools"),
+/// Flags of which one at most is given.
+const EXCLUSIVE: [&[&str]; 5] = [
+    &["quiet", "verbose"],
+    &["json", "events"],
+    &["schema", "events"],
+    &["new", "continue", "session", "no-session"],
+    &["tools", "no-tools"],
 ];
 
 /// Runs the command with these arguments, which follow no command name.
@@ -57,23 +53,16 @@ pub(super) fn ask(app: &App, ui: &Ui, words: impl Iterator<Item = OsString>) -> 
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let limit = args.number("timeout", 120)?.map(Duration::from_secs);
-    let deadline = limit.map(Deadline::new);
-    EXCLUSIVE
-        .iter()
-        .try_for_each(|(one, other)| args.exclude(one, other))?;
+    // It counts from the start of the program.
+    let deadline = limit.map(|limit| Cancel::new(Some(limit)));
+    EXCLUSIVE.iter().try_for_each(|flags| args.exclude(flags))?;
     let ui = &ui.with_flags(args);
-    let schema = AnswerSchema::read_from(args, deadline.as_ref())?;
+    let schema = AnswerSchema::read_from(args)?;
     let flags = flags(args, ui, schema.as_ref())?;
     let app = Arc::new(with_flags(app, args)?);
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
     let question = question::read(args, &app.home, ui, deadline.as_ref())?;
-    if to.is_some() && question.is_none() {
-        return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
-    }
-    if schema.is_some() && question.is_none() {
-        return Err(Error::usage("--schema needs a question").hint("ask it with `-m \"...\"`"));
-    }
     let session = session(args, &app.home, question.is_none())?;
     let run = Run {
         args,
@@ -98,7 +87,8 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 /// One run of the command.
 struct Run<'a> {
     args: &'a Args,
-    deadline: Option<Deadline>,
+    /// Ends the turn at the limit of `--timeout`.
+    deadline: Option<Cancel>,
     schema: Option<AnswerSchema>,
     ui: &'a Ui,
     app: Arc<App>,
@@ -114,7 +104,7 @@ impl Run<'_> {
     /// Asks the question, and prints the answer.
     fn ask(self, mut question: UserQuestion) -> Result<u8> {
         let loaded = self.app.loaded()?;
-        self.ui.watch_signals(false)?;
+        self.ui.watch_signals()?;
         self.attach(&mut question, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
@@ -122,7 +112,7 @@ impl Run<'_> {
             media: question.media,
             origin: self.origin.clone(),
             cancel: match &self.deadline {
-                Some(deadline) => deadline.cancel.clone(),
+                Some(deadline) => deadline.clone(),
                 None => Cancel::new(Some(timeout)),
             },
             sampling: Sampling {
@@ -134,7 +124,6 @@ impl Run<'_> {
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
-        self.describe_session();
         *sync::lock(&self.app.servers.patience) = request.cancel.clone();
         self.ui.begin_turn(&request.cancel);
         let (agent, notices) = self.app.build(&self.flags)?;
@@ -181,16 +170,6 @@ impl Run<'_> {
         Ok(code)
     }
 
-    /// Shows which conversation continues, if a flag names one. A turn reports an unreadable conversation.
-    fn describe_session(&self) {
-        let names_it = self.args.has("session") || self.args.has("continue");
-        if names_it && self.ui.stderr_is_terminal {
-            let session = Session::peek(&self.app.store(), &self.session);
-            self.ui
-                .warn(&session.ok().map(|session| session.describe()));
-        }
-    }
-
     /// Prints the object of `--json` and the error, and returns the exit code.
     fn finish(&self, mut response: Response) -> Result<u8> {
         if self.flags.memory.is_some() {
@@ -214,7 +193,7 @@ impl Run<'_> {
 
     /// Runs a conversation at the terminal.
     fn talk(self) -> Result<u8> {
-        self.ui.watch_signals(true)?;
+        self.ui.watch_signals()?;
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(self.app.loaded()?, &notices)?;
         let conversation = (agent, self.session);
@@ -226,7 +205,7 @@ impl Run<'_> {
     /// Creates the workspace, and shows notices before the turn. Returns the delivery to the chat of `--to`.
     fn prepare(&self, loaded: &Loaded, notices: &[String]) -> Result<Option<Delivery>> {
         app::make_workspace(loaded)?;
-        super::warn_once(self.ui, &self.app, notices)?;
+        super::warn_before(self.ui, &self.app, notices)?;
         if self.flags.memory.is_none() && self.ui.verbosity == Verbosity::Verbose {
             self.ui.note(&format!("session {}", self.origin.chat));
         }
@@ -276,7 +255,7 @@ fn session(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
 
 /// Returns how this command uses an agent.
 fn flags(args: &Args, ui: &Ui, schema: Option<&AnswerSchema>) -> Result<Flags> {
-    let (tools, budget_tokens) = (tools(args)?, args.number("budget-tokens", 50_000)?);
+    let budget_tokens = args.number("budget-tokens", 50_000)?;
     let memory = args.has("no-session").then(MemoryStore::default);
     let whole_replies = args.has("no-stream") || schema.is_some();
     let unseen = match ui.format {
@@ -293,7 +272,7 @@ fn flags(args: &Args, ui: &Ui, schema: Option<&AnswerSchema>) -> Result<Flags> {
         memory,
         whole_replies,
         unseen,
-        tools,
+        tools: tools(args),
         budget_tokens,
         undo_of: Some("cli_"),
         system,
@@ -313,65 +292,39 @@ fn with_flags(app: &App, args: &Args) -> Result<App> {
     Ok(app.with_overrides(overrides))
 }
 
-fn tools(args: &Args) -> Result<Option<Vec<String>>> {
-    let names = args
-        .values("tools")
-        .flat_map(|list| list.split(','))
-        .map(str::trim)
-        .filter(|name| !name.is_empty());
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    if args.has("tools") && names.is_empty() {
-        return Err(Error::usage("--tools names no tool")
-            .hint("name tools, such as `--tools read_file,list_dir`"));
-    }
-    Ok((args.has("tools") || args.has("no-tools")).then_some(names))
+fn tools(args: &Args) -> Option<Vec<String>> {
+    let names = args.values("tools").flat_map(|list| list.split(','));
+    let names = names.map(str::trim).filter(|name| !name.is_empty());
+    (args.has("tools") || args.has("no-tools")).then(|| names.map(str::to_owned).collect())
 }
 
 /// Returns the settings overridden by flags.
 fn overrides(args: &Args) -> Result<Vec<Override>> {
     let mut overrides: Vec<Override> = Vec::new();
     if let Some(dir) = args.value("workspace") {
-        let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
+        let dir = std::path::absolute(dir).doing("finding the workspace")?;
         let shown = dir.display().to_string();
-        if dir.exists() && !dir.is_dir() {
-            let error = Error::usage(format!("--workspace: {shown} is not a directory"));
-            return Err(error.hint("name a directory; `-a` attaches a file"));
-        } else if !dir.is_dir() {
+        if !dir.is_dir() {
             let create = format!("mkdir -p {}", shell_words::quote(&shown));
             return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));
         }
-        let dir = dir
-            .to_str()
-            .ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
-        overrides.push(Override::new(
-            "--workspace",
-            "agents.defaults.workspace",
-            dir,
-        ));
+        let path = "agents.defaults.workspace";
+        overrides.push(Override::new("--workspace", path, shown));
     }
-    for (flag, path, example) in [
-        ("--max-steps", "agents.defaults.max_tool_iterations", 30),
-        ("--timeout", "agents.defaults.timeout", 120),
-        ("--max-tokens", "agents.defaults.max_tokens", 4096),
+    for (flag, name) in [
+        ("--max-steps", "max_tool_iterations"),
+        ("--timeout", "timeout"),
+        ("--max-tokens", "max_tokens"),
+        ("--temperature", "temperature"),
     ] {
-        if let Some(n) = args.number(&flag[2..], example)? {
-            overrides.push(Override::new(flag, path, n));
+        if let Some(text) = args.value(&flag[2..]) {
+            let value = parse_json(text).unwrap_or_else(|_| Value::from(text));
+            overrides.push(Override::new(
+                flag,
+                &format!("agents.defaults.{name}"),
+                value,
+            ));
         }
-    }
-    if let Some(text) = args.value("temperature") {
-        let number = text
-            .parse::<f64>()
-            .ok()
-            .filter(|number| (0.0..=10.0).contains(number))
-            .ok_or_else(|| {
-                Error::usage(format!("--temperature {text}: must be a number from 0"))
-                    .hint("write a number, such as `--temperature 0.2`")
-            })?;
-        overrides.push(Override::new(
-            "--temperature",
-            "agents.defaults.temperature",
-            number,
-        ));
     }
     Ok(overrides)
 }

@@ -144,15 +144,14 @@ impl Args {
         })
     }
 
-    /// Returns an error if both flags are given.
-    pub(super) fn exclude(&self, one: &str, other: &str) -> Result<()> {
-        if self.has(one) && self.has(other) {
-            return Err(
-                Error::usage(format!("--{one} and --{other} cannot be used together"))
-                    .hint("remove one of them"),
-            );
-        }
-        Ok(())
+    /// Returns an error if more than one of these flags is given.
+    pub(super) fn exclude(&self, flags: &[&str]) -> Result<()> {
+        let mut given = flags.iter().filter(|flag| self.has(flag));
+        let (Some(one), Some(other)) = (given.next(), given.next()) else {
+            return Ok(());
+        };
+        let what = format!("--{one} and --{other} cannot be used together");
+        Err(Error::usage(what).hint("remove one of them"))
     }
 }
 
@@ -168,23 +167,14 @@ pub(super) fn parse(
     };
     let mut parsed = Args::default();
     let mut parser = lexopt::Parser::from_args(args);
-    let misplaced = |e: lexopt::Error| match e {
-        lexopt::Error::UnexpectedValue { option, .. } => {
-            Error::usage(format!("{option} takes no value")).hint(format!("use `{option}` alone"))
-        }
-        e => Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name())),
+    let misplaced = |e: lexopt::Error| {
+        Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name()))
     };
     while let Some(arg) = parser.next().map_err(misplaced)? {
         let (flag, shown) = match arg {
             Arg::Long("help") | Arg::Short('h') => return Ok(None),
             Arg::Value(word) => {
                 parsed.words.push(utf8(word)?);
-                continue;
-            }
-            // A negative number is a word.
-            Arg::Short(c) if c.is_ascii_digit() => {
-                let rest = parser.optional_value().unwrap_or_default();
-                parsed.words.push(format!("-{c}{}", utf8(rest)?));
                 continue;
             }
             Arg::Long(name) => (
@@ -222,13 +212,10 @@ pub(super) fn parse(
 
 fn unknown_flag(command: &Subcommand, shown: &str) -> Error {
     let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
-    let known = flags.iter().map(String::as_str);
-    let known = known.chain(["--help", "--version"]);
+    let known = flags.iter().map(String::as_str).chain(["--help"]);
     let list = format!("bantam help {}", command.name());
     match nearest(shown, known) {
-        // A flag of bantam itself, not of a command.
-        Some("--version") => not_found_near("flag", shown, Some("bantam --version"), &list),
-        None if command.words().contains("...") => not_found_near("flag", shown, None, &list)
+        None if !command.words().is_empty() => not_found_near("flag", shown, None, &list)
             .hint("put `--` before text that starts with -"),
         near => not_found_near("flag", shown, near, &list),
     }
@@ -270,7 +257,7 @@ mod tests {
     }
 
     fn run(_: &Ui, args: &Args) -> Result<u8> {
-        args.exclude("one", "other").map(|()| 0)
+        args.exclude(&[]).map(|()| 0)
     }
 
     fn parsed(command: &Subcommand, args: &str) -> Result<Args> {
@@ -285,7 +272,6 @@ mod tests {
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x"));
         assert!(given.has("json") && !given.has("message-not"));
-        assert_eq!(parsed(command, "-50 -0.5").unwrap().words, ["-50", "-0.5"]);
         assert_eq!(
             parsed(command, "a --message=x").unwrap().value("message"),
             Some("x")

@@ -2,11 +2,12 @@
 
 use encoding_rs::UTF_8;
 
-use super::input::{self, Deadline};
+use super::input;
 use super::ui::Ui;
 use crate::access::Links;
 use crate::app;
 use crate::app::media::Attachment;
+use crate::cancel::Cancel;
 use crate::config::{Env, Loaded};
 use crate::error::{Error, Result};
 use crate::message::kind::binary_kind;
@@ -22,30 +23,19 @@ const MAX_IMAGE: usize = 4 << 20;
 /// Name of standard input.
 pub(super) const STDIN: &str = "standard input";
 
-/// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes.
-///
-/// # Errors
-/// Returns an error for a name that looks like a path but is no file. `@somebody` is a user name.
-pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64)>> {
+/// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes. `@somebody` is a user name.
+pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
     let mut named = Vec::new();
-    let home = env.get("HOME");
     let words = text.split_whitespace();
     for path in words.filter_map(|word| word.strip_prefix('@')) {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
-        let meta = |path| Some((path, std::fs::metadata(of_user(path, home)).ok()?));
-        match meta(path).or_else(|| meta(bare)) {
-            Some((path, meta)) if meta.is_file() && !named.contains(&(path, meta.len())) => {
-                named.push((path, meta.len()));
-            }
-            None if bare.trim_start_matches('.').contains(['/', '.']) => {
-                let shown = to_single_line(bare, 200);
-                return Err(Error::usage(format!("not sent: no file named {shown}"))
-                    .hint("correct its path, or leave out the @ to send the text as it is"));
-            }
-            _ => {}
-        }
+        let found = [path, bare].into_iter().find_map(|path| {
+            let meta = std::fs::metadata(of_user(path, env.get("HOME"))).ok()?;
+            meta.is_file().then_some((path, meta.len()))
+        });
+        named.extend(found.filter(|file| !named.contains(file)));
     }
-    Ok(named)
+    named
 }
 
 /// Returns the question whether to attach these files.
@@ -60,7 +50,7 @@ pub(super) fn question(files: &[(&str, u64)]) -> String {
 pub(super) fn read(
     path: &str,
     loaded: &Loaded,
-    deadline: Option<&Deadline>,
+    deadline: Option<&Cancel>,
     ui: &Ui,
 ) -> Result<Attachment> {
     let shown = match path {
@@ -68,8 +58,8 @@ pub(super) fn read(
         path => to_single_line(path, 200),
     };
     let bytes = match path {
-        "-" => input::read(STDIN, &std::io::stdin(), MAX_FILE, deadline)?,
-        path => read_file(path, &shown, loaded, deadline)?,
+        "-" => input::read_stdin(MAX_FILE, deadline)?,
+        path => read_file(path, &shown, loaded)?,
     };
     let text = match of_bytes(&bytes, &shown, ui)? {
         Attachment::Text(text) => text,
@@ -89,22 +79,17 @@ pub(super) fn read(
 }
 
 /// Reads a file that the user named. It may be a pipe or a link, but not a link that a model made.
-fn read_file(
-    path: &str,
-    shown: &str,
-    loaded: &Loaded,
-    deadline: Option<&Deadline>,
-) -> Result<Vec<u8>> {
+fn read_file(path: &str, shown: &str, loaded: &Loaded) -> Result<Vec<u8>> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, loaded.env.get("HOME"));
     let file = match app::grants(loaded)?.open_named(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
-        Ok(None) => input::open(&path, shown, deadline)?,
+        Ok(None) => input::open(&path, shown)?,
         Err(e) => return Err(wrong(e.message).hint("attach the file that the link leads to")),
     };
-    input::read(&format!("the file {shown}"), &file, MAX_FILE, deadline)
+    input::read(file, MAX_FILE)
 }
 
 /// Returns a file's media, or its text. Warns of bytes that are no text.

@@ -225,7 +225,7 @@ fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
         let hint = "wait until it ends; `bantam cron history` shows when it started";
         return Err(Error::new(Kind::Busy, what).hint(hint));
     }
-    ui.watch_signals(false)?;
+    ui.watch_signals()?;
     let cancel = Cancel::new(None);
     let mut delivery = None;
     let runner = JobRunner::new(jobs, app.loaded()?);
@@ -262,7 +262,7 @@ fn ask(app: &App, ui: &Ui, message: &Inbound, title: &str) -> Result<(Response, 
     let delivery = Bot::delivery(loaded, chat, notice)?;
     let (agent, notices) = app.build(&Flags::default())?;
     app::make_workspace(loaded)?;
-    super::warn_once(ui, &app, &notices)?;
+    super::warn_before(ui, &app, &notices)?;
     let cancel = Cancel::new(Some(agent.limits().timeout));
     let request = Request {
         title: title.to_owned(),

@@ -1,67 +1,32 @@
-//! Input in addition to the words of a question: standard input, files and pipes, read within `--timeout`.
+//! Input in addition to the words of a question: standard input, read within `--timeout`, and files.
 
-use std::io;
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use fs_err::File;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::event::PollFlags;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Result};
+use crate::sys;
 use crate::text::not_found;
 
-/// Deadline of `--timeout`, which counts from the start of the program.
-pub(super) struct Deadline {
-    limit: Duration,
-    /// Ends the turn at the deadline.
-    pub cancel: Cancel,
-}
-
-impl Deadline {
-    pub(super) fn new(limit: Duration) -> Self {
-        Self {
-            limit,
-            cancel: Cancel::new(Some(limit)),
+/// Opens a file or a pipe, which the user knows as `shown`.
+pub(super) fn open(path: &Path, shown: &str) -> Result<File> {
+    match File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(no_file(shown)),
+        Err(e) => Err(Error::usage(Error::from(e).message)),
+        Ok(file) if file.metadata()?.is_dir() => {
+            Err(Error::usage(format!("{shown} is a directory")).hint("name a file"))
         }
-    }
-
-    pub(super) fn left(&self) -> Duration {
-        self.cancel.remaining(self.limit)
-    }
-
-    /// Creates the error for input that is still open, before the model was asked.
-    fn missed(&self, input: &str) -> Error {
-        let seconds = self.limit.as_secs();
-        Error::new(
-            Kind::Limit,
-            format!("{input} did not end within {seconds} s"),
-        )
-    }
-}
-
-/// Opens a file or a pipe, which the user knows as `shown`. With a deadline, this does not wait for a writer of the pipe.
-pub(super) fn open(path: &Path, shown: &str, deadline: Option<&Deadline>) -> Result<File> {
-    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    flags.set(OFlags::NONBLOCK, deadline.is_some());
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(Errno::NOENT) => Err(no_file(shown)),
-        Err(e) => Err(Error::usage(format!("{shown}: {}", io::Error::from(e)))),
-        Ok(file) => {
-            let file = File::from_parts(file.into(), path);
-            if file.metadata()?.is_dir() {
-                return Err(Error::usage(format!("{shown} is a directory")).hint("name a file"));
-            }
-            Ok(file)
-        }
+        Ok(file) => Ok(file),
     }
 }
 
 /// Creates the error for a missing file, with the directory that was searched.
-pub(super) fn no_file(path: &str) -> Error {
+fn no_file(path: &str) -> Error {
     let error = not_found("file", path, [], "");
     match std::env::current_dir() {
         Ok(dir) if !path.starts_with(['/', '~']) => {
@@ -71,37 +36,29 @@ pub(super) fn no_file(path: &str) -> Error {
     }
 }
 
-/// Waits up to `time` until input or its end can be read. Input that cannot be polled counts as ready, and its read fails.
-fn is_ready(input: &impl AsFd, time: Duration) -> io::Result<bool> {
-    let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    let ready = poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&time));
-    Ok(ready.unwrap_or(1) > 0)
+/// Reads up to `most` + 1 bytes, so that the caller detects longer input.
+pub(super) fn read(source: impl Read, most: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-/// Reads up to `most` + 1 bytes, so that the caller detects longer input.
-///
-/// # Errors
-/// Returns [`Kind::Limit`] at the deadline, with the name `input`, and errors of reading.
-pub(super) fn read(
-    input: &str,
-    source: &impl AsFd,
-    most: usize,
-    deadline: Option<&Deadline>,
-) -> Result<Vec<u8>> {
+/// Reads standard input like [`read`], within the deadline of the question.
+pub(super) fn read_stdin(most: usize, deadline: Option<&Cancel>) -> Result<Vec<u8>> {
+    let stdin = io::stdin();
     let mut bytes = Vec::new();
     while bytes.len() <= most {
-        if let Some(deadline) = deadline {
-            if !is_ready(source, deadline.left())? {
-                return Err(deadline.missed(input));
-            }
+        let left = deadline.map(|deadline| deadline.remaining(Duration::MAX));
+        let is_ready = sys::poll(&[(stdin.as_fd(), PollFlags::IN)], left)?[0];
+        match deadline {
+            Some(deadline) if !is_ready => return Err(deadline.timed_out()),
+            _ => {}
         }
         let mut piece = [0; 4 << 10];
-        let room = piece.len().min(most + 1 - bytes.len());
-        match rustix::io::read(source, &mut piece[..room]) {
-            Ok(0) => break,
-            Ok(len) => bytes.extend_from_slice(&piece[..len]),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(e) => return Err(io::Error::from(e).into()),
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&stdin, &mut piece));
+        match read.doing("reading standard input")? {
+            0 => break,
+            len => bytes.extend_from_slice(&piece[..len]),
         }
     }
     Ok(bytes)

@@ -39,7 +39,6 @@ use serde_json::{Value, json};
 use crate::app::{self, App};
 use crate::config::{self as settings, Env};
 use crate::error::{Error, Result};
-use crate::storage::{self, Durability};
 use crate::text::{nearest, not_found_near, to_single_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
@@ -96,8 +95,8 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
                 .hint("leave out `-`; a pipe or a file on standard input is read without it"));
         }
         "--help" | "-h" => return help::overview(),
-        first if is_question(first, words.len() == 1) => return ask(),
-        "--version" | "-V" | "-v" => {
+        first if is_question(first) => return ask(),
+        "--version" | "-V" => {
             return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0);
         }
         _ => {}
@@ -122,20 +121,20 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
 /// Returns the command that begins the words, and how many words name it. A group alone lists.
 fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
     let first = words.first()?;
-    let found = find(first);
-    if found.first()?.name() == first {
-        return Some((found[0], 1));
-    }
+    let mut found = find(first).into_iter();
     match words.get(1).filter(|verb| !verb.starts_with('-')) {
-        Some(verb) => Some((find(&format!("{first} {verb}")).first()?, 2)),
-        None => Some((find(&format!("{first} list")).first()?, 1)),
+        _ if found.as_slice().first()?.name() == first => Some((found.next()?, 1)),
+        Some(verb) => Some((found.find(|command| command.verb() == verb)?, 2)),
+        None => {
+            let list = found.find(|command| matches!(command.verb(), "list" | "get"))?;
+            Some((list, 1))
+        }
     }
 }
 
-/// Whether the first argument begins a question without `agent`.
-fn is_question(first: &str, is_alone: bool) -> bool {
-    // An unknown flag is a mistake in a question. A single -v asks for the version.
-    let is_own = matches!(first, "--version" | "-V" | "--help" | "-h") || first == "-v" && is_alone;
+/// Whether the first argument begins a question without `agent`. An unknown flag is a mistake in one.
+fn is_question(first: &str) -> bool {
+    let is_own = matches!(first, "--version" | "-V" | "--help" | "-h");
     first.contains(char::is_whitespace) || first.starts_with('-') && !is_own
 }
 
@@ -153,7 +152,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
     let command = match words.first() {
-        Some(first) if is_question(first, words.len() == 1) => Some(&agent::COMMANDS[0]),
+        Some(first) if is_question(first) => Some(&agent::COMMANDS[0]),
         _ => command_of(&words).map(|(command, _)| command),
     };
     let wants_json = words
@@ -174,37 +173,12 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     report(e)
 }
 
-/// Words of other programs for subcommands, and the intended subcommands.
-const SYNONYMS: [(&str, &[&str]); 3] = [
-    (
-        "rm delete del remove erase uninstall unset",
-        &["remove", "erase", "unset"],
-    ),
-    ("ls list", &["list", "get"]),
-    ("show get view", &["show", "get", "history", "test", "list"]),
-];
-
 /// Returns the command with this name, or all subcommands of the group.
 fn find(name: &str) -> Vec<&'static Subcommand> {
-    let named = |name: &str| -> Vec<&Subcommand> {
-        // Reading the names of all texts would cost each question 60,000 instructions.
-        let near = commands().filter(|command| command.text.starts_with(name));
-        let is_named = |c: &&Subcommand| c.name() == name || c.group() == Some(name);
-        near.filter(is_named).collect()
-    };
-    let found = named(name);
-    let (true, Some((group, verb))) = (found.is_empty(), name.split_once(' ')) else {
-        return found;
-    };
-    let synonyms = SYNONYMS
-        .iter()
-        .filter(|(words, _)| words.split(' ').any(|word| word == verb));
-    let meant = synonyms.flat_map(|(_, meant)| *meant);
-    let found = meant.map(|verb| named(&format!("{group} {verb}")));
-    found
-        .into_iter()
-        .find(|found| !found.is_empty())
-        .unwrap_or_default()
+    // Reading the names of all texts would cost each question 60,000 instructions.
+    let near = commands().filter(|command| command.text.starts_with(name));
+    near.filter(|command| command.name() == name || command.group() == Some(name))
+        .collect()
 }
 
 /// Returns the command or group that is probably meant by a word, or by a group and a word.
@@ -277,29 +251,11 @@ fn error_json(e: &Error) -> Value {
     json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
 }
 
-/// Shows warnings before a turn. Warnings about config.json are shown once per change of it, because a job in a crontab would
-/// repeat them forever.
-fn warn_once(ui: &Ui, app: &App, notices: &[String]) -> Result<()> {
+/// Shows warnings before a turn; those about config.json only at a terminal, because a job would repeat them forever.
+fn warn_before(ui: &Ui, app: &App, notices: &[String]) -> Result<()> {
     let loaded = app.loaded()?;
-    let misplaced = app::misplaced(loaded);
-    let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
-    if is_wrong && !ui.is_quiet() {
-        let told = app.home.state().join("warned");
-        let file = app.text()?.unwrap_or_default();
-        let files = misplaced.as_deref().unwrap_or_default();
-        let change = format!(
-            "{:08x}",
-            crc32fast::hash(format!("{file}{files}").as_bytes())
-        );
-        if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
-            ui.warn(loaded.warnings.iter().chain(&misplaced));
-            // If the mark cannot be written, each run warns.
-            drop(storage::replace(
-                &told,
-                change.as_bytes(),
-                Durability::Later,
-            ));
-        }
+    if ui.stderr_is_terminal {
+        ui.warn(loaded.warnings.iter().chain(&app::misplaced(loaded)));
     }
     ui.warn(notices);
     Ok(())

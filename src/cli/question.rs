@@ -6,11 +6,12 @@ use std::path::Path;
 
 use super::args::Args;
 use super::attach::{self, STDIN};
-use super::input::{self, Deadline};
+use super::input;
 use super::ui::Ui;
 use crate::access;
 use crate::app::media::Attachment;
-use crate::error::{Context, Error, Kind, Result};
+use crate::cancel::Cancel;
+use crate::error::{Context, Error, Result};
 use crate::message::{MAX_FILE, Media};
 use crate::paths::Home;
 use crate::redact::Redactor;
@@ -20,6 +21,11 @@ use crate::text::{fenced, not_found, to_single_line};
 
 /// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
 const MAX_INPUT: usize = 4 << 20;
+
+/// Flags of a single question, with which no conversation opens.
+const ONE_SHOT: [&str; 9] = [
+    "message", "no-stdin", "json", "events", "dry-run", "attach", "template", "to", "schema",
+];
 
 #[derive(Clone, Default)]
 pub(super) struct UserQuestion {
@@ -34,7 +40,7 @@ pub(super) fn read(
     args: &Args,
     home: &Home,
     ui: &Ui,
-    deadline: Option<&Deadline>,
+    deadline: Option<&Cancel>,
 ) -> Result<Option<UserQuestion>> {
     let asked = asked(args)?;
     let is_attached = args.values("attach").any(|path| path == "-");
@@ -49,10 +55,8 @@ pub(super) fn read(
     };
     let input = match (asked.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) => {
-            let one_shot = [
-                "message", "no-stdin", "json", "events", "dry-run", "attach", "template",
-            ];
-            if io::stdin().is_terminal() && !one_shot.iter().any(|flag| args.has(flag)) {
+            let is_one_shot = ONE_SHOT.iter().any(|flag| args.has(flag));
+            if io::stdin().is_terminal() && !is_one_shot {
                 return Ok(None);
             }
             String::new()
@@ -75,11 +79,6 @@ pub(super) fn read(
         None => input,
     };
     if text.trim().is_empty() {
-        // `-a "my question"` with a forgotten file.
-        let is_missing = |path: &&str| !path.starts_with('~') && !Path::new(path).exists();
-        if let Some(path) = args.values("attach").find(is_missing) {
-            return Err(input::no_file(path));
-        }
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
     Ok(Some(UserQuestion { text, title, media }))
@@ -143,32 +142,22 @@ fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
 
 /// Returns the user's template, or else the built-in one.
 fn find_template(name: &str, home: &Home) -> Result<String> {
-    let plain = !name.is_empty()
-        && name
-            .chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let file = format!("prompts/{name}.md");
-    if plain {
-        let own = access::read_untrusted(&home.agent(), &file);
-        let own = own.doing(format_args!(
-            "reading the template {}",
-            home.agent().join(&file).display()
-        ))?;
-        if let Some(text) = own.or_else(|| template::text(&format!("agent/{file}"))) {
-            return Ok(text);
-        }
+    let own = access::read_untrusted(&home.agent(), &file);
+    let own = own.doing(format_args!(
+        "reading the template {}",
+        home.agent().join(&file).display()
+    ))?;
+    if let Some(text) = own.or_else(|| template::text(&format!("agent/{file}"))) {
+        return Ok(text);
     }
     let own = std::fs::read_dir(home.agent().join("prompts"));
     let own = own.into_iter().flatten().flatten();
     let own = own.filter_map(|entry| entry.file_name().into_string().ok());
     let built_in = template::names("agent/prompts").into_iter();
-    let built_in = built_in.map(str::to_owned);
-    let files: BTreeSet<String> = own.chain(built_in).collect();
-    let names: Vec<&str> = files
-        .iter()
-        .filter_map(|name| name.strip_suffix(".md"))
-        .collect();
-    let error = not_found("template", name, names.iter().copied(), "");
+    let files: BTreeSet<String> = built_in.map(str::to_owned).chain(own).collect();
+    let names: Vec<&str> = files.iter().filter_map(|n| n.strip_suffix(".md")).collect();
+    let error = not_found("template", name, [], "");
     Err(error.hint(format!("use one of: {}", names.join(", "))))
 }
 
@@ -213,18 +202,11 @@ fn fill<'a>(
 }
 
 /// Returns the text or the file of standard input; an empty text from a terminal.
-fn piped(ui: &Ui, deadline: Option<&Deadline>) -> Result<Attachment> {
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
+fn piped(ui: &Ui, deadline: Option<&Cancel>) -> Result<Attachment> {
+    if io::stdin().is_terminal() {
         return Ok(Attachment::Text(String::new()));
     }
-    let bytes = input::read(STDIN, &stdin, MAX_FILE, deadline).map_err(|e| {
-        if e.kind == Kind::Limit {
-            e.hint("use `-n`")
-        } else {
-            e.doing("reading standard input")
-        }
-    })?;
+    let bytes = input::read_stdin(MAX_FILE, deadline)?;
     match attach::of_bytes(&bytes, STDIN, ui)? {
         Attachment::Text(text) if text.len() > MAX_INPUT => Err(Error::usage(format!(
             "standard input is larger than {} MB",

@@ -1,22 +1,21 @@
 //! A conversation at a terminal: reads a message or a command, runs the turn, and repeats.
 
-use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach;
-use super::editor::{Completer, Editor, Line, PROMPT};
+use super::editor::{Editor, Line};
 use super::question::UserQuestion;
 use super::slash::{self, Input};
 use super::ui::{Ui, report, terminal};
 use crate::agent::{Agent, Request, TurnModels};
 use crate::app::{self, App, Flags, StoredConversation, media};
 use crate::bus::Origin;
-use crate::error::{Context, Kind as ErrorKind, Result};
+use crate::error::{Kind as ErrorKind, Result};
 use crate::message::add_cost;
 use crate::paths::{CLI, shown_key};
 use crate::session::Session;
-use crate::text::{rfc3339, to_single_line, without_controls};
+use crate::text::{rfc3339, to_single_line};
 use crate::usage::Totals;
 
 pub(super) struct Repl {
@@ -30,14 +29,9 @@ pub(super) struct Repl {
     skills: Vec<String>,
     /// Model chosen by `/model`, which overrides a flag; or empty.
     pub model: String,
-    /// Line editor; `None` on a terminal that cannot move its cursor.
-    editor: Option<Editor>,
+    editor: Editor,
     /// Usage and cost of its turns.
     pub total: Totals,
-    /// Whether an answer was printed before the prompt.
-    follows_answer: bool,
-    /// Whether Ctrl-C was the last key.
-    was_interrupted: bool,
     /// A question that failed without being stored.
     pub unanswered: Option<UserQuestion>,
 }
@@ -51,14 +45,9 @@ impl Repl {
     ) -> Result<Self> {
         let skills = app::skills(app.loaded()?).all().skills.into_iter();
         let skills = skills.map(|skill| skill.name).collect();
-        let editor = if ui.edits_lines() {
-            terminal::restore_on_panic();
-            let history = flags.memory.is_none().then(|| app.home.history());
-            let env = app.env.clone();
-            Some(Editor::new(ui, Completer { env }, history)?)
-        } else {
-            None
-        };
+        let history = flags.memory.is_none().then(|| app.home.history());
+        // A signal ends the program while lines are edited.
+        terminal::remember()?;
         Ok(Self {
             ui: ui.clone(),
             app,
@@ -67,10 +56,8 @@ impl Repl {
             agent: Arc::new(agent),
             skills,
             model: String::new(),
-            editor,
+            editor: Editor::new(ui, history)?,
             total: Totals::default(),
-            follows_answer: false,
-            was_interrupted: false,
             unanswered: None,
         })
     }
@@ -86,9 +73,7 @@ impl Repl {
             ));
             self.describe();
         }
-        let code = self.read_and_answer();
-        terminal::restore();
-        Ok(code)
+        Ok(self.read_and_answer())
     }
 
     /// Shows what was asked last, unless the conversation is only in memory. A turn reports an unreadable one.
@@ -114,10 +99,7 @@ impl Repl {
             let line = match self.read() {
                 Ok(Line::Text(line)) => line,
                 Ok(Line::Interrupted) => {
-                    if std::mem::replace(&mut self.was_interrupted, true) {
-                        return ErrorKind::Interrupted.exit_code();
-                    }
-                    self.ui.line("(press Ctrl-C again or Ctrl-D to quit)");
+                    self.ui.line("(press Ctrl-D to quit)");
                     continue;
                 }
                 Ok(Line::End) => {
@@ -126,7 +108,6 @@ impl Repl {
                 }
                 Err(e) => return report(&e),
             };
-            self.was_interrupted = false;
             let done = match slash::parse(&line, &self.skills) {
                 Input::Empty => continue,
                 Input::Subcommand("/quit", _) => return 0,
@@ -150,7 +131,7 @@ impl Repl {
             text: text.to_owned(),
             ..UserQuestion::default()
         };
-        let named = attach::named_in(text, &self.app.env)?;
+        let named = attach::named_in(text, &self.app.env);
         // Pasted text may have another author, who must not choose files.
         if !named.is_empty() {
             let may_attach = self.ui.yes_or_no(&attach::question(&named), false)?;
@@ -216,9 +197,10 @@ impl Repl {
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);
-        self.follows_answer = true;
         self.unanswered = None;
         let Some(e) = response.error else {
+            self.ui.end_line();
+            self.ui.line("");
             return Ok(());
         };
         let asked = self.stored().last_question()?;
@@ -235,48 +217,13 @@ impl Repl {
     /// Reads the next message or command.
     fn read(&mut self) -> Result<Line> {
         self.ui.end_line();
-        if std::mem::take(&mut self.follows_answer) {
-            self.ui.line("");
-        }
-        let Some(editor) = &mut self.editor else {
-            return read_plain(&self.ui);
-        };
-        let outcome = editor.read()?;
-        if let Line::Text(line) = &outcome {
-            if !line.trim().is_empty() {
-                if let Err(e) = editor.remember(line) {
-                    let e = e.doing("adding to state/history");
-                    self.ui.note(&e.to_string());
-                }
+        let read = self.editor.read()?;
+        if let Line::Text(line) = &read {
+            if let Err(e) = self.editor.remember(line) {
+                let e = e.doing("adding to state/history");
+                self.ui.note(&e.to_string());
             }
         }
-        Ok(outcome)
-    }
-}
-
-/// Reads lines that the terminal edits. A backslash at the end continues a message.
-fn read_plain(ui: &Ui) -> Result<Line> {
-    let (mut message, mut prompt) = (String::new(), PROMPT);
-    loop {
-        if ui.stderr_is_terminal {
-            ui.prompt(prompt);
-        }
-        // Bytes that are not UTF-8 end the reading like Ctrl-D.
-        let read = io::stdin()
-            .read_line(&mut message)
-            .doing("reading the input")?;
-        if message.is_empty() {
-            return Ok(Line::End);
-        }
-        if message.ends_with('\n') {
-            ui.entered();
-            message.pop();
-        }
-        if read == 0 || !message.ends_with('\\') {
-            return Ok(Line::Text(without_controls(&message)));
-        }
-        message.pop();
-        message.push('\n');
-        prompt = ". ";
+        Ok(read)
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
-use super::input::{self, Deadline};
+use super::input;
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
 use crate::json::{explain, parse_json};
@@ -27,7 +27,7 @@ impl AnswerSchema {
     ///
     /// # Errors
     /// Returns [`crate::error::Kind::Usage`] if it is missing, too large, not a JSON object, or has an unsupported keyword.
-    pub(super) fn read_from(args: &Args, deadline: Option<&Deadline>) -> Result<Option<Self>> {
+    pub(super) fn read_from(args: &Args) -> Result<Option<Self>> {
         let Some(given) = args.value("schema") else {
             return Ok(None);
         };
@@ -35,8 +35,8 @@ impl AnswerSchema {
             ("--schema".to_owned(), given.as_bytes().to_vec())
         } else {
             let shown = to_single_line(given, 200);
-            let file = input::open(Path::new(given), &shown, deadline).doing("--schema")?;
-            let content = input::read("the schema", &file, MAX_SCHEMA, deadline)?;
+            let file = input::open(Path::new(given), &shown).doing("--schema")?;
+            let content = input::read(file, MAX_SCHEMA)?;
             (format!("--schema {shown}"), content)
         };
         let wrong = |what: String| {

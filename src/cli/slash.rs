@@ -6,7 +6,6 @@ use super::question::UserQuestion;
 use super::repl::Repl;
 use super::{sessions, table};
 use crate::error::{Error, Result};
-use crate::message::Usage;
 use crate::paths::{CLI, session_name, shown_key};
 use crate::provider::catalog::{self, Offer};
 use crate::session::{SessionInfo, archive, entries, fresh_key};
@@ -14,35 +13,8 @@ use crate::storage::segments;
 use crate::text::{counted, not_found, printable, to_single_line};
 use crate::usage::Totals;
 
-/// Commands of a conversation, with the placeholder of their argument, and their effects.
-const COMMANDS: [(&str, &str); 10] = [
-    ("/help", "list the commands and keys"),
-    ("/new", "start a new conversation"),
-    (
-        "/resume [KEY]",
-        "list earlier conversations, or continue one",
-    ),
-    ("/model [NAME]", "list the models, or change to one"),
-    ("/retry", "ask the last question again"),
-    (
-        "/undo",
-        "undo the last question, its answer and its file changes",
-    ),
-    (
-        "/status",
-        "show the conversation, its model and its context",
-    ),
-    ("/thinking", "show or hide the model's reasoning"),
-    ("/usage", "show tokens and cost so far"),
-    ("/quit", "quit (also /exit and Ctrl-D)"),
-];
-
-const KEYS: &str = "\
-Ctrl-C stops an answer or clears the line; pressed again, it leaves, as does
-Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
-searches what was typed before, Tab completes. @FILE in a message attaches the
-file, once you agree. To send a line that looks like a command, put a
-space before it.";
+/// Help of a conversation: commands, with the placeholder of their argument, and keys.
+const HELP: &str = include_str!("texts/slash.txt");
 
 /// Maximum number of earlier parts, and of other conversations, in the list of `/resume`.
 const MAX_EARLIER: usize = 10;
@@ -92,14 +64,10 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     }
 }
 
+/// Returns the names of the commands.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    let name = |(usage, _): &(&'static str, _)| usage.split(' ').next();
-    COMMANDS.iter().filter_map(name)
-}
-
-fn help() -> String {
-    let line = |(usage, help): &(&str, &str)| format!("{usage:<15} {help}\n");
-    COMMANDS.iter().map(line).chain([KEYS.to_owned()]).collect()
+    let commands = HELP.lines().filter(|line| line.starts_with('/'));
+    commands.filter_map(|line| line.split(' ').next())
 }
 
 impl Repl {
@@ -126,7 +94,7 @@ impl Repl {
                 Ok(())
             }
             _ => {
-                self.ui.line(&help());
+                self.ui.line(HELP.trim_end());
                 Ok(())
             }
         }
@@ -270,17 +238,14 @@ impl Repl {
 
 /// Describes the usage of a conversation's turns.
 fn used(total: &Totals) -> String {
-    let Usage {
-        prompt_tokens,
-        completion_tokens,
-        cached_tokens,
-    } = total.usage;
+    let used = total.usage;
     let turns = counted(usize::try_from(total.calls).unwrap_or(usize::MAX), "turn");
     let cost = total.cost.map_or(String::new(), |_| {
         format!("; cost {}", super::usage::cost(total.cost))
     });
     format!(
-        "{turns}, {prompt_tokens} input tokens ({cached_tokens} cached), {completion_tokens} output tokens{cost}"
+        "{turns}, {} input tokens ({} cached), {} output tokens{cost}",
+        used.prompt_tokens, used.cached_tokens, used.completion_tokens
     )
 }
 

@@ -3,9 +3,11 @@
 
 use std::net::SocketAddr;
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use super::models::{check_base, in_config, is_address};
+use super::path::{get, join, list_leaves, shape, walk};
 use super::{Config, keys, shown, user_id};
 use crate::error::{Context, Error, Result};
 use crate::paths::telegram_chat;
@@ -20,16 +22,11 @@ pub(super) struct BadValue {
 }
 
 /// Error of a word that is not one of the known.
-pub(super) const INVALID: &str = "has an invalid value";
-
-/// Hint for a word that is not one of the known.
-pub(super) fn one_of(known: &[&str]) -> String {
-    let known = known.join(", ");
-    format!("use one of: {}", known.trim_start_matches(", "))
-}
+const INVALID: &str = "has an invalid value";
 
 /// Minimum values of settings.
-pub(super) const LEAST: [(&str, f64); 12] = [
+pub(super) const LEAST: [(&str, f64); 13] = [
+    ("agents.defaults.temperature", 0.0),
     ("agents.defaults.max_tokens", 1.0),
     ("agents.defaults.context_window", 1024.0),
     ("agents.defaults.max_tool_iterations", 1.0),
@@ -65,27 +62,63 @@ pub(super) fn out_of_range(json: &Value) -> Option<BadValue> {
             Some(BadValue { path, what, hint })
         };
         for (path, least) in LEAST {
+            let (most, words) = match path {
+                "session.compact_at" => (1.0, "to 1"),
+                _ => (f64::MAX, "or more"),
+            };
             let value = find(path).and_then(Value::as_f64);
-            if let Some(value) = value.filter(|value| *value < least) {
-                return bad(path, &format!("is {value}"), format!("use {least} or more"));
+            if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
+                return bad(path, &format!("is {value}"), format!("use {least} {words}"));
             }
         }
         for (path, known) in WORDS {
             let word = find(path).and_then(Value::as_str);
             if word.is_some_and(|word| !known.contains(&word)) {
-                return bad(path, INVALID, one_of(known));
+                let known = known.iter().filter(|word| !word.is_empty());
+                let known: Vec<String> = known.map(|word| format!("`{word}`")).collect();
+                return bad(path, INVALID, format!("use one of {}", known.join(", ")));
             }
-        }
-        let share = "session.compact_at";
-        if find(share)
-            .and_then(Value::as_f64)
-            .is_some_and(|share| share > 1.0)
-        {
-            let hint = "use a share of the model's window from 0.1 to 1, such as 0.8";
-            return bad(share, "is above 1", hint.to_owned());
         }
     }
     None
+}
+
+/// Returns the first value of the wrong type. The value itself is left out, because it may be a misplaced key.
+pub(super) fn wrong_type(json: &Value) -> Option<BadValue> {
+    let is_leaf = |value: &Value| match value {
+        Value::Array(items) => !items.iter().any(Value::is_object),
+        value => value.as_object().is_some_and(Map::is_empty),
+    };
+    let refused = |path: Vec<String>| {
+        let value = get(json, &path)?.clone();
+        let below = |value, name: &String| match name.parse::<usize>() {
+            Ok(_) => json!([value]),
+            Err(_) => json!({ name: value }),
+        };
+        let alone = path.iter().rev().fold(value, below);
+        let e = Config::deserialize(&alone).err()?;
+        Some((path, e.to_string()))
+    };
+    let (path, e) = list_leaves(json, &is_leaf).into_iter().find_map(refused)?;
+    let (mut what, shape) = ("has the wrong type", shape());
+    let wanted = match (walk(&shape, &path).1, e.split_once(", expected ")) {
+        (_, Some((why, words))) if why.starts_with("unknown variant") => {
+            what = INVALID;
+            words
+        }
+        (Value::String(_), _) => "a string in double quotes",
+        (Value::Bool(_), _) => "true or false, without quotes",
+        (Value::Number(number), _) if number.is_u64() => "an integer, 0 or more, without quotes",
+        (Value::Number(_), _) => "a number, without quotes",
+        (Value::Array(_), _) => "a list in brackets: [\"a\", \"b\"]",
+        (Value::Object(_), _) => "an object in braces",
+        (Value::Null, _) => "null, or a value without quotes",
+    };
+    Some(BadValue {
+        path: join(&path),
+        what: what.to_owned(),
+        hint: format!("use {wanted}"),
+    })
 }
 
 impl Config {
@@ -96,8 +129,8 @@ impl Config {
             keys::check_written(&telegram.token, "channels.telegram.token"),
             check_proxy("channels.telegram.proxy", &telegram.proxy),
             listen_address(&self.channels.http.listen).map(drop),
-            check_scheme("channels.telegram.api_base", &telegram.api_base),
-            check_scheme("tools.web.search.base_url", &search.base_url),
+            check_base("channels.telegram.api_base", &telegram.api_base),
+            check_base("tools.web.search.base_url", &search.base_url),
         ];
         for (n, entry) in self.model_list.iter().enumerate() {
             let at = |field: &str| format!("model_list[{n}].{field}");
@@ -121,15 +154,6 @@ impl Config {
         }
         checks.into_iter().filter_map(Result::err).collect()
     }
-}
-
-fn check_scheme(setting: &str, address: &str) -> Result<()> {
-    if address.is_empty() || address.starts_with("http://") || address.starts_with("https://") {
-        return Ok(());
-    }
-    // The address may contain a password.
-    let what = format!("{setting} must begin with http:// or https://");
-    Err(Error::config(what).hint("write it as http://HOST:PORT"))
 }
 
 /// The address may contain a password, so it is not repeated.

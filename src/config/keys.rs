@@ -110,20 +110,12 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
 
 /// Returns an error if a request cannot carry the key.
 fn check<'a>(key: &'a str, place: &str) -> Result<&'a str> {
-    let is_upper = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-    let name = key.strip_prefix('$');
-    let name = name.filter(|name| name.bytes().all(is_upper));
-    let what = match name {
-        _ if key.is_empty() => "is empty",
-        Some(_) => "looks like a variable",
-        None if key.bytes().all(|b| b.is_ascii_graphic()) => return Ok(key),
-        None => "has a space or a control character",
+    let what = match key {
+        "" => "is empty",
+        key if key.bytes().all(|b| b.is_ascii_graphic()) => return Ok(key),
+        _ => "has a space or a control character",
     };
-    let hint = match name {
-        Some(name) if !name.is_empty() => format!("write \"${{{name}}}\" in config.json"),
-        _ => "set it to the key alone".to_owned(),
-    };
-    Err(Error::config(format!("{place} {what}")).hint(hint))
+    Err(Error::config(format!("{place} {what}")).hint("set it to the key alone"))
 }
 
 /// Returns an error for a plain-text key that can never be used.
@@ -313,7 +305,6 @@ mod tests {
             ("file:none", "none"),
             ("file:two", "a space"),
             ("schl\u{fc}ssel", "control character"),
-            ("$NOPE", "looks like a variable"),
             ("cmd:echo x", "absolute"),
             ("cmd:/bin/false", "exit status: 1"),
             ("cmd:/bin/true", "empty"),

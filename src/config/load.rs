@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::path::{self, parse_at, shape, suggest};
-use super::{Config, Env, check, reader, shown};
+use super::{Config, Env, check, shown};
 use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
 use crate::paths::Home;
 use crate::redact::Redactor;
-use crate::text::{nearest, to_single_line};
 
 /// A value of a variable or a flag, which overrides the file.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(crate) struct Loaded {
     pub home: Home,
     pub env: Arc<Env>,
     pub config: Arc<Config>,
-    /// One sentence for each unknown name or variable.
+    /// One sentence for each unknown name.
     pub warnings: Vec<String>,
     /// Overrides in ascending precedence.
     pub overrides: Vec<Override>,
@@ -60,19 +60,15 @@ impl Loaded {
             Some((name, text)) => (name, parse(name, text)?),
             None => ("config.json", json!({})),
         };
-        let (mut overrides, mut warnings) = variables(env);
+        let mut overrides = variables(env);
         overrides.extend(flags);
-        let (mut config, mut unknown) = read_layers(name, &value, &overrides)?;
-        if !unknown.is_empty() {
-            let shape = shape();
-            path::correct_names(&shape, &mut value);
-            (config, unknown) = read_layers(name, &value, &overrides)?;
-            warnings.extend(unknown.iter().map(|path| {
-                let near = suggest(&shape, path)
-                    .map_or(String::new(), |near| format!("; did you mean {near}?"));
-                format!("{name}: unknown setting {}{near}", shown(&path::join(path)))
-            }));
-        }
+        let (mut config, unknown) = read_layers(name, &mut value, &overrides)?;
+        let unknown = unknown.iter().map(|path| {
+            let near = suggest(&shape(), path);
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            format!("{name}: unknown setting {}{near}", shown(&path::join(path)))
+        });
+        let mut warnings: Vec<String> = unknown.collect();
         config.has_file = file.is_some();
         // A flag also overrides a model's own entry.
         for set in overrides.iter().filter(|set| set.is_flag()) {
@@ -127,46 +123,61 @@ fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a O
     overrides.find(|set| path.starts_with(&set.path))
 }
 
-/// Reads the value of a file with its overrides. Returns also the paths of unknown names.
+/// Reads the value of a file with its overrides, and corrects its names. Returns also the paths of unknown names.
 fn read_layers(
     name: &str,
-    file: &Value,
+    file: &mut Value,
     overrides: &[Override],
 ) -> Result<(Config, Vec<Vec<String>>)> {
-    let mut merged = None;
-    for set in overrides {
-        let merged = merged.get_or_insert_with(|| file.clone());
-        drop(path::set(merged, &set.path, set.value.clone()));
-    }
-    let json = merged.as_ref().unwrap_or(file);
-    let read = match check::out_of_range(json) {
-        Some(bad) => Err(bad),
-        None => reader::read(json),
-    };
-    // The value is not named, because it may be a misplaced key.
-    read.map_err(|bad| {
-        let set = find_override(overrides, &path::split(&bad.path));
-        let message = match set {
-            Some(set) => format!("{} {}", set.name, bad.what),
-            None => format!("{name}: {} {}", bad.path, bad.what),
-        };
-        if set.is_some_and(Override::is_flag) {
-            return Error::usage(message).hint(bad.hint);
+    let merge = |file: &Value| {
+        let mut json = file.clone();
+        for set in overrides {
+            drop(path::set(&mut json, &set.path, set.value.clone()));
         }
-        Error::config(message).hint(bad.hint)
-    })
+        json
+    };
+    let (mut json, mut unknown) = (merge(file), Vec::new());
+    let mut config = Config::deserialize(&json);
+    if config.is_err() {
+        let shape = shape();
+        let twice = |path: Vec<String>| repeated(name, &path::join(&path));
+        path::correct(&shape, file, &mut Vec::new(), &mut Vec::new()).map_err(twice)?;
+        json = merge(file);
+        path::correct(&shape, &mut json, &mut Vec::new(), &mut unknown).map_err(twice)?;
+        for path in &unknown {
+            path::remove(&mut json, path)?;
+        }
+        config = Config::deserialize(&json);
+    }
+    let bad = match (check::out_of_range(&json), config) {
+        (None, Ok(config)) => return Ok((config, unknown)),
+        (Some(bad), _) => Some(bad),
+        (None, Err(_)) => check::wrong_type(&json),
+    };
+    let bad = bad.ok_or_else(|| Error::config(format!("{name} cannot be read")))?;
+    // The value is not named, because it may be a misplaced key.
+    let set = find_override(overrides, &path::split(&bad.path));
+    let message = match set {
+        Some(set) => format!("{} {}", set.name, bad.what),
+        None => format!("{name}: {} {}", bad.path, bad.what),
+    };
+    if set.is_some_and(Override::is_flag) {
+        return Err(Error::usage(message).hint(bad.hint));
+    }
+    Err(Error::config(message).hint(bad.hint))
 }
 
-/// Returns the overrides of variables, in ascending precedence, and a warning for each misspelt variable.
-fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
-    let (mut found, mut warnings) = (Vec::new(), Vec::new());
+fn repeated(name: &str, path: &str) -> Error {
+    Error::config(format!("{name}: {} is given twice", shown(path))).hint("remove one of them")
+}
+
+/// Returns the overrides of variables, in ascending precedence.
+fn variables(env: &Env) -> Vec<Override> {
+    let mut found = Vec::new();
     let token = "TELEGRAM_BOT_TOKEN";
     if let Some(set) = env.get(token).filter(|text| !text.is_empty()) {
-        found.push(Override::new(
-            token,
-            "channels.telegram.token",
-            set.as_str(),
-        ));
+        let path = "channels.telegram.token";
+        found.push(Override::new(token, path, set.as_str()));
     }
     let ours = env.range("BANTAM_".to_owned()..);
     let mut ours = ours
@@ -174,7 +185,7 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
         .filter(|(name, text)| *name != "BANTAM_HOME" && !text.is_empty())
         .peekable();
     if ours.peek().is_none() {
-        return (found, warnings);
+        return found;
     }
     let shape = shape();
     let known = path::variables(&shape);
@@ -182,13 +193,9 @@ fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
         if let Some(path) = known.get(&name.to_ascii_uppercase()) {
             let value = parse_at(&shape, path, text);
             found.push(Override::new(name, &path.join("."), value));
-        } else if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
-            let name = to_single_line(name, 80);
-            let warning = format!("the variable {name} sets nothing; did you mean {near}?");
-            warnings.push(warning);
         }
     }
-    (found, warnings)
+    found
 }
 
 /// Parses the text of a file, which must be an object.
@@ -197,7 +204,10 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let error = |what: &str, hint: &str| Err(Error::config(format!("{name}{what}")).hint(hint));
     match parse_json(text) {
-        Ok(value) if value.is_object() => Ok(value),
+        Ok(value) if value.is_object() => match find_repeated(text) {
+            Some(path) => Err(repeated(name, &path)),
+            None => Ok(value),
+        },
         Ok(_) => error(" is not a JSON object", "begin it with { and end it with }"),
         Err(_) if text.trim().is_empty() => {
             error(" is empty", "delete it and run `bantam onboard`")
@@ -207,6 +217,38 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
             "correct that line; JSON needs double quotes, and no comma after the last entry",
         ),
     }
+}
+
+/// Returns the path of the first name that stands twice in an object of this valid JSON.
+fn find_repeated(text: &str) -> Option<String> {
+    // The names of each open object, the current one last.
+    let mut open: Vec<Vec<&str>> = Vec::new();
+    let (mut start, mut is_escaped, mut last) = (None, false, "");
+    for (at, c) in text.char_indices() {
+        match (c, start) {
+            (_, Some(_)) if is_escaped => is_escaped = false,
+            ('\\', Some(_)) => is_escaped = true,
+            ('"', Some(from)) => {
+                last = &text[from..at];
+                start = None;
+            }
+            (_, Some(_)) => {}
+            ('"', None) => start = Some(at + 1),
+            ('{', None) => open.push(Vec::new()),
+            ('}', None) => drop(open.pop()),
+            (':', None) => {
+                let names = open.last_mut()?;
+                let is_repeated = names.contains(&last);
+                names.push(last);
+                if is_repeated {
+                    let path = open.iter().filter_map(|names| names.last().copied());
+                    return Some(path.collect::<Vec<_>>().join("."));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -269,6 +311,7 @@ mod tests {
 {"model_list":[{"extra_body":{"a":{"b":1}},"x":1}]} | model_list[0].x           |
 {"mcpServers":{"x":{"comand":"y"}}}             | mcpServers.x.comand           | mcpServers.x.command
 {"mcpServers":{"x":{"cmd":"y"}}}                | mcpServers.x.cmd              | mcpServers.x.command
+{"telegram":{"token":"x"}}                      | telegram                      | channels.telegram
 {"mcp":{"servers":{}}}                          | mcp                           | mcpServers
 {"tools":{"mcp":{"servers":{}}}}                | tools.mcp                     | mcpServers
 {"providers":{"openai":{}}}                     | providers                     | model_list
@@ -299,22 +342,24 @@ mod tests {
 {"a": {"b": 5,,}}                                    | line 1, column 15                            | correct that line
                                                      | is empty                                     | onboard
 []                                                   | not a JSON object                            | begin it
-{"tools":{"exec":{"sandbox":"hush"}}}                | tools.exec.sandbox has an invalid value      | auto, require, off
-{"tools":{"exec":{"sandbox":5}}}                     | tools.exec.sandbox has an invalid value      | auto, require, off
+{"tools":{"exec":{"sandbox":"hush"}}}                | tools.exec.sandbox has an invalid value      | `auto`, `require`, `off`
+{"tools":{"exec":{"sandbox":5}}}                     | tools.exec.sandbox has an invalid value      | `auto`, `require`, `off`
 {"agents":{"defaults":{"timeout":"hush"}}}           | agents.defaults.timeout has the wrong type   | use an integer, 0 or more, without quotes
 {"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout is -1                | use 1 or more
 {"agents":{"defaults":{"timeout":0}}}                | agents.defaults.timeout is 0                 | use 1 or more
-{"agents":[]}                                        | agents has the wrong type                    | an object
 {"agents":null}                                      | agents has the wrong type                    | an object
 {"tools":{"confirm":"exec"}}                         | tools.confirm has the wrong type             | a list
 {"model_list":{}}                                    | model_list has the wrong type                | a list
 {"model_list":[{},3]}                                | model_list[1] has the wrong type             | an object
 {"model_list":[{"api_key":["hush"]}]}                | model_list[0].api_key has the wrong type     | a string in double quotes
 {"agents":{"defaults":{"max_retries":-1}}}           | agents.defaults.max_retries has the wrong    | an integer, 0 or more
-{"model_list":[{"price":{"input":"hush"}}]}          | model_list[0].price.input has the wrong type | a number
+{"model_list":[{"price":{"input":"hush"}}]}          | model_list[0].price.input has the wrong type | without quotes
 {"model_list":[{"reasoning_effort":"hush"}]}         | model_list[0].reasoning_effort has an invalid | minimal
 {"tools":{"web":{"search":{"provider":"hush"}}}}     | tools.web.search.provider has an invalid     | brave
-{"session":{"compact_at":7}}                         | session.compact_at is above 1                | 0.1 to 1
+{"model_list":[{"api_key":"hush","apiKey":"x"}]}     | model_list[0].api_key is given twice         | remove one
+{"log":{"json":true,"json":false}}                   | log.json is given twice                      | remove one
+{"model_list":[{"headers":{"a":"x","a":"y"}}]}       | model_list.headers.a is given twice          | remove one
+{"session":{"compact_at":7}}                         | session.compact_at is 7                      | 0.1 to 1
 "#;
 
     #[test]
@@ -334,19 +379,5 @@ mod tests {
                 "{row}"
             );
         }
-    }
-
-    #[test]
-    fn misspelled_variable_is_reported() {
-        let variable = |name: &str| {
-            let env = Env::from([(name.to_owned(), "5".to_owned())]);
-            Config::load(None, &env, Vec::new()).unwrap().warnings
-        };
-        let told = variable("BANTAM_AGENTS_DEFAULTS_TIMOUT");
-        assert!(
-            told[0].ends_with("did you mean BANTAM_AGENTS_DEFAULTS_TIMEOUT?"),
-            "{told:?}"
-        );
-        assert_eq!(variable("BANTAM_OF_ANOTHER_PROGRAM"), [""; 0]);
     }
 }

@@ -8,7 +8,6 @@ mod load;
 mod models;
 pub(crate) mod path;
 pub(crate) mod proxy;
-mod reader;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -102,26 +102,18 @@ pub(crate) fn find_bare<'a>(typed: &str, known: &[&'a str]) -> Result<&'a str> {
     }
 }
 
+/// Creates the error for a name, with one that has the same model, that is similar, or that has a similar provider.
 fn unknown(typed: &str, known: &[&str]) -> Error {
-    let find = |fits: &dyn Fn(&str) -> bool| {
-        let found: BTreeSet<&str> = known.iter().copied().filter(|name| fits(name)).collect();
-        found.into_iter().take(3).collect::<Vec<_>>().join("` or `")
+    let find = |fits: &dyn Fn(&str) -> bool| known.iter().find(|name| fits(name));
+    let same = find(&|name| without_provider(name) == typed);
+    let known_near =
+        same.or_else(|| find(&|name| nearest(typed, [name, without_provider(name)]).is_some()));
+    let provider = typed.split('/').next().unwrap_or_default();
+    let vendor = || nearest(provider, VENDORS.iter().map(|vendor| vendor.name));
+    let near = match known_near {
+        Some(name) => Some(shown(name)),
+        None => vendor().map(|vendor| shown(&typed.replacen(provider, vendor, 1))),
     };
-    let other = match typed.split_once('/') {
-        Some((provider, model)) => nearest(provider, VENDORS.iter().map(|vendor| vendor.name))
-            .map(|vendor| format!("{vendor}/{model}")),
-        // Ollama separates tags by a colon.
-        None if typed.contains(':') => Some(format!("ollama/{typed}")),
-        None => nearest(typed, VENDORS.iter().map(|vendor| vendor.name)).map(str::to_owned),
-    };
-    let near = [
-        find(&|name| without_provider(name) == typed),
-        find(&|name| without_provider(name).starts_with(typed)),
-        find(&|name| nearest(typed, [name, without_provider(name)]).is_some()),
-        other.unwrap_or_default(),
-    ];
-    let near = near.iter().find(|near| !near.is_empty());
-    let near = near.map(|near| shown(near));
     let error = not_found_near("model", &shown(typed), near.as_deref(), "bantam models");
     if near.is_none() && known.is_empty() {
         return error.hint("use provider/model, such as `openai/gpt-5-mini`");
@@ -483,13 +475,8 @@ mod tests {
             (LIST, "qwen3-30", "did you mean `box/qwen3-30b`?"),
             (LIST, "fats", "did you mean `fast`?"),
             (LIST, "opnai/gpt", "did you mean `openai/gpt`?"),
-            (LIST, "phi4:14b", "did you mean `ollama/phi4:14b`?"),
             (LIST, "zzzz", "run `bantam models`"),
-            (
-                two,
-                "llama-3",
-                "did you mean `groq/llama-3` or `xai/llama-3`?",
-            ),
+            (two, "llama-3", "did you mean `groq/llama-3`?"),
             (
                 "{}",
                 "zzzz",
@@ -555,15 +542,6 @@ mod tests {
     }
 
     #[test]
-    fn missing_key_error_names_the_variable() {
-        let error = config("{}").named("openai/gpt", &env(&[])).err().unwrap();
-        assert!(error.hint.unwrap().contains("export OPENAI_API_KEY="));
-        let own =
-            config(r#"{"model_list":[{"model":"openai/x","api_base":"http://localhost:1/v1"}]}"#);
-        assert!(chosen(&own, &env(&[])).keys.is_empty());
-    }
-
-    #[test]
     fn configured_keys_rotate_before_the_variable() {
         let list = r#"{"model_list":[{"model":"openai/x","api_key":"a","api_keys":["a","b",""]}]}"#;
         let model = chosen(&config(list), &env(&[("OPENAI_API_KEY", "v")]));
@@ -571,12 +549,5 @@ mod tests {
             model.keys.iter().map(Secret::reveal).collect::<Vec<_>>(),
             ["a", "b"]
         );
-    }
-
-    #[test]
-    fn azure_needs_an_address() {
-        let keys = env(&[("AZURE_OPENAI_API_KEY", "k")]);
-        let error = config("{}").named("azure/gpt", &keys).err().unwrap();
-        assert!(error.hint.unwrap().contains("api_base"));
     }
 }

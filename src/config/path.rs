@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::reader;
+use super::Config;
 use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::text::{nearest, not_found, not_found_near};
@@ -17,18 +18,21 @@ pub(crate) fn shape() -> Value {
         "model_list": [{"headers": any, "extra_body": any}],
         "mcpServers": {"*": {"env": any, "headers": any}},
     });
-    let config = reader::read(&entries).map(|(config, _)| config);
-    let mut shape = serde_json::to_value(config.unwrap_or_default()).unwrap_or_default();
+    let config = Config::deserialize(&entries).unwrap_or_default();
+    let mut shape = serde_json::to_value(config).unwrap_or_default();
     shape["model_list"][0]["extra_body"]["*"] = Value::Null;
     shape
 }
+
+/// Entry of the lists that are empty in the shape.
+static TEXT: Value = Value::String(String::new());
 
 /// Returns the part of the shape under a name, with the correct spelling of the name.
 fn step<'b, 'a: 'b>(shape: &'a Value, name: &'b str) -> Option<(&'b str, &'a Value)> {
     match shape {
         Value::Array(items) => {
             name.parse::<usize>().ok()?;
-            Some((name, items.first().unwrap_or(&Value::Null)))
+            Some((name, items.first().unwrap_or(&TEXT)))
         }
         Value::Object(members) => match members.get("*") {
             Some(entry) => (!name.is_empty()).then_some((name, entry)),
@@ -49,7 +53,7 @@ pub(super) fn is_same_name(a: &str, b: &str) -> bool {
 }
 
 /// Follows the names as far as they are known. Returns them with the correct spelling, and the part of the shape there.
-fn walk<'a>(shape: &'a Value, names: &[String]) -> (Vec<String>, &'a Value) {
+pub(super) fn walk<'a>(shape: &'a Value, names: &[String]) -> (Vec<String>, &'a Value) {
     let (mut known, mut at) = (Vec::new(), shape);
     for name in names {
         let Some((name, next)) = step(at, name) else {
@@ -97,31 +101,16 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
 }
 
 /// Names of settings in other programs. A setting with the same last name, in the section of the unknown one, is preferred.
-const ALIASES: [(&str, &str); 15] = [
-    ("cmd", "command"),
-    ("model", "agents.defaults.model_name"),
-    ("provider", "agents.defaults.model_name"),
-    ("providers", "model_list"),
-    ("max_iterations", "agents.defaults.max_tool_iterations"),
-    ("fallbacks", "agents.defaults.model_fallbacks"),
-    ("channel_list", "channels"),
-    ("telegram", "channels.telegram"),
-    ("allowed_users", "channels.telegram.allow_from"),
-    ("bot_token", "channels.telegram.token"),
-    ("token", "channels.telegram.token"),
-    ("api_key", "model_list[0].api_key"),
-    ("mcp", "mcpServers"),
-    ("web_search", "tools.web.search"),
-    ("brave", "tools.web.search"),
-];
+const ALIASES: &str = include_str!("aliases.txt");
 
 /// Returns the probable correction of an unknown path: the setting's name here for that of another program, or else the nearest
 /// name in the same section, or else in any.
 pub(crate) fn suggest(shape: &Value, names: &[String]) -> Option<String> {
     let (mut known, section) = walk(shape, names);
     let unknown = names.get(known.len())?;
-    let alias = ALIASES.iter().find(|(name, _)| is_same_name(name, unknown));
-    let alias = alias.map(|(_, path)| *path);
+    let mut aliases = ALIASES.lines().filter_map(|row| row.split_once(' '));
+    let alias = aliases.find(|(name, _)| is_same_name(name, unknown));
+    let alias = alias.map(|(_, path)| path);
     let siblings = section.as_object().into_iter().flat_map(Map::keys);
     let mut siblings = siblings.map(String::as_str);
     let sibling = match alias {
@@ -158,7 +147,7 @@ pub(crate) fn list_values(value: &Value) -> Vec<Vec<String>> {
 }
 
 /// Returns the paths of the values that have no members or are leaves by `is_leaf`.
-fn list_leaves(value: &Value, is_leaf: &dyn Fn(&Value) -> bool) -> Vec<Vec<String>> {
+pub(super) fn list_leaves(value: &Value, is_leaf: &dyn Fn(&Value) -> bool) -> Vec<Vec<String>> {
     let members: Vec<(String, &Value)> = match value {
         value if is_leaf(value) => return vec![Vec::new()],
         Value::Object(members) => members.iter().map(|(name, v)| (name.clone(), v)).collect(),
@@ -254,28 +243,46 @@ pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Result<()> 
     removed.map(drop).ok_or_else(missing)
 }
 
-/// Corrects the spelling of the names in `value`.
-pub(super) fn correct_names(shape: &Value, value: &mut Value) {
+/// Corrects the spelling of the names in `value`, and numbers that stand for their digits, such as the id of a user. Adds the
+/// paths of unknown names to `unknown`. `path` is where the value stands.
+///
+/// # Errors
+/// Returns the path of a name in two spellings.
+pub(super) fn correct(
+    shape: &Value,
+    value: &mut Value,
+    path: &mut Vec<String>,
+    unknown: &mut Vec<Vec<String>>,
+) -> Result<(), Vec<String>> {
     match value {
+        Value::Number(number) if shape.is_string() => *value = number.to_string().into(),
         Value::Object(members) => {
             for (name, mut value) in std::mem::take(members) {
                 let known = step(shape, &name);
-                if let Some((_, shape)) = known {
-                    correct_names(shape, &mut value);
+                path.push(known.map_or(&*name, |(known, _)| known).to_owned());
+                match known {
+                    Some((_, shape)) => correct(shape, &mut value, path, unknown)?,
+                    None => unknown.push(path.clone()),
                 }
-                let name = known.map_or(name.as_str(), |(known, _)| known).to_owned();
-                members.insert(name, value);
+                let name = path.last().cloned().unwrap_or_default();
+                if members.insert(name, value).is_some() {
+                    return Err(path.clone());
+                }
+                path.pop();
             }
         }
         Value::Array(items) => {
-            if let Some((_, shape)) = step(shape, "0") {
-                for item in items {
-                    correct_names(shape, item);
+            for (n, item) in items.iter_mut().enumerate() {
+                path.push(n.to_string());
+                if let Some((_, shape)) = step(shape, "0") {
+                    correct(shape, item, path, unknown)?;
                 }
+                path.pop();
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ macro_rules! sections {
     )*})*) => {$(
         $(#[$meta])*
         #[derive(Clone, Deserialize, Serialize)]
-        #[serde(default)]
+        #[serde(default, deny_unknown_fields)]
         pub(crate) struct $name {$(
             $(#[$note])*
             pub $field: $type,

@@ -89,14 +89,10 @@ pub(crate) const VENDORS: &[Vendor] = vendors! {
 };
 
 /// Other names of vendors, in other programs' files and in names of models.
-const ALIASES: [(&str, &str); 11] = [
-    ("gpt", "openai"),
+const ALIASES: [(&str, &str); 7] = [
     ("claude", "anthropic"),
-    ("anthropic-messages", "anthropic"),
     ("glm", "zhipu"),
-    ("hf", "huggingface"),
     ("kimi", "moonshot"),
-    ("dashscope", "qwen"),
     ("google", "gemini"),
     ("grok", "xai"),
     ("lm-studio", "lmstudio"),

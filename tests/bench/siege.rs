@@ -54,7 +54,7 @@ const STOPS: usize = 5;
 const SERVER: &str = include_str!("../support/mcp_server.py");
 const MODES: [&str; 4] = ["many", "swollen", "oversized", "media"];
 /// Kinds of files in a home, as listed in docs/files-and-formats.md.
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 16] = [
     "config.json",
     "agent",
     "workspace",
@@ -68,7 +68,6 @@ const KINDS: [&str; 17] = [
     "state/notes",
     "state/mcp",
     "state/undo",
-    "state/warned",
     "state/gateway.json",
     "state/notify",
     "state/locks",

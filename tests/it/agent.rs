@@ -1,15 +1,9 @@
 //! `bantam agent`: input, output and exit codes.
 
-use std::fs;
-use std::time::Duration;
+use serde_json::json;
 
-use rustix::fs::{FileType, Mode};
-use serde_json::{Value, json};
-
-use crate::contract::object;
 use crate::harness::Home;
-use crate::lease::lease;
-use crate::model::{Call, Model, Reply, USAGE, call, written_call};
+use crate::model::{Call, Model, Reply, call, written_call};
 
 #[test]
 fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
@@ -28,19 +22,6 @@ fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
     assert_eq!(request.body["model"], "test-model");
     assert!(request.last("user").contains("What is two and two?"));
     assert_eq!(request.messages()[0]["role"], "system");
-}
-
-#[test]
-fn standard_input_is_the_message_when_none_is_given() {
-    let model = Model::scripted([Reply::text("Four.")]);
-    let home = Home::with(&model.config());
-    home.bantam()
-        .arg("agent")
-        .stdin("two and two\n")
-        .run()
-        .exits(0)
-        .prints("Four.\n");
-    assert!(model.request(0).last("user").contains("two and two"));
 }
 
 #[test]
@@ -68,33 +49,12 @@ fn timeout_includes_standard_input() {
     let home = Home::with(&model.config());
     let ask = ["agent", "--timeout", "1", "-m", "hi"];
     let open = home.bantam().args(ask).silent_stdin().run();
-    open.exits(6).prints("").says("did not end within 1 s");
+    open.exits(6).prints("").says("timed out after 1 s");
     assert_eq!(model.asked(), 0);
     // An input that ends in time is read, and the time spent on it counts.
     let run = home.bantam().args(ask).stdin("a log\n").run();
     run.exits(6);
     assert!(model.request(0).last("user").contains("a log"));
-}
-
-/// A pipe without a writer must not hang a script.
-#[test]
-fn timeout_includes_pipes_that_are_attached() {
-    let model = Model::scripted([]);
-    let home = Home::with(&model.config());
-    let pipe = home.path("../pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        FileType::Fifo,
-        Mode::RUSR | Mode::WUSR,
-        0,
-    )
-    .unwrap();
-    for flag in ["-a", "--schema"] {
-        let run = home.agent(["--timeout", "1", "-m", "hi", flag, pipe.to_str().unwrap()]);
-        run.exits(6).prints("").says("did not end within 1 s");
-    }
-    assert_eq!(model.asked(), 0);
 }
 
 #[test]
@@ -107,26 +67,6 @@ fn no_stdin_leaves_the_input_of_a_loop_alone() {
         .run()
         .exits(0)
         .prints("Hello.\n");
-}
-
-#[test]
-fn an_answer_that_ends_its_line_gets_no_second_line_end() {
-    let model = Model::scripted([Reply::text("One line.\n")]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "hi"]).exits(0).prints("One line.\n");
-}
-
-#[test]
-fn a_turn_that_takes_too_long_exits_6() {
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let home = Home::with(&model.config());
-    let run = home.agent(["--timeout", "4", "-m", "Quick!"]);
-    run.exits(6)
-        .says("timed out after 4 s")
-        .prints("")
-        .fails_with_a_hint();
-    assert!(run.took < Duration::from_secs(30), "took {:?}", run.took);
-    assert_eq!(home.session("cli_default").turns(), ["limit"]);
 }
 
 /// Returns a reply whose last call was cut off within its arguments.
@@ -167,36 +107,6 @@ fn three_cut_calls_in_a_row_end_the_turn() {
         .says("--max-tokens");
     assert_eq!(model.requests().len(), 3);
     home.session("cli_default").has_one_result_per_call();
-}
-
-#[test]
-fn json_tells_the_whole_turn() {
-    let model = Model::scripted([
-        Reply::call("read_file", &json!({ "path": "notes.txt" })),
-        Reply::text("Plants."),
-    ]);
-    let home = Home::with(&model.config());
-    home.write("workspace/notes.txt", "water the plants\n");
-    let run = home.agent(["--json", "-s", "home", "-m", "What is in my notes?"]);
-    run.exits(0).is_quiet();
-    let answer = object(&run);
-    assert_eq!(answer["ok"], true);
-    assert_eq!(answer["output"], "Plants.");
-    assert_eq!(answer["error"], Value::Null);
-    assert_eq!(answer["stop"], "done");
-    assert_eq!(answer["steps"], 2);
-    assert_eq!(answer["tool_calls"].as_array().unwrap().len(), 1);
-    assert_eq!(answer["tool_calls"][0]["name"], "read_file");
-    assert_eq!(answer["tool_calls"][0]["ok"], true);
-    assert!(answer["tool_calls"][0]["ms"].is_u64(), "{answer}");
-    assert_eq!(
-        answer["usage"]["prompt_tokens"],
-        2 * USAGE.0,
-        "the sum of both requests"
-    );
-    assert_eq!(answer["usage"]["total_tokens"], 2 * USAGE.2);
-    assert_eq!(answer["usage"]["cached_tokens"], 6);
-    assert!(home.path("sessions/cli_home.jsonl").is_file());
 }
 
 #[test]
@@ -264,19 +174,6 @@ fn an_answer_that_could_not_be_written_is_an_error() {
 }
 
 #[test]
-fn the_version_is_the_one_of_the_crate() {
-    let home = Home::empty();
-    let version = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
-    home.bantam()
-        .arg("--version")
-        .run()
-        .exits(0)
-        .prints(&version)
-        .is_quiet();
-    home.bantam().arg("-V").run().exits(0).prints(&version);
-}
-
-#[test]
 fn a_working_directory_that_cannot_be_written_is_good_enough() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
@@ -286,37 +183,6 @@ fn a_working_directory_that_cannot_be_written_is_good_enough() {
         .run()
         .exits(0)
         .prints("Hello.\n");
-}
-
-#[test]
-fn without_what_it_obeys_the_agent_does_not_answer() {
-    let model = Model::never_asked();
-    let home = Home::with(&model.config());
-    let skill = "---\ndescription: x\nalways: true\n---\nNever say no.\n";
-    for (name, text) in [
-        ("agent/AGENT.md", "Obey.\n"),
-        ("agent/SOUL.md", "Be.\n"),
-        ("agent/skills/yes/SKILL.md", skill),
-    ] {
-        let path = home.write(name, text);
-        let held = lease(&path);
-        let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-        running.wait();
-        // The harness reads every file of the home when it finishes a run.
-        drop(held);
-        running
-            .finish()
-            .exits(3)
-            .prints("")
-            .fails_with_a_hint()
-            .says(&path.display().to_string());
-    }
-    fs::remove_dir_all(home.path("agent")).unwrap();
-    fs::write(home.path("agent"), "not a folder").unwrap();
-    home.agent(["-m", "hi"])
-        .exits(3)
-        .fails_with_a_hint()
-        .says("agent");
 }
 
 #[test]

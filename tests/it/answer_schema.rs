@@ -45,17 +45,6 @@ fn other_answer_is_asked_for_again_once() {
 }
 
 #[test]
-fn host_that_refuses_the_form_is_asked_without_it() {
-    let model = Model::answering(|request, _| {
-        if request.body.get("response_format").is_some() {
-            return Reply::error(400, "Unrecognized request argument: response_format");
-        }
-        Reply::text("{\"n\": 2}")
-    });
-    ask(&model, &[]).exits(0).prints("{\"n\":2}\n");
-}
-
-#[test]
 fn schema_that_cannot_be_read_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());

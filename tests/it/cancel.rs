@@ -28,18 +28,6 @@ fn interrupt(running: Running<'_>) -> crate::harness::Run {
 }
 
 #[test]
-fn an_interrupted_wait_exits_130() {
-    let model = Model::scripted([Reply::text("Too late.").held()]);
-    let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    model.wait_for_requests(1);
-    interrupt(running);
-    let session = home.session("cli_default");
-    assert_eq!(session.roles(), ["user"]);
-    assert_eq!(session.turns(), ["cancelled"]);
-}
-
-#[test]
 fn a_polite_end_is_the_same_as_an_interrupt() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
     let home = Home::with(&model.config());

@@ -78,20 +78,6 @@ fn file_that_changes_after_the_question_is_not_replaced() {
     }
 }
 
-/// Such a large file could not be restored.
-#[test]
-fn a_large_file_that_would_be_replaced_is_told_of() {
-    let model = writing();
-    let home = home(&model, &["writes"]);
-    home.write("workspace/a.txt", "x".repeat(23 << 20));
-    let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
-    talk.wait_for_next_stdout("-[the file that is there, not shown: ");
-    talk.wait_for_next_stdout("+two");
-    talk.wait_for_next_stdout("(default: no) ");
-    talk.types("n\n");
-    talk.finish().exits(0);
-}
-
 #[test]
 fn without_anyone_to_ask_the_call_is_refused() {
     let model = writing();
@@ -332,15 +318,4 @@ fn ctrl_c_at_question_stops_the_turn() {
     for file in ["no.txt", "stopped.txt", "once.txt"] {
         assert!(!home.path(&format!("workspace/{file}")).exists(), "{file}");
     }
-}
-
-#[test]
-fn a_scheduled_job_is_refused_what_needs_a_word() {
-    let model = writing();
-    let home = home(&model, &["writes"]);
-    let add = ["cron", "add", "-e", "1h", "-n", "tidy", "write a.txt"];
-    home.bantam().args(add).run().exits(0);
-    let run = home.bantam().args(["cron", "run", "tidy"]).run();
-    assert!(run.exits(6).stdout.contains("nobody can be asked here"));
-    assert!(!home.path("workspace/a.txt").exists());
 }

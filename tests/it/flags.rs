@@ -73,7 +73,6 @@ fn flags_choose_tools_instructions_and_limits_of_a_request() {
         (&json!(0.5), &json!(33))
     );
     for flags in [
-        ["--tools", ","],
         ["--tools=exec", "--no-tools"],
         ["--temperature", "hot"],
         ["--max-tokens", "0"],
@@ -137,4 +136,32 @@ fn the_agent_works_in_the_directory_that_the_flag_names() {
     home.agent(["--workspace", own.to_str().unwrap(), "-m", "go"])
         .exits(3)
         .fails_with_a_hint();
+}
+
+const TRANSLATE: &str = "Translate into {{language}}, {{ tone }}:\n\n{{input}}\n";
+
+#[test]
+fn a_template_is_filled_with_its_parameters_and_the_text() {
+    let model = Model::scripted([Reply::text("Hallo.")]);
+    let home = Home::with(&model.config());
+    home.write("agent/prompts/translate.md", TRANSLATE);
+    let asked = home.bantam().args([
+        "agent",
+        "-t",
+        "translate",
+        "-p",
+        "language=German",
+        "-p",
+        "tone={{input}}=x",
+    ]);
+    asked
+        .stdin("Hello {{language}}\n")
+        .run()
+        .exits(0)
+        .prints("Hallo.\n");
+    let user = model.request(0).last("user");
+    assert!(
+        user.contains("Translate into German, {{input}}=x:\n\nHello {{language}}"),
+        "{user}"
+    );
 }

@@ -61,7 +61,7 @@ fn spaced_argument_or_pipe_is_a_question() {
     assert!(run.exits(0).stdout.contains("disk full"), "{}", run.stdout);
     // Without piped input.
     assert!(home.bantam().run().exits(0).stdout.contains("bantam agent"));
-    home.bantam().arg("-v").run().exits(0).prints(concat!(
+    home.bantam().arg("-V").run().exits(0).prints(concat!(
         "bantam ",
         env!("CARGO_PKG_VERSION"),
         "\n"

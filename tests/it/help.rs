@@ -215,30 +215,18 @@ fn names_are_completed() {
     assert!(names(&["config", "set", ""]).is_empty());
 }
 
-/// Names from other programs never lead to the opposite command.
 #[test]
-fn a_group_alone_lists_and_other_words_for_a_command_work() {
+fn a_group_alone_lists() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&model.config());
     home.agent(["-s", "garden", "hi"]).exits(0);
-    for args in [
-        &["sessions"][..],
-        &["sessions", "ls"],
-        &["sessions", "--json"],
-    ] {
+    for args in [&["sessions"][..], &["sessions", "--json"]] {
         let run = home.bantam().args(args).run();
         assert!(run.exits(0).stdout.contains("garden"), "{}", run.stdout);
     }
     for group in ["cron", "skills", "mcp", "config"] {
         home.bantam().arg(group).run().exits(0);
     }
-    for words in [&["config", "list"][..], &["config", "show"]] {
-        let run = home.bantam().args(words).run();
-        assert!(run.exits(0).stdout.contains("model_name"), "{}", run.stdout);
-    }
-    let rm = ["sessions", "rm", "-y", "garden"];
-    home.bantam().args(rm).run().exits(0);
-    assert!(!home.path("sessions/cli_garden.jsonl").exists());
 }
 
 #[test]

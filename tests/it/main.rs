@@ -8,8 +8,8 @@ mod support;
 
 // Tests name them without their directory.
 use support::{
-    addresses, board, bot, botapi, door, fixtures, harness, heavy, lease, marker, model, pdf,
-    program, remote, rng, smuggling, stored, tunnel, without_syscall,
+    addresses, board, bot, botapi, door, fixtures, harness, heavy, marker, model, pdf, program,
+    remote, rng, smuggling, stored, tunnel, without_syscall,
 };
 
 mod agent;
@@ -73,7 +73,6 @@ mod status;
 mod stores;
 mod talk;
 mod tasks;
-mod templates;
 mod terminal;
 mod tries;
 mod undo;

@@ -200,7 +200,7 @@ fn unknown_model_is_wrong_usage_wherever_it_is_typed() {
     let home = home_of_two_hosts(&local, &far);
     for (typed, near) in [
         ("qwen3-30", "local/qwen3-30b"),
-        ("shared", "`far/shared` or `local/shared`"),
+        ("shared", "`local/shared`"),
         ("lokal/shared", "local/shared"),
     ] {
         for args in [

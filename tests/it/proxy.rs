@@ -118,28 +118,6 @@ fn socks_proxy_gets_the_judged_address_of_a_page() {
 }
 
 #[test]
-fn a_host_that_needs_no_proxy_gets_none() {
-    let model = Model::scripted([Reply::text("Direct.")]);
-    let proxy = Proxy::to(&model);
-    let run = far_away()
-        .bantam()
-        .env("HTTP_PROXY", proxy.url())
-        .env("NO_PROXY", ".internal")
-        .args(["agent", "-m", "hi"])
-        .run();
-    run.exits(5).prints("");
-    // This machine is never contacted by the proxy.
-    let home = Home::with(&model.config());
-    home.bantam()
-        .env("ALL_PROXY", proxy.url())
-        .args(["agent", "-m", "hi"])
-        .run()
-        .exits(0)
-        .prints("Direct.\n");
-    assert!(proxy.asked().is_empty(), "{:?}", proxy.asked());
-}
-
-#[test]
 fn a_models_own_proxy_wins() {
     let model = Model::scripted([Reply::text("Through.")]);
     let proxy = Proxy::to(&model);

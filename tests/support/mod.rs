@@ -12,7 +12,6 @@ pub mod entities;
 pub mod fixtures;
 pub mod harness;
 pub mod heavy;
-pub mod lease;
 pub mod marker;
 pub mod model;
 pub mod pdf;

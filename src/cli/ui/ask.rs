@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -10,9 +9,8 @@ use rustix::termios::{QueueSelector, tcflush};
 
 use super::Ui;
 use super::lines::wrap;
-use super::terminal::{self, Mode};
+use super::terminal;
 use crate::error::{Context, Error, Kind, Result};
-use crate::sync;
 use crate::sys;
 use crate::text::printable;
 
@@ -29,30 +27,14 @@ pub(in crate::cli) enum Echo {
 }
 
 impl Ui {
-    /// Asks, and returns the line that is typed from now on, trimmed. `None` after Ctrl-C or Ctrl-D, or once `is_over`. The mode
-    /// of the terminal is restored.
-    fn ask(
-        &self,
-        question: &str,
-        echo: Echo,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<String>> {
-        static ASKING: Mutex<()> = Mutex::new(());
-        // Parallel calls may ask at the same time.
-        let _one_at_a_time = sync::lock(&ASKING);
-        if is_over() {
-            return Ok(None);
-        }
-        let before = terminal::mode();
-        terminal::set(Mode::Asking(echo))?;
-        let answer = self.read_answer(question, is_over);
+    /// Asks, and returns the line that is typed from now on, trimmed. `None` after Ctrl-C or Ctrl-D.
+    fn ask(&self, question: &str, echo: Echo) -> Result<Option<String>> {
+        terminal::begin_answer(echo)?;
+        let answer = self.read_answer(question);
         terminal::restore();
-        if let Some(mode) = before {
-            terminal::set(mode)?;
-        }
         let answer = answer?;
         if answer.ends_with('\n') {
-            self.entered();
+            self.lock().is_open = false;
             Ok(Some(answer.trim().to_owned()))
         } else {
             self.end_line();
@@ -61,9 +43,9 @@ impl Ui {
     }
 
     /// Reads the line as typed; without a line feed if the user gave up.
-    fn read_answer(&self, question: &str, is_over: &dyn Fn() -> bool) -> Result<String> {
+    fn read_answer(&self, question: &str) -> Result<String> {
         forget_input()?;
-        while is_typed()? && !is_over() {
+        while is_typed()? {
             forget_input()?;
         }
         forget_input()?;
@@ -71,12 +53,6 @@ impl Ui {
         let question = printable(question);
         let text = question.trim_end_matches(' ');
         self.prompt(&(wrap(text, 0, true) + &question[text.len()..]));
-        while !is_typed()? {
-            if is_over() {
-                forget_input()?;
-                return Ok(String::new());
-            }
-        }
         // The terminal returns whole lines, which Ctrl-C ends without a line feed.
         let mut answer = [0; MAX_LINE];
         let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
@@ -88,10 +64,9 @@ impl Ui {
         &self,
         question: &str,
         answers: &[(&str, T)],
-        is_over: &dyn Fn() -> bool,
     ) -> Result<Option<T>> {
         let mut asked = question.to_owned();
-        while let Some(typed) = self.ask(&asked, Echo::Shown, is_over)? {
+        while let Some(typed) = self.ask(&asked, Echo::Shown)? {
             let typed = typed.to_ascii_lowercase();
             if let Some((_, meant)) = answers.iter().find(|(answer, _)| *answer == typed) {
                 return Ok(Some(*meant));
@@ -111,7 +86,7 @@ impl Ui {
             ("no", false),
         ];
         let shown = if default { "[Y/n]" } else { "[y/N]" };
-        self.choose(&format!("{question} {shown} "), &answers, &|| false)
+        self.choose(&format!("{question} {shown} "), &answers)
     }
 
     /// Like [`Ui::yes_or_no`], but requires an answer.
@@ -120,7 +95,7 @@ impl Ui {
     /// Returns [`Kind::Interrupted`] without an answer.
     pub(in crate::cli) fn agrees(&self, question: &str, default: bool) -> Result<bool> {
         // Restores the terminal if a signal arrives during the question.
-        self.watch_signals(false)?;
+        self.watch_signals()?;
         self.yes_or_no(question, default)?.ok_or_else(not_answered)
     }
 
@@ -134,9 +109,9 @@ impl Ui {
         echo: Echo,
         check: impl Fn(&str) -> Result<T, String>,
     ) -> Result<T> {
-        self.watch_signals(false)?;
+        self.watch_signals()?;
         loop {
-            let typed = self.ask(question, echo, &|| false)?;
+            let typed = self.ask(question, echo)?;
             match check(&typed.ok_or_else(not_answered)?) {
                 Ok(answer) => return Ok(answer),
                 Err(why) => self.line(&why),

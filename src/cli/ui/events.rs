@@ -3,14 +3,14 @@
 //! Standard output gets only the answer, streamed on a terminal, otherwise printed whole after it is stored.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::lines::{json_line, print};
-use super::{Format, OutputStream, Shown, Ui, Verbosity, terminal};
+use super::{Format, Shown, Ui, Verbosity, terminal};
 use crate::agent::{Agent, Confirm, Decision, PendingCall, Request, TaskReport, TaskSink, Tasks};
 use crate::bus::{Event, Origin, Response, TurnStop};
 use crate::cancel::{Cancel, CancelReason};
@@ -18,12 +18,13 @@ use crate::cli::error_json;
 use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::Terminal;
 use crate::paths::shown_key;
+use crate::sync;
 use crate::text::{clip, millis, printable, to_single_line};
 
 impl Ui {
     /// Makes signals stop this turn from now on.
     pub(in crate::cli) fn begin_turn(&self, cancel: &Cancel) {
-        self.signals.begin_turn(cancel);
+        self.signals.set_turn(Some(cancel));
     }
 
     /// Runs a turn and shows it, with its background tasks and the answers to their reports. `request.cancel` ends all of them.
@@ -45,7 +46,6 @@ impl Ui {
         self.progress("thinking...");
         let mut response = agent.run(&request, &show);
         self.end_answer(&response, tasks.open(None));
-        let had_tasks = tasks.open(None) > 0;
         while tasks.open(None) > 0 {
             let Ok(report) = reports.recv() else { break };
             if request.cancel.reason() == Some(CancelReason::Stopped) {
@@ -68,14 +68,13 @@ impl Ui {
             self.event(Event::Background(open));
             response.join(answer);
         }
-        let was_stopped = self.signals.end_turn();
-        if had_tasks {
-            response.ms = millis(started.elapsed());
-            // The signal came after the turn, and stopped the tasks.
-            if was_stopped && response.error.is_none() {
-                response.stop = TurnStop::Cancelled;
-                response.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
-            }
+        self.signals.set_turn(None);
+        response.ms = millis(started.elapsed());
+        // The signal may come after the turn, and stop only its tasks.
+        let was_stopped = request.cancel.reason() == Some(CancelReason::Stopped);
+        if was_stopped && response.error.is_none() {
+            response.stop = TurnStop::Cancelled;
+            response.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
         }
         if self.format == Format::Text && !self.streams() {
             let written = print(&std::mem::take(&mut self.lock().answers));
@@ -113,7 +112,6 @@ impl Ui {
             }
             Event::ToolOutput(line) => {
                 let mut shown = self.lock();
-                shown.erase();
                 shown.last_line = printable(&line);
                 shown.draw();
             }
@@ -142,13 +140,17 @@ impl Ui {
         }
         let ui = self.clone();
         Some(Arc::new(move |pending: &PendingCall| {
+            static ASKING: Mutex<()> = Mutex::new(());
+            // Parallel calls may ask at the same time.
+            let _one_at_a_time = sync::lock(&ASKING);
+            if cancel.reason().is_some() {
+                return Decision::Unanswered;
+            }
             ui.end_line();
             ui.note(&pending.summary);
             // Shows all arguments, so that the user knows what is allowed.
-            if !is_in_summary(pending) {
-                for line in pending.arguments.iter().flat_map(|text| text.lines()) {
-                    ui.line(&format!("  {}", printable(line)));
-                }
+            for line in pending.arguments.iter().flat_map(|text| text.lines()) {
+                ui.line(&format!("  {}", printable(line)));
             }
             ui.change(&pending.change, usize::MAX);
             let tool = &pending.tool;
@@ -164,7 +166,7 @@ impl Ui {
                 ("a", Decision::Always),
                 ("always", Decision::Always),
             ];
-            match ui.choose(&asked, &answers, &|| cancel.reason().is_some()) {
+            match ui.choose(&asked, &answers) {
                 Ok(Some(decision)) => decision,
                 Ok(None) => {
                     cancel.stop();
@@ -192,9 +194,8 @@ impl Ui {
         if let Some(mut markdown) = shown.markdown.take() {
             shown.answer(&markdown.finish());
         }
-        shown.erase();
-        shown.progress = None;
         shown.end_line();
+        shown.progress = None;
     }
 
     /// Ends the output of a turn. `tasks` background tasks are still running.
@@ -225,10 +226,10 @@ impl Shown {
         }
         self.erase();
         self.progress = None;
-        if self.open_line == Some(OutputStream::Err) {
+        if std::mem::take(&mut self.is_aside) {
             self.end_line();
         }
-        self.open_line = (!text.ends_with('\n')).then_some(OutputStream::Out);
+        self.is_open = !text.ends_with('\n');
         drop(print(text));
     }
 }
@@ -255,16 +256,6 @@ impl TaskSink for QuestionTasks {
             self.reports.send(report).ok();
         }
     }
-}
-
-/// Whether the summary shows all arguments of a call unchanged.
-fn is_in_summary(pending: &PendingCall) -> bool {
-    let shown = match pending.arguments.as_slice() {
-        [] => "",
-        [only] => only.split_once(": ").map_or("", |(_, value)| value),
-        _ => return false,
-    };
-    pending.summary.trim_end() == format!("{} {shown}", pending.tool).trim_end()
 }
 
 /// Formats a line of `--events`.

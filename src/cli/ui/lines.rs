@@ -85,42 +85,36 @@ pub(super) fn line_width() -> usize {
     terminal::size().0.saturating_sub(1)
 }
 
-/// Maximum length of a cell, in characters, and minimum width of a column that is clipped, in columns.
+/// Maximum length of a cell, in characters, and minimum width of the last column, in columns.
 const MAX_CELL: usize = 400;
 const MIN_CLIPPED: usize = 12;
 
 /// Formats rows as lines under the names of their columns; empty without rows. A column is as wide as its widest cell, and
-/// columns of numbers are aligned to the right. A terminal that is too narrow clips columns, the last one first.
+/// columns of numbers are aligned to the right. A terminal clips the last column, and wraps lines that are still too long.
 pub(in crate::cli) fn table<R: AsRef<[String]>>(head: &[&str], rows: &[R]) -> String {
-    let cells = |row: &[String]| {
-        row.iter()
-            .map(|cell| to_single_line(cell, MAX_CELL))
-            .collect()
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| cells(row.as_ref())).collect();
-    let room = io::stdout().is_terminal().then(line_width);
-    lay_out(head, rows, room)
+    lay_out(head, rows, io::stdout().is_terminal().then(line_width))
 }
 
-fn lay_out(head: &[&str], mut rows: Vec<Vec<String>>, room: Option<usize>) -> String {
-    let Some(count) = rows.first().map(Vec::len) else {
+fn lay_out<R: AsRef<[String]>>(head: &[&str], rows: &[R], room: Option<usize>) -> String {
+    let cells = |row: &R| -> Vec<String> {
+        let cells = row.as_ref().iter();
+        cells.map(|cell| to_single_line(cell, MAX_CELL)).collect()
+    };
+    let mut rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let Some(last) = rows.first().map(|row| row.len() - 1) else {
         return String::new();
     };
     let is_number = |cell: &String| cell.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let numeric = |n: usize| rows.iter().all(|row| is_number(&row[n]));
-    let numeric: Vec<bool> = (0..count).map(numeric).collect();
+    let numeric: Vec<bool> = (0..=last).map(numeric).collect();
     if !head.is_empty() {
         rows.insert(0, head.iter().map(|name| (*name).to_owned()).collect());
     }
     let width = |n: usize| rows.iter().map(|row| markdown::columns(&row[n])).max();
-    let mut widths: Vec<usize> = (0..count).map(|n| width(n).unwrap_or_default()).collect();
-    if let Some(room) = room {
-        for n in (0..count).rev() {
-            let all = widths.iter().sum::<usize>() + 2 * (count - 1);
-            let clipped = widths[n].saturating_sub(all.saturating_sub(room));
-            widths[n] = clipped.max(MIN_CLIPPED.min(widths[n]));
-        }
-    }
+    let mut widths: Vec<usize> = (0..=last).map(|n| width(n).unwrap_or_default()).collect();
+    let before: usize = widths[..last].iter().map(|width| width + 2).sum();
+    let room = room.unwrap_or(usize::MAX);
+    widths[last] = widths[last].min(room.saturating_sub(before).max(MIN_CLIPPED));
     let mut page = String::new();
     for row in &rows {
         let mut line = String::new();
@@ -134,8 +128,12 @@ fn lay_out(head: &[&str], mut rows: Vec<Vec<String>>, room: Option<usize>) -> St
             let gap = if n > 0 { "  " } else { "" };
             line.push_str(&format!("{gap}{left}{right}"));
         }
-        page.push_str(line.trim_end());
-        page.push('\n');
+        let line = line.trim_end();
+        let parts = match markdown::columns(line) {
+            width if width > room => markdown::hanging(line, room, "  "),
+            _ => vec![line.to_owned()],
+        };
+        page.push_str(&(parts.join("\n") + "\n"));
     }
     page
 }
@@ -163,7 +161,7 @@ mod tests {
             ["74e413", "1", "at nine o'clock", "two lines"],
             ["740413", "10", "@daily", &*"x".repeat(30)],
         ];
-        let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        let rows = rows.map(|row| row.map(str::to_owned));
         let head = ["id", "runs", "when", "message"];
         for (room, longest) in [
             (
@@ -171,19 +169,15 @@ mod tests {
                 "740413    10  @daily           xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
             ),
             (
-                Some(61),
-                "740413    10  @daily           xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-            ),
-            (
                 Some(50),
                 "740413    10  @daily           xxxxxxxxxxxxxxxxxx…",
             ),
-            (Some(40), "740413    10  @daily        xxxxxxxxxxx…"),
+            (Some(39), "  xxxxxxxxxxx…"),
         ] {
-            let page = lay_out(&head, rows.clone(), room);
+            let page = lay_out(&head, &rows, room);
             let lines: Vec<&str> = page.lines().collect();
-            assert_eq!(lines[2], longest);
-            assert!(lines[1].starts_with("74e413     1  at nine"), "{page}");
+            assert_eq!(lines.last(), Some(&longest), "{page}");
+            assert!(page.contains("\n74e413     1  at nine o'clock"), "{page}");
             let is_within = |line: &&str| markdown::columns(line) <= room.unwrap_or(61);
             assert!(lines.iter().all(is_within), "{page}");
         }

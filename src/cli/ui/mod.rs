@@ -1,7 +1,7 @@
 //! The standard streams and the terminal: only this module writes to the streams and reads answers.
 //!
-//! Both streams may be the same terminal, so one lock guards them and the cursor. A notice never splits a line of an answer,
-//! and the progress indicator is erased before other output.
+//! Both streams may be the same terminal, so one lock guards them. A notice never splits a line of an answer, and the progress
+//! indicator is erased before other output.
 
 mod ask;
 mod events;
@@ -56,17 +56,13 @@ pub(super) struct Ui {
     shown: Arc<Mutex<Shown>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OutputStream {
-    Out,
-    Err,
-}
-
 /// State of the streams.
 #[derive(Default)]
 struct Shown {
-    /// The stream whose last line is incomplete.
-    open_line: Option<OutputStream>,
+    /// Whether the last line is incomplete.
+    is_open: bool,
+    /// Whether the last line is a thought or a question, and no part of an answer.
+    is_aside: bool,
     /// The current activity, which is drawn again after each notice until the answer begins.
     progress: Option<&'static str>,
     is_drawn: bool,
@@ -88,7 +84,7 @@ impl Ui {
             verbosity: Verbosity::Normal,
             thinking: false,
             stdout_is_terminal: io::stdout().is_terminal(),
-            stderr_is_terminal: io::stderr().is_terminal() && is_in_foreground(),
+            stderr_is_terminal: io::stderr().is_terminal(),
             signals: Signals::default(),
             shown: Arc::default(),
         }
@@ -96,18 +92,8 @@ impl Ui {
 
     /// Whether to use escape sequences: not with `NO_COLOR` and on a dumb terminal.
     pub(super) fn has_colors(&self) -> bool {
-        self.has_cursor() && self.env.get("NO_COLOR").is_none_or(String::is_empty)
-    }
-
-    /// Whether the terminal can move its cursor.
-    fn has_cursor(&self) -> bool {
         let term = self.env.get("TERM").map_or("", String::as_str);
-        !matches!(term, "" | "dumb")
-    }
-
-    /// Whether the terminal supports line editing.
-    pub(super) fn edits_lines(&self) -> bool {
-        self.stderr_is_terminal && self.has_cursor()
+        !matches!(term, "" | "dumb") && self.env.get("NO_COLOR").is_none_or(String::is_empty)
     }
 
     /// Returns the output that these flags ask for.
@@ -135,8 +121,8 @@ impl Ui {
     }
 
     /// Watches Ctrl-C and SIGTERM from now on; see [`Signals::watch`].
-    pub(super) fn watch_signals(&self, is_conversation: bool) -> Result<()> {
-        self.signals.watch(is_conversation)
+    pub(super) fn watch_signals(&self) -> Result<()> {
+        self.signals.watch()
     }
 
     /// Whether a signal other than Ctrl-C ends the program.
@@ -164,10 +150,7 @@ impl Ui {
     /// Shows a line of a dialog.
     pub(super) fn line(&self, line: &str) {
         let mut shown = self.lock();
-        shown.erase();
-        if self.stderr_is_terminal || shown.open_line == Some(OutputStream::Err) {
-            shown.end_line();
-        }
+        shown.end_line();
         say(line);
         shown.draw();
     }
@@ -201,10 +184,10 @@ impl Ui {
     pub(super) fn prompt(&self, text: &str) {
         let mut shown = self.lock();
         shown.erase();
-        if self.stderr_is_terminal && shown.open_line == Some(OutputStream::Out) {
+        if !std::mem::replace(&mut shown.is_aside, true) {
             shown.end_line();
         }
-        shown.open_line = (!text.ends_with('\n')).then_some(OutputStream::Err);
+        shown.is_open = !text.ends_with('\n');
         drop(io::stderr().lock().write_all(text.as_bytes()));
     }
 
@@ -213,24 +196,17 @@ impl Ui {
         let is_seen = self.stderr_is_terminal && self.has_colors() && !self.is_quiet();
         if is_seen && self.format == Format::Text {
             let mut shown = self.lock();
-            shown.erase();
             shown.progress = Some(text);
             shown.last_line.clear();
             shown.draw();
         }
     }
 
-    /// Records that the user's Enter has ended the line.
-    pub(super) fn entered(&self) {
-        self.lock().open_line = None;
-    }
-
     /// Ends an open line and the progress indicator.
     pub(super) fn end_line(&self) {
         let mut shown = self.lock();
-        shown.erase();
-        shown.progress = None;
         shown.end_line();
+        shown.progress = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Shown> {
@@ -239,16 +215,22 @@ impl Ui {
 }
 
 impl Shown {
+    /// Erases the indicator, and ends an incomplete line where the answer is, if both streams are terminals.
     fn end_line(&mut self) {
-        match self.open_line.take() {
-            Some(OutputStream::Out) => drop(print("\n")),
-            Some(OutputStream::Err) => say(""),
-            None => {}
+        self.erase();
+        if std::mem::take(&mut self.is_open) {
+            if terminal::is_output() {
+                drop(print("\n"));
+            } else {
+                say("");
+            }
         }
     }
 
+    /// Draws the indicator, unless it would join an incomplete line.
     fn draw(&mut self) {
-        if let (Some(text), None) = (self.progress, self.open_line) {
+        self.erase();
+        if let (Some(text), false) = (self.progress, self.is_open) {
             let line = format!("{text} {}", self.last_line);
             // A line that wraps could not be erased.
             let line = within(line.trim_end(), line_width());
@@ -257,17 +239,9 @@ impl Shown {
         }
     }
 
-    /// Erases the indicator, and text that the user typed after it.
     fn erase(&mut self) {
         if std::mem::take(&mut self.is_drawn) {
             drop(io::stderr().lock().write_all(b"\r\x1b[K"));
         }
     }
-}
-
-/// Whether this process may draw on its terminal. A background job would overwrite the user's input.
-fn is_in_foreground() -> bool {
-    // Without a controlling terminal, drawing disturbs no user.
-    let group = rustix::termios::tcgetpgrp(io::stderr());
-    group.map_or(true, |group| group == rustix::process::getpgrp())
 }

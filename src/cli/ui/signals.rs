@@ -17,36 +17,24 @@ struct SignalState {
     is_watching: bool,
     /// Cancels the running turn.
     turn: Option<Cancel>,
-    /// Whether the turn has been stopped.
-    is_stopped: bool,
     /// Whether the program ends after the turn, because of another signal than Ctrl-C.
     is_terminating: bool,
 }
 
 impl Signals {
-    /// Blocks the signals in every thread started from now on, and starts a thread that waits for them. Signals of a conversation
-    /// include Ctrl-Z; a new size of the terminal is left to the thread that edits lines.
+    /// Blocks the signals in every thread started from now on, and starts a thread that waits for them.
     ///
     /// Must be called before other threads are started, because a thread without the block would get a signal first and end the
     /// program immediately. Later calls change nothing.
-    pub(super) fn watch(&self, is_conversation: bool) -> Result<()> {
+    pub(super) fn watch(&self) -> Result<()> {
         if std::mem::replace(&mut self.lock().is_watching, true) {
             return Ok(());
         }
-        let set = if is_conversation {
-            sys::block_signals(sys::RESIZED);
-            sys::CONVERSATION
-        } else {
-            sys::ENDING
-        };
-        sys::block_signals(set);
+        sys::block_signals(sys::ENDING);
         let watched = self.clone();
         let watching = move || {
             loop {
-                match sys::wait_for_signal(set) {
-                    libc::SIGTSTP => terminal::suspend(),
-                    signal => watched.end(signal),
-                }
+                watched.end(sys::wait_for_signal(sys::ENDING));
             }
         };
         Builder::new().spawn(watching).doing("starting a thread")?;
@@ -57,9 +45,8 @@ impl Signals {
     fn end(&self, signal: i32) {
         let mut state = self.lock();
         match &state.turn {
-            Some(turn) if !state.is_stopped => {
+            Some(turn) if turn.reason() != Some(CancelReason::Stopped) => {
                 turn.stop();
-                state.is_stopped = true;
                 state.is_terminating |= signal != libc::SIGINT;
             }
             _ => {
@@ -70,18 +57,9 @@ impl Signals {
         }
     }
 
-    /// Makes signals stop this turn from now on.
-    pub(super) fn begin_turn(&self, cancel: &Cancel) {
-        let mut state = self.lock();
-        state.turn = Some(cancel.clone());
-        state.is_stopped = cancel.reason() == Some(CancelReason::Stopped);
-    }
-
-    /// Returns whether a signal stopped the turn.
-    pub(super) fn end_turn(&self) -> bool {
-        let mut state = self.lock();
-        state.turn = None;
-        state.is_stopped
+    /// Makes signals stop this turn from now on, or no turn.
+    pub(super) fn set_turn(&self, turn: Option<&Cancel>) {
+        self.lock().turn = turn.cloned();
     }
 
     pub(super) fn is_terminating(&self) -> bool {

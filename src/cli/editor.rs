@@ -1,33 +1,31 @@
-//! The line editor of a conversation: rustyline, with custom completion, keys and history.
-
-mod complete;
+//! The line editor of a conversation: rustyline, with completion of commands and file names, and a history.
 
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rustyline::completion::Pair;
 use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
-use rustyline::validate::Validator;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{
-    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context as LineContext, Event,
-    EventContext, EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
+    Behavior, Cmd, CompletionType, Config, Context as LineContext, EventHandler, Helper, KeyCode,
+    KeyEvent, Modifiers,
 };
 
+use super::slash;
 use super::ui::Ui;
-use super::ui::terminal::{self, Mode};
+use crate::config::Env;
 use crate::error::{Error, Result};
+use crate::paths::of_user;
 use crate::storage;
-use crate::sys;
 use crate::text::{is_unsafe_to_show, without_controls};
-pub(super) use complete::Completer;
 
 /// Prompt before a message.
-pub(super) const PROMPT: &str = "> ";
+const PROMPT: &str = "> ";
 
 /// Maximum number of messages in the history, and maximum size of each, in bytes; `state/history` is then smaller than 8 MB.
 const MAX_ENTRIES: usize = 500;
@@ -44,13 +42,13 @@ pub(super) enum Line {
 }
 
 pub(super) struct Editor {
-    reader: rustyline::Editor<Completer, FileHistory>,
+    reader: rustyline::Editor<LineHelper, FileHistory>,
     /// History file; `None` disables the history.
     history: Option<PathBuf>,
 }
 
 impl Editor {
-    pub(super) fn new(ui: &Ui, completer: Completer, history: Option<PathBuf>) -> Result<Self> {
+    pub(super) fn new(ui: &Ui, history: Option<PathBuf>) -> Result<Self> {
         let behavior = if ui.stdout_is_terminal {
             Behavior::Stdio
         } else {
@@ -66,14 +64,8 @@ impl Editor {
         reader
             .set_max_history_size(MAX_ENTRIES)
             .map_err(|e| failed(&e))?;
-        reader.set_helper(Some(completer));
-        for (key, handler) in [
-            (KeyEvent::ctrl('Z'), Key::Suspend),
-            (KeyEvent(KeyCode::Enter, Modifiers::NONE), Key::Enter),
-            (KeyEvent::ctrl('J'), Key::Enter),
-        ] {
-            reader.bind_sequence(key, EventHandler::Conditional(Box::new(handler)));
-        }
+        let env = ui.env.clone();
+        reader.set_helper(Some(LineHelper { env }));
         let alt_enter = KeyEvent(KeyCode::Enter, Modifiers::ALT);
         reader.bind_sequence(alt_enter, EventHandler::Simple(Cmd::Newline));
         if let Some(path) = &history {
@@ -83,14 +75,9 @@ impl Editor {
         Ok(Self { reader, history })
     }
 
-    /// Reads a message or a command.
+    /// Reads a message or a command. A dumb terminal edits its lines itself.
     pub(super) fn read(&mut self) -> Result<Line> {
-        // rustyline detects a new size when the signal interrupts the thread that reads the keys.
-        sys::unblock_signals(sys::RESIZED);
-        terminal::set(Mode::Editing)?;
-        let read = self.reader.readline(PROMPT);
-        terminal::set(Mode::Waiting)?;
-        match read {
+        match self.reader.readline(PROMPT) {
             Ok(text) => Ok(Line::Text(without_controls(&text))),
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
             // Input that is not UTF-8 discards the line.
@@ -112,15 +99,13 @@ impl Editor {
         self.reader
             .add_history_entry(text)
             .map_err(|e| failed(&e))?;
-        match &self.history {
-            Some(path) => {
-                if let Some(dir) = path.parent() {
-                    storage::make_dir(dir)?;
-                }
-                self.reader.append_history(path).map_err(|e| failed(&e))
-            }
-            None => Ok(()),
+        let Some(path) = &self.history else {
+            return Ok(());
+        };
+        if let Some(dir) = path.parent() {
+            storage::make_dir(dir)?;
         }
+        self.reader.append_history(path).map_err(|e| failed(&e))
     }
 }
 
@@ -128,55 +113,52 @@ fn failed(e: &ReadlineError) -> Error {
     Error::failed(e.to_string())
 }
 
-/// Keys with an effect outside of the line, or one that depends on it.
-enum Key {
-    /// Enter, which begins another line after a backslash. The backslash remains, because a pasted one must.
-    Enter,
-    /// Ctrl-Z.
-    Suspend,
+struct LineHelper {
+    env: Arc<Env>,
 }
 
-impl ConditionalEventHandler for Key {
-    fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
-        match self {
-            Self::Enter => line.line()[..line.pos()]
-                .ends_with('\\')
-                .then_some(Cmd::Newline),
-            Self::Suspend => {
-                terminal::suspend();
-                Some(Cmd::Repaint)
-            }
-        }
-    }
-}
+impl rustyline::completion::Completer for LineHelper {
+    type Candidate = String;
 
-impl rustyline::completion::Completer for Completer {
-    type Candidate = Pair;
-
+    /// Returns the start of the word before the cursor, and its possible completions.
     fn complete(
         &self,
         line: &str,
         cursor: usize,
         _: &LineContext<'_>,
-    ) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let (start, found) = self.words(&line[..cursor]);
-        let is_only_one = found.len() == 1;
-        let pair = |word: String| {
-            let end = if is_only_one && !word.ends_with('/') {
-                " "
-            } else {
-                ""
-            };
-            Pair {
-                replacement: format!("{word}{end}"),
-                display: word,
-            }
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let before = &line[..cursor];
+        let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let word = &before[start..];
+        let mut found: Vec<String> = match word.strip_prefix('@') {
+            Some(path) => files(path, &self.env),
+            None if start == 0 => slash::names().map(str::to_owned).collect(),
+            None => Vec::new(),
         };
-        Ok((start, found.into_iter().map(pair).collect()))
+        found.retain(|found| found.starts_with(word));
+        found.sort_unstable();
+        Ok((start, found))
     }
 }
 
-impl Highlighter for Completer {
+/// Returns the files in the directory of `@PATH`; directories end in a slash. White space would split a name into words.
+fn files(path: &str, env: &Env) -> Vec<String> {
+    let dir = path.rfind('/').map_or("", |at| &path[..=at]);
+    let entries = std::fs::read_dir(match dir {
+        "" => PathBuf::from("."),
+        dir => of_user(dir, env.get("HOME")),
+    });
+    let shown = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_word = !name.contains(|c: char| c.is_whitespace() || c.is_control());
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        is_word.then(|| format!("@{dir}{name}{slash}"))
+    };
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(shown).collect()
+}
+
+impl Highlighter for LineHelper {
     /// Removes control sequences, which a paste may contain.
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         if line.contains(is_unsafe_to_show) {
@@ -187,10 +169,19 @@ impl Highlighter for Completer {
     }
 }
 
-impl Hinter for Completer {
+impl Hinter for LineHelper {
     type Hint = String;
 }
 
-impl Validator for Completer {}
+impl Validator for LineHelper {
+    /// A backslash at the end begins another line. It remains, because a pasted one must.
+    fn validate(&self, line: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        if line.input().ends_with('\\') {
+            Ok(ValidationResult::Incomplete)
+        } else {
+            Ok(ValidationResult::Valid(None))
+        }
+    }
+}
 
-impl Helper for Completer {}
+impl Helper for LineHelper {}
