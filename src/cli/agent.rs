@@ -304,6 +304,12 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
     if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(dir).doing("finding the workspace")?;
         let shown = dir.display().to_string();
+        if dir.is_file() {
+            return Err(
+                Error::usage(format!("--workspace: {shown} is not a directory"))
+                    .hint("name a directory"),
+            );
+        }
         if !dir.is_dir() {
             let create = format!("mkdir -p {}", shell_words::quote(&shown));
             return Err(not_found_near("directory", &shown, None, &create).doing("--workspace"));

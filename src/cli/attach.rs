@@ -23,8 +23,11 @@ const MAX_IMAGE: usize = 4 << 20;
 /// Name of standard input.
 pub(super) const STDIN: &str = "standard input";
 
-/// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes. `@somebody` is a user name.
-pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
+/// Returns the distinct files that a message names as `@PATH`, with their sizes in bytes.
+///
+/// # Errors
+/// Returns an error for a name that looks like a path but is no file. `@somebody` is a user name.
+pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Result<Vec<(&'t str, u64)>> {
     let mut named = Vec::new();
     let words = text.split_whitespace();
     for path in words.filter_map(|word| word.strip_prefix('@')) {
@@ -33,9 +36,14 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
             let meta = std::fs::metadata(of_user(path, env.get("HOME"))).ok()?;
             meta.is_file().then_some((path, meta.len()))
         });
+        if found.is_none() && bare.trim_start_matches('.').contains(['/', '.']) {
+            let shown = to_single_line(bare, 200);
+            return Err(Error::usage(format!("not sent: no file named {shown}"))
+                .hint("correct its path, or leave out the @ to send the text as it is"));
+        }
         named.extend(found.filter(|file| !named.contains(file)));
     }
-    named
+    Ok(named)
 }
 
 /// Returns the question whether to attach these files.

@@ -80,7 +80,15 @@ fn names_after(before: &[String], typed: &str, app: &App) -> Option<Vec<String>>
         let flags = command.flags().map(|flag| format!("--{}", flag.long));
         return Some(flags.chain(["--help".to_owned()]).collect());
     }
-    names(command, command.words(), app)
+    if let ("help", [_]) = (command.name(), &before[taken..]) {
+        return names_after(&before[taken..], typed, app);
+    }
+    let (mut given, mut is_value) = (0, false);
+    for word in &before[taken..] {
+        given += usize::from(!is_value && !word.starts_with('-'));
+        is_value = command.flags().any(|flag| takes(&flag, word));
+    }
+    names(command, command.words().split(' ').nth(given)?, app)
 }
 
 /// Returns the commands and groups.
@@ -91,13 +99,15 @@ fn first_words() -> Vec<String> {
     names
 }
 
-/// Returns the names that the first placeholder of a command or flag stands for; `None` for files, no names if they cannot be
-/// read.
-fn names(command: &Subcommand, placeholders: &str, app: &App) -> Option<Vec<String>> {
-    let first = placeholders.split(' ').next().unwrap_or_default();
-    let placeholder = first.trim_matches(['[', ']', '.']);
+/// Returns the names that a placeholder of a command or flag stands for; `None` for files, no names if they cannot be read.
+fn names(command: &Subcommand, placeholder: &str, app: &App) -> Option<Vec<String>> {
+    let placeholder = placeholder.trim_matches(['[', ']', '.']);
     let is_file = |word: &&str| placeholder.contains(word);
-    if placeholder.is_empty() || ["TEXT", "FILE", "DIR", "COMMAND"].iter().any(is_file) {
+    if placeholder.is_empty()
+        || ["TEXT", "FILE", "DIR", "COMMAND", "VALUE"]
+            .iter()
+            .any(is_file)
+    {
         return None;
     }
     Some(stored_names(command.group(), placeholder, app).unwrap_or_default())

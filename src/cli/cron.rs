@@ -95,11 +95,7 @@ fn try_check(run: &CheckCommand, check: &JobCheck) -> String {
 fn new_job(app: &App, given: &Args) -> Result<(NewJob, Option<String>)> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let when = when(given)?;
-    let message = if given.words.is_empty() {
-        text("message")
-    } else {
-        given.words.join(" ")
-    };
+    let message = super::question::asked(given)?;
     let (to, owner) = match given.value("to") {
         None => {
             let owner = app.loaded().ok().and_then(|loaded| bot::owner(loaded));

@@ -76,7 +76,9 @@ fn search(words: &str) -> Result<u8> {
     }
     let found = topics::search(&places, words);
     if found.is_empty() {
-        let names = commands().map(Subcommand::name).chain(topics::names());
+        let groups = commands().filter_map(Subcommand::group);
+        let names = commands().map(Subcommand::name).chain(groups);
+        let names = names.chain(topics::names());
         let near = nearest(words, names).map(|near| format!("bantam help {near}"));
         let (near, list) = (near.as_deref(), "bantam help");
         return Err(not_found_near("command or topic", words, near, list));

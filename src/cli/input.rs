@@ -9,7 +9,7 @@ use fs_err::File;
 use rustix::event::PollFlags;
 
 use crate::cancel::Cancel;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::sys;
 use crate::text::not_found;
 
@@ -50,9 +50,9 @@ pub(super) fn read_stdin(most: usize, deadline: Option<&Cancel>) -> Result<Vec<u
     while bytes.len() <= most {
         let left = deadline.map(|deadline| deadline.remaining(Duration::MAX));
         let is_ready = sys::poll(&[(stdin.as_fd(), PollFlags::IN)], left)?[0];
-        match deadline {
-            Some(deadline) if !is_ready => return Err(deadline.timed_out()),
-            _ => {}
+        if deadline.is_some() && !is_ready {
+            let error = Error::new(Kind::Limit, "standard input did not end in time");
+            return Err(error.hint("use `-n` to leave it unread, or raise `--timeout`"));
         }
         let mut piece = [0; 4 << 10];
         let read = rustix::io::retry_on_intr(|| rustix::io::read(&stdin, &mut piece));

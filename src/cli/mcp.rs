@@ -284,10 +284,22 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
             command.push(word.clone());
         }
     }
-    let mut entry = match &command[..] {
-        [url] if url.starts_with("http://") || url.starts_with("https://") => json!({"url": url}),
-        _ => json!({"command": command[0], "args": command[1..]}),
+    let (mut entry, of_other) = match &command[..] {
+        [url] if url.starts_with("http://") || url.starts_with("https://") => (
+            json!({"url": url}),
+            &["env", "read", "write", "no-network"][..],
+        ),
+        _ => (
+            json!({"command": command[0], "args": command[1..]}),
+            &["header"][..],
+        ),
     };
+    if let Some(flag) = of_other.iter().find(|flag| args.has(flag)) {
+        return Err(
+            Error::usage(format!("--{flag} is not for this kind of server"))
+                .hint("run `bantam help mcp add`"),
+        );
+    }
     for (flag, field, separator) in [("header", "headers", ':'), ("env", "env", '=')] {
         for pair in args.values(flag) {
             // The value may be a secret, so it is not shown.

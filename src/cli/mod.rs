@@ -109,7 +109,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
         }
         return Err(unknown_command(&words));
     };
-    match args::parse(command, args.iter().cloned().skip(taken))? {
+    match args::parse(command, args.iter().skip(taken).cloned())? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
             Needs::Anywhere(run) => run(ui, &args),
@@ -124,12 +124,23 @@ fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
     let mut found = find(first).into_iter();
     match words.get(1).filter(|verb| !verb.starts_with('-')) {
         _ if found.as_slice().first()?.name() == first => Some((found.next()?, 1)),
-        Some(verb) => Some((found.find(|command| command.verb() == verb)?, 2)),
+        Some(verb) => Some((found.find(|command| is_meant(command.verb(), verb))?, 2)),
         None => {
             let list = found.find(|command| matches!(command.verb(), "list" | "get"))?;
             Some((list, 1))
         }
     }
+}
+
+/// Whether a word names this subcommand, also one that other programs have for it.
+fn is_meant(verb: &str, word: &str) -> bool {
+    word == verb
+        || match verb {
+            "remove" | "erase" | "unset" => matches!(word, "rm" | "delete" | "remove"),
+            "list" => word == "ls",
+            "get" => word == "show",
+            _ => false,
+        }
 }
 
 /// Whether the first argument begins a question without `agent`. An unknown flag is a mistake in one.
@@ -251,13 +262,11 @@ fn error_json(e: &Error) -> Value {
     json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
 }
 
-/// Shows warnings before a turn; those about config.json only at a terminal, because a job would repeat them forever.
+/// Shows warnings before a turn.
 fn warn_before(ui: &Ui, app: &App, notices: &[String]) -> Result<()> {
     let loaded = app.loaded()?;
-    if ui.stderr_is_terminal {
-        ui.warn(loaded.warnings.iter().chain(&app::misplaced(loaded)));
-    }
-    ui.warn(notices);
+    let misplaced = app::misplaced(loaded);
+    ui.warn(loaded.warnings.iter().chain(&misplaced).chain(notices));
     Ok(())
 }
 

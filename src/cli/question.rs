@@ -85,7 +85,7 @@ pub(super) fn read(
 }
 
 /// Returns the typed question; empty if there is none, or `-` for standard input.
-fn asked(args: &Args) -> Result<String> {
+pub(super) fn asked(args: &Args) -> Result<String> {
     if args.has("attach") {
         // `-a *.png` attaches the first file, and the shell makes the others words.
         if let Some(file) = args.words.first().filter(|word| Path::new(word).is_file()) {

@@ -131,7 +131,7 @@ impl Repl {
             text: text.to_owned(),
             ..UserQuestion::default()
         };
-        let named = attach::named_in(text, &self.app.env);
+        let named = attach::named_in(text, &self.app.env)?;
         // Pasted text may have another author, who must not choose files.
         if !named.is_empty() {
             let may_attach = self.ui.yes_or_no(&attach::question(&named), false)?;

@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
-use crate::storage::Lock;
+use crate::storage::{self, Lock};
 use crate::text::{printable, to_single_line};
 use crate::{app, template};
 
@@ -138,11 +138,15 @@ fn remove(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
 }
 
 /// Locks and if necessary creates `agent/`. A home without that folder uses the built-in files; these are first written out, so
-/// that adding or removing one skill does not lose the others.
+/// atomically, so that adding or removing one skill does not lose the others.
 fn lock_agent_folder(home: &Home) -> Result<Lock> {
     let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT).doing("changing the skills")?;
     if !home.agent().exists() {
-        template::write("agent", &home.agent())?;
+        let new = home.root().join("agent.new");
+        storage::remove(&new)?;
+        template::write("agent", &new)?;
+        storage::sync_all(&new)?;
+        storage::rename_new(&new, &home.agent())?;
     }
     Ok(lock)
 }

@@ -168,6 +168,7 @@ fn add_gateway(page: &mut StatusPage, gateway: &Value, zone: &Zone) {
     };
     let is_running = gateway["running"] == true;
     let state = match is_running {
+        true if started.is_empty() => "running".to_owned(),
         true => format!("running since {started}{bot} (process {})", gateway["pid"]),
         false if started.is_empty() => "not running; bantam gateway starts it".to_owned(),
         false if ended.is_empty() => format!("not running; it crashed (started {started})"),

@@ -112,6 +112,7 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
 fn check<'a>(key: &'a str, place: &str) -> Result<&'a str> {
     let what = match key {
         "" => "is empty",
+        key if key.starts_with('$') => "looks like a variable; write \"${NAME}\"",
         key if key.bytes().all(|b| b.is_ascii_graphic()) => return Ok(key),
         _ => "has a space or a control character",
     };

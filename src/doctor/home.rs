@@ -1,5 +1,6 @@
 //! Checks the home directory: permissions, owners, free space, configuration, instructions, conversations and jobs.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -152,6 +153,10 @@ fn sessions(facts: &Facts) -> Vec<Check> {
         let found = format!("{path}: {}", counted(info.damage, "damaged line"));
         (info.damage > 0).then(|| Check::info(NAME, found).fix(fix))
     };
+    let listed = fs_err::read_dir(facts.app.home.sessions()).map(drop);
+    if let Some(e) = listed.err().filter(|e| e.kind() != ErrorKind::NotFound) {
+        return vec![Check::fail(NAME, Error::from(e).message)];
+    }
     let count = counted(facts.sessions.len(), "conversation");
     let mut checks: Vec<Check> = facts.sessions.iter().filter_map(check).collect();
     if checks.is_empty() {
@@ -168,7 +173,12 @@ fn jobs(facts: &Facts) -> Check {
         Ok(jobs) => Check::ok(NAME, counted(jobs.len(), "job")),
         Err(e) => {
             let path = quoted(&home.cron_jobs());
-            Check::fail(NAME, e.message).fix(format!("mv {path} {path}.broken"))
+            // What cannot be read may be in order.
+            let fix = match fs_err::read(home.cron_jobs()) {
+                Ok(_) => format!("mv {path} {path}.broken"),
+                Err(_) => format!("sudo chown \"$(id -u)\" {path}"),
+            };
+            Check::fail(NAME, e.message).fix(fix)
         }
     }
 }

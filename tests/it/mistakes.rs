@@ -46,7 +46,7 @@ cron add -c '61 * * * *' hi           | 2 |        | minute
 cron add --tz Mars -c @daily hi       | 2 |        | time zone
 cron run nope                         | 2 |        | no job named
 mcp test nope                         | 2 |        | no MCP server named
-mcp add x -- nosuchprogram            | 2 |        | no program named
+mcp add x -- nosuchprogram            | 1 |        | nosuchprogram
 mcp add                               | 2 |        | missing NAME
 mcp add foo                           | 2 |        | missing URL or COMMAND
 mcp add --json nosuch.json            | 2 |        | no file named

@@ -207,7 +207,14 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
     let (name, mut api_base) = ui.ask_until(&question, Echo::Shown, |text| {
         let typed = if text.is_empty() { names[0] } else { text };
         if let Some(vendor) = vendors::find(typed) {
-            return Ok((vendor.name.to_owned(), String::new()));
+            // An address from a variable of this shell is stored, because jobs and the bot do not have the variable.
+            let base = vendors::base(vendor, env);
+            let own = if base == vendor.base {
+                String::new()
+            } else {
+                base
+            };
+            return Ok((vendor.name.to_owned(), own));
         }
         if text.contains("://") {
             let address = read_address(text)?;
@@ -223,7 +230,7 @@ fn ask_provider<'a>(app: &'a App, ui: &Ui) -> Result<ProviderChoice<'a>> {
     })?;
     let vendor = vendors::find(&name);
     let has_address = vendor.is_none_or(|vendor| !vendor.base.is_empty());
-    if !has_address && config.named(&name, env).is_err() {
+    if !has_address && api_base.is_empty() && config.named(&name, env).is_err() {
         let question = format!("The address of your {name}: ");
         api_base = ui.ask_until(&question, Echo::Shown, read_address)?;
     }

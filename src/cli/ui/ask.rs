@@ -27,7 +27,7 @@ pub(in crate::cli) enum Echo {
 }
 
 impl Ui {
-    /// Asks, and returns the line that is typed from now on, trimmed. `None` after Ctrl-C or Ctrl-D.
+    /// Asks, and returns the line that is typed from now on, trimmed. `None` after Ctrl-C or Ctrl-D, or if the turn is stopped.
     fn ask(&self, question: &str, echo: Echo) -> Result<Option<String>> {
         terminal::begin_answer(echo)?;
         let answer = self.read_answer(question);
@@ -53,6 +53,11 @@ impl Ui {
         let question = printable(question);
         let text = question.trim_end_matches(' ');
         self.prompt(&(wrap(text, 0, true) + &question[text.len()..]));
+        while !is_typed()? {
+            if self.signals.has_stopped_turn() {
+                return Ok(String::new());
+            }
+        }
         // The terminal returns whole lines, which Ctrl-C ends without a line feed.
         let mut answer = [0; MAX_LINE];
         let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));

@@ -84,7 +84,7 @@ impl Ui {
             verbosity: Verbosity::Normal,
             thinking: false,
             stdout_is_terminal: io::stdout().is_terminal(),
-            stderr_is_terminal: io::stderr().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal() && is_in_foreground(),
             signals: Signals::default(),
             shown: Arc::default(),
         }
@@ -244,4 +244,11 @@ impl Shown {
             drop(io::stderr().lock().write_all(b"\r\x1b[K"));
         }
     }
+}
+
+/// Whether this process may draw on its terminal. A background job would overwrite the user's input.
+fn is_in_foreground() -> bool {
+    // Without a controlling terminal, drawing disturbs no user.
+    let group = rustix::termios::tcgetpgrp(io::stderr());
+    group.map_or(true, |group| group == rustix::process::getpgrp())
 }

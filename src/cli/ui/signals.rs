@@ -62,6 +62,12 @@ impl Signals {
         self.lock().turn = turn.cloned();
     }
 
+    /// Whether the running turn must end.
+    pub(super) fn has_stopped_turn(&self) -> bool {
+        let turn = self.lock().turn.clone();
+        turn.is_some_and(|turn| turn.reason().is_some())
+    }
+
     pub(super) fn is_terminating(&self) -> bool {
         self.lock().is_terminating
     }
