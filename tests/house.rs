@@ -911,7 +911,6 @@ fn process_wide_state_is_listed() {
         "http/tls.rs PROVIDER",
         "outbox.rs COUNT",
         "paths.rs LAST",
-        "provider/chain.rs START",
         "session/lock.rs LOCKS",
         "worker/mod.rs BEGUN",
         "worker/mod.rs CHOSEN",
