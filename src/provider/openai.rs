@@ -283,9 +283,11 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Said<'a> {
         let details = ECHOED.map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
         extra.extend(details.into_iter().flatten());
         // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-        let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
-        if let Some(field) = field.filter(|_| !reply.calls.is_empty()) {
-            extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
+        match reply.extra.get(REASONING_FIELD).and_then(Value::as_str) {
+            Some(field) if !reply.calls.is_empty() => {
+                extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
+            }
+            _ => {}
         }
     }
     Said {
@@ -304,8 +306,9 @@ fn call_of<'a>(
     ids: &Ids<'a>,
 ) -> Call<'a> {
     let mut extra = Extra::new();
-    if let Some(value) = call.extra.get(SIGNED).filter(|_| echoes) {
-        extra.insert(SIGNED, Cow::Borrowed(value));
+    match call.extra.get(SIGNED) {
+        Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
+        _ => {}
     }
     // Marks a call as another model's. Only the first call of a reply is signed.
     if is_first && draft.facts.demands("signatures") && !extra.contains_key(SIGNED) {

@@ -1,6 +1,6 @@
 //! The part of a conversation that is sent.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{called, case, done, think, whole};
 use crate::harness::{CANARY, Home, merged};

@@ -1,6 +1,6 @@
 //! The contents of a request, and hosts that refuse a part of it.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{called, case, done, think};
 use crate::harness::{CANARY, Home, merged};
