@@ -197,7 +197,7 @@ fn mark_last(blocks: &mut [Value]) {
 }
 
 fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
-    let mut blocks = vec![text(&draft.user_text(user).to_string())];
+    let mut blocks = vec![text(&draft.user_text(user))];
     blocks.extend(draft.taken(&user.media).flat_map(media_blocks));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.
