@@ -167,7 +167,7 @@ fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     }
     for step in draft.steps() {
         match step {
-            Step::User(text, media) => say(&mut turns, text, media),
+            Step::User(text, media) => say(&mut turns, &text, media),
             // Hosts reject an empty reply.
             Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
             Step::Reply(reply) => turns.push(said(reply, draft, &ids)),
@@ -185,29 +185,39 @@ fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// Adds a text and files to the last message if it is the user's, else to a new one. Texts are joined until a file follows.
-fn say(turns: &mut Vec<Turn>, mut text: String, media: Vec<&Media>) {
+impl Content<'_> {
+    /// Adds a text, which is joined with the one before until a file follows.
+    fn add_text(&mut self, new: &str) {
+        match self {
+            Self::Text(LongText(text)) if text.is_empty() => *text = new.to_owned().into(),
+            Self::Text(_) if new.is_empty() => {}
+            Self::Text(LongText(text)) => text.to_mut().push_str(&format!("\n\n{new}")),
+            Self::Parts(parts) => parts.push(text_part(new)),
+        }
+    }
+
+    fn add_file(&mut self, file: &Media) {
+        if let Some(label) = file.label() {
+            self.add_text(&label);
+        }
+        if let Self::Text(LongText(text)) = self {
+            *self = Self::Parts(vec![text_part(text)]);
+        }
+        if let Self::Parts(parts) = self {
+            parts.push(media_part(file));
+        }
+    }
+}
+
+/// Adds a text and files to the last message if it is the user's, else to a new one.
+fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
     let is_users = turns.last().is_some_and(|turn| turn.role == "user");
     let last = if is_users { turns.pop() } else { None };
-    let mut parts = match last.and_then(|turn| turn.content) {
-        Some(Content::Text(LongText(before))) if text.is_empty() => {
-            text = before.into_owned();
-            Vec::new()
-        }
-        Some(Content::Text(LongText(before))) => {
-            text = format!("{before}\n\n{text}");
-            Vec::new()
-        }
-        Some(Content::Parts(parts)) => parts,
-        None => Vec::new(),
-    };
-    let content = if parts.is_empty() && media.is_empty() {
-        plain(text)
-    } else {
-        parts.push(text_part(&text));
-        parts.extend(media.into_iter().flat_map(media_parts));
-        Content::Parts(parts)
-    };
+    let mut content = last.and_then(|turn| turn.content).unwrap_or(plain(""));
+    content.add_text(text);
+    for file in media {
+        content.add_file(file);
+    }
     turns.push(Turn {
         role: "user",
         content: Some(content),
@@ -228,12 +238,6 @@ fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> 
         tool_call_id: Some(ids.get(&result.call_id)),
         ..Turn::default()
     }
-}
-
-/// Returns the line that names a file, followed by the file.
-fn media_parts(media: &Media) -> impl Iterator<Item = Value> {
-    let label = media.label().map(|label| text_part(&label));
-    label.into_iter().chain([media_part(media)])
 }
 
 fn media_part(media: &Media) -> Value {
