@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::tool::{Call, Risk};
 
-/// Maximum number of consecutive calls of a tool that are invalid, or of the same call that failed.
+/// Maximum number of consecutive calls of a tool that are invalid.
 const MOST: u32 = 3;
 /// Number of replies with refused calls after which the model is stuck.
 const MOST_WARNINGS: u32 = 2;
@@ -28,8 +28,6 @@ struct Repeats {
     /// Id of the last call that was run.
     id: String,
     times: u32,
-    /// Whether the last call failed, so that the next may succeed.
-    failed: bool,
     acts: bool,
 }
 
@@ -63,10 +61,7 @@ impl LoopDetector {
         if is_gone(&repeats.id) {
             repeats.times = 0;
         }
-        let most = match call.most_times() {
-            _ if !fits || repeats.failed => MOST,
-            most => most,
-        };
+        let most = if fits { call.most_times() } else { MOST };
         if repeats.times >= most {
             self.calls.insert(key, repeats);
             return Some(self.warning(&match most {
@@ -89,18 +84,10 @@ impl LoopDetector {
         repeats = Repeats {
             id: call.id().to_owned(),
             times: repeats.times + 1,
-            failed: false,
             acts,
         };
         self.calls.insert(key, repeats);
         None
-    }
-
-    /// Records that the call with this id failed, so it may be repeated.
-    pub(super) fn failed(&mut self, id: &str) {
-        for repeats in self.calls.values_mut().filter(|repeats| repeats.id == id) {
-            repeats.failed = true;
-        }
     }
 
     fn warning(&mut self, why: &str) -> String {
@@ -157,7 +144,6 @@ mod tests {
         let mut registry = Registry::new();
         for (name, risk) in [
             ("look", Risk::Safe),
-            ("fail", Risk::Safe),
             ("edit", Risk::Writes),
             ("test", Risk::Runs),
             ("push", Risk::Writes),
@@ -183,9 +169,6 @@ mod tests {
             let refused = detector
                 .refuses(&registry.prepare(&call), |_| false)
                 .is_some();
-            if name == "fail" {
-                detector.failed(&call.id);
-            }
             out.push(match (refused, detector.is_stuck()) {
                 (false, _) => '.',
                 (true, false) => 'R',
@@ -216,8 +199,6 @@ mod tests {
             ("look!1 look!2 look!3 look!4 look!5", "...RS"),
             ("look!1 look!2 look!3 look look!4 look!5", "......"),
             ("nono1 nono2 nono3 nono4", "...R"),
-            // A call that fails.
-            ("fail fail fail fail", "...R"),
         ] {
             assert_eq!(refused(calls), expected, "{calls}");
         }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bus::{Response, TurnStop};
-use crate::error::{Error, Kind};
-use crate::message::{Reply, ToolCall, Usage};
+use crate::error::Error;
+use crate::message::{Reply, ToolCall};
 use crate::provider::{self, Provider, ProviderError};
 use crate::tool::{CallContext, Risk, Tool, ToolOutput, ToolSpec};
 
@@ -70,14 +70,6 @@ fn calls(names: &[&str]) -> Reply {
         calls: names.iter().enumerate().map(call).collect(),
         ..Reply::default()
     }
-}
-
-fn spent(mut reply: Reply, prompt_tokens: u64) -> Reply {
-    reply.usage = Usage {
-        prompt_tokens,
-        ..Usage::default()
-    };
-    reply
 }
 
 type Log = Arc<(Mutex<Vec<String>>, Condvar)>;
@@ -206,50 +198,4 @@ fn calls_after_stop_get_results_unrun() {
         expected.map(|(id, text)| (id.to_owned(), text.to_owned()))
     );
     assert_eq!(response.tool_calls.len(), 4);
-}
-
-/// Runs a turn of three requests with 1000 tokens each and this budget.
-fn budgeted(budget: Option<u64>) -> (Response, Vec<Message>, Vec<usize>) {
-    let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
-    let replies = vec![
-        spent(calls(&["look"]), 1000),
-        spent(calls(&["look", "look"]), 1000),
-        spent(says("done"), 1000),
-    ];
-    run(replies, |b| {
-        b.tool(tool).limits(Limits {
-            budget_tokens: budget,
-            ..Limits::default()
-        })
-    })
-}
-
-#[test]
-fn a_request_that_would_exceed_the_budget_is_not_made() {
-    for (budget, requests) in [(0, 0), (1, 0), (500, 1), (1000, 1), (2000, 1), (2500, 2)] {
-        let (response, kept, offered) = budgeted(Some(budget));
-        assert_eq!(
-            (offered.len(), response.stop),
-            (requests, TurnStop::Limit),
-            "{budget}"
-        );
-        let error = response.error.unwrap();
-        assert_eq!(error.kind, Kind::Limit);
-        assert!(
-            error.message.contains(&format!("of {budget} used")),
-            "{}",
-            error.message
-        );
-        assert!(error.hint.unwrap().contains("--budget-tokens"));
-        assert_eq!(
-            results(&kept).len(),
-            [0, 1, 3][requests],
-            "every call has its result"
-        );
-    }
-    for budget in [Some(3500), None] {
-        let (response, _, offered) = budgeted(budget);
-        assert_eq!((offered.len(), response.error), (3, None));
-        assert_eq!(response.usage.total(), 3000);
-    }
 }

@@ -51,7 +51,6 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
                 unknown_host()
             }
         }
-        ureq::Error::ConnectionFailed => broken("the connection failed"),
         ureq::Error::Timeout(what) => Fault::Broken(format!("no connection in time ({what})")),
         ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => {
             Fault::Broken(match proxy {
@@ -63,10 +62,7 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
             "the proxy {} refused the connection ({why})",
             authority(proxy)
         )),
-        ureq::Error::BadUri(_) => Fault::Config(
-            Error::config("invalid address").hint("correct the address in config.json"),
-        ),
-        ureq::Error::Http(_) => Fault::Config(
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => Fault::Config(
             Error::config("invalid address or header")
                 .hint("correct the address or the headers in config.json"),
         ),

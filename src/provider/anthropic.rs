@@ -5,7 +5,6 @@
 //! prompt, after the conversation so far, which is a prefix of the next request, and before the notes of the newest message.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -82,8 +81,8 @@ fn write(draft: &Draft) -> Written {
     body.finish()
 }
 
-/// Returns the tools to declare, and whether to forbid calls. The API rejects a conversation that contains calls unless tools
-/// are declared, even if calls are forbidden.
+/// Returns the tools to declare, and whether to forbid calls. The API rejects a conversation that contains calls unless a
+/// tool is declared, even if calls are forbidden.
 fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
     let offered = draft.tools();
     if !offered.is_empty() {
@@ -94,15 +93,15 @@ fn tools<'a>(draft: &Draft<'a>) -> (Vec<Tool<'a>>, bool) {
         });
         return (tools.collect(), draft.request.withheld);
     }
-    let called = called_tools(draft.request.messages).into_iter();
-    let called = called.map(|name| Tool {
-        name,
+    let has_calls =
+        |message: &Message| matches!(message, Message::Assistant(reply) if !reply.calls.is_empty());
+    let is_withheld = draft.request.messages.iter().any(has_calls);
+    let stand_in = is_withheld.then(|| Tool {
+        name: "none",
         description: "not available now",
         input_schema: raw(r#"{"type":"object"}"#),
     });
-    let called: Vec<Tool> = called.collect();
-    let is_withheld = !called.is_empty();
-    (called, is_withheld)
+    (stand_in.into_iter().collect(), is_withheld)
 }
 
 fn effort(draft: &Draft) -> &'static str {
@@ -137,15 +136,6 @@ pub(super) fn api_url(base: &str, endpoint: &str) -> String {
         .trim_end_matches(CHAT)
         .trim_end_matches("/v1");
     format!("{base}/v1{endpoint}")
-}
-
-/// Names of the tools called in the conversation.
-fn called_tools(messages: &[Message]) -> BTreeSet<&str> {
-    let replies = messages.iter().filter_map(|message| match message {
-        Message::Assistant(reply) => Some(&reply.calls),
-        _ => None,
-    });
-    replies.flatten().map(|call| call.name.as_str()).collect()
 }
 
 /// Returns a block of text. Replaces empty text, which the API rejects.
@@ -207,7 +197,7 @@ fn mark_last(blocks: &mut [Value]) {
 }
 
 fn blocks_of_user(user: &User, draft: &Draft) -> Vec<Value> {
-    let mut blocks = vec![text(&draft.user_text(user).to_string())];
+    let mut blocks = vec![text(&draft.user_text(user))];
     blocks.extend(draft.taken(&user.media).flat_map(media_blocks));
     if !user.notes.is_empty() {
         // The next turn's request is identical up to here, but lacks the notes.

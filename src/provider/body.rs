@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Serialize, Serializer};
@@ -91,7 +90,7 @@ impl BodyWriter<'_> {
 
 /// A message in the order of OpenAI's APIs.
 pub(super) enum Step<'a> {
-    User(Pieces<'a>, Vec<&'a Media>),
+    User(String, Vec<&'a Media>),
     Reply(&'a Reply),
     Result(&'a ToolResult),
 }
@@ -253,23 +252,21 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the text of a user's message, without its notes.
-    pub(super) fn user_text(&self, user: &'a User) -> Pieces<'a> {
-        let mut pieces = Pieces::default();
-        let time = user.shown_time();
-        if !time.is_empty() {
-            pieces.0.extend(["[".into(), time.into(), "]\n".into()]);
+    pub(super) fn user_text(&self, user: &User) -> String {
+        let mut text = user.shown_time().to_owned();
+        if !text.is_empty() {
+            text = format!("[{text}]\n");
         }
-        pieces.push(user.content.as_str());
-        pieces.push(self.replacements(&user.media));
-        pieces
+        text.push_str(&user.content);
+        text + &self.replacements(&user.media)
     }
 
     /// Returns the text of a user's message, with its notes.
-    fn whole_user_text(&self, user: &'a User) -> Pieces<'a> {
+    fn whole_user_text(&self, user: &User) -> String {
         let mut text = self.user_text(user);
         if !user.notes.is_empty() {
-            text.push("\n\n");
-            text.push(user.notes.as_str());
+            text.push_str("\n\n");
+            text.push_str(&user.notes);
         }
         text
     }
@@ -292,7 +289,7 @@ impl<'a> Draft<'a> {
 
 fn push_images<'a>(steps: &mut Vec<Step<'a>>, images: &mut Vec<&'a Media>) {
     if !images.is_empty() {
-        let text = "[images from the tools]".into();
+        let text = "[images from the tools]".to_owned();
         steps.push(Step::User(text, std::mem::take(images)));
     }
 }
@@ -334,55 +331,18 @@ fn shorten(id: &str) -> Cow<'_, str> {
     (0..9).map(digit).collect::<String>().into()
 }
 
-/// Text made of pieces, which are joined during serialization.
-#[derive(Default)]
-pub(super) struct Pieces<'a>(Vec<Cow<'a, str>>);
+/// Text of a message, which may be long and is written faster than by serde.
+pub(super) struct LongText<'a>(pub Cow<'a, str>);
 
-impl<'a> Pieces<'a> {
-    pub(super) fn push(&mut self, piece: impl Into<Cow<'a, str>>) {
-        let piece = piece.into();
-        if !piece.is_empty() {
-            self.0.push(piece);
-        }
-    }
-
-    pub(super) fn append(&mut self, other: Self) {
-        self.0.extend(other.0);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<'a, T: Into<Cow<'a, str>>> From<T> for Pieces<'a> {
-    fn from(text: T) -> Self {
-        let mut pieces = Self::default();
-        pieces.push(text);
-        pieces
-    }
-}
-
-impl fmt::Display for Pieces<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.0.iter().try_for_each(|piece| f.write_str(piece))
-    }
-}
-
-impl Serialize for Pieces<'_> {
+impl Serialize for LongText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = self.0.iter().map(AsRef::as_ref);
-        write_text(text).serialize(serializer)
+        write_text(std::iter::once(&*self.0)).serialize(serializer)
     }
 }
 
 /// Returns a file as a `data:` URL.
-pub(super) fn data_url(media: &Media) -> Pieces<'_> {
-    let mut url = Pieces::from("data:");
-    url.push(media.mime.as_str());
-    url.push(";base64,");
-    url.push(media.base64.as_str());
-    url
+pub(super) fn data_url(media: &Media) -> String {
+    format!("data:{};base64,{}", media.mime, media.base64)
 }
 
 /// Returns the name of a file, which OpenAI's APIs require.

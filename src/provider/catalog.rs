@@ -12,7 +12,7 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol, Vendor};
 use crate::config::{Loaded, Model, find_bare};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::message::Price;
 use crate::paths::Home;
 
@@ -92,16 +92,7 @@ fn offers_within(model: &Model, loaded: &Loaded, cancel: &Cancel) -> Result<Vec<
         return Ok(Vec::new());
     }
     let listed = list_of(&host(model.clone(), loaded), cancel);
-    let mut offers = listed.map_err(|e| match e {
-        ProviderError::Cancelled(CancelReason::Deadline) => {
-            let what = format!(
-                "asking {}: no list of models within {PATIENCE} s",
-                model.name
-            );
-            Error::new(Kind::Unavailable, what)
-        }
-        e => e.into_error(&model.name),
-    })?;
+    let mut offers = listed.map_err(|e| e.into_error(&model.name))?;
     offers.sort_by_key(|offer| (!offer.is_chat(), offer.id.clone()));
     for known in loaded.config.models(&loaded.env) {
         if known.base == model.base {
@@ -190,11 +181,6 @@ pub(super) fn find_default(
     let (mut offers, why) = match list_of(host, &cancel) {
         Ok(offers) => (offers, String::new()),
         Err(ProviderError::NotFound(why)) => (Vec::new(), format!(" ({why})")),
-        // The turn's own deadline is noticed by the chain.
-        Err(ProviderError::Cancelled(CancelReason::Deadline)) => {
-            let message = format!("{provider}: no list of models within {PATIENCE} s");
-            return Err(transient(message, None));
-        }
         Err(e) => return Err(e),
     };
     offers.retain(|offer| offer.id != retired);
@@ -259,7 +245,14 @@ fn list_of(host: &Host, cancel: &Cancel) -> Result<Vec<Offer>, ProviderError> {
     let is_ollama = vendor_of(&host.model).is_some_and(|vendor| vendor.name == "ollama");
     let own = || host.fetch("/api/tags", None, cancel).ok();
     let own = if is_ollama { own() } else { None };
-    let listed = own.map_or_else(|| host.fetch("/models", None, cancel), Ok)?;
+    let listed = own.map_or_else(|| host.fetch("/models", None, cancel), Ok);
+    let listed = listed.map_err(|e| match e {
+        // The turn's own deadline is noticed by the chain.
+        ProviderError::Cancelled(CancelReason::Deadline) => {
+            transient(format!("no list of models within {PATIENCE} s"), None)
+        }
+        e => e,
+    })?;
     let list = rows(&listed).into_iter().flatten();
     let mut offers: Vec<Offer> = list.filter_map(offer).collect();
     if is_ollama {

@@ -201,10 +201,6 @@ impl HostFacts {
     /// Applies a change.
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
-            // The host rejects the newer name, so the older name is used again.
-            Change::Without(part) if part == "max_completion_tokens" => {
-                self.without.remove("max_tokens");
-            }
             Change::Without(part) => {
                 self.with.remove(part);
                 self.without.insert(part.clone());

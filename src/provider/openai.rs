@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::body::{Draft, Extra, Ids, Pieces, Step, Written, data_url, file_name, raw};
+use super::body::{Draft, Extra, Ids, LongText, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
 use super::values::{SIGNED, count, list, read_call, string, text_of};
@@ -113,48 +113,24 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
 }
 
 /// A message in the API's format.
-#[derive(Serialize)]
-#[serde(tag = "role", rename_all = "lowercase")]
-enum Turn<'a> {
-    System {
-        content: Pieces<'a>,
-    },
-    User {
-        content: UserContent<'a>,
-    },
-    Assistant(Said<'a>),
-    Tool {
-        tool_call_id: Cow<'a, str>,
-        content: Pieces<'a>,
-    },
-}
-
-/// Content of a user's message. Some hosts do not support parts, so a lone text is sent as a plain string.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum UserContent<'a> {
-    Text(Pieces<'a>),
-    Parts(Vec<Part<'a>>),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    Text {
-        text: Pieces<'a>,
-    },
-    #[serde(untagged)]
-    Media(Value),
-}
-
-/// A reply.
-#[derive(Serialize)]
-struct Said<'a> {
-    content: Option<Pieces<'a>>,
+#[derive(Default, Serialize)]
+struct Turn<'a> {
+    role: &'static str,
+    content: Option<Content<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
     #[serde(flatten)]
     extra: Extra<'a>,
+}
+
+/// Content of a message. Some hosts do not support parts, so a lone text is sent as a plain string.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(LongText<'a>),
+    Parts(Vec<Value>),
 }
 
 #[derive(Serialize)]
@@ -178,84 +154,95 @@ struct CalledFunction<'a> {
 fn turns<'a>(draft: &Draft<'a>) -> Vec<Turn<'a>> {
     let (ids, mut turns) = (draft.ids(), Vec::new());
     let system = draft.whole_system();
-    if !system.is_empty() && draft.facts.lacks("system_role") {
-        let text = system.into();
-        say(&mut turns, [Part::Text { text }]);
-    } else if !system.is_empty() {
-        let content = system.into();
-        turns.push(Turn::System { content });
+    if !system.is_empty() {
+        turns.push(Turn {
+            role: if draft.facts.lacks("system_role") {
+                "user"
+            } else {
+                "system"
+            },
+            content: Some(plain(system)),
+            ..Turn::default()
+        });
     }
     for step in draft.steps() {
         match step {
-            Step::User(text, media) => {
-                say(&mut turns, [Part::Text { text }]);
-                say(&mut turns, media.into_iter().flat_map(media_parts));
-            }
+            Step::User(text, media) => say(&mut turns, &text, media),
             // Hosts reject an empty reply.
             Step::Reply(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
-            Step::Reply(reply) => turns.push(Turn::Assistant(said(reply, draft, &ids))),
+            Step::Reply(reply) => turns.push(said(reply, draft, &ids)),
             Step::Result(result) => turns.push(tool_result(result, draft, &ids)),
         }
     }
     turns
 }
 
-impl<'a> UserContent<'a> {
-    /// Adds a part. Texts are joined as long as all parts are text.
-    fn add(&mut self, part: Part<'a>) {
-        match (&mut *self, part) {
-            (Self::Text(text), Part::Text { text: new }) => {
-                if !new.is_empty() {
-                    text.push("\n\n");
-                }
-                text.append(new);
-            }
-            (Self::Text(text), part) => {
-                let text = std::mem::take(text);
-                *self = Self::Parts(vec![Part::Text { text }, part]);
-            }
-            (Self::Parts(parts), part) => parts.push(part),
+fn plain<'a>(text: impl Into<Cow<'a, str>>) -> Content<'a> {
+    Content::Text(LongText(text.into()))
+}
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+impl Content<'_> {
+    /// Adds a text, which is joined with the one before until a file follows.
+    fn add_text(&mut self, new: &str) {
+        match self {
+            Self::Text(LongText(text)) if text.is_empty() => *text = new.to_owned().into(),
+            Self::Text(_) if new.is_empty() => {}
+            Self::Text(LongText(text)) => text.to_mut().push_str(&format!("\n\n{new}")),
+            Self::Parts(parts) => parts.push(text_part(new)),
+        }
+    }
+
+    fn add_file(&mut self, file: &Media) {
+        if let Some(label) = file.label() {
+            self.add_text(&label);
+        }
+        if let Self::Text(LongText(text)) = self {
+            *self = Self::Parts(vec![text_part(text)]);
+        }
+        if let Self::Parts(parts) = self {
+            parts.push(media_part(file));
         }
     }
 }
 
-/// Adds parts to the last message if it is a user message, else to a new one.
-fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>) {
-    for part in parts {
-        match (turns.last_mut(), part) {
-            (Some(Turn::User { content }), part) => content.add(part),
-            (_, Part::Text { text }) => turns.push(Turn::User {
-                content: UserContent::Text(text),
-            }),
-            (_, part) => turns.push(Turn::User {
-                content: UserContent::Parts(vec![part]),
-            }),
-        }
+/// Adds a text and files to the last message if it is the user's, else to a new one.
+fn say(turns: &mut Vec<Turn>, text: &str, media: Vec<&Media>) {
+    let is_users = turns.last().is_some_and(|turn| turn.role == "user");
+    let last = if is_users { turns.pop() } else { None };
+    let mut content = last.and_then(|turn| turn.content).unwrap_or(plain(""));
+    content.add_text(text);
+    for file in media {
+        content.add_file(file);
     }
+    turns.push(Turn {
+        role: "user",
+        content: Some(content),
+        ..Turn::default()
+    });
 }
 
 fn tool_result<'a>(result: &'a ToolResult, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
-    let mut content = Pieces::from(result.content.as_str());
-    content.push(draft.replacements(&result.images));
+    let mut content = Cow::Borrowed(result.content.as_str());
+    content += Cow::Owned(draft.replacements(&result.images));
     if content.is_empty() {
         // Some hosts reject an empty result.
-        content.push("(empty)");
+        content = "(empty)".into();
     }
-    Turn::Tool {
-        tool_call_id: ids.get(&result.call_id),
-        content,
+    Turn {
+        role: "tool",
+        content: Some(plain(content)),
+        tool_call_id: Some(ids.get(&result.call_id)),
+        ..Turn::default()
     }
 }
 
-/// Returns the line that names a file, followed by the file.
-fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
-    let label = media.label().map(|label| Part::Text { text: label.into() });
-    label.into_iter().chain([media_part(media)])
-}
-
-fn media_part(media: &Media) -> Part<'_> {
-    let url = || data_url(media).to_string();
-    Part::Media(match (media.kind(), media.audio_format()) {
+fn media_part(media: &Media) -> Value {
+    let url = || data_url(media);
+    match (media.kind(), media.audio_format()) {
         (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url()}}),
         (MediaKind::Pdf, _) => {
             json!({"type": "file", "file": {"filename": file_name(media), "file_data": url()}})
@@ -265,13 +252,12 @@ fn media_part(media: &Media) -> Part<'_> {
             json!({"type": "input_audio", "input_audio": audio})
         }
         (MediaKind::Audio, None) => {
-            let text = media.replacement("left out: this API supports only WAV and MP3");
-            return Part::Text { text: text.into() };
+            text_part(&media.replacement("left out: this API supports only WAV and MP3"))
         }
-    })
+    }
 }
 
-fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Said<'a> {
+fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Turn<'a> {
     let echoes = draft.echoes(reply);
     let calls = reply.calls.iter().enumerate();
     let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, draft, ids));
@@ -283,16 +269,20 @@ fn said<'a>(reply: &'a Reply, draft: &Draft<'a>, ids: &Ids<'a>) -> Said<'a> {
         let details = ECHOED.map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
         extra.extend(details.into_iter().flatten());
         // DeepSeek and Kimi require the reasoning of turns with tool calls, under the original field name.
-        let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
-        if let Some(field) = field.filter(|_| !reply.calls.is_empty()) {
-            extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
+        match reply.extra.get(REASONING_FIELD).and_then(Value::as_str) {
+            Some(field) if !reply.calls.is_empty() => {
+                extra.insert(field, Cow::Owned(reply.reasoning.as_str().into()));
+            }
+            _ => {}
         }
     }
-    Said {
-        content: Some(Pieces::from(reply.text.as_str()))
-            .filter(|text| !text.is_empty() || draft.facts.lacks("null")),
+    let is_null = reply.text.is_empty() && !draft.facts.lacks("null");
+    Turn {
+        role: "assistant",
+        content: (!is_null).then(|| plain(reply.text.as_str())),
         tool_calls: calls.collect(),
         extra,
+        ..Turn::default()
     }
 }
 
@@ -304,8 +294,9 @@ fn call_of<'a>(
     ids: &Ids<'a>,
 ) -> Call<'a> {
     let mut extra = Extra::new();
-    if let Some(value) = call.extra.get(SIGNED).filter(|_| echoes) {
-        extra.insert(SIGNED, Cow::Borrowed(value));
+    match call.extra.get(SIGNED) {
+        Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
+        _ => {}
     }
     // Marks a call as another model's. Only the first call of a reply is signed.
     if is_first && draft.facts.demands("signatures") && !extra.contains_key(SIGNED) {

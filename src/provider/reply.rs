@@ -288,7 +288,9 @@ impl<'a> ReplyBuilder<'a> {
         };
         let have = self.reply.extra.entry(name);
         if let Value::Array(have) = have.or_insert_with(|| Value::Array(Vec::new())) {
-            pieces.into_iter().for_each(|piece| join(have, piece));
+            for piece in pieces {
+                join(have, piece);
+            }
         }
     }
 

@@ -73,7 +73,7 @@ fn items(draft: &Draft) -> Vec<Value> {
     for step in draft.steps() {
         match step {
             Step::User(text, media) => {
-                let mut content = vec![input_text(&text.to_string())];
+                let mut content = vec![input_text(&text)];
                 content.extend(media.into_iter().flat_map(media_parts));
                 items.push(message("user", content));
             }
@@ -121,11 +121,10 @@ fn media_parts(media: &Media) -> impl Iterator<Item = Value> {
 }
 
 fn media_part(media: &Media) -> Value {
-    let url = || data_url(media).to_string();
     match media.kind() {
-        MediaKind::Image => json!({"type": "input_image", "image_url": url()}),
+        MediaKind::Image => json!({"type": "input_image", "image_url": data_url(media)}),
         MediaKind::Pdf => {
-            json!({"type": "input_file", "filename": file_name(media), "file_data": url()})
+            json!({"type": "input_file", "filename": file_name(media), "file_data": data_url(media)})
         }
         MediaKind::Audio => {
             input_text(&media.replacement("left out: this API does not support audio"))

@@ -43,7 +43,8 @@ pub(super) fn string(value: &Value) -> &str {
 }
 
 /// Reads the picture in a part, as `{"image_url":{"url":..}}`, `{"inline_data":{"data":..}}` (Gemini), `{"b64_json":..}` or
-/// `{"source":{"data":..}}` (Anthropic); `None` if it has none. A text stands for one at another address, or in an unknown format.
+/// `{"source":{"data":..}}` (Anthropic); `None` if it has none. A text stands for one at another address, or in an unknown
+/// format.
 pub(super) fn picture_in(part: &Value) -> Option<Result<Media, String>> {
     let url = [&part["image_url"]["url"], &part["image_url"]];
     let url = url.into_iter().find_map(Value::as_str);

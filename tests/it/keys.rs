@@ -191,14 +191,6 @@ fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
     Home::with(&two(&first, &second))
         .agent(["--events", "-m", "hi"])
         .exits(5);
-    // If its text was not seen, it is asked again.
-    let broken = || Reply::text("Once upon a time there was").cut_after(3);
-    let first = Model::scripted([broken(), broken()]);
-    let second = Model::scripted([Reply::text("Hello.")]);
-    Home::with(&two(&first, &second))
-        .agent(["-m", "hi"])
-        .exits(0)
-        .prints("Hello.\n");
 }
 
 #[test]

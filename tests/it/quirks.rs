@@ -170,24 +170,6 @@ fn model_without_images_is_asked_without_them() {
     assert_eq!(model.requests().len(), 4, "none is refused again");
 }
 
-#[test]
-fn model_without_tools_is_asked_without_them() {
-    let model = strict(&[(
-        "tools",
-        "registry.ollama.ai/library/gemma2:2b does not support tools",
-    )]);
-    let home = Home::with(&model.config());
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Here.\n")
-        .says("does not support tools");
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .prints("Here.\n")
-        .is_quiet();
-    assert_eq!(model.requests().len(), 3);
-}
-
 /// Returns the names of the tools in a request.
 fn tools(request: &Request) -> Vec<String> {
     let tools = request.body["tools"].as_array().into_iter().flatten();

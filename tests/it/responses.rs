@@ -354,23 +354,6 @@ fn refusal_of_chat_completions_is_met_once() {
     }
 }
 
-#[test]
-fn refusal_at_this_api_leads_to_its_change() {
-    let model = Model::answering(|request, _| {
-        if request.body.get("temperature").is_some() {
-            let says = "Unsupported parameter: 'temperature' is not supported with this model on /v1/responses.";
-            return Reply::error(400, says);
-        }
-        refusal(request).unwrap_or_else(|| replying(request, &[message("Here.")]))
-    });
-    let entry = json!({ "model_list": [ { "api": "responses", "temperature": 0.5 } ] });
-    let home = Home::with(&merged(model.config(), &entry));
-    for asked in [2, 3] {
-        home.agent(["-m", "hi"]).exits(0).prints("Here.\n");
-        assert_eq!(model.asked(), asked);
-    }
-}
-
 /// Servers of others leave out indices and seals.
 #[test]
 fn calls_without_an_index_are_told_apart() {

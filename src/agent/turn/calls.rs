@@ -291,12 +291,8 @@ impl Turn<'_> {
             ..
         } = self;
         let mut left = batch.len();
-        let mut failed = Vec::new();
         calls.run_all(shared, batch, |(mut result, report)| {
             left -= 1;
-            if result.is_error {
-                failed.push(result.call_id.clone());
-            }
             // The line number makes the name of the pages unique in the conversation.
             let pages = format!("r{}", open.place());
             let first = FirstPage::of_tool(&report.name);
@@ -305,9 +301,6 @@ impl Turn<'_> {
             let footer = (is_last && left == 0).then_some(calls.footer.as_str());
             append_result(result, footer, open)
         })?;
-        for id in failed {
-            calls.detector.failed(&id);
-        }
         calls.store_values(open)
     }
 

@@ -5,30 +5,8 @@ use serde_json::json;
 
 #[test]
 fn a_model_is_described_in_every_hosts_own_words() {
-    for (told, window, tools, images) in [
-        (json!({"id": "m"}), None, None, None),
-        (
-            json!({
-                "id": "m", "context_length": 131_072,
-                "supported_parameters": ["tools", "top_p"], "architecture": {"input_modalities": ["text", "image"]},
-            }),
-            Some(131_072),
-            Some(true),
-            Some(true),
-        ),
-        (
-            json!({"name": "m", "model": "m", "capabilities": ["completion", "tools"]}),
-            None,
-            Some(true),
-            Some(false),
-        ),
-        (
-            json!({"name": "models/m", "max_input_tokens": 5000}),
-            Some(5000),
-            None,
-            None,
-        ),
-    ] {
+    for row in include_str!("../../../tests/corpus/wire/offers.jsonl").lines() {
+        let (told, window, tools, images): (Value, _, _, _) = serde_json::from_str(row).unwrap();
         assert_eq!(
             offer(&told),
             Some(Offer {

@@ -1,16 +1,10 @@
 //! Tests of the chain.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::{Sampling, System};
 
-/// Number of retries for a turn whose text is not shown as it arrives.
-const NOT_SHOWN: u32 = 7;
-
-type Answer = (&'static str, Result<Reply, ProviderError>);
+type Answer = Result<Reply, ProviderError>;
 
 struct ScriptedProvider(&'static str, Mutex<Vec<Answer>>);
 
@@ -18,12 +12,8 @@ impl Provider for ScriptedProvider {
     fn model(&self) -> &'static str {
         self.0
     }
-    fn chat(&self, _: &Request, sink: &dyn Sink) -> Result<Reply, ProviderError> {
-        let (delta, result) = self.1.lock().unwrap().remove(0);
-        if !delta.is_empty() {
-            sink.event(Event::Delta(delta.to_owned()));
-        }
-        result
+    fn chat(&self, _: &Request, _: &dyn Sink) -> Result<Reply, ProviderError> {
+        self.1.lock().unwrap().remove(0)
     }
 }
 
@@ -31,43 +21,22 @@ fn script(name: &'static str, turns: Vec<Answer>) -> Box<dyn Provider> {
     Box::new(ScriptedProvider(name, Mutex::new(turns)))
 }
 
-fn good(text: &str) -> Answer {
-    (
-        "",
-        Ok(Reply {
-            text: text.to_owned(),
-            ..Reply::default()
-        }),
-    )
-}
-
-fn transient(retry_after: Option<u64>) -> ProviderError {
-    let retry_after = retry_after.map(Duration::from_millis);
-    ProviderError::Transient {
-        message: "down".into(),
-        retry_after,
+fn good(text: &str) -> Reply {
+    Reply {
+        text: text.to_owned(),
+        ..Reply::default()
     }
 }
 
-fn refused() -> Answer {
-    (
-        "",
-        Err(ProviderError::AuthFailed {
-            message: "no".into(),
-            no_key: false,
-        }),
-    )
+fn refused() -> ProviderError {
+    ProviderError::AuthFailed {
+        message: "no".into(),
+        no_key: false,
+    }
 }
 
-/// The answer and its model, or the error and its model.
-type ChainResult = Result<(String, String), (ProviderError, String)>;
-
-/// Returns the result and the notices of a turn with one request; a warning starts with `!`.
-fn run(chain: &Chain, max: u32) -> (ChainResult, Vec<String>) {
-    ask(chain, &chain.choose(""), max)
-}
-
-fn ask(chain: &Chain, choice: &Choice, max: u32) -> (ChainResult, Vec<String>) {
+/// Returns the text of the answer, or the error.
+fn ask(chain: &Chain, choice: &Choice) -> Result<String, ProviderError> {
     let cancel = Cancel::new(Some(Duration::from_secs(5)));
     let request = Request {
         system: System::default(),
@@ -80,24 +49,12 @@ fn ask(chain: &Chain, choice: &Choice, max: u32) -> (ChainResult, Vec<String>) {
         cancel: &cancel,
     };
     let retry = Retry {
-        max,
+        max: 0,
         first_wait: Duration::from_millis(1),
-        partial: max == NOT_SHOWN,
+        partial: false,
     };
-    let notes = RefCell::new(Vec::new());
-    let sink = |event| match event {
-        Event::Notice(text) => notes.borrow_mut().push(text),
-        Event::Warning(text) => notes.borrow_mut().push(format!("!{text}")),
-        _ => {}
-    };
-    let (result, model, _) = chain.ask_chain(&request, choice, retry, &sink);
-    let model = model.model().to_owned();
-    (
-        result
-            .map(|reply| (reply.text, model.clone()))
-            .map_err(|error| (error, model)),
-        notes.into_inner(),
-    )
+    let (result, _, _) = chain.ask_chain(&request, choice, retry, &|_| ());
+    result.map(|reply| reply.text)
 }
 
 fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> Chain {
@@ -111,14 +68,14 @@ fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> Chain {
 #[test]
 fn refused_key_is_retried_later() {
     let keys = vec![
-        script("m/x", vec![refused(), good("b")]),
+        script("m/x", vec![Err(refused()), Ok(good("b"))]),
         script(
             "m/x",
-            vec![good("a"), ("", Err(ProviderError::Quota("empty".into())))],
+            vec![Ok(good("a")), Err(ProviderError::Quota("empty".into()))],
         ),
     ];
     let chain = chain(vec![keys]);
-    assert_eq!(run(&chain, 0).0, Ok(("a".into(), "m/x".into())));
+    assert_eq!(ask(&chain, &chain.choose("")), Ok("a".into()));
     let (model, now) = (&chain.models[0], Instant::now());
     assert_eq!(
         (
@@ -128,10 +85,10 @@ fn refused_key_is_retried_later() {
         (vec![1], vec![0, 1])
     );
     assert!(matches!(
-        run(&chain, 0).0,
-        Err((ProviderError::Quota(_), _))
+        ask(&chain, &chain.choose("")),
+        Err(ProviderError::Quota(_))
     ));
-    assert_eq!(run(&chain, 0).0, Ok(("b".into(), "m/x".into())));
+    assert_eq!(ask(&chain, &chain.choose("")), Ok("b".into()));
 }
 
 #[test]
@@ -157,63 +114,13 @@ fn same_name_models_rotate_and_fall_back() {
     let answering = crate::provider::chain::tests::chain(vec![
         vec![script(
             "m/a",
-            vec![("", Err(rejected("down"))), good("never")],
+            vec![Err(rejected("down")), Ok(good("never"))],
         )],
-        vec![script("m/a", vec![good("one"), good("two")])],
+        vec![script("m/a", vec![Ok(good("one")), Ok(good("two"))])],
     ]);
     let choice = answering.choose("");
     for text in ["one", "two"] {
-        assert_eq!(
-            ask(&answering, &choice, 0).0,
-            Ok((text.into(), "m/a".into()))
-        );
+        assert_eq!(ask(&answering, &choice), Ok(text.into()));
         answering.models[0].health().down_until = None;
-    }
-}
-
-/// Fails each request with the same error, and counts them.
-struct Failing(&'static str, ProviderError, Arc<AtomicU32>);
-
-impl Provider for Failing {
-    fn model(&self) -> &'static str {
-        self.0
-    }
-    fn chat(&self, _: &Request, _: &dyn Sink) -> Result<Reply, ProviderError> {
-        // A chain that never gives up must not fill the memory of the machine.
-        match self.2.fetch_add(1, Ordering::SeqCst) {
-            0..50 => Err(self.1.clone()),
-            _ => panic!("asked without end"),
-        }
-    }
-}
-
-#[test]
-fn each_key_is_asked_once_more_than_there_are_retries() {
-    let limited = |ms: Option<u64>| ProviderError::RateLimited {
-        message: "slow down".into(),
-        retry_after: ms.map(Duration::from_millis),
-    };
-    for error in [
-        limited(Some(0)),
-        limited(Some(1)),
-        transient(Some(0)),
-        transient(None),
-    ] {
-        for keys in 1..4 {
-            let counts: Vec<Arc<AtomicU32>> = (0..keys).map(|_| Arc::default()).collect();
-            let keys = counts.iter().map(|count| {
-                let key = Failing("m/x", error.clone(), count.clone());
-                Box::new(key) as Box<dyn Provider>
-            });
-            let chain = chain(vec![keys.collect(), vec![script("m/y", vec![good("a")])]]);
-            let (result, notes) = run(&chain, 2);
-            assert_eq!(result, Ok(("a".into(), "m/y".into())), "{error:?}");
-            let asked: Vec<u32> = counts.iter().map(|n| n.load(Ordering::SeqCst)).collect();
-            assert!(
-                asked.iter().all(|asked| *asked <= 3),
-                "{error:?}: {asked:?}"
-            );
-            assert_eq!(asked.iter().sum::<u32>() as usize, notes.len(), "{notes:?}");
-        }
     }
 }

@@ -132,17 +132,12 @@ fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change>
     Some(Change::WithoutTool(tool.clone()))
 }
 
-/// Detects a host that takes the length of the reply under the other name.
+/// Detects a host that takes the length of the reply under its newer name.
 fn name_change(said: &str) -> Option<Change> {
-    if says(said, "context | window | n_ctx") {
-        return None;
-    }
-    let is_new_name = said.contains("max_tokens") && said.contains("max_completion_tokens");
-    if is_new_name && !is_match("max_tokens['`\" ]* (is too large|must)", said) {
-        return Some(Change::Without("max_tokens".to_owned()));
-    }
-    let is_unknown = said.contains("max_completion_tokens") && says(said, REFUSING);
-    is_unknown.then(|| Change::Without("max_completion_tokens".to_owned()))
+    let is_named = says(said, "max_tokens & max_completion_tokens");
+    let is_of_value = says(said, "context | window | n_ctx")
+        || is_match("max_tokens['`\" ]* (is too large|must)", said);
+    (is_named && !is_of_value).then(|| Change::Without("max_tokens".to_owned()))
 }
 
 /// Returns the first top-level field of the body that a refusal mentions.

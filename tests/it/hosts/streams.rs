@@ -49,11 +49,6 @@ fn broken_stream_is_retried_if_unseen() {
         run.code,
         run.stdout
     );
-    // Readers of the events have also seen it.
-    let model = Model::scripted([broken()]);
-    Home::with(&model.config())
-        .agent(["--events", "-m", "hi"])
-        .exits(5);
     let error =
         "data: {\"error\":{\"code\":502,\"message\":\"upstream fell over\"}}\n\ndata: [DONE]\n\n"
             .to_owned();
