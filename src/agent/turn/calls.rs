@@ -22,7 +22,7 @@ use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, to_single_line};
-use crate::tool::pages::{FirstPage, Pages};
+use crate::tool::pages::Pages;
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
 
 /// Maximum number of calls that run at the same time. Each may be a process, and retains up to a megabyte of result until the
@@ -299,8 +299,7 @@ impl Turn<'_> {
             }
             // The line number makes the name of the pages unique in the conversation.
             let pages = format!("r{}", open.place());
-            let first = FirstPage::of_tool(&report.name);
-            result.content = calls.pages.fold(&pages, result.content, first);
+            result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
             let footer = (is_last && left == 0).then_some(calls.footer.as_str());
             append_result(result, footer, open)
