@@ -55,7 +55,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
         };
         let is_full = |running: &mut usize| *running >= MAX_CHECKS;
         *sync::wait_while(&ended, sync::lock(&running), is_full) += 1;
-        let done = workers.run(job, cancel, &mut |_| ());
+        let done = workers.run(job, cancel);
         *sync::lock(&running) -= 1;
         ended.notify_one();
         let done = done?;

@@ -8,14 +8,12 @@ use serde_json::Value;
 
 use super::pages::MAX_RESULT;
 use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, arguments};
-use crate::bus::Event;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, Loaded};
 use crate::error::Result;
-use crate::text::to_single_line;
+use crate::worker::CommandOutput;
 use crate::worker::Workers;
 use crate::worker::protocol::{ExecJob, Termination};
-use crate::worker::{CommandOutput, MAX_LINE};
 
 /// Maximum timeout of a call, in seconds.
 const MAX_TIMEOUT: u64 = 600;
@@ -86,11 +84,7 @@ fn run(loaded: &Loaded, workers: &Workers, args: &Value, turn: &CallContext) -> 
         env: passed(&loaded.config, &loaded.env),
         input: Vec::new(),
     };
-    let mut printed = |line: &[u8]| {
-        let line = to_single_line(&String::from_utf8_lossy(line), MAX_LINE);
-        (turn.events)(Event::ToolOutput(line));
-    };
-    let output = workers.run(job, turn.cancel, &mut printed)?;
+    let output = workers.run(job, turn.cancel)?;
     Ok(describe(&output, timeout_secs))
 }
 

@@ -98,7 +98,7 @@ bomb() { bomb | bomb & }; bomb"#
         {
             assert!(refusal_of(command).is_some(), "{command}");
         }
-        for command in r#"
+        for command in r"
 rm -rf build /tmp/x ./home
 rm /
 rm -rf /home/you/project
@@ -107,7 +107,7 @@ grep -r reboot /var/log
 dd if=/dev/sda of=disk.img
 dd if=x of=/dev/null
 f() { echo a | cat; }; f
-man mkfs"#
+man mkfs"
             .lines()
             .skip(1)
         {

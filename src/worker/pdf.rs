@@ -87,7 +87,7 @@ impl Workers {
             ..self.policy.clone()
         };
         let reader = Self::new(policy, &self.home, self.sandbox, self.guard.clone());
-        let output = reader.run(job, cancel, &mut |_| ())?;
+        let output = reader.run(job, cancel)?;
         let why = match output.end {
             Termination::Code(0) => {
                 let text = String::from_utf8_lossy(&output.printed);

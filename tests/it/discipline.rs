@@ -53,7 +53,7 @@ exec {} | exec cannot run: invalid arguments for exec: "command" is missing"#;
     let rows: Vec<_> = rows
         .trim()
         .lines()
-        .flat_map(|row| row.split_once(" | "))
+        .filter_map(|row| row.split_once(" | "))
         .collect();
     let made = rows.iter().map(|(row, _)| calls(row).remove(0));
     let made = made

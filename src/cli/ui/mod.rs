@@ -70,8 +70,6 @@ struct Shown {
     /// The current activity, which is drawn again after each notice until the answer begins.
     progress: Option<&'static str>,
     is_drawn: bool,
-    /// Last line printed by a running command.
-    last_line: String,
     /// Renders the current text on a terminal.
     markdown: Option<Terminal>,
     /// Number of the last line of `--events`.
@@ -215,7 +213,6 @@ impl Ui {
             let mut shown = self.lock();
             shown.erase();
             shown.progress = Some(text);
-            shown.last_line.clear();
             shown.draw();
         }
     }
@@ -249,9 +246,8 @@ impl Shown {
 
     fn draw(&mut self) {
         if let (Some(text), None) = (self.progress, self.open_line) {
-            let line = format!("{text} {}", self.last_line);
             // A line that wraps could not be erased.
-            let line = within(line.trim_end(), line_width());
+            let line = within(text, line_width());
             drop(io::stderr().lock().write_all(line.as_bytes()));
             self.is_drawn = true;
         }
