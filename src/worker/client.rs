@@ -442,16 +442,4 @@ mod tests {
             "{given:?}"
         );
     }
-
-    #[test]
-    fn a_stop_hangs_up_and_is_told_as_one() {
-        let cancel = Cancel::new(None);
-        let (worker, theirs) = saying(&[]);
-        cancel.stop();
-        let started = Instant::now();
-        let error = worker.exchange(&job(), None, &mut |_| Ok(()), &cancel);
-        assert_eq!(error.unwrap_err().kind, Kind::Interrupted);
-        assert!(started.elapsed() < GRACE);
-        drop(theirs);
-    }
 }
