@@ -290,8 +290,6 @@ pub enum Event {
         /// The tool's name and the subject of the call.
         summary: String,
     },
-    /// The last line of a running command's output, from time to time.
-    ToolOutput(String),
     /// A tool call has ended.
     ToolFinished {
         /// The tool's name.

@@ -97,10 +97,7 @@ impl Dir {
             Mode::empty(),
         )
         .doing(format_args!("opening {}", path.display()))?;
-        Ok(Self {
-            fd,
-            scope: Scope::Beneath,
-        })
+        Ok(fd.into())
     }
 
     /// Sets the scope.
@@ -147,7 +144,9 @@ impl Dir {
         mode: Mode,
         links: Links,
     ) -> Result<OwnedFd, Errno> {
-        let (path, flags) = (or_dot(path), flags | OFlags::CLOEXEC);
+        let is_own = path.as_os_str().is_empty();
+        let path = if is_own { Path::new(".") } else { path };
+        let flags = flags | OFlags::CLOEXEC;
         match (self.scope, links) {
             (Scope::Beneath, _) => self.open_beneath(path, flags, mode, links),
             (Scope::Anywhere, Links::Follow) => openat(&self.fd, path, flags, mode),
@@ -224,14 +223,6 @@ impl Dir {
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-fn or_dot(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
     }
 }
 

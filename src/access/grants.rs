@@ -388,59 +388,44 @@ mod tests {
             opened.err().map(|e| (e.kind, e.message))
         };
         let own = "home/workspace";
-        for (workspace, tools, open_beside, refused) in [
-            (own, &[][..], false, None),
-            (own, &[], true, None),
-            ("other/ws", &[("data", Write)], false, None),
-            (own, &[("data", Read), ("other/link", Read)], false, None),
-            ("home/link", &[], false, None),
-            // Grants of the home, its parent, its parts, and links to it.
-            (own, &[("home", Read)], false, Some("set home")),
-            (own, &[("home/agent", Write)], false, Some("set home/agent")),
-            (own, &[(".", Read)], false, Some("set .")),
-            (own, &[("data/up", Read)], false, Some("set data/up")),
-            ("data/up", &[], false, Some("set data/up")),
-            ("home/memory", &[], false, Some("set home/memory")),
-            // Nested grants, including the workspace.
-            (
-                own,
-                &[("home/workspace/a", Write)],
-                false,
-                Some("set home/workspace/a"),
-            ),
-            ("other/ws", &[("other", Write)], false, Some("set other/ws")),
-            (
-                own,
-                &[("data/inner", Read), ("data", Read)],
-                false,
-                Some("set data/inner"),
-            ),
-            (
-                own,
-                &[("data", Read), ("data", Write)],
-                false,
-                Some("set data"),
-            ),
-            // Links that tools could replace.
-            (
-                own,
-                &[("other", Write), ("other/link", Read)],
-                false,
-                Some("set other/link"),
-            ),
-            ("other/link", &[], true, Some("set other/link")),
-            (own, &[("nothing", Read)], false, Some("set nothing")),
-        ] {
-            let got = refusal(workspace, tools, open_beside);
-            let is_right = match (&got, refused) {
-                (None, None) => true,
-                (Some((kind, message)), Some(begins)) => {
-                    *kind == crate::error::Kind::Config
-                        && message.starts_with(&format!("{begins}: "))
-                }
-                _ => false,
+        // A workspace, grants to read (r) or write (w), and the setting that is refused. A workspace with `!` is open beside it.
+        for row in r"
+home/workspace | |
+!home/workspace | |
+other/ws | w data |
+home/workspace | r data r other/link |
+home/link | |
+home/workspace | r home | set home
+home/workspace | w home/agent | set home/agent
+home/workspace | r . | set .
+home/workspace | r data/up | set data/up
+data/up | | set data/up
+home/memory | | set home/memory
+home/workspace | w home/workspace/a | set home/workspace/a
+other/ws | w other | set other/ws
+home/workspace | r data/inner r data | set data/inner
+home/workspace | r data w data | set data
+home/workspace | w other r other/link | set other/link
+!other/link | | set other/link
+home/workspace | r nothing | set nothing"
+            .lines()
+            .skip(1)
+        {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let words: Vec<&str> = cells[1].split_whitespace().collect();
+            let access = |word: &str| if word == "w" { Write } else { Read };
+            let tools: Vec<_> = words
+                .chunks(2)
+                .map(|pair| (pair[1], access(pair[0])))
+                .collect();
+            let workspace = cells[0].trim_start_matches('!');
+            let got = refusal(workspace, &tools, cells[0].starts_with('!'));
+            let is_config = |(kind, message): &(_, String)| {
+                *kind == crate::error::Kind::Config
+                    && message.starts_with(&format!("{}: ", cells[2]))
             };
-            assert!(is_right, "{workspace}, {tools:?}, {open_beside}: {got:?}");
+            let is_right = got.as_ref().map_or(cells[2].is_empty(), is_config);
+            assert!(is_right, "{row}: {got:?}");
         }
         std::fs::create_dir_all(at("notes/inner")).unwrap();
         symlink("../notes", at("home/memory")).unwrap();

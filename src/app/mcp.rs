@@ -44,7 +44,6 @@ pub(super) fn add_tools(
         return;
     }
     let mut left = loaded.config.tools.mcp_kb << 10;
-    let mut taken = tools.specs().map(|spec| spec.name.to_string()).collect();
     for (server, listed) in servers.tools_of(enabled) {
         notices.extend(listed.warning);
         let name = &server.definition.name;
@@ -76,7 +75,7 @@ pub(super) fn add_tools(
                 chosen.len()
             ));
         }
-        for tool in mcp_tools(&server, &chosen, &mut taken) {
+        for tool in mcp_tools(&server, &chosen) {
             let added = tools.add(tool);
             notices.extend(added.err().map(|e| e.message));
         }

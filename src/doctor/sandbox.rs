@@ -87,6 +87,6 @@ pub(super) fn run(
         env,
         ..ExecJob::default()
     };
-    let output = workers.run(job, &Cancel::new(None), &mut |_| ())?;
+    let output = workers.run(job, &Cancel::new(None))?;
     Ok((output.printed, output.end))
 }

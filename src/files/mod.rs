@@ -11,8 +11,6 @@ mod names;
 pub(crate) mod notes;
 mod read;
 mod replace;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::io::Write;

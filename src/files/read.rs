@@ -5,13 +5,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use rustix::fs::{Stat, fstat};
 
 use super::lines::skip_bom;
-use super::text::{Encoding, not_utf8};
+use super::text::Encoding;
 use super::{Target, text_reply};
 use crate::access::Links;
 use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
-use crate::text::{counted, size};
+use crate::text::size;
 use crate::worker::protocol::{Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
@@ -84,31 +84,20 @@ pub(super) fn read_file(target: &Target, first: u64, limit: Option<u64>) -> Resu
         if content.len() as u64 > MAX_UTF16 {
             return Err(too_large(target, len, MAX_UTF16));
         }
-        let (text, bad) = encoding.decode(&content);
-        let mut body = lines(&mut text.as_bytes(), target, first, limit)?;
-        note_no_text(&mut body, bad, "UTF-16");
-        return Ok(text_reply(body));
+        let (text, _) = encoding.decode(&content);
+        return Ok(text_reply(lines(
+            &mut text.as_bytes(),
+            target,
+            first,
+            limit,
+        )?));
     }
     if let Some(kind) = binary_kind(file.fill_buf()?) {
         let path = name.to_string();
         return Err(Error::failed(kind.refusal(&path, &size(len))));
     }
     skip_bom(&mut file)?;
-    let mut body = lines(&mut file, target, first, limit)?;
-    let bad = not_utf8(&body);
-    note_no_text(&mut body, bad, "UTF-8");
-    Ok(text_reply(body))
-}
-
-/// Adds a last line with the number of invalid bytes.
-fn note_no_text(body: &mut Vec<u8>, bad: usize, encoding: &str) {
-    if bad == 0 {
-        return;
-    }
-    let line_end = if body.ends_with(b"\n") { "" } else { "\n" };
-    let bytes = counted(bad, "byte");
-    let verb = if bad == 1 { "is" } else { "are" };
-    body.extend_from_slice(format!("{line_end}[{bytes} {verb} not {encoding}]\n").as_bytes());
+    Ok(text_reply(lines(&mut file, target, first, limit)?))
 }
 
 /// Returns lines from number `first` on, and how to continue.

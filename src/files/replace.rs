@@ -193,26 +193,28 @@ mod tests {
 
     #[test]
     fn near_match_error_names_its_line() {
-        for (content, old, says) in [
-            (
-                "x\n\tif a {\n\t\tb\n",
-                "if a {\n  b",
-                "line 2 has the same text with other white space, letter case, quotes or dashes: \"if a {\\n\\t\\tb\"",
-            ),
-            ("x\na\r\nb\nc\n", "a\nb", "line 2 has the same text with "),
-            ("a\nb\n", "a\r\nb", "line 1 has the same text with "),
-            (
-                "say “Hello”\n",
-                "say \"hello\"",
-                "line 1 has the same text with ",
-            ),
-            ("a\n", "b", "nor anything like it"),
-            ("", "b", "the file is empty"),
-            ("a\n", "caf\u{fffd}", "stands for bytes that are not UTF-8"),
-        ] {
+        // A file, a text that it lacks, and the error.
+        for row in r#"
+x/%if a {/%%b/ | if a {/  b | line 2 has the same text with other white space, letter case, quotes or dashes: "if a {\n\t\tb"
+x/a^/b/c/ | a/b | line 2 has the same text with
+a/b/ | a^/b | line 1 has the same text with
+say “Hello”/ | say "hello" | line 1 has the same text with
+a/ | b | nor anything like it
+ | b | the file is empty
+a/ | caf� | stands for bytes that are not UTF-8"#
+            .lines()
+            .skip(1)
+        {
+            let cells: Vec<String> = row
+                .split(" | ")
+                .map(|cell| cell.replace('/', "\n").replace('%', "\t").replace('^', "\r"))
+                .collect();
+            let [content, old, says] = &cells[..] else {
+                panic!("{row}");
+            };
             let told = change(content.as_bytes(), old, "new", false).unwrap_err();
             assert!(
-                told.starts_with("old_text not found") && told.contains(says),
+                told.starts_with("old_text not found") && told.contains(says.as_str()),
                 "{old:?}: {told}"
             );
         }

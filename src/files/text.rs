@@ -134,7 +134,7 @@ pub(super) fn with_crlf(text: &str) -> String {
 }
 
 /// Returns the number of bytes that are not UTF-8.
-pub(super) fn not_utf8(content: &[u8]) -> usize {
+fn not_utf8(content: &[u8]) -> usize {
     content
         .utf8_chunks()
         .map(|chunk| chunk.invalid().len())

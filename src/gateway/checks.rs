@@ -48,7 +48,7 @@ pub(crate) fn check_command(loaded: &Loaded) -> Result<Arc<CheckCommand>> {
             env: env.clone(),
             input: Vec::new(),
         };
-        let done = workers.run(job, cancel, &mut |_| ())?;
+        let done = workers.run(job, cancel)?;
         let printed = String::from_utf8_lossy(&done.printed);
         let output = redactor.redact_output(printed.into_owned(), "");
         let last = output.trim().lines().last().unwrap_or_default();

@@ -93,24 +93,21 @@ impl Shared {
         sync::lock(&self.state)
     }
 
-    /// Handles each line until the output ends, and returns the reason for the end.
+    /// Handles each line until the output ends or a line is too long, and returns the reason for the end.
     fn read_all(&self, mut output: impl BufRead, socket: &UnixStream) -> String {
-        let mut is_rest = false;
         loop {
             let mut line = Vec::new();
             let mut piece = output.by_ref().take(MAX_MESSAGE as u64 + 1);
             if let Err(e) = piece.read_until(b'\n', &mut line) {
                 return format!("reading from it: {e}");
             }
-            let is_whole = line.ends_with(b"\n");
-            match (is_whole, is_rest) {
-                (true, false) => self.handle(&line),
-                (true, true) => {}
-                (false, _) if line.len() <= MAX_MESSAGE => return last_words(socket),
-                (false, false) => self.fail_all(&too_long().message),
-                (false, true) => return too_long().message,
+            if line.len() > MAX_MESSAGE {
+                return too_long().message;
             }
-            is_rest = !is_whole;
+            if !line.ends_with(b"\n") {
+                return last_words(socket);
+            }
+            self.handle(&line);
             if self.lock().waiting.is_empty() {
                 thread::sleep(IDLE_PAUSE);
             }

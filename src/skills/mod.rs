@@ -201,12 +201,6 @@ impl Skills {
         if !is_valid_name(name) {
             return problem(NAME_RULE);
         }
-        if !matches!(field("name"), own if own.is_empty() || own == name) {
-            problem(&format!(
-                "its SKILL.md says name: {}; the folder's name is used",
-                to_single_line(field("name"), 64)
-            ));
-        }
         let mut description = to_single_line(field("description"), MAX_DESCRIPTION);
         if description.is_empty() {
             description = first_line(body);
@@ -350,7 +344,7 @@ mod tests {
         assert_eq!(names, ["a", "b-2", "hidden", "plain"]);
         assert!(found.named("b-2").unwrap().always && found.named("hidden").unwrap().hidden);
         assert_eq!(found.named("plain").unwrap().description, "Only a title");
-        assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
+        assert_eq!(found.problems.len(), 1, "{:?}", found.problems);
         assert!(
             found
                 .named("b-2")

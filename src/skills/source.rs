@@ -106,7 +106,7 @@ fn clone(loaded: &Loaded, url: &str, into: &Path) -> Result<()> {
         ..ExecJob::default()
     };
     let output = workers
-        .run(job, &Cancel::new(None), &mut |_| ())
+        .run(job, &Cancel::new(None))
         .doing("cloning the repository")?;
     if output.end == Termination::Code(0) {
         return Ok(());

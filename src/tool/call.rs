@@ -68,10 +68,6 @@ impl Call<'_> {
         self.checked.is_ok()
     }
 
-    fn is_built_in(&self) -> bool {
-        self.owner() == Some(Owner::BuiltIn)
-    }
-
     fn owner(&self) -> Option<Owner> {
         self.checked.as_ref().ok().map(|call| call.tool.owner())
     }
@@ -94,7 +90,7 @@ impl Call<'_> {
         match (&self.checked, self.risk()) {
             (Ok(call), _) if call.tool.varies() => 10,
             (_, Risk::Runs) => 10,
-            (_, Risk::Writes) if !self.is_built_in() => 3,
+            (_, Risk::Writes) if self.owner() != Some(Owner::BuiltIn) => 3,
             (_, Risk::Safe | Risk::Writes) => 1,
         }
     }

@@ -77,21 +77,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_what_differs() {
-        for (old, new, lines) in [
-            (
-                "one\ntwo\nthree",
-                "one\n2\n2b\nthree",
-                &["-two", "+2", "+2b"][..],
-            ),
-            ("x\nx", "x\nx\nx", &["+x"]),
-            ("", "one\ntwo\n", &["+one", "+two"]),
-        ] {
-            assert_eq!(Change::between(old, new).lines, lines);
-        }
-    }
-
-    #[test]
     fn a_replaced_file_is_shown_up_to_a_limit() {
         let replacing = |old: &[u8], new: &str| Change::replacing(old, new).lines;
         let lines = replacing(b"one\ntwo\nthree\n", "one\n2\nthree\n");

@@ -3,30 +3,20 @@
 use std::sync::Arc;
 
 use regex_lite::Regex;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::pages::MAX_RESULT;
-use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, arguments};
-use crate::bus::Event;
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, text};
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, Loaded};
 use crate::error::Result;
-use crate::text::to_single_line;
+use crate::worker::CommandOutput;
 use crate::worker::Workers;
 use crate::worker::protocol::{ExecJob, Termination};
-use crate::worker::{CommandOutput, MAX_LINE};
 
 /// Maximum timeout of a call, in seconds.
 const MAX_TIMEOUT: u64 = 600;
 pub(crate) const EXEC: &str = "exec";
-
-#[derive(Deserialize)]
-struct Args {
-    command: String,
-    working_dir: Option<String>,
-    timeout: Option<u64>,
-}
 
 /// Makes `exec`, with a description that depends on the settings.
 pub(crate) fn exec_tool(loaded: &Arc<Loaded>, workers: &Arc<Workers>) -> Function {
@@ -75,22 +65,21 @@ pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
 }
 
 fn run(loaded: &Loaded, workers: &Workers, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let args: Args = arguments(args)?;
     let timeout = loaded.config.tools.exec.timeout;
-    let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
-    let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
+    let timeout_secs = args["timeout"].as_u64().unwrap_or(timeout);
+    let timeout_secs = timeout_secs.clamp(1, MAX_TIMEOUT);
+    let working_dir = match text(args, "working_dir") {
+        "" => ".",
+        dir => dir,
+    };
     let job = ExecJob {
-        command: args.command,
-        working_dir,
+        command: text(args, "command").to_owned(),
+        working_dir: working_dir.to_owned(),
         timeout_secs,
         env: passed(&loaded.config, &loaded.env),
         input: Vec::new(),
     };
-    let mut printed = |line: &[u8]| {
-        let line = to_single_line(&String::from_utf8_lossy(line), MAX_LINE);
-        (turn.events)(Event::ToolOutput(line));
-    };
-    let output = workers.run(job, turn.cancel, &mut printed)?;
+    let output = workers.run(job, turn.cancel)?;
     Ok(describe(&output, timeout_secs))
 }
 

@@ -129,11 +129,11 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
     } else {
         workers.call(job, turn.cancel)?
     };
-    match reply.header {
-        Header::Image => show_image(text(args, "path"), &reply.body),
-        Header::Recording => heard(files, text(args, "path"), turn),
+    let path = text(args, "path");
+    let content = match reply.header {
+        Header::Image => return show_image(path, &reply.body),
+        Header::Recording => return heard(files, path, turn),
         Header::Pdf => {
-            let path = text(args, "path");
             let pages = text(args, "pages");
             let read = workers.read_pdf(reply.body, pages, MAX_PDF_TEXT, turn.cancel);
             let PdfText { mut text, more } = read.doing(foreign_line(path, 300))?;
@@ -142,32 +142,17 @@ fn run(name: &str, files: &Files, args: &Value, turn: &CallContext) -> Result<To
                     "[there is more: read it again with pages {more}]\n"
                 ));
             }
-            Ok(ToolOutput::text(
-                if is_in_inbox(path, workers.workspace()) {
-                    fenced(&text)
-                } else {
-                    text
-                },
-            ))
+            text
         }
-        _ => {
-            let content = reply.into_text()?;
-            let is_foreign = match name {
-                "read_file" => is_in_inbox(text(args, "path"), workers.workspace()),
-                "grep" if is_in_inbox(text(args, "path"), workers.workspace()) => true,
-                "grep" => {
-                    let mut paths = content.lines().filter_map(|line| line.split(':').next());
-                    paths.any(|path| is_in_inbox(path, workers.workspace()))
-                }
-                _ => false,
-            };
-            Ok(ToolOutput::text(if is_foreign {
-                fenced(&content)
-            } else {
-                content
-            }))
-        }
-    }
+        _ => reply.into_text()?,
+    };
+    let is_foreign = |path: &str| is_in_inbox(path, workers.workspace());
+    let mut found = content.lines().filter_map(|line| line.split(':').next());
+    Ok(ToolOutput::text(match name {
+        "read_file" | "grep" if is_foreign(path) => fenced(&content),
+        "grep" if found.any(is_foreign) => fenced(&content),
+        _ => content,
+    }))
 }
 
 /// Does a job that changes a file, and stores the previous version for `/undo`.

@@ -1,6 +1,5 @@
 //! Tools of MCP servers: `NAME__TOOL` for the tool TOOL of the server NAME.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -8,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::function::Function;
-use super::registry::{MAX_NAME, valid_name};
+use super::registry::valid_name;
 use super::{Owner, Risk, ToolOutput, ToolSpec};
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
@@ -16,14 +15,10 @@ use crate::message::Media;
 use crate::redact::Redactor;
 use crate::text::{fenced, foreign};
 
-/// Makes the tools of a server. `taken` contains the names of all tools so far.
-pub(crate) fn mcp_tools(
-    server: &Arc<Server>,
-    tools: &[RemoteTool],
-    taken: &mut BTreeSet<String>,
-) -> Vec<Function> {
+/// Makes the tools of a server, with names that providers accept.
+pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Function> {
     let tool = |remote: &RemoteTool| {
-        let name = legal_name(&server.definition.name, &remote.name, taken);
+        let name = valid_name(&format!("{}__{}", server.definition.name, remote.name));
         let description = format!(
             "(described by the MCP server {}) {}",
             server.definition.name, remote.description
@@ -61,19 +56,6 @@ pub(crate) fn mcp_tools(
         }
     };
     tools.iter().map(tool).collect()
-}
-
-/// Returns a unique name that providers accept.
-fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
-    let mut name = valid_name(&format!("{server}__{tool}"));
-    let wanted: String = name.chars().take(MAX_NAME - 5).collect();
-    for n in 2.. {
-        if taken.insert(name.clone()) {
-            break;
-        }
-        name = format!("{wanted}_{n}");
-    }
-    name
 }
 
 /// Converts the result of a call: texts in a fence that they cannot close, and media.

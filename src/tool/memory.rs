@@ -4,12 +4,11 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::files::change_file;
 use super::meaning::Meaning;
-use super::{CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, arguments, text};
+use super::{CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, text};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::json::from_json;
@@ -41,25 +40,6 @@ const SPEC: ToolSpec = ToolSpec::built_in(
     ),
 );
 
-/// Arguments of a call.
-#[derive(Deserialize)]
-struct Request {
-    action: Action,
-    key: Option<String>,
-    content: Option<String>,
-    query: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-enum Action {
-    View,
-    Write,
-    Append,
-    Search,
-    Delete,
-}
-
 /// What the tool uses.
 pub(crate) struct Memory {
     pub home: Home,
@@ -75,71 +55,62 @@ pub(crate) fn memory_tool(memory: Memory) -> Function {
 }
 
 fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-    let request = arguments::<Request>(args)?;
+    let [action, asked, content, query] =
+        ["action", "key", "content", "query"].map(|name| text(args, name));
     let workers = &memory.workers;
     let Some(notes) = workers.notes() else {
         return Err(Error::failed("there are no notes here"));
     };
     let now = (memory.local_time)(SystemTime::now());
-    let asked = request.key.as_deref().unwrap_or_default().trim();
-    let key = match asked {
+    let key = match asked.trim() {
         "" => None,
         key => Some(checked_key(key, &now)?),
     };
-    let path = match &key {
-        None => notes.real.join(format!("{MEMORY}.md")),
-        Some(key) => notes.real.join(format!("{key}.md")),
-    };
-    let path = path.display().to_string();
-    let job = match (request.action, key) {
-        (Action::View, None) => FileJob::ListDir {
+    let name = key.as_deref().unwrap_or(MEMORY);
+    let path = notes.real.join(format!("{name}.md")).display().to_string();
+    if matches!(action, "write" | "append") && content.trim().is_empty() {
+        return Err(Error::failed("\"content\" is missing: what to write"));
+    }
+    let job = match (action, &key) {
+        ("view", None) => FileJob::ListDir {
             path: notes.real.display().to_string(),
             depth: None,
         },
-        (Action::View, Some(_)) => FileJob::ReadFile {
+        ("view", Some(_)) => FileJob::ReadFile {
             path,
             offset: None,
             limit: None,
             pages: None,
         },
-        (Action::Search, _) => {
-            let query = request.query.or(request.content).unwrap_or_default();
-            return search(memory, &query, turn);
+        ("search", _) => {
+            let query = if query.is_empty() { content } else { query };
+            return search(memory, query, turn);
         }
-        (Action::Append, key) => {
-            let content = content(request.content)?;
-            let mut content = entry(key.as_deref(), content.trim_end(), &now);
+        ("append", _) => {
+            let mut content = entry(name, content.trim_end(), &now);
             if ends_within_a_line(workers, &path, turn.cancel) {
                 content.insert(0, '\n');
             }
             FileJob::AppendFile { path, content }
         }
-        (Action::Write | Action::Delete, None) => {
+        (_, None) => {
             return Err(Error::failed(
                 "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md",
             ));
         }
-        (Action::Write, Some(_)) => {
-            let content = format!("{}\n", content(request.content)?.trim_end());
-            let shown = None;
-            FileJob::WriteFile {
-                path,
-                content,
-                shown,
-            }
-        }
-        (Action::Delete, Some(_)) => FileJob::RemoveFile { path },
+        ("write", Some(_)) => FileJob::WriteFile {
+            path,
+            content: format!("{}\n", content.trim_end()),
+            shown: None,
+        },
+        (_, Some(_)) => FileJob::RemoveFile { path },
     };
-    let reply = match request.action {
-        Action::View | Action::Search => workers.call(job, turn.cancel)?,
-        Action::Write | Action::Append | Action::Delete => change_file(workers, job, turn)?,
+    let reply = if job.changes_files() {
+        change_file(workers, job, turn)?
+    } else {
+        workers.call(job, turn.cancel)?
     };
     Ok(ToolOutput::text(reply.into_text()?))
-}
-
-fn content(content: Option<String>) -> Result<String> {
-    let content = content.filter(|content| !content.trim().is_empty());
-    content.ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
 }
 
 /// Whether the last line of a note has no end, as some editors leave it.
@@ -153,9 +124,9 @@ fn ends_within_a_line(workers: &Workers, path: &str, cancel: &Cancel) -> bool {
 }
 
 /// Formats an entry to append: a line, with the time if the note is about today.
-fn entry(key: Option<&str>, content: &str, now: &str) -> String {
-    match (key, now.get(11..16)) {
-        (Some(key), Some(time)) if now.get(..10) == Some(key) => format!("- {time} {content}\n"),
+fn entry(key: &str, content: &str, now: &str) -> String {
+    match now.get(11..16) {
+        Some(time) if now.get(..10) == Some(key) => format!("- {time} {content}\n"),
         _ => format!("{content}\n"),
     }
 }

@@ -17,7 +17,7 @@ use crate::redact::{REMOVED, Redactor};
 use crate::text::{foreign, nearest, not_found_near};
 
 /// Maximum length of a name, as limited by providers.
-pub(super) const MAX_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 /// Maximum length of an error for the model, which quotes its call, in characters.
 const MAX_ERROR: usize = 500;
 

@@ -21,8 +21,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use client::Worker;
 pub(crate) use client::{Served, WorkerProcess};
 use notes::Notes;
-pub(crate) use output::MAX_LINE;
-use output::{LastLine, OutputBuffer};
+use output::OutputBuffer;
 pub(crate) use pdf::{PdfText, more_pages};
 
 use crate::access::Grant;
@@ -163,26 +162,16 @@ impl Workers {
         Ok((self, job))
     }
 
-    /// Runs a command. From time to time, `on_line` gets the last line of its output so far.
+    /// Runs a command.
     ///
     /// # Errors
     /// Returns an error if the command could not be run. A failed or cancelled command is a normal result.
-    pub(crate) fn run(
-        &self,
-        job: ExecJob,
-        cancel: &Cancel,
-        on_line: &mut dyn FnMut(&[u8]),
-    ) -> Result<CommandOutput> {
+    pub(crate) fn run(&self, job: ExecJob, cancel: &Cancel) -> Result<CommandOutput> {
         let job = Job::Exec(job);
         let worker = self.start(&job, cancel)?;
         let mut output = OutputBuffer::new(MAX_BODY / 2, MAX_BODY / 2);
-        let mut last = LastLine::new();
         let mut take = |piece: &[u8]| {
             output.push(piece);
-            last.push(piece);
-            if let Some(line) = last.take() {
-                on_line(line);
-            }
             Ok(())
         };
         let end = match worker.exchange(&job, None, &mut take, cancel) {

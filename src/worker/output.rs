@@ -1,15 +1,6 @@
-//! Output of a command: its beginning, its end, and its last line so far.
-
-use std::time::{Duration, Instant};
+//! Output of a command: its beginning and its end.
 
 use crate::text::size;
-
-/// Maximum length of a running command's last line, in bytes.
-pub(crate) const MAX_LINE: usize = 400;
-/// Bytes at the end of the output that are searched for the last line.
-const MAX_END: usize = 64 << 10;
-/// Minimum interval between reports of the last line.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum length of a line that is cut out whole, in bytes; longer ones are cut between words.
 const LONG_LINE: usize = 64 << 10;
@@ -80,58 +71,6 @@ impl OutputBuffer {
     }
 }
 
-/// Last line of a running command's output.
-pub(super) struct LastLine {
-    /// End of the output.
-    end: Vec<u8>,
-    is_new: bool,
-    told: Instant,
-}
-
-impl LastLine {
-    pub(super) fn new() -> Self {
-        Self {
-            end: Vec::new(),
-            is_new: false,
-            told: Instant::now(),
-        }
-    }
-
-    pub(super) fn push(&mut self, piece: &[u8]) {
-        self.is_new |= !piece.is_empty();
-        self.end.extend_from_slice(piece);
-        let Some(old) = self.end.len().checked_sub(MAX_END) else {
-            return;
-        };
-        // Drops the incomplete first line.
-        let line_end = self.end[old..].iter().position(|byte| *byte == b'\n');
-        let begin = line_end.map_or(self.end.len(), |at| old + at + 1);
-        self.end.drain(..begin);
-    }
-
-    /// Returns the last line, if there is new output and the last report is old enough.
-    pub(super) fn take(&mut self) -> Option<&[u8]> {
-        if !self.is_new || self.told.elapsed() < TELL_INTERVAL {
-            return None;
-        }
-        (self.is_new, self.told) = (false, Instant::now());
-        Some(last_line(&self.end)).filter(|line| !line.is_empty())
-    }
-}
-
-/// Returns the last line that is not blank. Cuts a long line at a space, because redaction would miss half a key.
-fn last_line(output: &[u8]) -> &[u8] {
-    // A progress bar rewrites its line after `\r`.
-    let lines = output.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
-    let mut lines = lines.map(<[u8]>::trim_ascii);
-    let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
-    if last.len() <= MAX_LINE {
-        return last;
-    }
-    let space = last[..MAX_LINE].iter().rposition(u8::is_ascii_whitespace);
-    &last[..space.unwrap_or_default()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,33 +97,5 @@ mod tests {
         let words = "x ".repeat(50_000) + "sk-half-of-a-key" + &" y".repeat(50_000);
         let words = kept(100_005, &[&words]);
         assert!(words.contains("x\n[") && words.contains("]\n y") && !words.contains("half"));
-    }
-
-    #[test]
-    fn the_last_line_is_the_newest_that_says_something() {
-        for (output, line) in [
-            (&b"one\ntwo\n\n"[..], &b"two"[..]),
-            (b"10 %\r20 %\r", b"20 %"),
-            (b"one\n tw", b"tw"),
-            (b"\n", b""),
-        ] {
-            assert_eq!(last_line(output), line);
-        }
-        let long = [&b"one two "[..], &[b'x'; 5000]].concat();
-        assert_eq!(last_line(&long), b"one two");
-        assert_eq!(last_line(&long[8..]), b"");
-    }
-
-    #[test]
-    fn the_last_line_moves_on_however_much_is_printed() {
-        let mut last = LastLine::new();
-        for number in 0..200_000 {
-            last.push(format!("line {number}\n").as_bytes());
-            assert!(last.end.len() < MAX_END);
-        }
-        assert_eq!(last_line(&last.end), b"line 199999");
-        last.push(&vec![b'x'; 2 * MAX_END]);
-        last.push(b"\nat the end");
-        assert_eq!(last_line(&last.end), b"at the end");
     }
 }

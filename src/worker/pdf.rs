@@ -66,8 +66,8 @@ impl Workers {
         most: usize,
         cancel: &Cancel,
     ) -> Result<PdfText> {
-        let wanted = Wanted::parse(pages)?;
-        let (first, next) = (wanted.first, wanted.last.saturating_add(1));
+        let (first, last) = range(pages)?;
+        let next = last.saturating_add(1);
         let job = ExecJob {
             // Requests one more page to detect whether more pages follow.
             command: format!(
@@ -87,11 +87,11 @@ impl Workers {
             ..self.policy.clone()
         };
         let reader = Self::new(policy, &self.home, self.sandbox, self.guard.clone());
-        let output = reader.run(job, cancel, &mut |_| ())?;
+        let output = reader.run(job, cancel)?;
         let why = match output.end {
             Termination::Code(0) => {
                 let text = String::from_utf8_lossy(&output.printed);
-                return Ok(with_headings(&text, wanted, most));
+                return Ok(with_headings(&text, (first, last), most));
             }
             Termination::Code(127) => {
                 "it is a PDF, and reading it takes pdftotext, which is not installed (package poppler-utils)".to_owned()
@@ -104,37 +104,28 @@ impl Workers {
     }
 }
 
-/// Range of pages to read, counted from 1, up to [`MAX_PAGES`] pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
-    first: u32,
-    last: u32,
-}
-
-impl Wanted {
-    fn parse(pages: &str) -> Result<Self> {
-        let number = |text: &str, default| match text.trim() {
-            "" => Some(default),
-            text => text.parse().ok().filter(|page| *page > 0),
-        };
-        let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
-        match (number(first, 1), number(last, u32::MAX)) {
-            (Some(first), Some(last)) if first <= last => {
-                let last = last.min(first.saturating_add(MAX_PAGES - 1));
-                Ok(Self { first, last })
-            }
-            _ => Err(Error::failed("pages takes a page or a range, 7 or 3-12")),
+/// Returns the first and the last page to read, counted from 1: up to [`MAX_PAGES`] pages.
+fn range(pages: &str) -> Result<(u32, u32)> {
+    let number = |text: &str, default| match text.trim() {
+        "" => Some(default),
+        text => text.parse().ok().filter(|page| *page > 0),
+    };
+    let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
+    match (number(first, 1), number(last, u32::MAX)) {
+        (Some(first), Some(last)) if first <= last => {
+            Ok((first, last.min(first.saturating_add(MAX_PAGES - 1))))
         }
+        _ => Err(Error::failed("pages takes a page or a range, 7 or 3-12")),
     }
 }
 
 /// Puts a heading line before each page, as many as fit into `most` bytes, and names the remaining pages.
-fn with_headings(text: &str, wanted: Wanted, most: usize) -> PdfText {
+fn with_headings(text: &str, (first, last): (u32, u32), most: usize) -> PdfText {
     // Each page ends with a form feed, except a last page that was cut off.
     let pages: Vec<&str> = text.split_terminator('\u{c}').collect();
-    let (mut out, mut next) = (String::new(), wanted.first);
+    let (mut out, mut next) = (String::new(), first);
     for page in pages.iter().map(|page| page.trim_end()) {
-        if next > wanted.last || !out.is_empty() && out.len() + page.len() > most {
+        if next > last || !out.is_empty() && out.len() + page.len() > most {
             break;
         }
         let shown = clip(page, most);
@@ -150,7 +141,7 @@ fn with_headings(text: &str, wanted: Wanted, most: usize) -> PdfText {
     if pages.iter().all(|page| page.trim().is_empty()) {
         (out, kind) = (String::new(), " without text, perhaps a scan");
     }
-    let (first, last) = (wanted.first, wanted.first.max(next - 1));
+    let last = first.max(next - 1);
     let is_rest = ((next - first) as usize) < pages.len();
     PdfText {
         text: format!("[a PDF; here are pages {first} to {last}{kind}]\n{out}"),
@@ -168,51 +159,22 @@ mod tests {
 
     #[test]
     fn pdf_pages_beyond_limit_are_named() {
-        for (text, first, last, most, more, says) in [
-            (
-                "one\u{c}two\u{c}",
-                1,
-                50,
-                100,
-                "",
-                "1 to 2]\n[page 1]\none\n[page 2]\ntwo\n",
-            ),
-            (
-                "one\u{c}two\u{c}three\u{c}",
-                1,
-                50,
-                17,
-                "3-",
-                "1 to 2]\n[page 1]\none\n[page 2]\ntwo\n",
-            ),
-            (
-                "four\u{c}five\u{c}six\u{c}",
-                4,
-                5,
-                100,
-                "6-",
-                "4 to 5]\n[page 4]\nfour\n[page 5]\nfive\n",
-            ),
-            (
-                "too long\u{c}b\u{c}",
-                1,
-                2,
-                6,
-                "2-",
-                "1 to 1]\n[page 1]\ntoo lo\n[cut here: the page is too long]\n",
-            ),
-            (
-                " \u{c}",
-                1,
-                50,
-                100,
-                "",
-                "1 to 1 without text, perhaps a scan]\n",
-            ),
-        ] {
-            let read = with_headings(text, Wanted { first, last }, most);
-            let says = format!("[a PDF; here are pages {says}");
-            assert_eq!((&*read.more, read.text), (more, says), "{text:?}");
+        // A text, its first and last page, the limit, the remaining pages, and the result.
+        for row in r"
+one^two^ | 1 | 50 | 100 | | 1 to 2]/[page 1]/one/[page 2]/two/
+one^two^three^ | 1 | 50 | 17 | 3- | 1 to 2]/[page 1]/one/[page 2]/two/
+four^five^six^ | 4 | 5 | 100 | 6- | 4 to 5]/[page 4]/four/[page 5]/five/
+too long^b^ | 1 | 2 | 6 | 2- | 1 to 1]/[page 1]/too lo/[cut here: the page is too long]/
+ ^ | 1 | 50 | 100 | | 1 to 1 without text, perhaps a scan]/"
+            .lines()
+            .skip(1)
+        {
+            let cells: Vec<&str> = row.split('|').map(|cell| cell.trim_matches(' ')).collect();
+            let number = |n: usize| cells[n].parse().unwrap();
+            let text = cells[0].replace('^', "\u{c}");
+            let read = with_headings(&text, (number(1), number(2)), cells[3].parse().unwrap());
+            let says = format!("[a PDF; here are pages {}", cells[5].replace('/', "\n"));
+            assert_eq!((&*read.more, read.text), (cells[4], says), "{row}");
         }
     }
 
@@ -226,13 +188,9 @@ mod tests {
             ("8-400", Some((8, 57))),
             ("0", None),
             ("5-3", None),
-            ("a", None),
             ("1;rm", None),
-            ("4294967296", None),
         ] {
-            let wanted = Wanted::parse(pages).ok();
-            let is = is.map(|(first, last)| Wanted { first, last });
-            assert_eq!(wanted, is, "{pages}");
+            assert_eq!(range(pages).ok(), is, "{pages}");
         }
     }
 }

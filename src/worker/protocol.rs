@@ -499,51 +499,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_arrives_as_it_was_sent() {
-        let exec = Job::Exec(ExecJob {
-            command: "ls".into(),
-            working_dir: ".".into(),
-            timeout_secs: 1,
-            env: vec![("A".into(), "b".into())],
-            input: vec![0, 255],
-        });
-        let file = FileJob::TakeFile(IncomingFile {
-            dir: "inbox".into(),
-            name: "a".into(),
-            content: b"\xff".to_vec(),
-        });
-        let grep = FileJob::Grep {
-            pattern: "a".into(),
-            path: Some("文".into()),
-            glob: None,
-            max: Some(3),
-        };
-        for job in [exec, Job::File(file), Job::File(grep)] {
-            let mut bytes = Vec::new();
-            send_job(&mut bytes, &job).unwrap();
-            bytes.extend_from_slice(job.body());
-            assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
-        }
-    }
-
-    #[test]
-    fn job_reader_leaves_later_input_unread() {
-        let job = Job::Serve(ServeJob {
-            program: "server".into(),
-            args: Vec::new(),
-            env: Vec::new(),
-            working_dir: ".".into(),
-            home: PathBuf::new(),
-        });
-        let mut bytes = Vec::new();
-        send_job(&mut bytes, &job).unwrap();
-        bytes.extend_from_slice(b"its input");
-        let mut left = bytes.as_slice();
-        assert_eq!(receive_job(&mut left).unwrap(), job);
-        assert_eq!(left, b"its input");
-    }
-
-    #[test]
     fn hostile_messages_are_refused_before_memory_is_set_aside_for_them() {
         let refusal = |bytes: &[u8]| receive_message(&mut &*bytes).unwrap_err().message;
         let message = |json: &str| {

@@ -176,29 +176,3 @@ fn state_of(proc: &Dir, pid: Pid) -> Option<(Pid, bool)> {
     let is_running = matches!(fields.next()?, "R" | "S");
     Some((Pid::from_raw(fields.next()?.parse().ok()?)?, is_running))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::Stdio;
-
-    #[test]
-    fn descendants_are_counted_and_others_are_not() {
-        let proc = open_proc().unwrap();
-        let mut shell = crate::child::command("/bin/sh".as_ref())
-            .args(["-c", "sleep 600 & echo $!; read line; kill $!"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut sleeper = [0; 8];
-        let len = shell.stdout.take().unwrap().read(&mut sleeper).unwrap();
-        let sleeper = std::str::from_utf8(&sleeper[..len]).unwrap().trim();
-        let sleeper = Pid::from_raw(sleeper.parse().unwrap()).unwrap();
-        let found: Vec<Pid> = below(&proc).into_iter().map(|(pid, _)| pid).collect();
-        assert!(found.contains(&Pid::from_child(&shell)) && found.contains(&sleeper));
-        assert!(!found.contains(&getpid()) && !found.contains(&Pid::INIT));
-        drop(shell.stdin.take());
-        shell.wait().unwrap();
-    }
-}

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::fixtures::calls;
 use crate::harness::Home;
 use crate::model::{Model, Reply};
 
@@ -28,49 +29,22 @@ fn call_with_unknown_argument_changes_nothing() {
         ("workspace/a.txt", "one\n"),
         ("workspace/build/x", "x"),
     ];
-    for (name, args, word) in [
-        (
-            "write_file",
-            json!({ "path": "a.txt", "content": "two", "append": true }),
-            "unknown argument \"append\"",
-        ),
-        (
-            "write_file",
-            json!({ "path": "a.txt", "file_path": "b.txt", "content": "two" }),
-            "unknown argument \"file_path\"",
-        ),
-        (
-            "edit_file",
-            json!({ "path": "a.txt", "old_text": "one", "new_text": "two", "line": 1 }),
-            "unknown argument \"line\"",
-        ),
-        (
-            "memory",
-            json!({ "action": "write", "content": "Likes coffee." }),
-            "need a key",
-        ),
-        ("memory", json!({ "action": "delete" }), "need a key"),
-        (
-            "memory",
-            json!({ "action": "write", "topic": "tea", "content": "Likes coffee." }),
-            "unknown argument \"topic\"",
-        ),
-        (
-            "exec",
-            json!({ "command": "rm -rf build", "root": "sub" }),
-            "unknown argument \"root\"",
-        ),
-        (
-            "exec",
-            json!({ "command": "rm -rf build", "timeout": 120_000 }),
-            "at most 600",
-        ),
-        (
-            "subagent",
-            json!({ "task": "look", "context": "here" }),
-            "unknown argument \"context\"",
-        ),
-    ] {
+    // A call, and a word of its result.
+    for row in r#"
+write_file {"path": "a.txt", "content": "two", "append": true} | unknown argument "append"
+write_file {"path": "a.txt", "file_path": "b.txt", "content": "two"} | unknown argument "file_path"
+edit_file {"path": "a.txt", "old_text": "one", "new_text": "two", "line": 1} | unknown argument "line"
+memory {"action": "write", "content": "Likes coffee."} | need a key
+memory {"action": "delete"} | need a key
+memory {"action": "write", "topic": "tea", "content": "Likes coffee."} | unknown argument "topic"
+exec {"command": "rm -rf build", "root": "sub"} | unknown argument "root"
+exec {"command": "rm -rf build", "timeout": 120000} | at most 600
+subagent {"task": "look", "context": "here"} | unknown argument "context""#
+        .lines()
+        .skip(1)
+    {
+        let (row, word) = row.split_once(" | ").unwrap();
+        let (name, args) = calls(row).remove(0);
         let (home, result) = called(name, &args, &files);
         assert!(result.contains(word), "{name} {args}: {result}");
         for (path, text) in files {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use crate::fixtures::calls;
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::assert_single_result_per_call;
@@ -42,47 +43,27 @@ fn in_order(messages: &[&Value]) {
 
 #[test]
 fn each_call_is_told_to_a_person_in_one_line() {
-    let calls = [
-        (
-            "read_file",
-            json!({ "path": "notes.txt" }),
-            "read_file notes.txt",
-        ),
-        (
-            "write_file",
-            json!({ "path": "a.txt", "content": "long\nand no one's business" }),
-            "write_file a.txt",
-        ),
-        (
-            "exec",
-            json!({ "command": "cat a.txt\n# \u{1b}[31mred", "working_dir": "." }),
-            "exec cat a.txt # [31mred",
-        ),
-        (
-            "cron",
-            json!({ "action": "add", "message": "look\nhere", "at": "+1h" }),
-            "cron add look here",
-        ),
-        (
-            "exce",
-            json!({}),
-            "exce cannot run: no tool named \"exce\"; did you mean exec?",
-        ),
-        (
-            "exec",
-            json!({}),
-            "exec cannot run: invalid arguments for exec: \"command\" is missing",
-        ),
-    ];
-    let made = calls
-        .iter()
+    let rows = r#"
+read_file {"path": "notes.txt"} | read_file notes.txt
+write_file {"path": "a.txt", "content": "long\nand no one's business"} | write_file a.txt
+exec {"command": "cat a.txt\n# \u001b[31mred", "working_dir": "."} | exec cat a.txt # [31mred
+cron {"action": "add", "message": "look\nhere", "at": "+1h"} | cron add look here
+exce {} | exce cannot run: no tool named "exce"; did you mean exec?
+exec {} | exec cannot run: invalid arguments for exec: "command" is missing"#;
+    let rows: Vec<_> = rows
+        .trim()
+        .lines()
+        .filter_map(|row| row.split_once(" | "))
+        .collect();
+    let made = rows.iter().map(|(row, _)| calls(row).remove(0));
+    let made = made
         .enumerate()
-        .map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
+        .map(|(n, (name, args))| call(&format!("c{n}"), name, &args));
     let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
     let run = unsandboxed(&model).agent(["-v", "-m", "go"]);
     run.exits(0);
-    for (name, _, says) in &calls {
-        assert!(run.stderr.contains(says), "{name}: {}", run.stderr);
+    for (row, says) in &rows {
+        assert!(run.stderr.contains(says), "{row}: {}", run.stderr);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::fixtures::Fixture;
+use crate::fixtures::{Fixture, calls};
 use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply, call};
 
@@ -93,38 +93,21 @@ fn a_change_keeps_encoding_mark_and_line_ends() {
 #[test]
 fn bytes_that_are_no_text_are_told_and_not_lost() {
     let latin1 = b"caf\xe9 = 1\n";
-    for (tool, args, says, becomes) in [
-        (
-            "read_file",
-            json!({ "path": "a" }),
-            "caf\u{fffd} = 1\n[1 byte is not UTF-8]",
-            &latin1[..],
-        ),
-        (
-            "write_file",
-            json!({ "path": "a", "content": "caf\u{fffd} = 2\n" }),
-            "edit_file",
-            latin1,
-        ),
-        (
-            "edit_file",
-            json!({ "path": "a", "old_text": "= 1", "new_text": "= 2" }),
-            "edited a",
-            b"caf\xe9 = 2\n",
-        ),
-        (
-            "append_file",
-            json!({ "path": "a", "content": "new\n" }),
-            "appended",
-            b"caf\xe9 = 1\nnew\n",
-        ),
-        (
-            "write_file",
-            json!({ "path": "a", "content": "new\n" }),
-            "replaced a",
-            b"new\n",
-        ),
-    ] {
+    let rows = calls(
+        r#"
+        read_file {"path": "a"}
+        write_file {"path": "a", "content": "caf\ufffd = 2\n"}
+        edit_file {"path": "a", "old_text": "= 1", "new_text": "= 2"}
+        append_file {"path": "a", "content": "new\n"}
+        write_file {"path": "a", "content": "new\n"}"#,
+    );
+    for ((tool, args), (says, becomes)) in rows.into_iter().zip([
+        ("caf\u{fffd} = 1\n", &latin1[..]),
+        ("edit_file", latin1),
+        ("edited a", b"caf\xe9 = 2\n"),
+        ("appended", b"caf\xe9 = 1\nnew\n"),
+        ("replaced a", b"new\n"),
+    ]) {
         let fixture = Fixture::calling(tool, &args);
         fixture.home.write("workspace/a", latin1);
         let (told, _) = fixture.result();
@@ -250,29 +233,16 @@ fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Fixt
 
 #[test]
 fn granted_trees_are_readable_or_writable() {
-    let (fixture, other) = opened(|read, write| {
-        vec![
-            ("read_file", json!({ "path": format!("{read}/book.txt") })),
-            ("list_dir", json!({ "path": read })),
-            ("grep", json!({ "pattern": "page", "path": read })),
-            (
-                "grep",
-                json!({ "pattern": "words", "path": format!("{write}/draft.txt") }),
-            ),
-            (
-                "edit_file",
-                json!({ "path": format!("{write}/draft.txt"), "old_text": "first", "new_text": "last" }),
-            ),
-            (
-                "append_file",
-                json!({ "path": format!("{write}/draft.txt"), "content": "more\n" }),
-            ),
-            (
-                "write_file",
-                json!({ "path": format!("{write}//./new/file"), "content": "new\n" }),
-            ),
-        ]
-    });
+    const CALLS: &str = r#"
+        read_file {"path": "READ/book.txt"}
+        list_dir {"path": "READ"}
+        grep {"pattern": "page", "path": "READ"}
+        grep {"pattern": "words", "path": "WRITE/draft.txt"}
+        edit_file {"path": "WRITE/draft.txt", "old_text": "first", "new_text": "last"}
+        append_file {"path": "WRITE/draft.txt", "content": "more\n"}
+        write_file {"path": "WRITE//./new/file", "content": "new\n"}"#;
+    let (fixture, other) =
+        opened(|read, write| calls(&CALLS.replace("READ", read).replace("WRITE", write)));
     let told = fixture.succeeds();
     assert!(
         told[0].contains("first page") && told[1].contains("book.txt"),
@@ -504,21 +474,11 @@ fn full_disk_leaves_the_old_file_unchanged() {
     let limited = "trap '' XFSZ\nulimit -f 2048";
     let full = [&b"first\n"[..], &vec![b'x'; (1 << 20) - 1000]].concat();
     let more = "more ".repeat(1000);
-    let calls = [
-        (
-            "append_file",
-            json!({ "path": "large.txt", "content": more }),
-        ),
-        (
-            "edit_file",
-            json!({ "path": "large.txt", "old_text": "first", "new_text": more }),
-        ),
-        (
-            "append_file",
-            json!({ "path": "large.txt", "content": "fits\n" }),
-        ),
-    ];
-    let fixture = Fixture::making(calls);
+    let rows = r#"
+        append_file {"path": "large.txt", "content": "MORE"}
+        edit_file {"path": "large.txt", "old_text": "first", "new_text": "MORE"}
+        append_file {"path": "large.txt", "content": "fits\n"}"#;
+    let fixture = Fixture::making(calls(&rows.replace("MORE", &more)));
     fixture.home.write("workspace/large.txt", &full);
     fixture
         .home

@@ -152,19 +152,6 @@ fn image_result_follows_all_text_results() {
 }
 
 #[test]
-fn an_image_is_sent_again_with_the_next_question() {
-    let look = Reply::call("read_file", &json!({ "path": "a.png" }));
-    let model = Model::scripted([look, Reply::text("A cat."), Reply::text("Still a cat.")]);
-    let home = Home::with(&model.config());
-    home.write("workspace/a.png", IMAGES[0].1);
-    home.agent(["-m", "look"]).exits(0);
-    home.agent(["-m", "and now?"])
-        .exits(0)
-        .prints("Still a cat.\n");
-    assert!(model.request(2).body.to_string().contains(IMAGES[0].2));
-}
-
-#[test]
 fn an_image_that_is_too_large_is_refused_with_its_size() {
     let fixture = Fixture::calling("read_file", &json!({ "path": "large.png" }));
     let bytes = [IMAGES[0].1, &vec![0; (5 << 20) + (512 << 10)]].concat();

@@ -173,31 +173,6 @@ fn a_call_without_a_usable_answer_fails_alone() {
     assert_eq!(count(&server, "tools/call"), 5);
 }
 
-#[test]
-fn each_run_that_misses_a_server_says_so_in_one_line() {
-    let model = Model::answering(|_, _| Reply::text("Hello."));
-    let gone = json!({ "mcpServers": { "gone": { "url": "http://127.0.0.1:1/mcp" } } });
-    let home = Home::with(&merged(model.config(), &gone));
-    for _ in 0..2 {
-        let run = home.agent(["-m", "hi"]);
-        run.exits(0)
-            .says("the tools of the MCP server gone are missing");
-        assert_eq!(
-            run.stderr.matches("are missing").count(),
-            1,
-            "{}",
-            run.stderr
-        );
-    }
-    let run = home.bantam().arg("tools").run();
-    assert_eq!(
-        run.stderr.matches("are missing").count(),
-        1,
-        "{}",
-        run.stderr
-    );
-}
-
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -600,28 +575,6 @@ fn pasted_client_config_servers_are_each_tested() {
     for text in ["", "{}", "[1]", "{\"far\":{}}"] {
         add(text).exits(2).fails_with_a_hint();
     }
-}
-
-#[test]
-fn variable_defaults_and_foreign_fields_are_accepted() {
-    let server = remote(false);
-    let entry = json!({
-        "type": "http", "url": format!("{}${{NO_SUCH_PATH:-}}", server.base()),
-        "headers": { "X-Where": "${NO_SUCH_PLACE:-here}", "X-Key": "${FAR_KEY:-none}" }
-    });
-    let model = calling("far__say");
-    let servers =
-        json!({ "mcpServers": { "far": entry, "off": { "command": "x", "disabled": true } } });
-    let home = Home::with(&merged(model.config(), &servers));
-    home.bantam()
-        .args(["agent", "-m", "call it"])
-        .env("FAR_KEY", "key-of-the-far-server")
-        .run()
-        .exits(0)
-        .is_quiet();
-    let asked = server.requests();
-    assert_eq!(asked[0].header("x-where"), Some("here"));
-    assert_eq!(asked[0].header("x-key"), Some("key-of-the-far-server"));
 }
 
 #[test]

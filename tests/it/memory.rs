@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::botapi::BotApi;
-use crate::fixtures::Fixture;
+use crate::fixtures::{Fixture, calls};
 use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply};
 
@@ -26,29 +26,21 @@ fn memory(action: &str, more: &Value) -> (&'static str, Value) {
 
 #[test]
 fn a_note_is_written_added_to_listed_found_and_deleted() {
-    let fixture = Fixture::making([
-        memory("view", &json!({})),
-        memory(
-            "write",
-            &json!({ "key": "garden", "content": "# Garden\nThe quince stands in the north" }),
-        ),
-        memory(
-            "append",
-            &json!({ "key": "garden.md", "content": "Watered on Monday" }),
-        ),
-        memory("append", &json!({ "content": "Likes tea" })),
-        memory(
-            "write",
-            &json!({ "key": "買い物", "content": "牛乳とパンを買う\n" }),
-        ),
-        memory("view", &json!({ "key": "garden" })),
-        memory("view", &json!({})),
-        memory("search", &json!({ "query": "QUINCE north" })),
-        memory("search", &json!({ "content": "牛乳" })),
-        memory("delete", &json!({ "key": "garden" })),
-        memory("view", &json!({ "key": "garden" })),
-        memory("search", &json!({ "query": "quince" })),
-    ]);
+    let fixture = Fixture::making(calls(
+        r##"
+        memory {"action": "view"}
+        memory {"action": "write", "key": "garden", "content": "# Garden\nThe quince stands in the north"}
+        memory {"action": "append", "key": "garden.md", "content": "Watered on Monday"}
+        memory {"action": "append", "content": "Likes tea"}
+        memory {"action": "write", "key": "買い物", "content": "牛乳とパンを買う\n"}
+        memory {"action": "view", "key": "garden"}
+        memory {"action": "view"}
+        memory {"action": "search", "query": "QUINCE north"}
+        memory {"action": "search", "content": "牛乳"}
+        memory {"action": "delete", "key": "garden"}
+        memory {"action": "view", "key": "garden"}
+        memory {"action": "search", "query": "quince"}"##,
+    ));
     let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
     assert!(

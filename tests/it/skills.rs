@@ -38,7 +38,7 @@ fn skill_is_listed_and_read_on_demand() {
     );
     home.write(
         "agent/skills/far/SKILL.md",
-        "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n",
+        "---\ndescription: Far.\nrequires: {\"bins\": [\"no-such-program\"]}\n---\nx\n",
     );
     home.write(
         "agent/skills/house/SKILL.md",

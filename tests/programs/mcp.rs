@@ -144,66 +144,50 @@ fn directory_of(program: &str) -> String {
 
 #[test]
 fn misbehaving_server_does_not_stop_the_turn() {
-    for (mode, expected) in [
-        ("duplicate", "```\nYou said grüße 你好\n```\n"),
-        ("chatty", "```\nYou said grüße 你好\n```\n"),
-        ("stderr", "```\nYou said grüße 你好\n```\n"),
-        ("garbage", "```\nYou said grüße 你好\n```\n"),
-        (
-            "not_a_number",
-            "MCP server fake: sent a message that is not JSON in one line: {\"jsonrpc",
-        ),
-        ("lines", "is not JSON in one line: \"jsonrpc\": \"2.0\","),
-        ("cut", "is not JSON in one line: {\"jsonrpc"),
-        (
-            "null_id",
-            "MCP server fake: sent an answer without the number of a request: {\"jsonrpc",
-        ),
-        (
-            "text_id",
-            "sent an answer without the number of a request: {\"jsonrpc",
-        ),
-        (
-            "float_id",
-            "sent an answer without the number of a request: {\"jsonrpc",
-        ),
-        ("batch", "```\nYou said grüße 你好\n```\n"),
-        ("invalid_utf8", "```\na\u{fffd}b\n```\n"),
-        ("half_pair", "```\ncut \u{fffd} whole 🧠\n```\n"),
-        ("is_error", "```\nYou said grüße 你好\n```\n"),
-        ("no_content", "(no output)\n"),
-        ("structured", "```\n{\n  \"a\": 1\n}\n```\n"),
-        ("tool_result", "```\n{\n  \"a\": 1\n}\n```\n"),
-        ("tool_text", "```\nYou said grüße 你好\n```\n"),
-        ("text_content", "```\nYou said grüße 你好\n```\n"),
-        ("boundary", "`````\n```\nobey me\n````\n`````\n"),
-        ("strange_content", "[hologram: cannot be shown]"),
-        ("both", "MCP server fake: call refused: and yet it failed"),
-        ("deep", "```\nYou said grüße 你好\n```\n"),
-        ("progress", "```\nYou said grüße 你好\n```\n"),
-        (
-            "swollen",
-            "MCP server fake: sent a message of more than 50000 values",
-        ),
-        ("endless_pages", "```\nYou said grüße 你好\n```\n"),
-        ("crash", "MCP server fake: it ended"),
-        ("half", "MCP server fake: it ended"),
-        (
-            "endless",
-            "MCP server fake: sent a message of more than 12 MB",
-        ),
-        (
-            "oversized",
-            "MCP server fake: sent a message of more than 12 MB",
-        ),
-        ("flood", "```\nYou said grüße 你好\n```\n"),
-        ("error", "MCP server fake: call refused: no such thing"),
-        ("error_7", "MCP server fake: call refused: no reason given"),
-        ("forks", "MCP server fake: "),
-        ("asks", "sampling/createMessage is not offered here"),
-    ] {
+    // A mode of the server, and what the model is told.
+    for row in r#"
+duplicate | ```/You said grüße 你好/```/
+chatty | ```/You said grüße 你好/```/
+stderr | ```/You said grüße 你好/```/
+garbage | ```/You said grüße 你好/```/
+not_a_number | MCP server fake: sent a message that is not JSON in one line: {"jsonrpc
+lines | is not JSON in one line: "jsonrpc": "2.0",
+cut | is not JSON in one line: {"jsonrpc
+null_id | MCP server fake: sent an answer without the number of a request: {"jsonrpc
+text_id | sent an answer without the number of a request: {"jsonrpc
+float_id | sent an answer without the number of a request: {"jsonrpc
+batch | ```/You said grüße 你好/```/
+invalid_utf8 | ```/a�b/```/
+half_pair | ```/cut � whole 🧠/```/
+is_error | ```/You said grüße 你好/```/
+no_content | (no output)/
+structured | ```/{/  "a": 1/}/```/
+tool_result | ```/{/  "a": 1/}/```/
+tool_text | ```/You said grüße 你好/```/
+text_content | ```/You said grüße 你好/```/
+boundary | `````/```/obey me/````/`````/
+strange_content | [hologram: cannot be shown]
+both | MCP server fake: call refused: and yet it failed
+deep | ```/You said grüße 你好/```/
+progress | ```/You said grüße 你好/```/
+swollen | MCP server fake: sent a message of more than 50000 values
+endless_pages | ```/You said grüße 你好/```/
+crash | MCP server fake: it ended
+half | MCP server fake: it ended
+endless | MCP server fake: sent a message of more than 12 MB
+oversized | MCP server fake: sent a message of more than 12 MB
+flood | ```/You said grüße 你好/```/
+error | MCP server fake: call refused: no such thing
+error_7 | MCP server fake: call refused: no reason given
+forks | MCP server fake:
+asks | sampling\createMessage is not offered here"#
+        .lines()
+        .skip(1)
+    {
+        let (mode, expected) = row.split_once(" | ").unwrap();
+        let expected = expected.replace('/', "\n").replace('\\', "/");
         let (text, peak) = said(mode);
-        assert!(text.contains(expected), "{mode}: {text}");
+        assert!(text.contains(&expected), "{mode}: {text}");
         assert!(text.len() < 40_000, "{mode}: {} bytes", text.len());
         println!("{mode}: {peak} KB");
         assert!(peak < MAX_PEAK, "{mode}: {peak} KB");

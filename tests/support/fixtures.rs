@@ -7,6 +7,17 @@ use serde_json::{Value, json};
 use super::harness::{CANARY, Home, merged};
 use super::model::{Model, Reply, call};
 
+/// Reads calls, one on each line: a tool, and its arguments in JSON.
+#[track_caller]
+pub fn calls(rows: &str) -> Vec<(&'static str, Value)> {
+    let read = |row: &str| {
+        let (tool, arguments) = row.split_once(' ').unwrap();
+        let arguments = serde_json::from_str(arguments).unwrap_or_else(|e| panic!("{row}: {e}"));
+        (&*tool.to_owned().leak(), arguments)
+    };
+    rows.trim().lines().map(|row| read(row.trim())).collect()
+}
+
 pub struct Fixture {
     pub model: Model,
     pub home: Home,

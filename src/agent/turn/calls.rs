@@ -22,7 +22,7 @@ use crate::session::versions::Versions;
 use crate::session::{OpenSession, Record, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, to_single_line};
-use crate::tool::pages::{FirstPage, Pages};
+use crate::tool::pages::Pages;
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
 
 /// Maximum number of calls that run at the same time. Each may be a process, and retains up to a megabyte of result until the
@@ -31,8 +31,6 @@ const AT_ONCE: usize = 8;
 
 /// Number of characters of a result that `-v` shows.
 const SHOWN_OF_A_RESULT: usize = 200;
-/// Maximum number of characters shown of a running command's output line.
-const SHOWN_OF_A_LINE: usize = 200;
 
 /// State of the calls of a turn.
 #[derive(Default)]
@@ -161,16 +159,6 @@ impl Calls {
         (turn.events)(Event::ToolStarted {
             summary: format!("{prefix}{}", view.summary),
         });
-        let events = |event| {
-            (turn.events)(match event {
-                // Redacts the whole line, because the start of a key is not recognized as a key.
-                Event::ToolOutput(line) => {
-                    let line = agent.redactor.redact_output(line, "");
-                    Event::ToolOutput(to_single_line(&line, SHOWN_OF_A_LINE))
-                }
-                event => event,
-            });
-        };
         let mut result = match why_not {
             Some(why) => call.not_run(why),
             None => call.run(&CallContext {
@@ -181,7 +169,7 @@ impl Calls {
                 said: self.said.as_deref().unwrap_or_default(),
                 budget: turn.budget,
                 pages: &self.pages,
-                events: &events,
+                events: turn.events,
                 run_task: &|task| turn.run_task(task),
                 start_task: &|task| turn.start_task(task),
                 is_confirmed: call.needs_approval(&agent.confirm),
@@ -295,8 +283,7 @@ impl Turn<'_> {
             left -= 1;
             // The line number makes the name of the pages unique in the conversation.
             let pages = format!("r{}", open.place());
-            let first = FirstPage::of_tool(&report.name);
-            result.content = calls.pages.fold(&pages, result.content, first);
+            result.content = calls.pages.fold(&pages, &report.name, result.content);
             response.tool_calls.push(report);
             let footer = (is_last && left == 0).then_some(calls.footer.as_str());
             append_result(result, footer, open)

@@ -110,11 +110,6 @@ impl Ui {
                 }
                 self.progress("running...");
             }
-            Event::ToolOutput(line) => {
-                let mut shown = self.lock();
-                shown.last_line = printable(&line);
-                shown.draw();
-            }
             Event::ToolFinished { name, ok, ms } => {
                 if verbose {
                     let done = if ok { "done" } else { "failed" };
@@ -269,7 +264,6 @@ fn event_json(event: &Event) -> Value {
         Event::ToolFinished { name, ok, ms } => {
             json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms})
         }
-        Event::ToolOutput(line) => json!({"event": "printed", "line": line}),
         Event::FileDiff(lines) => json!({"event": "changed", "lines": lines}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),
         Event::Warning(text) => json!({"event": "warning", "text": text}),

@@ -66,8 +66,6 @@ struct Shown {
     /// The current activity, which is drawn again after each notice until the answer begins.
     progress: Option<&'static str>,
     is_drawn: bool,
-    /// Last line printed by a running command.
-    last_line: String,
     /// Renders the current text on a terminal.
     markdown: Option<Terminal>,
     /// Number of the last line of `--events`.
@@ -197,7 +195,6 @@ impl Ui {
         if is_seen && self.format == Format::Text {
             let mut shown = self.lock();
             shown.progress = Some(text);
-            shown.last_line.clear();
             shown.draw();
         }
     }
@@ -231,9 +228,8 @@ impl Shown {
     fn draw(&mut self) {
         self.erase();
         if let (Some(text), false) = (self.progress, self.is_open) {
-            let line = format!("{text} {}", self.last_line);
             // A line that wraps could not be erased.
-            let line = within(line.trim_end(), line_width());
+            let line = within(text, line_width());
             drop(io::stderr().lock().write_all(line.as_bytes()));
             self.is_drawn = true;
         }
