@@ -205,12 +205,16 @@ fn private_key_line<'a>(text: &'a str, dashes: &str) -> Option<(&'a str, usize)>
 }
 
 /// Returns the length of the private key block at the start of `text`. A truncated block ends with its last line of key
-/// characters. A block without a key, as in the source code of a program, is not a secret.
+/// characters.
 fn block_len(text: &str) -> Option<usize> {
     let (kind, begin) = private_key_line(text, "-----BEGIN ")?;
     // Keys do not contain this many dashes, and the search does not scan text twice.
     let len = text[begin..].find("-----");
     let (body, rest) = text[begin..].split_at(len.unwrap_or(text.len() - begin));
+    let end = format!("-----END {kind}-----");
+    if rest.starts_with(&end) {
+        return Some(begin + body.len() + end.len());
+    }
     let is_bare = |line: &str| {
         line.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"+/=-".contains(&b))
@@ -219,12 +223,6 @@ fn block_len(text: &str) -> Option<usize> {
         let runs = line.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=".contains(c)));
         runs.map(str::len).max() >= Some(LINE_OF_A_KEY) || line.contains(": ") && line.len() < 80
     };
-    let end = format!("-----END {kind}-----");
-    if rest.starts_with(&end) {
-        let mut parts = body.split(['\n', '\r', '\\']).map(str::trim);
-        let has_key = !body.trim().is_empty() && parts.all(is_bare) || body.split('\n').any(is_key);
-        return has_key.then_some(begin + body.len() + end.len());
-    }
     let lines = body.split_inclusive('\n');
     let of_key = lines.take_while(|line| is_bare(line.trim()) || is_key(line));
     let len: usize = of_key.map(str::len).sum();
@@ -369,71 +367,37 @@ fn is_kept(value: &str) -> bool {
                 || value.bytes().all(|b| b == value.as_bytes()[0]))
 }
 
-/// Whether a value is a placeholder or a type: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`, `&str`.
+/// Whether a value is a placeholder: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `process.env.X`.
 fn is_reference(value: &str) -> bool {
     let is_name = |name: &str| name.bytes().all(is_key_char);
     let starts =
         |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic() || "_{(|".contains(c));
     match value.split_at_checked(1) {
         Some(("$", name)) => name.starts_with(['{', '(']) || starts(name) && is_name(name),
-        Some(("%", name)) => name.strip_suffix('%').is_some_and(is_name),
         Some(("<", name)) => starts(name),
-        Some(("&", name)) => name
-            .bytes()
-            .all(|b| b.is_ascii_alphabetic() || b"'<>[]: ".contains(&b)),
         _ if value.starts_with("{{") => true,
         _ => {
-            let mut words = value.trim_end_matches([',', ';']).split('.');
-            value.contains('.') && words.all(is_letters)
+            let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+            let is_word = |word: &str| !word.is_empty() && word.bytes().all(is_letter);
+            let value = value.trim_end_matches([',', ';']);
+            value.contains('.') && value.split('.').all(is_word)
         }
     }
 }
 
-/// Whether a text only has letters and underscores.
-fn is_letters(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
-}
-
-/// Whether the rest of a line, a word after a lower-case name, is code: a call, a type, a variable.
-fn is_code(word: &str, is_spaced: bool) -> bool {
-    word.contains(['(', ')', '[', ']', '{', '}', '<', '>'])
-        || word.ends_with([',', ';'])
-        || is_letters(word)
-            && (word.contains(|c: char| c.is_ascii_uppercase()) || is_spaced && word.contains('_'))
-}
-
-/// The separator between a name and its value.
-struct Separator {
-    sign: u8,
-    /// Whether white space precedes it, as in code.
-    is_spaced: bool,
-    /// Whether the name is in quotes, as in JSON.
-    is_after_quote: bool,
-    /// Start of the value.
-    end: usize,
-}
-
-impl Separator {
-    /// Parses the separator at `at`, the end of a name.
-    fn after(bytes: &[u8], at: usize) -> Option<Self> {
-        let quote = quote_len(&bytes[at..]);
-        let is_index = quote > 0 && bytes.get(at + quote) == Some(&b']');
-        let begin = at + quote + usize::from(is_index);
-        let sign = begin + blanks(&bytes[begin..]);
-        let len = match &bytes[sign..] {
-            [b'=', b'=' | b'~', ..] | [b':', b':', ..] => return None,
-            [b'=', b'>', ..] | [b':', b'=', ..] => 2,
-            [b'=' | b':', ..] => 1,
-            _ => return None,
-        };
-        let end = sign + len + blanks(&bytes[sign + len..]);
-        Some(Self {
-            sign: bytes[sign],
-            is_spaced: begin < sign || len == 2,
-            is_after_quote: quote > 0,
-            end,
-        })
-    }
+/// Returns the start of the value whose name ends at `at`, and whether the name is in quotes, as in JSON.
+fn value_start(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
+    let quote = quote_len(&bytes[at..]);
+    let is_index = quote > 0 && bytes.get(at + quote) == Some(&b']');
+    let begin = at + quote + usize::from(is_index);
+    let sign = begin + blanks(&bytes[begin..]);
+    let len = match &bytes[sign..] {
+        [b'=', b'=' | b'~', ..] | [b':', b':', ..] => return None,
+        [b'=', b'>', ..] | [b':', b'=', ..] => 2,
+        [b'=' | b':', ..] => 1,
+        _ => return None,
+    };
+    Some((sign + len + blanks(&bytes[sign + len..]), quote > 0))
 }
 
 fn blanks(bytes: &[u8]) -> usize {
@@ -505,22 +469,27 @@ impl Scanner<'_> {
             return None;
         }
         let name = &self.text[at..at + len];
-        let separator = Separator::after(bytes, at + len)?;
+        let (start, is_quoted) = value_start(bytes, at + len)?;
         let promise = Promise::of_name(name)?;
-        // A test result: `--- PASS: TestName`.
-        if name == "PASS" && separator.sign == b':' {
-            return None;
-        }
         let is_upper = !name.contains(|c: char| c.is_ascii_lowercase() || c == '-');
-        let (range, quote) = self.value(separator.end);
+        let (range, quote) = self.value(start);
         let value = &self.text[range.clone()];
+        let is_spaced = bytes[at + len].is_ascii_whitespace();
         let is_data = match quote {
-            0 if is_upper && !separator.is_spaced => true,
-            0 => self.is_line(at, range.end) && !is_code(value, separator.is_spaced),
-            _ => is_upper || separator.is_after_quote || self.is_line(at, range.end + quote),
+            0 if is_upper && !is_spaced => true,
+            // Code has brackets, or ends with a comma or a semicolon.
+            0 => {
+                self.is_line(at, range.end)
+                    && !value.contains(['(', '[', '{', '<'])
+                    && !value.ends_with([',', ';'])
+            }
+            _ => is_upper || is_quoted || self.is_line(at, range.end + quote),
         };
+        // The result of a test: `--- PASS: NAME`.
+        let is_result = name == "PASS" && bytes[at + len] == b':';
         let is_mark = |text: &str| text.starts_with(REMOVED) || text.starts_with("-----BEGIN");
         let is_secret = is_data
+            && !is_result
             && promise.may_be(value)
             && !is_kept(value)
             && !value.eq_ignore_ascii_case(name)
@@ -556,34 +525,21 @@ impl Scanner<'_> {
 
     /// Whether a name at `at` and its value, which ends at `end` with its quote, fill a line, as in YAML, INI and JSON.
     fn is_line(&self, at: usize, end: usize) -> bool {
-        let (before, after) = (
-            &self.text.as_bytes()[..at],
-            &self.text.as_bytes()[end.min(self.text.len())..],
-        );
-        let without = |text: &[u8], is: fn(&u8) -> bool| {
-            let count = text
-                .iter()
-                .rev()
-                .take(MAX_GAP)
-                .take_while(|b| is(b))
-                .count();
-            text.len() - count
-        };
-        let is_word: fn(&u8) -> bool = |b| !b.is_ascii_whitespace();
-        // Also matches `db.password` and `$password`.
-        let before = &before[..without(before, is_word)];
-        let mut before = &before[..without(before, |b| matches!(b, b' ' | b'\t' | b'-' | b'+'))];
-        // Location prefix of a search result: `file.yml:12:`.
-        if before.ends_with(b":") {
-            before = &before[..without(before, is_word)];
-        }
-        let after = after
-            .strip_prefix(b",")
-            .or(after.strip_prefix(b";"))
-            .unwrap_or(after);
+        let bytes = self.text.as_bytes();
+        let window = &bytes[at.saturating_sub(MAX_GAP)..at];
+        let before = window.rsplit(|b| matches!(b, b'\n' | b'\r')).next();
+        let before = before.unwrap_or_default();
+        // The start of the name in `db.password` and `$password`.
+        let own = before.iter().rposition(u8::is_ascii_whitespace);
+        let before = before[..own.map_or(0, |at| at + 1)].trim_ascii();
+        // A mark of a list or of a difference, or the location of a search result: `file.yml:12:`.
+        let is_first = before.iter().all(|b| b" \t-+".contains(b))
+            || before.ends_with(b":") && !before.contains(&b' ');
+        let after = &bytes[end.min(bytes.len())..];
+        let after = after.strip_prefix(b",").unwrap_or(after);
+        let after = after.strip_prefix(b";").unwrap_or(after);
         let after = after[blanks(after)..].first();
-        matches!(before.last(), None | Some(b'\n' | b'\r'))
-            && matches!(after, None | Some(b'\n' | b'\r' | b'#'))
+        is_first && matches!(after, None | Some(b'\n' | b'\r' | b'#'))
     }
 }
 

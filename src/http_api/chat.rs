@@ -3,6 +3,8 @@
 //! Formats follow the API reference, "Create chat completion", of 2026. Fields that bantam does not support are ignored, as
 //! hosts do.
 
+use std::time::UNIX_EPOCH;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -80,10 +82,7 @@ impl ChatRequest {
         };
         // A null counts as an absent field.
         object.retain(|_, value| !value.is_null());
-        if number(&fields, "n")?.is_some_and(|n| n.total_cmp(&1.0).is_ne()) {
-            return Err(Refusal::of_param("n", "bantam returns one choice"));
-        }
-        let temperature = number(&fields, "temperature")?;
+        let temperature: Option<f64> = field(&fields, "temperature", "a number")?;
         if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
             return Err(Refusal::of_param("temperature", "must be from 0 to 2"));
         }
@@ -106,17 +105,16 @@ impl ChatRequest {
             _ => field(&fields, "stop", "a string or an array of strings")?,
         };
         let options = field(&fields, "stream_options", "an object of true and false")?;
-        let max_tokens = match max_tokens(&fields, "max_completion_tokens")? {
-            None => max_tokens(&fields, "max_tokens")?,
-            found => found,
-        };
+        let limit = |name| field::<Option<i64>>(&fields, name, "a whole number");
+        let max_tokens = limit("max_completion_tokens")?.or(limit("max_tokens")?);
         let mut request = Self {
             model: Some(model).filter(|model| model != MODEL && !model.is_empty()),
             history,
             user,
-            session: session.map(session_key).transpose()?,
+            session: session.map(str::to_owned),
             tools,
-            max_tokens,
+            // A negative number is no limit.
+            max_tokens: max_tokens.and_then(|limit| u64::try_from(limit).ok()),
             temperature,
             stop: Some(stop).filter(|stop| !stop.is_empty()),
             response_format: fields.get("response_format").cloned(),
@@ -157,30 +155,6 @@ fn field<T: DeserializeOwned + Default>(
     T::deserialize(value).map_err(|_| Refusal::of_param(name, &format!("must be {kind}")))
 }
 
-/// Parses a number, which some clients send as a text.
-fn number(fields: &Value, name: &str) -> Result<Option<f64>, Refusal> {
-    let number = match fields.get(name) {
-        None => return Ok(None),
-        Some(Value::String(text)) => text.trim().parse().ok(),
-        Some(value) => value.as_f64(),
-    };
-    match number.filter(|number: &f64| number.is_finite()) {
-        None => Err(Refusal::of_param(name, "must be a number")),
-        number => Ok(number),
-    }
-}
-
-/// Parses the maximum length of the answer; -1, as sent by llama.cpp's clients, is unlimited.
-fn max_tokens(fields: &Value, name: &str) -> Result<Option<u64>, Refusal> {
-    match number(fields, name)? {
-        None | Some(-1.0) => Ok(None),
-        // More tokens than any model can write.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        Some(n) if n >= 1.0 && n.fract() == 0.0 => Ok(Some(n.min(1e9) as u64)),
-        Some(_) => Err(Refusal::of_param(name, "must be a whole number from 1")),
-    }
-}
-
 /// Splits a conversation into its history and the message to answer; `None` if the list ends with results of the client's
 /// tools. A final system message counts as the question, because some clients send no other; after an answer, the model
 /// continues.
@@ -203,17 +177,6 @@ fn question(mut messages: Vec<Message>) -> Result<(Vec<Message>, Option<User>), 
         None => return Err(Refusal::of_param("messages", "there is no message")),
     };
     Ok((messages, user))
-}
-
-/// Validates a client's key of a conversation, which becomes a part of a file name.
-fn session_key(key: &str) -> Result<String, Refusal> {
-    let is_word = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
-    let is_name = key.chars().count() <= 64 && key.chars().all(is_word) && !key.starts_with('.');
-    if key.is_empty() || !is_name {
-        let why = "a conversation's key is 1 to 64 letters, digits and -_.@+";
-        return Err(Refusal::of_param("X-Session", why));
-    }
-    Ok(key.to_owned())
 }
 
 /// Parses the conversation. Consecutive user messages are merged.
@@ -289,17 +252,13 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
     let (mut texts, mut media) = (Vec::new(), Vec::new());
     for (i, part) in parts.iter().enumerate() {
         let refuse = |why| Err(Refusal::of_param(format!("{place}[{i}]"), why));
-        let (url, file) = (&part["image_url"], &part["file"]);
+        let file = &part["file"];
         let data = match part["type"].as_str() {
-            Some("text" | "input_text") => {
+            Some("text") => {
                 texts.push(text(&part["text"]));
                 continue;
             }
-            Some("refusal") => {
-                texts.push(text(&part["refusal"]));
-                continue;
-            }
-            Some("image_url") => url.as_str().or(url["url"].as_str()),
+            Some("image_url") => part["image_url"]["url"].as_str(),
             Some("input_audio") => part["input_audio"]["data"].as_str(),
             Some("file") => file["file_data"].as_str(),
             _ => return refuse("bantam takes text, image_url, input_audio and file"),
@@ -366,14 +325,24 @@ fn tools(list: &[Value]) -> Result<Vec<ClientTool>, Refusal> {
 
 /// Common fields of all parts of a response.
 pub(super) struct Completion {
-    pub(super) id: String,
+    id: String,
     /// Creation time, in seconds since 1970.
-    pub(super) created: u64,
+    created: u64,
     /// Requested model.
-    pub(super) model: String,
+    model: String,
 }
 
 impl Completion {
+    /// Returns the fields of an answer by this model.
+    pub(super) fn new(model: Option<&str>) -> Self {
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self {
+            id: format!("chatcmpl-{:x}", now.as_nanos()),
+            created: now.as_secs(),
+            model: model.unwrap_or(MODEL).to_owned(),
+        }
+    }
+
     /// Builds the whole response.
     pub(super) fn whole(&self, response: &Response, calls: &[ToolCall]) -> Value {
         let mut message = json!({"role": "assistant", "content": response.output});
@@ -430,6 +399,8 @@ impl Completion {
 pub(super) fn delta(event: Event, with_progress: bool) -> Option<(&'static str, String)> {
     match event {
         Event::Delta(text) => Some(("content", text)),
+        // Sets the text that came with tool calls apart.
+        Event::Progress(text) if !text.trim().is_empty() => Some(("content", "\n\n".to_owned())),
         Event::Thought(text) if with_progress => Some(("reasoning_content", text)),
         Event::ToolStarted { summary } if with_progress => {
             Some(("reasoning_content", summary + "\n"))
@@ -507,27 +478,27 @@ mod tests {
             param(&json!({"messages": [{"role": "robot"}]})),
             "messages[0].role"
         );
-        assert_eq!(param(&json!({"messages": user, "n": 2})), "n");
         assert_eq!(
             param(&json!({"messages": user, "temperature": -1})),
             "temperature"
         );
+        for empty in [
+            json!(""),
+            json!(" \n"),
+            json!(null),
+            json!([{"type": "text", "text": " "}]),
+        ] {
+            let messages = json!([{"role": "user", "content": empty}]);
+            assert_eq!(param(&json!({"messages": messages})), "messages[0].content");
+        }
         assert_eq!(param(&json!([])), "");
         assert_eq!(ChatRequest::parse(b"{", None).err().unwrap().status, 400);
-        let refused = ChatRequest::parse(
-            json!({"messages": user}).to_string().as_bytes(),
-            Some("../etc"),
-        );
-        let refused = refused.err().unwrap();
-        assert_eq!(refused.param.as_deref(), Some("X-Session"));
         for (name, wrong) in [
             ("model", json!(5)),
             ("stream", json!("yes")),
             ("stream_options", json!({"include_usage": 1})),
             ("max_tokens", json!("many")),
-            ("max_tokens", json!(0)),
             ("max_tokens", json!(1.5)),
-            ("max_completion_tokens", json!(-2)),
             ("temperature", json!("warm")),
             ("tools", json!({})),
         ] {
@@ -560,14 +531,6 @@ mod tests {
             (
                 json!({"messages": [user], "max_tokens": -1}),
                 (hi.clone(), 0, None, None),
-            ),
-            (
-                json!({"messages": [user], "max_tokens": 100.0}),
-                (hi.clone(), 0, Some(100), None),
-            ),
-            (
-                json!({"messages": [user], "max_tokens": "100"}),
-                (hi.clone(), 0, Some(100), None),
             ),
             (
                 json!({"messages": [user], "max_tokens": 5, "max_completion_tokens": 7}),

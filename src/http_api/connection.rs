@@ -2,21 +2,21 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::access::{WRONG_TOKEN_DELAY, check_site, check_token};
 use super::chat::{self, ChatRequest, Completion, WantedStream};
-use super::connections::Slot;
 use super::request::{Head, Reader};
 use super::response::{Refusal, Responder};
-use super::room::{Permit, Room};
-use super::{Endpoint, EndpointSettings};
+use super::room::Permit;
+use super::{EndpointSettings, HttpServer};
 use crate::bus::{Event, Response, TurnStop};
-use crate::error::{Error, Kind};
+use crate::cancel::Cancel;
+use crate::error::Kind;
 use crate::log::Level;
 use crate::message::ToolCall;
 use crate::sync;
@@ -25,41 +25,37 @@ use crate::sync;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Serves the only request of a connection. Write errors of disconnected clients are ignored.
-pub(super) fn serve(endpoint: &Endpoint, room: &Room, stream: &TcpStream, slot: &Slot) {
+pub(super) fn serve(server: &HttpServer, stream: &Arc<TcpStream>) {
     let mut connection = Connection {
-        endpoint,
-        room,
+        server,
         stream,
-        reader: Reader::new(stream),
         responder: Responder::new(stream),
         permit: None,
     };
-    if let Err(refusal) = connection.answer(slot) {
+    if let Err(refusal) = connection.answer() {
         let peer = stream.peer_addr().map(|peer| peer.ip().to_string());
         let peer = peer.unwrap_or_default();
         let text = format!("{peer}: {} {}", refusal.status, refusal.why);
-        (endpoint.log)(Level::Debug, &text);
+        (server.endpoint.log)(Level::Debug, &text);
         drop(connection.responder.refuse(&refusal));
     }
     drop(stream.shutdown(Shutdown::Both));
+    server.connections.remove(stream);
 }
 
 struct Connection<'a> {
-    endpoint: &'a Endpoint,
-    room: &'a Room,
-    stream: &'a TcpStream,
-    reader: Reader<'a>,
+    server: &'a HttpServer,
+    stream: &'a Arc<TcpStream>,
     responder: Responder<'a>,
     /// Delays the end of the program until the client has the answer, or the reason why there is none.
     permit: Option<Permit<'a>>,
 }
 
 impl Connection<'_> {
-    fn answer(&mut self, slot: &Slot) -> Result<(), Refusal> {
-        let Some(head) = self.reader.head()? else {
-            return Ok(());
-        };
-        let settings = &self.endpoint.settings;
+    fn answer(&mut self) -> Result<(), Refusal> {
+        let mut reader = Reader::new(self.stream);
+        let head = reader.head()?;
+        let settings = &self.server.endpoint.settings;
         self.responder.is_chunked = !head.is_http_1_0;
         check_site(&head, &settings.allow_origin)?;
         self.responder.origin = head.header("origin").unwrap_or_default().to_owned();
@@ -76,62 +72,55 @@ impl Connection<'_> {
             _ => {}
         }
         if let Err(refusal) = check_token(&head, &settings.token) {
-            slot.wait(WRONG_TOKEN_DELAY);
+            thread::sleep(WRONG_TOKEN_DELAY);
             return Err(refusal);
         }
-        if !slot.authorize() {
+        if !self.server.connections.authorize(self.stream) {
             // The connection was closed to make room for another one.
             return Ok(());
         }
         match (head.method.as_str(), path) {
-            ("POST", ["chat", "completions"]) => self.complete(&head),
+            ("POST", ["chat", "completions"]) => self.complete(reader, &head),
             ("GET", ["models"]) => Ok(self.responder.json(&models(settings))?),
-            (method, ["health" | "models"] | ["chat", "completions"]) => {
-                let why = format!("{} does not take {method}", head.path);
-                Err(Refusal::new(405, why))
-            }
-            _ => {
-                let served = "served are /v1/chat/completions, /v1/models and /health";
-                let why = format!("there is nothing at {}; {served}", head.path);
+            (method, _) => {
+                let served = "served are POST /v1/chat/completions, GET /v1/models and GET /health";
+                let why = format!("there is no {method} {}; {served}", head.path);
                 Err(Refusal::new(404, why).code("not_found"))
             }
         }
     }
 
     /// Reads the question, runs its turn and sends the answer.
-    fn complete(&mut self, head: &Head) -> Result<(), Refusal> {
+    fn complete(&mut self, reader: Reader, head: &Head) -> Result<(), Refusal> {
         // A web form cannot send this content type without a preflight.
         let kind = head.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
             return Err(Refusal::new(415, "send the body as application/json"));
         }
-        let permit = self.permit.insert(self.room.permit(head.body_size())?);
-        let body = self.reader.body(head)?;
+        let permit = self.permit.insert(self.server.room.permit(head.length)?);
+        let body = reader.body(head)?;
         permit.take_values(chat::memory_of_values(&body))?;
         let request = ChatRequest::parse(&body, head.header("x-session"))?;
         drop(body);
+        let cancel = permit.cancel.clone();
         if self.is_ending() {
             return Err(ending());
         }
-        self.run(request)
+        self.run(request, &cancel)
     }
 
     fn is_ending(&self) -> bool {
-        self.endpoint.cancel.reason().is_some()
+        self.server.endpoint.cancel.reason().is_some()
     }
 
-    fn run(&self, mut request: ChatRequest) -> Result<(), Refusal> {
-        let Some(Permit { cancel, .. }) = &self.permit else {
-            return Err(ending());
-        };
+    fn run(&self, mut request: ChatRequest, cancel: &Cancel) -> Result<(), Refusal> {
         let output = Mutex::new(Output {
             responder: &self.responder,
-            completion: completion(request.model.as_deref()),
+            completion: Completion::new(request.model.as_deref()),
             stream: request.stream.take(),
             is_begun: false,
             is_gone: false,
-            after_progress: false,
         });
         let answer = thread::scope(|scope| {
             // Without this thread, a disconnected client is detected by the next write.
@@ -141,7 +130,7 @@ impl Connection<'_> {
                     cancel.stop();
                 }
             });
-            let answer = (self.endpoint.turn)(request, cancel, &|event| {
+            let answer = (self.server.endpoint.turn)(request, cancel, &|event| {
                 if sync::lock(&output).show(event) {
                     cancel.stop();
                 }
@@ -151,19 +140,17 @@ impl Connection<'_> {
             drop(watcher.map(thread::ScopedJoinHandle::join));
             answer
         });
-        let output = sync::into_inner(output);
-        let is_stopped = |response: &Response| response.stop == TurnStop::Cancelled;
-        match answer {
-            Ok((response, _)) if is_stopped(&response) && self.is_ending() => {
-                output.finish(Err(ending()))
-            }
-            answer => output.finish(answer),
-        }
+        let is_stopped = |(response, _): &(Response, _)| response.stop == TurnStop::Cancelled;
+        let answer = match answer {
+            Ok(answer) if is_stopped(&answer) && self.is_ending() => Err(ending()),
+            answer => answer,
+        };
+        sync::into_inner(output).finish(answer)
     }
 
     /// Returns whether the client has disconnected, or `false` once the turn has ended. Until then, sends comments to a stream.
     fn is_client_gone(&self, output: &Mutex<Output>) -> bool {
-        let mut stream = self.stream;
+        let mut stream: &TcpStream = self.stream;
         drop(stream.set_read_timeout(Some(KEEP_ALIVE)));
         loop {
             match stream.read(&mut [0; 512]) {
@@ -193,22 +180,14 @@ struct Output<'a> {
     is_begun: bool,
     /// Whether writing to the client has failed.
     is_gone: bool,
-    /// Whether the text so far came with tool calls.
-    after_progress: bool,
 }
 
 impl Output<'_> {
     /// Shows an event in a stream. Returns whether the client is gone.
     fn show(&mut self, event: Event) -> bool {
-        if let Event::Progress(text) = &event {
-            self.after_progress |= !text.trim().is_empty();
-        }
         let options = self.stream.as_ref();
         let with_progress = options.is_some_and(|options| options.include_progress);
-        if let Some((field, mut text)) = chat::delta(event, with_progress) {
-            if field == "content" && std::mem::take(&mut self.after_progress) {
-                text.insert_str(0, "\n\n");
-            }
+        if let Some((field, text)) = chat::delta(event, with_progress) {
             let chunk = self.completion.chunk(&json!({field: text}));
             self.write_data(&chunk);
         }
@@ -239,15 +218,14 @@ impl Output<'_> {
 
     /// Sends the whole response, or the end of the stream.
     fn finish(mut self, answer: Result<(Response, Vec<ToolCall>), Refusal>) -> Result<(), Refusal> {
-        // A turn that ended at a limit may still have an answer.
-        let is_fatal = |e: &Error, response: &Response| {
-            e.kind != Kind::Limit || response.output.is_empty() || response.partial
-        };
         let answer = answer.and_then(|(response, calls)| match &response.error {
-            Some(e) if is_fatal(e, &response) => Err(Refusal {
-                has_acted: response.steps > 0,
-                ..e.clone().into()
-            }),
+            // A turn that ended at a limit may still have an answer.
+            Some(e) if e.kind != Kind::Limit || response.output.is_empty() || response.partial => {
+                Err(Refusal {
+                    has_acted: response.steps > 0,
+                    ..e.clone().into()
+                })
+            }
             _ => Ok((response, calls)),
         });
         match (answer, &self.stream) {
@@ -269,17 +247,6 @@ impl Output<'_> {
         }
         self.write("data: [DONE]\n\n");
         Ok(self.responder.end_events()?)
-    }
-}
-
-/// Returns the fields of an answer by this model.
-fn completion(model: Option<&str>) -> Completion {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default();
-    Completion {
-        id: format!("chatcmpl-{:x}", now.as_nanos()),
-        created: now.as_secs(),
-        model: model.unwrap_or(chat::MODEL).to_owned(),
     }
 }
 

@@ -96,33 +96,45 @@ pub(crate) struct Endpoint {
     pub(crate) log: Logger,
 }
 
+/// What the threads of the connections share.
+struct HttpServer {
+    endpoint: Endpoint,
+    room: Room,
+    connections: ConnectionLimiter,
+}
+
 /// Serves until the program ends. Then gives the running turns time to end; new requests get a 503 in the meantime.
 pub(crate) fn serve(listener: TcpListener, endpoint: Endpoint) -> Result<()> {
-    let (listener, endpoint) = (Arc::new(listener), Arc::new(endpoint));
-    let (room, cancel) = (Arc::new(Room::default()), endpoint.cancel.clone());
-    let (accepting, turns) = (listener.clone(), room.clone());
+    let cancel = endpoint.cancel.clone();
+    let server = Arc::new(HttpServer {
+        endpoint,
+        room: Room::default(),
+        connections: ConnectionLimiter::default(),
+    });
+    let listener = Arc::new(listener);
+    let (accepting, own) = (listener.clone(), server.clone());
     Builder::new()
         .name("http".to_owned())
-        .spawn(move || accept(&accepting, &endpoint, &turns))
+        .spawn(move || accept(&accepting, &own))
         .doing("starting a thread")?;
     while cancel.sleep(DAY).is_ok() {}
-    room.close();
+    server.room.close();
     // Wakes `accept`.
     let _closed = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
     Ok(())
 }
 
-fn accept(listener: &TcpListener, endpoint: &Arc<Endpoint>, room: &Arc<Room>) {
-    let connections = Arc::new(ConnectionLimiter::default());
+fn accept(listener: &TcpListener, server: &Arc<HttpServer>) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 let stream = Arc::new(stream);
-                let slot = connections.admit(&stream);
-                let (endpoint, room) = (endpoint.clone(), room.clone());
-                let serve = move || connection::serve(&endpoint, &room, &stream, &slot);
-                // If the thread cannot start, the connection is closed.
-                drop(Builder::new().name("http".to_owned()).spawn(serve));
+                server.connections.admit(&stream);
+                let (own, served) = (server.clone(), stream.clone());
+                let serve = move || connection::serve(&own, &served);
+                if Builder::new().name("http".to_owned()).spawn(serve).is_err() {
+                    server.connections.remove(&stream);
+                }
             }
             // The listener was shut down.
             Err(e) if e.kind() == ErrorKind::InvalidInput => return,

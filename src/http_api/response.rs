@@ -186,11 +186,7 @@ impl<'a> Responder<'a> {
     /// Sends the reason for a rejection. Then reads what the client is still sending, because closing a socket with unread input
     /// resets the connection, and the client would lose the response (RFC 9112, section 9.6).
     pub(super) fn refuse(&self, refusal: &Refusal) -> io::Result<()> {
-        let mut headers = match refusal.status {
-            401 => "WWW-Authenticate: Bearer\r\n".to_owned(),
-            405 => "Allow: GET, POST, OPTIONS\r\n".to_owned(),
-            _ => String::new(),
-        };
+        let mut headers = String::new();
         if let Some(seconds) = refusal.retry_after {
             headers.push_str(&format!("Retry-After: {seconds}\r\n"));
         }

@@ -6,11 +6,7 @@
 use super::inline;
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
 use super::table::{self, MAX_COLUMN};
-use crate::text::first_lines;
 
-/// Maximum size of the Markdown in an answer, in bytes, which limits the time to two seconds on the slowest boards. The rest is
-/// plain text. Not a time limit, because an answer that is sent again after a restart must be split at the same places.
-const MAX_MARKDOWN: usize = 128 << 10;
 /// Maximum indentation, in columns, because phones are narrow.
 const MAX_INDENT: usize = 24;
 /// Marker of an unordered list item.
@@ -109,35 +105,23 @@ fn item(text: &str) -> Option<(&str, &str)> {
     Some((marker, rest.trim_start()))
 }
 
-/// Joins the lines of each paragraph of a page, for a terminal that wraps lines. Lines of code, which are indented by four
-/// columns, rows of tables and comments remain unchanged.
+/// Joins the lines of each paragraph of a page, for a terminal that wraps lines. Code and rows of tables remain unchanged.
 pub(crate) fn refilled(page: &str) -> String {
     let mut out = String::new();
-    let mut fence: Option<Fence> = None;
-    let mut is_open = false;
+    let (mut is_code, mut is_open) = (false, false);
     for line in page.lines() {
+        is_code ^= line.starts_with("```");
         let kind = Line::parse(line);
-        let is_apart = fence.is_some()
-            || line.starts_with("    ")
-            || line.trim_start().starts_with(['|', '<']);
-        match (fence, &kind) {
-            (Some(open), _) if open.closes(line) => fence = None,
-            (None, Line::Fence(open, _)) => fence = Some(*open),
-            _ => {}
-        }
-        let is_text = matches!(kind, Line::Text) && !is_apart;
+        let is_apart = is_code || line.starts_with("    ") || line.starts_with('|');
+        let is_text = !is_apart && matches!(kind, Line::Text);
         if is_open && is_text {
-            out.push(' ');
-            out.push_str(line.trim_start());
+            out.push_str(&format!(" {}", line.trim_start()));
         } else {
-            if !out.is_empty() {
-                out.push('\n');
-            }
-            out.push_str(line);
+            out.push_str(&format!("\n{line}"));
         }
-        is_open = is_text || matches!(kind, Line::Item(..)) && !is_apart;
+        is_open = is_text || !is_apart && matches!(kind, Line::Item(..));
     }
-    out + "\n"
+    out.trim_start().to_owned() + "\n"
 }
 
 /// Parses a whole answer.
@@ -148,10 +132,7 @@ pub(super) fn parse(markdown: &str) -> StyledText {
         .chars()
         .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
         .collect();
-    let (markdown, rest) = clean.split_at(first_lines(&clean, MAX_MARKDOWN).len());
-    read(&markdown.lines().collect::<Vec<_>>(), 0, &mut styled);
-    styled.gap(1);
-    styled.push(rest.trim_end(), Style::default());
+    read(&clean.lines().collect::<Vec<_>>(), 0, &mut styled);
     styled
 }
 
@@ -176,9 +157,7 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                     .iter()
                     .map(|line| unquoted(line))
                     .collect();
-                styled.end_quote();
                 read(&quoted, base | QUOTE, styled);
-                styled.end_quote();
                 at += count;
             }
             Line::Heading(title) => inline::read(title, base | BOLD, styled),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::blocks;
 use super::split::split;
-use super::styled::{BOLD, CODE, ITALIC, LINK, PRE, QUOTE, STRIKE, Style, StyledText, WHOLE};
+use super::styled::{BOLD, CODE, ITALIC, LINK, PRE, QUOTE, STRIKE, Style, StyledText};
 
 /// A message in two formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Piece {
     pub html: String,
     /// The same text without styles and with the addresses of its links, in case the server refuses the HTML. Addresses may
     /// make it too long for one message.
-    pub plain: Vec<String>,
+    pub plain: String,
 }
 
 /// Converts `markdown` to messages in order; an invisible text has no messages. Only white space at the splits is lost.
@@ -112,9 +112,7 @@ fn piece(styled: &StyledText, range: Range<usize>) -> Piece {
         at = end;
     }
     html.extend(open.iter().rev().map(|tag| tag.closing(styled)));
-    let plain = styled.with_addresses(range, WHOLE);
-    let parts = split(&plain).into_iter();
-    let plain = parts.map(|part| plain.text[part].to_owned()).collect();
+    let plain = styled.with_addresses(range, 0).text;
     Piece { html, plain }
 }
 

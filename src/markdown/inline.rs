@@ -4,11 +4,8 @@
 //! `src/**/*.rs` and `a ~ b` are text. [`read`] also pairs the marks of a whole line; unpaired marks are text. [`read_settled`]
 //! reads the part of a growing line that cannot change any more. All take linear time.
 
-use std::borrow::Cow;
-
 use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText, WHOLE};
-use crate::text::{clip, is_unsafe_to_show};
-use crate::web;
+use crate::text::clip;
 
 /// Maximum length of a link's address, in bytes.
 const MAX_ADDRESS: usize = 2048;
@@ -18,12 +15,6 @@ const MAX_SPAN: usize = 400;
 const MAX_BRACKETS: u32 = 4;
 /// Maximum nesting of parentheses in an address, for the same reason.
 const MAX_PARENTHESES: i32 = 32;
-/// Maximum length of a run of backticks that opens code.
-const MAX_BACKTICKS: usize = 31;
-/// Maximum length of a name in double underscores that is not emphasis, including these.
-const MAX_NAME: usize = 64;
-/// Maximum length of a character's name, such as `&epsilon;`.
-const MAX_ENTITY: usize = 10;
 
 /// Paired marks: the text and the style.
 const MARKS: [(&str, u16); 5] = [
@@ -34,9 +25,21 @@ const MARKS: [(&str, u16); 5] = [
     ("~~", STRIKE),
 ];
 
+/// Characters that models write in HTML, and the only line break that a cell of a table can have.
+const CHARACTERS: [(&str, &str); 8] = [
+    ("&amp;", "&"),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&quot;", "\""),
+    ("&#39;", "'"),
+    ("&nbsp;", "\u{a0}"),
+    ("<br>", "\n"),
+    ("<br/>", "\n"),
+];
+
 enum Token<'a> {
     /// Text with a style: code, or an address that should not be split.
-    Text(Cow<'a, str>, u16),
+    Text(&'a str, u16),
     /// A run of one to three marks.
     Mark {
         opens: bool,
@@ -67,7 +70,7 @@ fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, u
 }
 
 fn plain(text: &str) -> Token<'_> {
-    Token::Text(text.into(), 0)
+    Token::Text(text, 0)
 }
 
 /// Interpretation of a place with a potential mark.
@@ -93,8 +96,7 @@ fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
         b'`' | b'*' | b'_' | b'~' => run(rest, before, is_last),
         b'!' if rest.starts_with("![") => link(rest, 1, is_last),
         b'[' => link(rest, 0, is_last),
-        b'&' => entity(rest, is_last),
-        b'<' => line_break(rest, is_last),
+        b'&' | b'<' => character(rest, is_last),
         b'h' if !is_word(before) => bare_address(rest, is_last),
         _ => Read::Text(1),
     }
@@ -104,8 +106,7 @@ fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
 fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     let mark = rest.as_bytes()[0];
     let len = rest.bytes().take_while(|b| *b == mark).count();
-    let most = if mark == b'`' { MAX_BACKTICKS } else { 3 };
-    if len > most || before == Some(char::from(mark)) {
+    if len > 3 || before == Some(char::from(mark)) {
         return Read::Text(len);
     }
     if len == rest.len() && !is_last {
@@ -116,13 +117,6 @@ fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
     }
     if mark == b'~' && len != 2 {
         return Read::Text(len);
-    }
-    if mark == b'_' && len == 2 {
-        match name(rest, is_last) {
-            None => return Read::Open,
-            Some(0) => {}
-            Some(len) => return Read::Text(len),
-        }
     }
     let after = rest[len..].chars().next();
     let token = Token::Mark {
@@ -144,36 +138,13 @@ fn code(rest: &str, run: usize, is_last: bool) -> Read<'_> {
             break;
         }
         if end - start == run {
-            let code = &inside[..start];
-            return match code.trim() {
+            return match inside[..start].trim() {
                 "" => Read::Text(run),
-                _ => Read::Token(Token::Text(unpadded(code).into(), CODE), run + end),
+                code => Read::Token(Token::Text(code, CODE), run + end),
             };
         }
     }
     if is_open { Read::Open } else { Read::Text(run) }
-}
-
-/// Strips one space of padding on both sides.
-fn unpadded(code: &str) -> &str {
-    let inside = code.strip_prefix(' ');
-    inside
-        .and_then(|code| code.strip_suffix(' '))
-        .unwrap_or(code)
-}
-
-/// Returns the length of a name such as `__init__`, which is not emphasis; 0 for other text, `None` if undecided.
-fn name(rest: &str, is_last: bool) -> Option<usize> {
-    let is_name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
-    let len = rest.bytes().take(MAX_NAME).take_while(is_name).count();
-    if len == rest.len() && len < MAX_NAME && !is_last {
-        return None;
-    }
-    Some(if len > 4 && rest[..len].ends_with("__") {
-        len
-    } else {
-        0
-    })
 }
 
 /// Reads `[text](address)` after `skipped` bytes.
@@ -204,35 +175,12 @@ fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
     }
 }
 
-/// Reads a character written by its name or number, `&mdash;` or `&#8212;`. Characters that could control a terminal or reorder
-/// a line remain unchanged.
-fn entity(rest: &str, is_last: bool) -> Read<'_> {
-    let is_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'#';
-    let len = rest
-        .bytes()
-        .skip(1)
-        .take(MAX_ENTITY)
-        .take_while(is_name)
-        .count();
-    match rest.as_bytes().get(1 + len) {
-        None if !is_last => Read::Open,
-        Some(b';') => web::named_character(&rest[1..=len], true)
-            .filter(|c| !is_unsafe_to_show(*c))
-            .map_or(Read::Text(1), |c| {
-                Read::Token(Token::Text(c.to_string().into(), 0), len + 2)
-            }),
-        _ => Read::Text(1),
-    }
-}
-
-fn line_break(rest: &str, is_last: bool) -> Read<'_> {
-    for tag in ["<br>", "<br/>", "<br />"] {
-        let len = tag.len().min(rest.len());
-        let is_alike = rest.as_bytes()[..len].eq_ignore_ascii_case(&tag.as_bytes()[..len]);
-        if is_alike && len == tag.len() {
-            return Read::Token(plain("\n"), len);
+fn character(rest: &str, is_last: bool) -> Read<'_> {
+    for (written, shown) in CHARACTERS {
+        if rest.starts_with(written) {
+            return Read::Token(plain(shown), written.len());
         }
-        if is_alike && !is_last {
+        if written.starts_with(rest) && !is_last {
             return Read::Open;
         }
     }
@@ -258,7 +206,7 @@ fn bare_address(rest: &str, is_last: bool) -> Read<'_> {
     } else {
         address.trim_end_matches(')')
     };
-    Read::Token(Token::Text(address.into(), WHOLE), address.len())
+    Read::Token(Token::Text(address, WHOLE), address.len())
 }
 
 fn is_word(c: Option<char>) -> bool {
@@ -321,7 +269,7 @@ fn is_linkable(address: &str) -> bool {
 
 /// A token with a resolved mark.
 struct Part<'a> {
-    text: Cow<'a, str>,
+    text: &'a str,
     kind: Kind<'a>,
     /// Its end in the line.
     end: usize,
@@ -392,16 +340,16 @@ impl<'a> Pairing<'a> {
                 Token::Mark { opens, closes } => self.mark(written, opens, closes),
                 Token::Link { text, address } => {
                     let start = written.find('[').map_or(0, |at| at + 1);
-                    self.push("".into(), start, Kind::Link(address));
+                    self.push("", start, Kind::Link(address));
                     self.read(text, None, true);
                     let end = len - start - text.len();
-                    self.push("".into(), end, Kind::LinkEnd(address));
+                    self.push("", end, Kind::LinkEnd(address));
                 }
             }
         }
     }
 
-    fn push(&mut self, text: Cow<'a, str>, len: usize, kind: Kind<'a>) {
+    fn push(&mut self, text: &'a str, len: usize, kind: Kind<'a>) {
         self.at += len;
         let end = self.at;
         self.parts.push(Part { text, kind, end });
@@ -424,7 +372,7 @@ impl<'a> Pairing<'a> {
                 _ if opens => self.openers[row].push(self.parts.len()),
                 _ => {}
             }
-            self.push(text.into(), text.len(), kind);
+            self.push(text, text.len(), kind);
         }
     }
 
@@ -466,7 +414,7 @@ fn write(parts: &[Part], base: u16, styled: &mut StyledText) {
             Style { marks, target }
         };
         match part.kind {
-            Kind::Text(style) => styled.push(&part.text, with(style)),
+            Kind::Text(style) => styled.push(part.text, with(style)),
             Kind::On(style) => open |= style,
             Kind::Off(style) => open = open & !style | base,
             Kind::Link(address) => {

@@ -108,8 +108,8 @@ fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
         .unwrap_or(most)
 }
 
-/// Rates a split before the visible character at `at`, from good to bad: between two paragraphs (0), within a word (4), early
-/// in the message (5), or within an indivisible part (6).
+/// Rates a split before the visible character at `at`, from good to bad: between two paragraphs (0), lines, or words, within a
+/// word (3), early in the message (4), or within an indivisible part (5).
 fn badness(styled: &StyledText, at: usize, is_early: bool) -> usize {
     let text = styled.text[..at].trim_end();
     let gap = &styled.text[text.len()..at];
@@ -121,14 +121,11 @@ fn badness(styled: &StyledText, at: usize, is_early: bool) -> usize {
     };
     let (before, after) = (style(text.len().saturating_sub(1)), style(at));
     let both = |marks: u16| before.has(marks) && after.has(marks) && before.target == after.target;
-    let ends_sentence = text.ends_with(['。', '！', '？', '…'])
-        || !gap.is_empty() && text.ends_with(['.', '!', '?']);
     match gap.matches('\n').count() {
-        _ if both(LINK) => 6,
-        0 if both(CODE | WHOLE | PRE) => 6,
-        _ if is_early => 5,
-        0 if ends_sentence => 2,
-        0 => 3 + usize::from(gap.is_empty()),
+        _ if both(LINK) => 5,
+        0 if both(CODE | WHOLE | PRE) => 5,
+        _ if is_early => 4,
+        0 => 2 + usize::from(gap.is_empty()),
         1 => 1,
         _ => 0,
     }

@@ -34,8 +34,6 @@ pub(super) struct StyledText {
     pub targets: Vec<String>,
     /// Number of line feeds to write before the next text.
     gap: usize,
-    /// Whether the next text belongs to a new quote.
-    is_new_quote: bool,
 }
 
 impl StyledText {
@@ -45,14 +43,10 @@ impl StyledText {
         }
         if self.gap > 0 && !self.text.is_empty() {
             let last = self.runs.last().map_or(0, |run| run.1.marks);
-            let marks = if self.is_new_quote {
-                0
-            } else {
-                last & style.marks & QUOTE
-            };
+            let marks = last & style.marks & QUOTE;
             self.append(&"\n\n"[..self.gap], Style { marks, target: 0 });
         }
-        (self.gap, self.is_new_quote) = (0, false);
+        self.gap = 0;
         self.append(text, style);
     }
 
@@ -69,11 +63,6 @@ impl StyledText {
         self.gap = self.gap.max(feeds);
     }
 
-    pub(super) fn end_quote(&mut self) {
-        self.gap(1);
-        self.is_new_quote = true;
-    }
-
     /// Returns a part of the text with these styles only, and with the address of each link after it, unless it is the text of
     /// the link. Only the address has the style of a link.
     pub(super) fn with_addresses(&self, part: Range<usize>, styles: u16) -> Self {
@@ -82,7 +71,7 @@ impl StyledText {
         let end_link = |out: &mut Self, link: Option<usize>| {
             let address = link.map_or("", |target| &self.targets[target]);
             if !out.text.ends_with(address) {
-                let marks = (LINK | WHOLE) & styles;
+                let marks = LINK & styles;
                 out.push(&format!(" ({address})"), Style { marks, target: 0 });
             }
         };

@@ -13,13 +13,11 @@ use crate::text::clip;
 
 /// Maximum number of bytes for detecting the kind of a line.
 const MAX_START: usize = 256;
-/// Maximum width of a column of a table if the terminal's is unknown.
-const MAX_WIDTH: usize = 1000;
 
 /// Writer of one answer.
 #[derive(Default)]
 pub(crate) struct Terminal {
-    /// Width of the terminal; 0 disables wrapping.
+    /// Width of the terminal.
     columns: usize,
     /// Unread text of the current line.
     held: String,
@@ -29,15 +27,15 @@ pub(crate) struct Terminal {
     base: u16,
     /// Last character read of the current line.
     before: Option<char>,
-    /// Open code block, and whether it is in a quote.
-    fence: Option<(Fence, bool)>,
+    /// Open code block.
+    fence: Option<Fence>,
     /// Lines of a table or a potential table.
     table: Vec<String>,
     wrap: Wrap,
 }
 
 impl Terminal {
-    /// Writes for a terminal of this width; 0 disables wrapping.
+    /// Writes for a terminal of this width.
     pub(crate) fn new(columns: usize) -> Self {
         Self {
             columns,
@@ -69,15 +67,11 @@ impl Terminal {
     }
 
     fn show(&mut self, is_whole: bool, out: &mut String) {
-        if let Some((fence, is_quoted)) = self.fence {
-            if !is_whole {
-                return;
+        if let Some(fence) = self.fence {
+            if is_whole {
+                self.show_code(fence, out);
             }
-            if !is_quoted || matches!(Line::parse(&self.held), Line::Quote) {
-                return self.show_code(fence, is_quoted, out);
-            }
-            // Code ends with the quote around it.
-            self.fence = None;
+            return;
         }
         if !self.is_begun {
             let is_short = self.held.len() < MAX_START;
@@ -127,9 +121,9 @@ impl Terminal {
                 start.truncate(start.trim_end().len());
                 rest = "";
             }
-            Line::Fence(fence, _) => {
+            Line::Fence(fence, _) if !is_quote => {
                 start += &(indentation(rest) + &dim(rest.trim()));
-                self.fence = Some((fence, is_quote));
+                self.fence = Some(fence);
                 rest = "";
             }
             Line::Heading(_) => {
@@ -145,13 +139,13 @@ impl Terminal {
                 start += &marker;
                 hang += &" ".repeat(columns(&marker));
                 rest = &rest[rest.trim_end().len() - text.len()..];
-                if let Line::Fence(fence, _) = kind(rest) {
+                if let (Line::Fence(fence, _), false) = (kind(rest), is_quote) {
                     start += &dim(rest.trim());
-                    self.fence = Some((fence, is_quote));
+                    self.fence = Some(fence);
                     rest = "";
                 }
             }
-            Line::Quote | Line::Text => {
+            Line::Quote | Line::Text | Line::Fence(..) => {
                 start += &indentation(rest);
                 hang += &indentation(rest);
                 rest = rest.trim_start();
@@ -163,18 +157,13 @@ impl Terminal {
     }
 
     /// Shows a line of a code block, unchanged.
-    fn show_code(&mut self, fence: Fence, is_quoted: bool, out: &mut String) {
-        let held = std::mem::take(&mut self.held);
-        let mut line = held.as_str();
-        if is_quoted {
-            out.push_str(&(indentation(line) + &dim("│ ")));
-            line = unquoted(line);
-        }
-        if fence.closes(line) {
+    fn show_code(&mut self, fence: Fence, out: &mut String) {
+        let line = std::mem::take(&mut self.held);
+        if fence.closes(&line) {
             self.fence = None;
-            out.push_str(&(indentation(line) + &dim(line.trim())));
+            out.push_str(&(indentation(&line) + &dim(line.trim())));
         } else {
-            out.push_str(line);
+            out.push_str(&line);
         }
         self.end_line(out);
     }
@@ -202,13 +191,8 @@ impl Terminal {
         let shown = shown.map(|(n, row)| row.iter().map(|text| cell(n, text)).collect());
         let shown: Vec<Vec<String>> = shown.collect();
         // One long cell must not pad a million rows.
-        let most = if self.columns == 0 {
-            MAX_WIDTH
-        } else {
-            self.columns
-        };
-        let table = table::aligned(&shown, most);
-        if self.columns == 0 || table.lines().all(|line| columns(line) < most) {
+        let table = table::aligned(&shown, self.columns);
+        if table.lines().all(|line| columns(line) < self.columns) {
             out.push_str(&table);
         } else {
             self.list(&rows, out);
@@ -280,6 +264,7 @@ fn dim(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests;
     use super::super::wrap::STYLES;
     use super::*;
 
@@ -310,54 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn marks_become_styles() {
-        for (text, shown) in [
-            ("plain", "plain"),
-            ("a **bold** word", "a <b>bold</> word"),
-            ("这是**粗体**文字", "这是<b>粗体</>文字"),
-            ("an *old* and _new_ one", "an <i>old</> and <i>new</> one"),
-            ("***both*** of them", "<b><i>both</> of them"),
-            (
-                "~~gone for good~~, ~5 and ||hidden||",
-                "<s>gone for good</>, ~5 and ||hidden||",
-            ),
-            ("run `ls **` now", "run <code>ls **</> now"),
-            ("``a`b``!", "<code>a`b</>!"),
-            (
-                "**use `x` and *y***.",
-                "<b>use </><b><code>x</><b> and </><b><i>y</>.",
-            ),
-            ("*a snake_ b*", "<i>a snake_ b</>"),
-            ("**two\nlines** here", "**two\nlines** here"),
-            ("# Title\ntext", "<b>Title</>\ntext"),
-            ("## A `b` c", "<b>A </><b><code>b</><b> c</>"),
-            (
-                "- one\n  * **two**\n    + three\n- four",
-                "• one\n  • <b>two</>\n    • three\n• four",
-            ),
-            ("1. one\n2) two\n   - three", "1. one\n2) two\n   • three"),
-            (
-                "> said\n>\n> > so",
-                "<dim>│</> said\n<dim>│</>\n<dim>│</> > so",
-            ),
-            (
-                "> - one\n>   - two\n> 1. three\n> # T",
-                "<dim>│</> • one\n<dim>│</>   • two\n<dim>│</> 1. three\n<dim>│</> <b>T</>",
-            ),
-            (
-                "a &lt;b&gt; &amp;&nbsp;c<br>d<BR/>e",
-                "a <b> &\u{a0}c\nd\ne",
-            ),
-            ("&copy; &mdash; &#8364; &#x1F600;", "© — € 😀"),
-            (
-                "a < b && c &lt d &nope; &#27; &rlm;",
-                "a < b && c &lt d &nope; &#27; &rlm;",
-            ),
-            ("---", "<dim>────────────────────</>"),
-            ("\\*not\\* this", "*not* this"),
-        ] {
-            assert_eq!(on(WIDTH, text), shown, "{text:?}");
+    fn markdown_is_written_for_messages_and_terminals() {
+        let cases = tests::cases::read(include_str!("../../tests/corpus/markdown.txt"));
+        for [markdown, html, shown] in cases {
+            assert_eq!(tests::html(&markdown), html, "{markdown}");
+            assert_eq!(on(WIDTH, &markdown), shown, "{markdown}");
         }
+        let long = format!("```\n{}\n```", "word ".repeat(40));
+        assert_eq!(on(WIDTH, &long).lines().count(), 3, "code is never wrapped");
     }
 
     #[test]
@@ -371,37 +316,6 @@ mod tests {
             on(WIDTH, "[http://h](http://h) [](http://h)"),
             "http://h http://h"
         );
-    }
-
-    #[test]
-    fn code_is_shown_line_by_line_as_it_is() {
-        for (text, shown) in [
-            (
-                "```sh\nls *.rs # **x**\n\n  ``\n```\n**b**",
-                "<dim>```sh</>\nls *.rs # **x**\n\n  ``\n<dim>```</>\n<b>b</>",
-            ),
-            (
-                "~~~~\n```\n~~~\n~~~~",
-                "<dim>~~~~</>\n```\n~~~\n<dim>~~~~</>",
-            ),
-            ("```\nnever closed", "<dim>```</>\nnever closed"),
-            (
-                "- ```sh\n  ls\n  ```\n- b",
-                "• <dim>```sh</>\n  ls\n  <dim>```</>\n• b",
-            ),
-            (
-                "> ```sh\n> ls **\n> ```\n> end",
-                "<dim>│</> <dim>```sh</>\n<dim>│</> ls **\n<dim>│</> <dim>```</>\n<dim>│</> end",
-            ),
-            (
-                "> ```\n> ls\n**end**",
-                "<dim>│</> <dim>```</>\n<dim>│</> ls\n<b>end</>",
-            ),
-        ] {
-            assert_eq!(on(WIDTH, text), shown, "{text:?}");
-        }
-        let long = format!("```\n{}\n```", "word ".repeat(40));
-        assert_eq!(on(WIDTH, &long).lines().count(), 3, "code is never wrapped");
     }
 
     #[test]
@@ -435,7 +349,7 @@ mod tests {
             ("世界世界世界世界世界", "世界世界世界世界\n世界"),
             (
                 "see http://host/a/long/path now",
-                "see\nhttp://host/a/long/path now",
+                "see\nhttp://host/a/long/path\nnow",
             ),
         ] {
             assert_eq!(on(narrow, text), shown, "{text:?}");

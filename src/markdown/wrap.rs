@@ -24,8 +24,6 @@ pub(super) const SHOWN: u16 = BOLD | ITALIC | STRIKE | CODE | LINK;
 pub(super) struct Wrap {
     /// Maximum length of a line; 0 disables wrapping.
     limit: usize,
-    /// Width at which the terminal wraps; 0 if it does not wrap.
-    edge: usize,
     /// Column of the cursor, and number of pending spaces before `word`.
     column: usize,
     spaces: usize,
@@ -44,7 +42,6 @@ impl Wrap {
     pub(super) fn new(columns: usize) -> Self {
         Self {
             limit: columns.saturating_sub(1),
-            edge: columns,
             ..Self::default()
         }
     }
@@ -81,7 +78,7 @@ impl Wrap {
                 c => self.word.push(c),
             }
             // Combining characters belong to the letter before them.
-            if width > 0 || c == '\u{200d}' {
+            if width > 0 {
                 self.is_east_asian = is_east_asian;
             }
         }
@@ -95,7 +92,6 @@ impl Wrap {
         }
         *self = Self {
             limit: self.limit,
-            edge: self.edge,
             ..Self::default()
         };
     }
@@ -112,10 +108,6 @@ impl Wrap {
         out.push_str(&" ".repeat(self.spaces));
         out.push_str(&self.word);
         self.column += self.spaces + width;
-        // The terminal has wrapped a word that is longer than a line.
-        if self.edge > 0 && self.column > self.edge {
-            self.column %= self.edge;
-        }
         self.word.clear();
         (self.spaces, self.is_east_asian, self.shown) = (0, false, self.style);
     }

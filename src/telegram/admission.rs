@@ -4,6 +4,7 @@ use super::CHANNEL;
 use super::chats::Chats;
 use super::update::Press;
 use crate::error::Result;
+use crate::log::Level;
 use crate::outbox::{Button, Item};
 use crate::sync;
 
@@ -35,9 +36,6 @@ fn button(text: &str, data: &str, user: i64) -> Button {
 impl Chats {
     /// Notifies the owner of a stranger who wrote, with buttons to admit or ignore them.
     pub(super) fn announce(&self, stranger: &Stranger) {
-        let Some(owner) = self.sender.owner else {
-            return;
-        };
         let Stranger { id, username, name } = stranger;
         let username = if username.is_empty() {
             String::new()
@@ -47,6 +45,10 @@ impl Chats {
         let text = format!(
             "Unknown users wrote to this bot and were not answered: {id}{username}, who calls themselves “{name}”."
         );
+        (self.sender.log)(Level::Info, &text);
+        let Some(owner) = self.sender.owner else {
+            return;
+        };
         let buttons = [button("Let in", LET_IN, *id), button("Ignore", IGNORE, *id)];
         let item = Item {
             buttons: vec![buttons.to_vec()],

@@ -146,7 +146,6 @@ impl Api {
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
-        let is_upload = body.content_type.starts_with("multipart");
         let (status, bytes) = self.receive(url, Some(body), within, MAX_ANSWER, cancel)?;
         let answer: Value = parse_json(&bytes).unwrap_or_default();
         if answer["ok"] == true {
@@ -170,9 +169,6 @@ impl Api {
                         .unwrap_or(5)
                         .clamp(1, 3600),
                 )),
-                (413, _) if is_upload && !is_answer => {
-                    Failure::Refused(413, "too large for the server".to_owned())
-                }
                 (401, _) if is_answer => Failure::Unauthorized(why),
                 // The server's answer to both an unknown token and an unknown method.
                 (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => {

@@ -13,8 +13,7 @@ const MAX_ADDRESS: usize = 500;
 /// A text with its entities (Bot API, `MessageEntity`), whose offsets are in UTF-16 units.
 pub(super) struct Marked<'a> {
     pub text: &'a str,
-    /// `None` if the message has no list of entities.
-    entities: Option<&'a Vec<Value>>,
+    entities: &'a [Value],
     buttons: &'a Value,
 }
 
@@ -30,7 +29,7 @@ impl<'a> Marked<'a> {
         };
         Self {
             text,
-            entities: entities.as_array(),
+            entities: entities.as_array().map_or(&[], Vec::as_slice),
             buttons: &message["reply_markup"]["inline_keyboard"],
         }
     }
@@ -56,9 +55,6 @@ impl<'a> Marked<'a> {
     /// Returns the ranges of mentions of the bot.
     pub(super) fn names(&self, me: &Me) -> Vec<Range<usize>> {
         let name = format!("@{}", me.username);
-        let Some(entities) = self.entities else {
-            return self.words(&name);
-        };
         let named = |entity: &Value| {
             let (place, kind) = (self.place(entity)?, entity["type"].as_str()?);
             // A command may include the name of its bot.
@@ -75,27 +71,7 @@ impl<'a> Marked<'a> {
             };
             is_named.then_some(start..place.end)
         };
-        entities.iter().filter_map(named).collect()
-    }
-
-    /// Finds a name as a separate word, or at the end of a command.
-    fn words(&self, name: &str) -> Vec<Range<usize>> {
-        if name.len() < 2 {
-            return Vec::new();
-        }
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        let (text, name) = (self.text.to_ascii_lowercase(), name.to_ascii_lowercase());
-        let mut places = Vec::new();
-        for (at, found) in text.match_indices(&name) {
-            let end = at + found.len();
-            let word = text[..at].rsplit(char::is_whitespace).next();
-            let word = word.unwrap_or_default();
-            let begins = word.starts_with('/') || !word.ends_with(is_word);
-            if begins && !text[end..].starts_with(is_word) {
-                places.push(at..end);
-            }
-        }
-        places
+        self.entities.iter().filter_map(named).collect()
     }
 
     /// Returns the text without mentions of the bot, and with the addresses of links and buttons.
@@ -103,8 +79,11 @@ impl<'a> Marked<'a> {
         let names = me.map_or(Vec::new(), |me| self.names(me));
         let mut changes: Vec<(Range<usize>, String)> = Vec::new();
         changes.extend(names.into_iter().map(|place| (place, String::new())));
-        let entities = self.entities.into_iter().flatten();
-        for entity in entities.filter(|entity| entity["type"] == "text_link") {
+        let links = self
+            .entities
+            .iter()
+            .filter(|entity| entity["type"] == "text_link");
+        for entity in links {
             if let (Some(url), Some(place)) = (entity["url"].as_str(), self.place(entity)) {
                 let address = format!(" ({})", to_single_line(url, MAX_ADDRESS));
                 changes.push((place.end..place.end, address));

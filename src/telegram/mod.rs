@@ -14,8 +14,6 @@ mod marked;
 mod poll;
 mod send;
 pub(crate) mod strangers;
-#[cfg(test)]
-mod tests;
 mod update;
 mod upload;
 
@@ -50,12 +48,8 @@ pub(crate) const REFUSED_TOKEN: &str =
 
 /// Maximum back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
-/// First back-off; shorter in tests, which retry often.
-const FIRST_BACK_OFF: Duration = if cfg!(test) {
-    Duration::from_millis(5)
-} else {
-    Duration::from_secs(1)
-};
+/// First back-off.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 
 /// Returns the back-off after `failures` consecutive failures.
 fn back_off(failures: u32) -> Duration {

@@ -62,8 +62,6 @@ pub(crate) enum PollEvent<'a> {
 
 /// Number of remembered albums.
 const MAX_ALBUMS: usize = 16;
-/// Maximum number of strangers per poll who are announced individually.
-const MAX_ANNOUNCED: usize = 3;
 
 /// Handles an event of the poller. Returns whether the program is about to restart.
 pub(crate) type Watch = Box<dyn Fn(PollEvent) -> bool + Send>;
@@ -271,28 +269,13 @@ impl Poller {
         self.tell_of_strangers(unknown)
     }
 
-    /// Notifies the owner of new users who are not in `allow_from`: individually with buttons, or of many in one message.
+    /// Notifies the owner of each new user who is not in `allow_from`, with buttons.
     fn tell_of_strangers(&self, mut strangers: Vec<Stranger>) -> error::Result<()> {
         let ids = strangers.iter().map(|stranger| stranger.id).collect();
         let new = self.chats.strangers.keep(ids)?;
         strangers.retain(|stranger| new.contains(&stranger.id));
-        if strangers.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<String> = new.iter().map(i64::to_string).collect();
-        let text = format!(
-            "Unknown users wrote to this bot and were not answered: {}.",
-            ids.join(", ")
-        );
-        self.log(Level::Info, &text);
-        if strangers.len() <= MAX_ANNOUNCED {
-            for stranger in &strangers {
-                self.chats.announce(stranger);
-            }
-        } else if let Some(owner) = self.settings.allow_from.first() {
-            let text =
-                format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
-            self.chats.post(&owner.to_string(), &text, &[]);
+        for stranger in &strangers {
+            self.chats.announce(stranger);
         }
         Ok(())
     }

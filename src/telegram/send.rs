@@ -24,8 +24,9 @@ use crate::text::{clip, to_single_line};
 
 /// Maximum length of a caption, in UTF-16 units (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
-/// Maximum number of messages of a text; a longer text is sent as a file, after its beginning of up to so many bytes.
-const MAX_PIECES: usize = 20;
+/// Maximum length of a text that is sent as messages, about 20 of them, in UTF-16 units. A longer text is sent as a file, after
+/// its beginning of up to so many bytes.
+const MAX_TEXT: usize = 80_000;
 const BEGINNING: usize = 3000;
 /// Maximum number of consecutive failures, about two minutes, of a message while the server accepts other calls.
 const MAX_FAILURES: u32 = 7;
@@ -375,7 +376,7 @@ impl MessageSender {
 
     /// Sends a piece, without its styles if the server refuses them.
     fn send_piece(&self, item: &Item, piece: &Piece, is_last: bool) -> Result<Value, Failure> {
-        let (mut edits, mut parts) = (item.edits, VecDeque::from(piece.plain.clone()));
+        let (mut edits, mut parts) = (item.edits, VecDeque::from([piece.plain.clone()]));
         let mut send = |text: &str, mode: &str, has_buttons: bool| {
             let mut params = chat_params(chat_of(item));
             params["text"] = text.into();
@@ -410,8 +411,9 @@ impl MessageSender {
                     if why.contains("too long") && part.len() > MIN_DIVIDED =>
                 {
                     let half = clip(&part, part.len() / 2);
-                    // Words and addresses stay whole.
-                    let space = half.rfind(char::is_whitespace).filter(|at| *at > 0);
+                    // Lines stay whole if possible, words and addresses anyway.
+                    let space = half.rfind('\n').or(half.rfind(char::is_whitespace));
+                    let space = space.filter(|at| *at > 0);
                     let (first, second) = part.split_at(space.unwrap_or(half.len()));
                     parts.push_front(second.to_owned());
                     parts.push_front(first.to_owned());
@@ -424,16 +426,16 @@ impl MessageSender {
     }
 }
 
-/// Whether a text has too many pieces to be sent as messages.
+/// Whether a text is too long to be sent as messages.
 fn is_too_long(Pending { item, pieces, .. }: &Pending) -> bool {
     let is_text =
         *pieces == 0 && item.file.is_empty() && item.buttons.is_empty() && item.edits == 0;
-    is_text && markdown::pieces(&item.text).len() > MAX_PIECES
+    is_text && item.text.encode_utf16().count() > MAX_TEXT
 }
 
 /// Whether a text fits in a caption, also without its styles.
 fn fits_caption(piece: &Piece) -> bool {
-    piece.plain.concat().encode_utf16().count() <= MAX_CAPTION
+    piece.plain.encode_utf16().count() <= MAX_CAPTION
 }
 
 /// Describes the failure of a message.

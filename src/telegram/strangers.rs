@@ -33,22 +33,19 @@ impl Strangers {
 
     /// Whether an unknown user has written to the bot.
     pub(super) fn is_known(&self, user: i64) -> Result<bool> {
-        let mut known = self.queue.entries(KIND)?.into_iter();
-        Ok(known.any(|entry| {
-            let known: KnownStranger = entry.read();
-            (known.bot, known.user) == (self.bot, user)
-        }))
+        Ok(self.known()?.contains(&user))
+    }
+
+    fn known(&self) -> Result<Vec<i64>> {
+        let known = self.queue.entries(KIND)?.into_iter();
+        let known = known.map(|entry| entry.read::<KnownStranger>());
+        let own = known.filter(|known| known.bot == self.bot);
+        Ok(own.map(|known| known.user).collect())
     }
 
     /// Records unknown users up to the limit, and returns the new ones.
     pub(super) fn keep(&self, mut users: Vec<i64>) -> Result<Vec<i64>> {
-        let mut known = Vec::new();
-        for entry in self.queue.entries(KIND)? {
-            let stranger: KnownStranger = entry.read();
-            if stranger.bot == self.bot {
-                known.push(stranger.user);
-            }
-        }
+        let known = self.known()?;
         users.retain(|user| !known.contains(user));
         users.truncate(MAX_STRANGERS.saturating_sub(known.len()));
         let entry = |user: &i64| {

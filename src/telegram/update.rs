@@ -283,7 +283,7 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     })
 }
 
-/// Describes a place, contact, poll, checklist, dice or sticker in one line; empty for other messages. A venue also has a `location`.
+/// Describes a place, contact, poll, checklist or sticker in one line; empty for other messages. A venue also has a `location`.
 fn description(message: &Value) -> String {
     let text = |value: &Value| match value.as_str() {
         Some(text) => foreign_name(text, 200),
@@ -294,7 +294,7 @@ fn description(message: &Value) -> String {
             .map(text)
             .join(", ")
     };
-    let mut kinds = "venue location contact poll checklist dice sticker".split(' ');
+    let mut kinds = "venue location contact poll checklist sticker".split(' ');
     let found = kinds.find(|kind| message[kind].is_object());
     let value = &message[found.unwrap_or_default()];
     match found {
@@ -326,7 +326,6 @@ fn description(message: &Value) -> String {
             let title = text(&value["title"]);
             format!("[checklist: {title}: {}]", tasks.join(" / "))
         }
-        Some("dice") => format!("[{} {}]", text(&value["emoji"]), value["value"]),
         Some("sticker") if value["emoji"].is_string() => {
             format!("[sticker {}]", text(&value["emoji"]))
         }

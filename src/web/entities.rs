@@ -12,21 +12,11 @@ const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ord
     iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute ucirc uuml yacute thorn yuml";
 
 /// Other names and their characters.
-const NAMED: &str = "apos=' OElig=Œ oelig=œ Scaron=Š scaron=š Yuml=Ÿ fnof=ƒ circ=ˆ tilde=˜ ensp=\u{2002} emsp=\u{2003} \
-    thinsp=\u{2009} zwnj=\u{200c} zwj=\u{200d} lrm=\u{200e} rlm=\u{200f} ndash=– mdash=— lsquo=‘ rsquo=’ sbquo=‚ ldquo=“ rdquo=” \
-    bdquo=„ dagger=† Dagger=‡ bull=• hellip=… permil=‰ prime=′ Prime=″ lsaquo=‹ rsaquo=› oline=‾ frasl=⁄ euro=€ trade=™ larr=← uarr=↑ \
-    rarr=→ darr=↓ harr=↔ crarr=↵ lArr=⇐ uArr=⇑ rArr=⇒ dArr=⇓ hArr=⇔ forall=∀ part=∂ exist=∃ empty=∅ nabla=∇ isin=∈ notin=∉ ni=∋ prod=∏ \
-    sum=∑ minus=− lowast=∗ radic=√ prop=∝ infin=∞ ang=∠ and=∧ or=∨ cap=∩ cup=∪ int=∫ there4=∴ sim=∼ cong=≅ asymp=≈ ne=≠ equiv=≡ le=≤ \
-    ge=≥ sub=⊂ sup=⊃ nsub=⊄ sube=⊆ supe=⊇ oplus=⊕ otimes=⊗ perp=⊥ sdot=⋅ lceil=⌈ rceil=⌉ lfloor=⌊ rfloor=⌋ loz=◊ spades=♠ clubs=♣ \
-    hearts=♥ diams=♦ check=✓ star=☆ starf=★ Alpha=Α Beta=Β Gamma=Γ Delta=Δ Epsilon=Ε Zeta=Ζ Eta=Η Theta=Θ Iota=Ι Kappa=Κ Lambda=Λ Mu=Μ \
-    Nu=Ν Xi=Ξ Omicron=Ο Pi=Π Rho=Ρ Sigma=Σ Tau=Τ Upsilon=Υ Phi=Φ Chi=Χ Psi=Ψ Omega=Ω alpha=α beta=β gamma=γ delta=δ epsilon=ε zeta=ζ \
-    eta=η theta=θ iota=ι kappa=κ lambda=λ mu=μ nu=ν xi=ξ omicron=ο pi=π rho=ρ sigmaf=ς sigma=σ tau=τ upsilon=υ phi=φ chi=χ psi=ψ omega=ω \
-    lbrack=[ rbrack=] lpar=( rpar=) comma=, period=. colon=: semi=; excl=! quest=? num=# dollar=$ percnt=% ast=* plus=+ equals== \
-    lowbar=_ sol=/ bsol=\\ vert=| lbrace={ rbrace=} commat=@ Hat=^ grave=` NewLine=\u{a} Tab=\u{9} zwsp=\u{200b}";
+const NAMED: &str = include_str!("entities.txt");
 
 /// Returns the character `&name;`; `name` excludes the delimiters: `amp`, `#8212`, `#x2014`. The semicolon is optional for the
 /// oldest names.
-pub(crate) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
+pub(super) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
     if let Some(number) = name.strip_prefix('#') {
         let code = match number.strip_prefix(['x', 'X']) {
             Some(hex) => u32::from_str_radix(hex, 16).ok()?,
@@ -42,7 +32,7 @@ pub(crate) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
     let mut latin = LATIN_1.split(' ').zip('\u{a0}'..);
     let latin = latin.find_map(|(known, c)| (known == name).then_some(c));
     let value = |entry: &str| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next();
-    let named = || NAMED.split(' ').find_map(value);
+    let named = || NAMED.lines().find_map(value);
     match name {
         "amp" | "AMP" => Some('&'),
         "lt" | "LT" => Some('<'),

@@ -15,7 +15,6 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use entities::named_character;
 pub(crate) use read::{Told, perform};
 pub(crate) use search::Search;
 

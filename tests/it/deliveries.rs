@@ -136,6 +136,10 @@ fn missing_network_at_start_is_waited_for() {
     let home = Home::with(&config(&model, &api));
     api.fault("getMe", Fault::Page(502));
     api.fault("getMe", Fault::CutBefore);
+    // Pages of a captive portal are no answers of Telegram, and refuse nothing.
+    for status in [403, 404, 401] {
+        api.fault("sendMessage", Fault::Page(status));
+    }
     let gateway = start(&home);
     api.text(OWNER, "hello");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Here."]);

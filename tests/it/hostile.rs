@@ -10,13 +10,19 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::door::{Door, TOKEN, address, exchange, post, settings};
-use crate::harness::{Home, merged};
+use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply};
 use crate::rng::Rng;
 use crate::smuggling;
 
 /// Delay of the answer to a refused token.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
+
+fn open(home: &Home) -> (Running<'_>, Door) {
+    let gateway = home.bantam().arg("gateway").spawn();
+    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
+    (gateway, Door { address })
+}
 
 /// Returns the memory of a process, in KiB.
 fn memory(pid: i32) -> u64 {
@@ -44,10 +50,7 @@ fn smuggled_requests_are_refused() {
     let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed);
     let model = Model::answering(|_, _| Reply::text("It works."));
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
+    let (gateway, door) = open(&home);
     let mut chance = Rng(seed);
     let requests: Vec<Vec<u8>> = (0..count)
         .map(|_| smuggling::request(&mut chance))
@@ -91,10 +94,7 @@ fn cut_off(stream: &TcpStream, bytes: &[u8]) -> u16 {
 fn connection_carries_one_request() {
     let model = Model::answering(|_, _| Reply::text("once"));
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
+    let (_gateway, door) = open(&home);
     let one = post(
         &json!({ "messages": [{ "role": "user", "content": "hi" }] }),
         &[],
@@ -111,10 +111,7 @@ fn connection_carries_one_request() {
 fn idle_connections_do_not_block_others() {
     let model = Model::answering(|_, _| Reply::text("heard"));
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
+    let (gateway, door) = open(&home);
     let is_over = AtomicBool::new(false);
     let answers: Vec<u16> = thread::scope(|scope| {
         for _ in 0..80 {
@@ -170,10 +167,7 @@ fn fifty_slow_connections_of_one_program_are_all_served() {
 fn bodies_in_flight_are_limited() {
     let model = Model::answering(|_, _| Reply::text("heard"));
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
+    let (gateway, door) = open(&home);
     let announce = || {
         let mut stream = door.connect();
         let head = format!(
@@ -206,10 +200,7 @@ fn bodies_in_flight_are_limited() {
 fn wrong_tokens_do_not_block_valid_token() {
     let model = Model::answering(|_, _| Reply::text("heard"));
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
+    let (_gateway, door) = open(&home);
     let body = json!({ "messages": [{ "role": "user", "content": "hi" }] });
     let wrong = post(&body, &["Authorization: Bearer wrong"]);
     let guess = || {
@@ -235,10 +226,7 @@ fn wrong_tokens_do_not_block_valid_token() {
 fn many_small_values_at_once_do_not_fill_the_memory() {
     let model = Model::answering(|_, _| Reply::text("heard"));
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
+    let (gateway, door) = open(&home);
     let properties: serde_json::Map<String, Value> = (0..24_000)
         .map(|n| (format!("p{n:05}"), json!({ "a": 1 })))
         .collect();
@@ -256,20 +244,9 @@ fn many_small_values_at_once_do_not_fill_the_memory() {
     let peak = peak_memory(gateway.pid());
     assert!(peak < 200 << 10, "{peak} KiB, {statuses:?}");
     assert_eq!(door.ask("hi").is(200).text(), "heard");
-}
-
-#[test]
-fn a_body_of_too_many_values_is_refused() {
-    let model = Model::never_asked();
-    let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = home.bantam().arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
     let format: Vec<Value> = (0..30_000).map(|n| json!({ "a": n })).collect();
-    let body =
-        json!({ "messages": [{ "role": "user", "content": "hi" }], "response_format": format });
-    let refused = door.post(&body, &[]).is(413).json();
-    let said = refused["error"]["message"].as_str().unwrap();
-    assert!(said.contains("values"), "{said}");
+    let messages = [json!({ "role": "user", "content": "hi" })];
+    let body = json!({ "messages": messages, "response_format": format });
+    let refused = door.post(&body, &[]).is(413);
+    assert!(refused.body.contains("values"), "{}", refused.body);
 }

@@ -226,48 +226,6 @@ fn failed_download_is_reported_and_turn_continues() {
 }
 
 #[test]
-fn non_file_message_becomes_a_line() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    let poll = json!({ "poll": { "id": "1", "question": "Tea?", "options": [{ "text": "yes" }, { "text": "no" }] } });
-    let sticker = json!({ "sticker": { "file_id": "s", "emoji": "🐓", "is_animated": true, "is_video": false } });
-    for (n, (message, says)) in [
-        (
-            json!({ "location": { "latitude": 47.5, "longitude": 8.25 } }),
-            "[place: 47.5, 8.25]",
-        ),
-        (
-            json!({ "contact": { "first_name": "Ann", "phone_number": "+1" } }),
-            "[contact: Ann, +1]",
-        ),
-        (poll, "[poll: Tea? yes / no]"),
-        (
-            json!({ "venue": { "title": "Cafe", "address": "Main St 1",
-                "location": { "latitude": 47.5, "longitude": 8.25 } },
-                "location": { "latitude": 47.5, "longitude": 8.25 } }),
-            "[place: Cafe, Main St 1 (47.5, 8.25)]",
-        ),
-        (sticker, "[sticker 🐓]"),
-        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), "[🎲 4]"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        api.message(OWNER, OWNER, &message);
-        api.wait_for_texts(OWNER, n + 1);
-        assert!(
-            model.request(n).last("user").contains(says),
-            "{}",
-            model.request(n).last("user")
-        );
-    }
-    ends(gateway);
-    assert!(kept(&home).is_empty());
-}
-
-#[test]
 fn inline_bot_message_is_marked_as_foreign() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Seen.")),

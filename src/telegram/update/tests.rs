@@ -148,11 +148,6 @@ fn a_group_is_answered_where_it_names_the_bot() {
             json!({"text": "why?", "reply_to_message": {"from": {"id": 9}}}),
             None,
         ),
-        // A server that sends no entities.
-        (json!({"text": "hello @test_bot"}), Some("hello")),
-        (json!({"text": "/status@test_bot"}), Some("/status")),
-        (json!({"text": "mail foo@test_bot"}), None),
-        (json!({"text": "@test_bots hello"}), None),
         (
             json!({"photo": [{"file_id": "F"}], "caption": "@test_bot look", "caption_entities": at("mention", 0, 9)}),
             Some("look"),
@@ -243,4 +238,30 @@ fn words_of_others_do_not_pass_for_those_of_the_user() {
     let poll =
         said(json!({"text": "", "poll": {"question": "a] [b", "options": [{"text": "`c"}]}})).text;
     assert_eq!(poll, format!("{head}\n[poll: a) (b 'c]"));
+}
+
+#[test]
+fn message_without_text_becomes_a_line() {
+    let point = json!({"latitude": 47.5, "longitude": 8.25});
+    let tea = json!({"question": "Tea?", "options": [{"text": "yes"}, {"text": "no"}]});
+    let cafe = json!({"title": "Cafe", "address": "Main St 1", "location": point});
+    for (message, text) in [
+        (json!({"location": point}), "[place: 47.5, 8.25]"),
+        (
+            json!({"contact": {"first_name": "Ann", "phone_number": "+1"}}),
+            "[contact: Ann, +1]",
+        ),
+        (json!({"poll": tea}), "[poll: Tea? yes / no]"),
+        (
+            json!({"venue": cafe, "location": point}),
+            "[place: Cafe, Main St 1 (47.5, 8.25)]",
+        ),
+        (
+            json!({"sticker": {"file_id": "s", "emoji": "🐓", "is_video": true}}),
+            "[sticker 🐓]",
+        ),
+    ] {
+        let found = parse_message(false, &message).map(|message| message.text);
+        assert_eq!(found.as_deref(), Some(text));
+    }
 }

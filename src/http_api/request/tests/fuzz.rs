@@ -8,17 +8,13 @@ use super::super::chat::ChatRequest;
 use super::*;
 use crate::rng::Rng;
 
-const BODY: &str = r#"{"model":"bantam","messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}],"stream":true,"temperature":0.5,"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"user":"k"}"#;
+const BODY: &str = r#"{"model":"bantam","messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"}}]}],"stream":true,"temperature":0.5,"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"user":"k"}"#;
 
 /// Valid HTTP requests.
 fn requests() -> Vec<Vec<u8>> {
     let head = "POST /v1/chat/completions?x=y HTTP/1.1\r\nHost: localhost:7475\r\nAuthorization: Bearer a-token-of-tests\r\nContent-Type: application/json\r\n";
-    let (half, rest) = BODY.split_at(BODY.len() / 2);
-    let chunk = |text: &str| format!("{:x};x=\"y\"\r\n{text}\r\n", text.len());
-    let chunked = format!("{}{}0\r\n\r\n", chunk(half), chunk(rest));
     let all = [
         format!("{head}Content-Length: {}\r\n\r\n{BODY}", BODY.len()),
-        format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunked}"),
         format!(
             "{head}X-Session: kitchen\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{{}}"
         ),
@@ -30,44 +26,9 @@ fn requests() -> Vec<Vec<u8>> {
 }
 
 /// Sequences that are likely to break a parser.
-const PIECES: [&[u8]; 36] = [
-    b"\r",
-    b"\n",
-    b"\r\n",
-    b"\r\n\r\n",
-    b"\0",
-    b"\x0b",
-    b"\x0c",
-    b"\t",
-    b" ",
-    b":",
-    b";",
-    b",",
-    b"=",
-    b"\"",
-    b"+",
-    b"-",
-    b"0x",
-    b"0",
-    b"f",
-    b"ffffffffffffffff",
-    b"18446744073709551615",
-    b"\xff",
-    b"\xc2\xa0",
-    b"%00",
-    b"..",
-    b"HTTP/1.1",
-    b"Content-Length: 1\r\n",
-    b"Transfer-Encoding: chunked\r\n",
-    b"Transfer-Encoding : chunked\r\n",
-    b"Host: a\r\n",
-    b"\r\n folded",
-    b"[",
-    b"{",
-    b"}",
-    b"null",
-    b"1e999",
-];
+const PIECES: &str = "\r¦\n¦\r\n¦\r\n\r\n¦\0¦\x0b¦\x0c¦\t¦ ¦:¦;¦,¦=¦\"¦+¦-¦0x¦0¦f¦ffffffffffffffff¦18446744073709551615¦\u{a0}¦%00¦..¦HTTP/1.1¦\
+    Content-Length: 1\r\n¦Transfer-Encoding: chunked\r\n¦Transfer-Encoding : chunked\r\n¦Host: a\r\n¦\r\n folded¦[¦{¦}¦null¦\
+    1e999";
 
 /// Mutates a request in a few places.
 fn mutated(requests: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
@@ -84,8 +45,9 @@ fn mutated(requests: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
             }
             1 => drop(request.drain(range)),
             2 | 3 => {
-                let piece = PIECES[below(PIECES.len())].repeat(1 + below(2));
-                drop(request.splice(from..from, piece));
+                let pieces: Vec<&str> = PIECES.split('¦').collect();
+                let piece = pieces[below(pieces.len())].repeat(1 + below(2));
+                drop(request.splice(from..from, piece.into_bytes()));
             }
             4 => {
                 let copy = request[range].to_vec();
@@ -129,22 +91,18 @@ fn a_spoilt_request_is_read_in_one_way_and_in_bounds() {
         runs += 1;
         let mut reader = Reader::new(&server);
         reader.ahead.clone_from(&request);
-        let Ok(Some(head)) = reader.head() else {
+        let Ok(head) = reader.head() else {
             continue;
         };
         heads += 1;
         let again = parse(&plain(&head)).unwrap_or_else(|e| panic!("{}: {}", e.why, told()));
         let of = |head: &Head| (head.method.clone(), head.path.clone(), head.headers.clone());
         assert_eq!(of(&again), of(&head), "{}", told());
-        assert_eq!(again.framing, head.framing, "{}", told());
+        assert_eq!(again.length, head.length, "{}", told());
         let count = |name: &str| head.headers.iter().filter(|(own, _)| own == name).count();
-        let framings = count("content-length") + count("transfer-encoding");
-        assert_eq!(
-            framings,
-            usize::from(head.framing != Framing::Empty),
-            "{}",
-            told()
-        );
+        let is_framed = count("content-length") == 1;
+        assert_eq!(count("transfer-encoding"), 0, "{}", told());
+        assert!(is_framed || head.length == 0, "{}", told());
         // The `100 Continue` response would fill the socket's buffer, because the client does not read.
         if head.header("expect").is_some() {
             continue;
