@@ -432,7 +432,7 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::Origin;
+    use crate::bus::{Origin, Written};
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
@@ -447,13 +447,12 @@ mod tests {
         };
         Inbound {
             id: id.to_owned(),
-            source: Source::Telegram {
+            source: Source::Telegram(Written {
                 bot: 7,
                 user: 42,
                 message: number,
-                files: Vec::new(),
-                more_follows: false,
-            },
+                ..Written::default()
+            }),
             ..Inbound::message(origin, "telegram_1".to_owned(), text.to_owned())
         }
     }
@@ -523,8 +522,8 @@ mod tests {
         let later = |ms| begun + Duration::from_millis(ms);
         let mut waiting = WaitingMessages::new(begun);
         let mut part = written("1", 1, "first");
-        if let Source::Telegram { more_follows, .. } = &mut part.source {
-            *more_follows = true;
+        if let Source::Telegram(written) = &mut part.source {
+            written.more_follows = true;
         }
         waiting.push(part, begun);
         assert_eq!(waiting.next(begun).err(), Some(Some(later(1000))));

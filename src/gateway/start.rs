@@ -261,20 +261,20 @@ fn left(inbox: &Inbox, bot: i64, allowed: &[i64], log: Log) -> Result<Vec<Inboun
     for message in inbox.all()? {
         match &message.source {
             // That bot may be configured again later.
-            Source::Telegram { bot: of, .. } if *of != bot => {}
-            Source::Telegram { user, .. } if !allowed.contains(user) => {
+            Source::Telegram(written) if written.bot != bot => {}
+            Source::Telegram(written) if !allowed.contains(&written.user) => {
                 let text = "dropped a message from a user who is no longer in allow_from";
                 log.sink("telegram")(Level::Info, text);
                 ended.push(message.id);
             }
             // Nothing is left to stop.
-            Source::Telegram { .. } if message.command == Some(Command::Stop) => {
+            Source::Telegram(_) if message.command == Some(Command::Stop) => {
                 ended.push(message.id);
             }
             // A program with this channel may serve this home again.
             Source::Task if message.origin.channel != telegram::CHANNEL => {}
             Source::Channel => {}
-            Source::Telegram { .. } | Source::Task | Source::Job(_) => left.push(message),
+            Source::Telegram(_) | Source::Task | Source::Job(_) => left.push(message),
         }
     }
     inbox.finish(&ended)?;
