@@ -110,7 +110,7 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
         }
         return Err(unknown_command(&words));
     };
-    match args::parse(command, args.iter().cloned().skip(taken))? {
+    match args::parse(command, args.iter().skip(taken).cloned())? {
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
             Needs::Anywhere(run) => run(ui, &args),

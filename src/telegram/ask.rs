@@ -170,7 +170,6 @@ impl Chats {
         let is_sent = question.message != 0 || question.answer.is_some();
         if !is_sent && self.waiting_item(&question.id)?.is_none() {
             self.sender.outbox.post(&item(&question), &[], None)?;
-            self.sender.wake();
         }
         Ok(question)
     }
@@ -208,7 +207,6 @@ impl Chats {
             ..item(question)
         };
         self.sender.outbox.post(&settled, &[], None)?;
-        self.sender.wake();
         Ok(())
     }
 
