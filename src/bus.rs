@@ -130,7 +130,7 @@ impl Inbound {
     }
 
     /// Returns what is known of a message that a user wrote in Telegram.
-    pub(crate) fn written(&self) -> Option<&Written> {
+    pub(crate) fn written(&self) -> Option<&TelegramMessage> {
         match &self.source {
             Source::Telegram(written) => Some(written),
             _ => None,
@@ -155,7 +155,7 @@ pub(crate) enum Source {
     /// A channel that a program implements.
     #[default]
     Channel,
-    Telegram(Written),
+    Telegram(TelegramMessage),
     Job(JobRun),
     /// A background task; the text is its report.
     Task,
@@ -163,7 +163,7 @@ pub(crate) enum Source {
 
 /// A message that a user wrote in Telegram.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Written {
+pub(crate) struct TelegramMessage {
     /// Ids of the bot, of the user who wrote it, and of the message in its chat.
     pub bot: i64,
     pub user: i64,

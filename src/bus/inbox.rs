@@ -432,7 +432,7 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{Origin, Written};
+    use crate::bus::{Origin, TelegramMessage};
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
@@ -447,11 +447,11 @@ mod tests {
         };
         Inbound {
             id: id.to_owned(),
-            source: Source::Telegram(Written {
+            source: Source::Telegram(TelegramMessage {
                 bot: 7,
                 user: 42,
                 message: number,
-                ..Written::default()
+                ..TelegramMessage::default()
             }),
             ..Inbound::message(origin, "telegram_1".to_owned(), text.to_owned())
         }

@@ -12,7 +12,7 @@ use super::chats::Chats;
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
 use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, tries};
-use crate::bus::{Command, Inbound, Inbox, Origin, Source, Written, message_id};
+use crate::bus::{Command, Inbound, Inbox, Origin, Source, TelegramMessage, message_id};
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
@@ -325,7 +325,7 @@ impl Poller {
             id,
             command: command(&said),
             reply_to,
-            source: Source::Telegram(Written {
+            source: Source::Telegram(TelegramMessage {
                 bot: self.chats.bot,
                 user: message.from,
                 message: message.id,
