@@ -123,39 +123,28 @@ impl Inbound {
 
     /// Whether one turn can answer it together with other messages of its chat.
     pub(crate) fn is_plain(&self) -> bool {
-        let is_of_user = matches!(self.source, Source::Channel | Source::Telegram { .. });
+        let is_of_user = matches!(self.source, Source::Channel | Source::Telegram(_));
         // Without a command of this name, it is refused.
         let is_command = self.command.is_some() || self.text.starts_with('/');
         is_of_user && !is_command && !self.has_begun
     }
 
-    /// Returns the number of a message in its Telegram chat.
-    pub(crate) fn number(&self) -> Option<i64> {
-        match self.source {
-            Source::Telegram { message, .. } => Some(message),
-            _ => None,
-        }
-    }
-
-    /// Returns the id of the Telegram user who wrote it.
-    pub(crate) fn user(&self) -> Option<i64> {
-        match self.source {
-            Source::Telegram { user, .. } => Some(user),
+    /// Returns what is known of a message that a user wrote in Telegram.
+    pub(crate) fn written(&self) -> Option<&TelegramMessage> {
+        match &self.source {
+            Source::Telegram(written) => Some(written),
             _ => None,
         }
     }
 
     /// Whether there is a sign that more of it follows.
     pub(crate) fn more_follows(&self) -> bool {
-        matches!(self.source, Source::Telegram { more_follows, .. } if more_follows)
+        self.written().is_some_and(|written| written.more_follows)
     }
 
     /// Returns the files to fetch before its turn.
     pub(crate) fn files(&self) -> &[RemoteFile] {
-        match &self.source {
-            Source::Telegram { files, .. } => files,
-            _ => &[],
-        }
+        self.written().map_or(&[], |written| &written.files)
     }
 }
 
@@ -166,20 +155,24 @@ pub(crate) enum Source {
     /// A channel that a program implements.
     #[default]
     Channel,
-    Telegram {
-        /// Ids of the bot, of the user who wrote it, and of the message in its chat.
-        bot: i64,
-        user: i64,
-        message: i64,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        files: Vec<RemoteFile>,
-        /// It belongs to an album, is part of a text that the client has split, or is a forwarded message, which its comment
-        /// may follow.
-        more_follows: bool,
-    },
+    Telegram(TelegramMessage),
     Job(JobRun),
     /// A background task; the text is its report.
     Task,
+}
+
+/// A message that a user wrote in Telegram.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct TelegramMessage {
+    /// Ids of the bot, of the user who wrote it, and of the message in its chat.
+    pub bot: i64,
+    pub user: i64,
+    pub message: i64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<RemoteFile>,
+    /// It belongs to an album, is part of a text that the client has split, or is a forwarded message, which its comment may
+    /// follow.
+    pub more_follows: bool,
 }
 
 /// A question whether a turn may make a call. It survives a restart with its message.

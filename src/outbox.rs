@@ -9,16 +9,15 @@ mod deliveries;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::bus::Inbox;
 use crate::error::{Context, Error, Result};
 use crate::notify;
-use crate::paths::{Home, session_name};
+use crate::paths::{Home, fresh_key, session_name};
 use crate::session::{deferred, displaced_by};
 use crate::storage::{self, Entry, Lock, NewFile, Queue};
 use deliveries::Deliveries;
@@ -163,7 +162,7 @@ impl Outbox {
 
     /// Creates a file to fill, keep and then post, and returns it with its name. It must not be dropped before it is posted.
     pub(crate) fn new_file(&self) -> Result<(NewFile, String)> {
-        let name = fresh_id();
+        let name = fresh_key(SystemTime::now());
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
@@ -172,7 +171,7 @@ impl Outbox {
     /// With a note, the conversation of its chat is told, so that a reply there has context, and a running gateway delivers it.
     pub(crate) fn post(&self, item: &Item, ends: &[String], note: Option<&Note>) -> Result<String> {
         let (channel, chat) = item.destination()?;
-        let (id, session) = (fresh_id(), session_name(channel, chat)?);
+        let (id, session) = (fresh_key(SystemTime::now()), session_name(channel, chat)?);
         let (mut entries, mut ended) = (Vec::new(), ends.to_vec());
         if let Some(note) = note.filter(|note| note.from != session) {
             let text = Some(note.text).filter(|text| !text.is_empty());
@@ -226,20 +225,6 @@ impl Outbox {
         }
         Ok(())
     }
-}
-
-/// Returns an id that is unique in all outboxes.
-pub(crate) fn fresh_id() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis();
-    format!(
-        "{now:x}-{:x}-{:x}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    )
 }
 
 #[cfg(test)]

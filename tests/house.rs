@@ -912,7 +912,6 @@ fn process_wide_state_is_listed() {
     let told = [
         "http/half_closed.rs WRITE_FAILED",
         "http/tls.rs PROVIDER",
-        "outbox.rs COUNT",
         "paths.rs LAST",
         "session/lock.rs LOCKS",
         "worker/mod.rs BEGUN",

@@ -13,6 +13,7 @@ use crate::cron::{Jobs, schedule};
 use crate::error::Result;
 use crate::notify;
 use crate::outbox::Outbox;
+use crate::paths::UNNAMED;
 use crate::provider::catalog;
 use crate::provider::facts::{self, Row};
 use crate::redact::{Redactor, change_texts};
@@ -122,12 +123,12 @@ impl<'a> Facts<'a> {
         let allowed = self.allowed();
         unknown_users.retain(|user| !allowed.contains(user));
         let pending = self.or_warn(outbox.pending());
-        // An id begins with the time of posting, in hexadecimal milliseconds.
-        let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
+        // An id is a fresh key: the time of posting in microseconds, and two more digits.
+        let posted = |id: &str| i64::from_str_radix(id.strip_prefix(UNNAMED)?, 36).ok();
         let oldest = pending.first().and_then(|pending| posted(&pending.id));
         self.gateway["running"] = notify::is_running(&self.app.home).into();
         self.gateway["waiting"] = self.or_warn(waiting).len().into();
-        let oldest = oldest.map(time);
+        let oldest = oldest.map(|posted| time(posted / 1_296_000));
         self.gateway["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
         self.gateway["strangers"] = unknown_users.into();
     }

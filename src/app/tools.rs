@@ -60,14 +60,12 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let servers = config.mcp_servers.keys().map(String::as_str);
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let elsewhere = names::known_elsewhere(bare);
-        let near = || nearest(bare, CONFIRMED.iter().copied().chain(servers.clone()));
-        let hint = match elsewhere.map_or_else(near, |_| None) {
+        let known = CONFIRMED.iter().copied().chain(servers.clone());
+        let hint = match names::known_elsewhere(bare).or_else(|| nearest(bare, known)) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!(
-                "use \"writes\" (every tool that writes), \"runs\", or a name such as {}",
-                elsewhere.unwrap_or("write_file")
-            ),
+            None => {
+                "use \"writes\" (every tool that writes), \"runs\", or a tool's name".to_owned()
+            }
         };
         let shown = config::shown(name);
         let what = format!("tools.confirm: no tool, MCP server or group named \"{shown}\"");

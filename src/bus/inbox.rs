@@ -122,7 +122,7 @@ impl Inbox {
             if let Some((message, has_stopped)) = waiting.apart.pop_front() {
                 waiting.others += 1;
                 let running = OtherWork(self.clone());
-                return Some(Next::Apart(message, has_stopped, running));
+                return Some(Next::Apart(Box::new(message), has_stopped, running));
             }
             let until = match waiting.next(now) {
                 Ok((messages, cancel)) => {
@@ -183,10 +183,10 @@ impl Inbox {
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
         // Messages that are taken now remain open on disk for the next program.
-        let more: Vec<Inbound> = match waiting.is_halted {
-            true => Vec::new(),
-            false => more.into_iter().map(|(_, message)| message).collect(),
-        };
+        if waiting.is_halted {
+            more.clear();
+        }
+        let more: Vec<Inbound> = more.into_iter().map(|(_, message)| message).collect();
         if let Some(running) = waiting.running_in(session) {
             running.asking = Some(asking.clone());
             running.join(&more);
@@ -378,7 +378,7 @@ impl Inbox {
 pub(crate) enum Next {
     Turn(Work),
     /// A command that waits for no turn, and whether it has stopped one.
-    Apart(Inbound, bool, OtherWork),
+    Apart(Box<Inbound>, bool, OtherWork),
 }
 
 /// Messages of a conversation that one turn or command answers; never empty. Dropping it lets the next work of the conversation
@@ -432,7 +432,7 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::Origin;
+    use crate::bus::{Origin, TelegramMessage};
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
@@ -447,13 +447,12 @@ mod tests {
         };
         Inbound {
             id: id.to_owned(),
-            source: Source::Telegram {
+            source: Source::Telegram(TelegramMessage {
                 bot: 7,
                 user: 42,
                 message: number,
-                files: Vec::new(),
-                more_follows: false,
-            },
+                ..TelegramMessage::default()
+            }),
             ..Inbound::message(origin, "telegram_1".to_owned(), text.to_owned())
         }
     }
@@ -523,8 +522,8 @@ mod tests {
         let later = |ms| begun + Duration::from_millis(ms);
         let mut waiting = WaitingMessages::new(begun);
         let mut part = written("1", 1, "first");
-        if let Source::Telegram { more_follows, .. } = &mut part.source {
-            *more_follows = true;
+        if let Source::Telegram(written) = &mut part.source {
+            written.more_follows = true;
         }
         waiting.push(part, begun);
         assert_eq!(waiting.next(begun).err(), Some(Some(later(1000))));

@@ -72,8 +72,11 @@ impl Running {
     pub(super) fn join(&mut self, messages: &[Inbound]) {
         let ids = messages.iter().map(|message| message.id.clone());
         self.ids.extend(ids);
-        self.numbers
-            .extend(messages.iter().filter_map(Inbound::number));
+        self.numbers.extend(
+            messages
+                .iter()
+                .filter_map(|message| Some(message.written()?.message)),
+        );
     }
 
     /// Whether it counts against the number of turns.
@@ -84,12 +87,13 @@ impl Running {
     /// Whether the turn can receive a later message. A turn that was interrupted by a crash gets no more.
     fn takes(&self, next: &Inbound) -> bool {
         let first = &self.first;
+        let users = first.written().zip(next.written());
+        let is_of_same_user = users.is_some_and(|(first, next)| first.user == next.user);
         next.is_plain()
             && first.starts == 0
             && first.command.is_none()
             && next.origin == first.origin
-            && next.user().is_some()
-            && next.user() == first.user()
+            && is_of_same_user
             && self.ids.len() < MAX_JOINED
     }
 }
@@ -194,10 +198,11 @@ impl WaitingMessages {
     /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
     /// as a message of its own.
     pub(super) fn edit(&mut self, mut edited: Inbound) -> Option<Inbound> {
-        let number = edited.number()?;
+        let number = edited.written()?.message;
         let conversation = self.by_session.get_mut(&edited.session)?;
         for (_, message) in &mut conversation.waiting {
-            if message.number() == Some(number) && !message.has_begun {
+            let is_it = message.written().is_some_and(|own| own.message == number);
+            if is_it && !message.has_begun {
                 message.text = edited.text;
                 return Some(message.clone());
             }

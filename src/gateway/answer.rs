@@ -72,7 +72,7 @@ impl Dispatcher {
     /// Rejects an unknown command in a chat, which the model would mistake for a question.
     fn refuse_command(&self, work: &Work) -> bool {
         let first = work.first();
-        let is_written = matches!(first.source, Source::Telegram { .. });
+        let is_written = first.written().is_some();
         if !is_written || work.messages.len() > 1 || !first.text.starts_with('/') {
             return false;
         }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::Dispatcher;
 use crate::agent::{Agent, Request};
@@ -13,8 +13,7 @@ use crate::error::{Context, Result};
 use crate::http_api::{self, ChatRequest, EndpointSettings, Refusal};
 use crate::log::{Level, Log};
 use crate::message::{Message, ToolCall, User};
-use crate::outbox::fresh_id;
-use crate::paths::session_name;
+use crate::paths::{fresh_key, session_name};
 use crate::provider::Sampling;
 use crate::sync;
 use crate::test_speed::paced;
@@ -104,7 +103,7 @@ impl Dispatcher {
             chosen.map_err(|e| Refusal::of_model(e, models))?;
         }
         // Unique even across restarts, because clients store ids derived from it.
-        let (id, calls) = (fresh_id(), ClientCalls::default());
+        let (id, calls) = (fresh_key(SystemTime::now()), ClientCalls::default());
         let agent = with_client_tools(&agent, &request, &id, &calls)?;
         let question = question(request, id, cancel)?;
         let show = |event: Event| {
@@ -172,7 +171,7 @@ fn with_client_tools(
     for tool in &request.tools {
         if all.specs().all(|own| own.name != tool.name) {
             let (name, description) = (tool.name.clone(), tool.description.clone());
-            let tool = client_tool(name, description, tool.schema.clone(), id, calls);
+            let tool = client_tool(name, description, tool.schema.clone(), &id[1..], calls);
             let added = all.add(tool);
             added.map_err(|e| Refusal::of_param("tools", &e.message))?;
         }

@@ -151,6 +151,7 @@ impl Monitor {
             own.inbox.wait_until_idle();
             // The turns may have taken long, and the file may have been changed again.
             own.check_config();
+            own.inbox.wait_until_idle();
             if own.shutdown.restart.load(Ordering::SeqCst) {
                 own.shutdown.stop();
             }

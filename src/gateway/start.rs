@@ -167,9 +167,8 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     };
     setup.agent.begin(outbox.queue(), keeper)?;
     let handler: Arc<dyn Handler> = Arc::new(setup.agent);
-    let sender = bot.as_ref().map(|bot| bot.sender.clone());
     let (change, changed) = sync_channel(1);
-    let wake = wake(change.clone(), sender.clone());
+    let wake = wake(change.clone(), outbox.clone());
     let current = Current {
         cancel: cancel.clone(),
         token: setup.bot.as_ref().map(|bot| bot.settings.token.clone()),
@@ -189,10 +188,7 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     monitor.record(|status| status.write());
     listen(home, monitor.clone(), log);
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
-    let bot_id = setup.bot.as_ref().map_or(0, Bot::id);
-    let mut allowed = Vec::new();
     if let (Some(configured), Some(bot)) = (&setup.bot, &bot) {
-        allowed = configured.settings.ids();
         let settings = configured.channel_settings();
         let watch = Box::new(move |event: PollEvent| monitor.handle(event));
         channels.push(Arc::new(Telegram::start(bot, settings, watch)?));
@@ -232,7 +228,7 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     let _halt = cancel.on_stop(move || {
         log_error(&halting, halted.halt());
     });
-    dispatcher.take_left(left(&inbox, bot_id, &allowed, log)?);
+    dispatcher.take_left(left(&inbox, setup.bot.as_ref(), log)?);
     if clock.has_work() {
         clock.start(inbox)?;
     }
@@ -249,32 +245,31 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
     }
     let served = dispatcher.serve_channels(&cancel);
     endpoint.map(JoinHandle::join);
-    if let Some(sender) = sender {
-        sender.outbox.wait(SEND_GRACE);
-    }
+    dispatcher.outbox.wait(SEND_GRACE);
     served
 }
 
 /// Returns the messages that an earlier gateway left. Ends those that may no longer be answered.
-fn left(inbox: &Inbox, bot: i64, allowed: &[i64], log: Log) -> Result<Vec<Inbound>> {
+fn left(inbox: &Inbox, bot: Option<&Bot>, log: Log) -> Result<Vec<Inbound>> {
+    let allowed = bot.map_or(Vec::new(), |bot| bot.settings.ids());
     let (mut left, mut ended) = (Vec::new(), Vec::new());
     for message in inbox.all()? {
         match &message.source {
             // That bot may be configured again later.
-            Source::Telegram { bot: of, .. } if *of != bot => {}
-            Source::Telegram { user, .. } if !allowed.contains(user) => {
+            Source::Telegram(written) if bot.is_none_or(|bot| bot.id() != written.bot) => {}
+            Source::Telegram(written) if !allowed.contains(&written.user) => {
                 let text = "dropped a message from a user who is no longer in allow_from";
                 log.sink("telegram")(Level::Info, text);
                 ended.push(message.id);
             }
             // Nothing is left to stop.
-            Source::Telegram { .. } if message.command == Some(Command::Stop) => {
+            Source::Telegram(_) if message.command == Some(Command::Stop) => {
                 ended.push(message.id);
             }
             // A program with this channel may serve this home again.
             Source::Task if message.origin.channel != telegram::CHANNEL => {}
             Source::Channel => {}
-            Source::Telegram { .. } | Source::Task | Source::Job(_) => left.push(message),
+            Source::Telegram(_) | Source::Task | Source::Job(_) => left.push(message),
         }
     }
     inbox.finish(&ended)?;
@@ -288,13 +283,11 @@ fn log(loaded: &Loaded) -> Log {
 }
 
 /// Returns what wakes the scheduler, after a change of jobs or of the system clock, and delivers the messages in the outbox.
-fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Arc<dyn Fn() + Send + Sync> {
+fn wake(clock: SyncSender<()>, outbox: Outbox) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || {
         // A full channel already contains a wake-up.
         let _full = clock.try_send(());
-        if let Some(sender) = &sender {
-            sender.wake();
-        }
+        outbox.wake();
     })
 }
 

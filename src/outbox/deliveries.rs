@@ -34,7 +34,6 @@ pub(super) struct Deliveries {
 #[derive(Default)]
 struct TriedMessage {
     is_sending: bool,
-    is_file: bool,
     /// Whether its start is counted until it ends.
     is_counted: bool,
     /// Number of sent pieces, also if the disk is full.
@@ -44,17 +43,15 @@ struct TriedMessage {
 }
 
 impl Deliveries {
-    /// Returns the next of the chats' oldest messages that is due, in turn, and the time until another one is. Sends one file
-    /// at a time, because an upload takes minutes.
+    /// Returns the next of the chats' oldest messages that is due, in turn, and the time until another one is.
     fn choose(
         &self,
         oldest: impl IntoIterator<Item = Pending>,
         now: Instant,
     ) -> (Option<Pending>, Duration) {
-        let has_upload = self.tried.values().any(|now| now.is_sending && now.is_file);
         let (mut chosen, mut wait) = (None::<Pending>, Duration::MAX);
         for mut pending in oldest {
-            if self.is_stopped || has_upload && !pending.item.file.is_empty() {
+            if self.is_stopped {
                 continue;
             }
             let mut due = now;
@@ -111,7 +108,6 @@ impl Outbox {
         let is_first = !deliveries.tried.contains_key(&pending.id);
         let delivery = deliveries.tried.entry(pending.id.clone()).or_default();
         delivery.is_sending = true;
-        delivery.is_file = !pending.item.file.is_empty();
         if is_first && pending.starts < MAX_STARTS {
             delivery.is_counted = self.queue.start_later(from_ref(&pending.id)).is_ok();
         }

@@ -126,17 +126,13 @@ impl Journal {
             Durability::Later => Ok(()),
         });
         if let Err(e) = written {
-            // After a failed sync the kernel reports success, even if it has dropped data, so the next opening reads the file.
-            self.cut(self.len);
+            // Cuts off what is not acknowledged. After a failed sync the kernel reports success, even if it has dropped data,
+            // so the next opening reads the file.
+            self.suspect |= self.file.set_len(self.len).is_err();
             return Err(e.into());
         }
         self.len += bytes.len() as u64;
         Ok(())
-    }
-
-    /// Cuts off unacknowledged data.
-    fn cut(&mut self, len: u64) {
-        self.suspect |= self.file.set_len(len).is_err();
     }
 }
 

@@ -143,32 +143,23 @@ impl Queue {
 
     /// Returns the open items of a kind, the oldest first.
     pub(crate) fn entries(&self, kind: &str) -> Result<Vec<Entry>> {
-        let state = self.current()?;
-        let entries = state.content.entries.iter();
-        Ok(entries
-            .filter(|entry| entry.kind == kind)
-            .cloned()
-            .collect())
+        self.select(|entry| entry.kind == kind)
     }
 
     /// Returns the open items among `ids`.
     pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Entry>> {
-        let state = self.current()?;
-        let entries = state.content.entries.iter();
-        Ok(entries
-            .filter(|entry| ids.contains(&entry.id))
-            .cloned()
-            .collect())
+        self.select(|entry| ids.contains(&entry.id))
+    }
+
+    fn select(&self, is_wanted: impl Fn(&&Entry) -> bool) -> Result<Vec<Entry>> {
+        let entries = &self.current()?.content.entries;
+        Ok(entries.iter().filter(is_wanted).cloned().collect())
     }
 
     /// Whether an item is done, as far as ids are remembered.
     pub(crate) fn is_done(&self, id: &str) -> Result<bool> {
-        Ok(self
-            .current()?
-            .content
-            .known
-            .iter()
-            .any(|known| known == id))
+        let state = self.current()?;
+        Ok(state.content.known.iter().any(|known| known == id))
     }
 
     /// Returns why an item was given up.
@@ -231,13 +222,9 @@ impl Queue {
         self.append(&[json!({"done": [id], "why": why})], Durability::Later)
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
-        sync::lock(&self.state)
-    }
-
     /// Returns the state of the file, read again if it has changed. Writes nothing.
     fn current(&self) -> Result<MutexGuard<'_, State>> {
-        let mut state = self.lock_state();
+        let mut state = sync::lock(&self.state);
         // Taken before the file is read, so that the next call detects a concurrent append.
         let stamp = stamp(&self.path);
         if stamp.is_none() || stamp != state.stamp {
@@ -253,7 +240,7 @@ impl Queue {
         if lines.is_empty() {
             return Ok(());
         }
-        let mut state = self.lock_state();
+        let mut state = sync::lock(&self.state);
         let _lock = Lock::acquire(&self.lock, LOCK_WAIT)?;
         if state.stamp.is_none() || stamp(&self.path) != state.stamp {
             state.journal = None;

@@ -3,7 +3,7 @@
 //! A question, and later its answer, is a field of the message whose turn asks, so that it survives a restart. Only the owner can
 //! answer, with a button of that message in that chat, within [`ANSWER_TIME`].
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::CHANNEL;
 use super::chats::Chats;
@@ -11,7 +11,8 @@ use super::update::{IncomingMessage, Press};
 use crate::bus::{Answer, Inbound, Inbox, Question};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
-use crate::outbox::{Button, Item, fresh_id};
+use crate::outbox::{Button, Item};
+use crate::paths::fresh_key;
 use crate::test_speed::paced;
 
 /// Time limit for an answer; afterwards the call is not allowed.
@@ -146,7 +147,7 @@ impl Chats {
     fn begin_question(&self, id: &str, mut question: Question) -> Result<Question> {
         let inbox = self.sender.outbox.inbox();
         let (mut known, mut other) = (None, None);
-        question.id = fresh_id();
+        question.id = fresh_key(SystemTime::now());
         question.asked = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
         inbox.change_question(
             |message| message.id == id,
@@ -169,7 +170,6 @@ impl Chats {
         let is_sent = question.message != 0 || question.answer.is_some();
         if !is_sent && self.waiting_item(&question.id)?.is_none() {
             self.sender.outbox.post(&item(&question), &[], None)?;
-            self.sender.wake();
         }
         Ok(question)
     }
@@ -207,7 +207,6 @@ impl Chats {
             ..item(question)
         };
         self.sender.outbox.post(&settled, &[], None)?;
-        self.sender.wake();
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use super::chats::Chats;
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
 use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, tries};
-use crate::bus::{Command, Inbound, Inbox, Origin, Source, message_id};
+use crate::bus::{Command, Inbound, Inbox, Origin, Source, TelegramMessage, message_id};
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
@@ -308,13 +308,13 @@ impl Poller {
             id,
             command: command(&said),
             reply_to,
-            source: Source::Telegram {
+            source: Source::Telegram(TelegramMessage {
                 bot: self.chats.bot,
                 user: message.from,
                 message: message.id,
                 files: message.files,
                 more_follows: message.more_follows,
-            },
+            }),
             ..Inbound::message(origin, session, message.text)
         };
         let head = inbound.text.strip_suffix(&said).unwrap_or_default();

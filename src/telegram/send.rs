@@ -127,11 +127,6 @@ impl MessageSender {
         self.outbox.wait(Duration::MAX);
     }
 
-    /// Wakes the thread to deliver new messages.
-    pub(crate) fn wake(&self) {
-        self.outbox.wake();
-    }
-
     /// Logs an error. Returns whether the result is a success.
     pub(super) fn is_ok<T>(&self, doing: &str, result: &Result<T>) -> bool {
         if let Err(e) = result {

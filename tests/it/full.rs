@@ -187,21 +187,6 @@ fn disk_filled_during_request_ends_turn() {
     );
     board.goes_on(&before);
     assert_eq!(board.home.session("cli_default").texts("user").len(), 3);
-
-    // Also without --json, standard output contains only stored answers.
-    let board = Board::asking(replies([Reply::text(&long("An answer.")).held()]));
-    board.home.agent(["-m", "hi"]).exits(0);
-    let running = board.home.bantam().args(["agent", "-m", "Think."]).spawn();
-    board.model.wait_for_requests(2);
-    board.fill();
-    board.model.release();
-    running
-        .finish()
-        .exits(1)
-        .prints("")
-        .fails_with_a_hint()
-        .says("free some space");
-    board.goes_on(&[]);
 }
 
 #[test]
