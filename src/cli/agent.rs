@@ -31,7 +31,7 @@ use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "agent"
+    InHome(run) include_str!("texts/agent.txt")
 };
 
 /// Flags of which one at most is given.

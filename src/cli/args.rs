@@ -23,13 +23,10 @@ pub(super) struct Subcommand {
     pub text: &'static str,
 }
 
-/// Makes commands of what they do and the names of their files in `texts`.
+/// Makes commands of what they do and their help.
 macro_rules! commands {
-    ($($kind:ident($run:path) $file:literal)+) => {
-        &[$(Subcommand {
-            run: $crate::cli::args::Needs::$kind($run),
-            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/texts/", $file, ".txt")),
-        }),+]
+    ($($kind:ident($run:path) $text:expr)+) => {
+        &[$(Subcommand { run: $crate::cli::args::Needs::$kind($run), text: $text }),+]
     };
 }
 pub(super) use commands;
@@ -245,16 +242,15 @@ fn check_words(command: &Subcommand, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMANDS: [Subcommand; 3] = [
-        command("test  A [B...]\nabout\n-m, --message TEXT  text\n    --json          object"),
-        command("test  [KEY]"),
-        command("test  KEY"),
-    ];
-
-    const fn command(text: &'static str) -> Subcommand {
-        let run = Needs::Anywhere(run);
-        Subcommand { run, text }
-    }
+    const COMMANDS: &[Subcommand] = commands! {
+        Anywhere(run) "test  A [B...]
+            about
+            $ bantam test a
+            -m, --message TEXT  text
+                --json          object"
+        Anywhere(run) "test  [KEY]"
+        Anywhere(run) "test  KEY"
+    };
 
     fn run(_: &Ui, args: &Args) -> Result<u8> {
         args.exclude(&[]).map(|()| 0)
@@ -267,7 +263,9 @@ mod tests {
 
     #[test]
     fn flags_and_words_are_told_apart() {
-        let [command, optional, required] = &COMMANDS;
+        let [command, optional, required] = COMMANDS else {
+            unreachable!()
+        };
         let given = parsed(command, "a -m x --json -- -b").unwrap();
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x"));

@@ -1,7 +1,5 @@
 //! `bantam completions` and `bantam man`: shell completions and the manual page, from the command tables.
 
-use std::collections::BTreeSet;
-
 use super::args::{Args, Flag, Subcommand, commands};
 use super::ui::Ui;
 use super::{agent, command_of, commands, find, help, print, topics};
@@ -13,11 +11,11 @@ use crate::error::Result;
 use crate::paths::shown_key;
 use crate::session::{FileStore, Store};
 use crate::skills::Skills;
-use crate::text::{self, is_unsafe_to_show, not_found, to_single_line};
+use crate::text::{self, is_unsafe_to_show, not_found};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(completions) "completions"
-    Anywhere(man) "man"
+    Anywhere(completions) include_str!("texts/completions.txt")
+    Anywhere(man) include_str!("texts/man.txt")
 };
 
 /// The scripts ask [`complete`] for names.
@@ -38,8 +36,7 @@ fn completions(_: &Ui, given: &Args) -> Result<u8> {
     }
 }
 
-/// Prints the names that may take the place of the last word, one a line, some with a tab and a description. The exit code 1
-/// asks for files.
+/// Prints the names that may take the place of the last word, one a line. The exit code 1 asks for files.
 pub(super) fn complete(app: &App, words: &[String]) -> Result<u8> {
     let Some((typed, before)) = words.split_last() else {
         return Ok(1);
@@ -50,8 +47,7 @@ pub(super) fn complete(app: &App, words: &[String]) -> Result<u8> {
     let is_shown = |name: &&String| {
         // Each question leaves an unnamed conversation.
         let is_wanted = typed.starts_with('+') || !name.starts_with('+');
-        let is_bad = |c| c != '\t' && is_unsafe_to_show(c);
-        name.starts_with(typed) && is_wanted && !name.chars().any(is_bad)
+        name.starts_with(typed) && is_wanted && !name.contains(is_unsafe_to_show)
     };
     let lines = names.iter().filter(is_shown);
     print(&lines.flat_map(|name| [name, "\n"]).collect::<String>()).map(|()| 0)
@@ -128,7 +124,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
         }
         (Some("cron"), "ID") => {
             let name = |job: &Job| match job.name() {
-                name if name.contains(' ') => format!("{}\t{}", job.id(), to_single_line(name, 60)),
+                name if name.contains(' ') => job.id().to_owned(),
                 name => name.to_owned(),
             };
             Jobs::new(home, &app.env).list()?.iter().map(name).collect()
@@ -141,8 +137,7 @@ fn stored_names(group: Option<&str>, placeholder: &str, app: &App) -> Result<Vec
         (Some("config"), "PATH") => {
             let mut paths = path::list_settings(&path::shape());
             paths.extend(path::list_values(&app.loaded()?.file));
-            let paths: BTreeSet<String> = paths.iter().map(|names| names.join(".")).collect();
-            paths.into_iter().collect()
+            paths.iter().map(|names| names.join(".")).collect()
         }
         (_, "MODEL" | "PROVIDER|NAME") => {
             let vendors = VENDORS.iter().map(|vendor| vendor.name);

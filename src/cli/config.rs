@@ -18,10 +18,10 @@ use crate::storage;
 use crate::text::{not_found, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(get) "config-get"
-    InHome(set) "config-set"
-    InHome(unset) "config-unset"
-    InHome(edit) "config-edit"
+    InHome(get) include_str!("texts/config-get.txt")
+    InHome(set) include_str!("texts/config-set.txt")
+    InHome(unset) include_str!("texts/config-unset.txt")
+    InHome(edit) include_str!("texts/config-edit.txt")
 };
 
 fn get(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

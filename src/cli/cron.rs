@@ -26,13 +26,13 @@ use crate::telegram::deliver::Delivery;
 use crate::text::{counted, printable, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(add) "cron-add"
-    InHome(list) "cron-list"
-    InHome(remove) "cron-remove"
-    InHome(enable) "cron-enable"
-    InHome(disable) "cron-disable"
-    InHome(run_now) "cron-run"
-    InHome(history) "cron-history"
+    InHome(add) include_str!("texts/cron-add.txt")
+    InHome(list) include_str!("texts/cron-list.txt")
+    InHome(remove) include_str!("texts/cron-remove.txt")
+    InHome(enable) include_str!("texts/cron-enable.txt")
+    InHome(disable) include_str!("texts/cron-disable.txt")
+    InHome(run_now) include_str!("texts/cron-run.txt")
+    InHome(history) include_str!("texts/cron-history.txt")
 };
 
 fn jobs(app: &App) -> Jobs {

@@ -13,7 +13,7 @@ use crate::error::{Kind, Result};
 use crate::tool::exec::passed;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "doctor"
+    InHome(run) include_str!("texts/doctor.txt")
 };
 
 /// Prints checks as they finish.
@@ -72,10 +72,7 @@ fn workspace_and_sandbox(app: &App, loaded: &Loaded, report: &mut Report) -> Res
     let misplaced = app::misplaced(loaded).map(|found| Check::info(NAME, found));
     report.add(misplaced.map(|check| check.fix("move them there, or delete them")))?;
     let exec = &loaded.config.tools.exec;
-    let checks = match sandbox::checks(&workers, exec) {
-        Ok(checks) => checks,
-        Err(e) => return report.add([Check::of_error("sandbox", e)]),
-    };
+    let checks = sandbox::checks(&workers, exec);
     let holds = checks[0].outcome == Outcome::Ok;
     report.add(checks)?;
     if !holds {

@@ -6,7 +6,7 @@ use crate::app::App;
 use crate::error::Result;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "gateway"
+    InHome(run) include_str!("texts/gateway.txt")
 };
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {

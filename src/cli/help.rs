@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::text::{self, nearest, not_found_near};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    Anywhere(run) "help"
+    Anywhere(run) include_str!("texts/help.txt")
 };
 
 /// Lines of an exit code and its meaning.

@@ -13,7 +13,7 @@ use crate::app::{self, App};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{self, Config, Loaded, McpServer, path, proxy};
-use crate::doctor::{Check, Outcome};
+use crate::doctor::{Check, Outcome, has_program};
 use crate::error::{Context, Error, Kind, Result};
 use crate::json::{explain, parse_json};
 use crate::mcp::{self, RemoteTool, Server, Servers, brief};
@@ -21,10 +21,10 @@ use crate::storage;
 use crate::text::{counted, not_found, not_found_near, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "mcp-list"
-    InHome(test) "mcp-test"
-    InHome(add) "mcp-add"
-    InHome(remove) "mcp-remove"
+    InHome(list) include_str!("texts/mcp-list.txt")
+    InHome(test) include_str!("texts/mcp-test.txt")
+    InHome(add) include_str!("texts/mcp-add.txt")
+    InHome(remove) include_str!("texts/mcp-remove.txt")
 };
 
 /// Starts servers in parallel, and returns the tools of each.
@@ -223,6 +223,12 @@ fn add_server(app: &App, name: &str, value: &Value, keep: bool) -> Result<()> {
         Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json")
             .hint("unset BANTAM_MCPSERVERS")
     })?;
+    // It may be invisible in the sandbox, which cannot tell that from a missing one.
+    let is_known = entry.env.contains_key("PATH") || has_program(&entry.command, &app.env);
+    if entry.url.is_empty() && !keep && !is_known {
+        return Err(not_found_near("program", &entry.command, None, "")
+            .hint("install it, or name it by its whole path"));
+    }
     let mut config = Config::clone(&loaded.config);
     config.mcp_servers.insert(name.to_owned(), entry.clone());
     let with_it = loaded.with(config);

@@ -12,7 +12,7 @@ use crate::provider::catalog::{self, Offer};
 use crate::text::counted;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "models"
+    InHome(run) include_str!("texts/models.txt")
 };
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

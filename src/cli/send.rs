@@ -14,7 +14,7 @@ use crate::paths::telegram_chat;
 const MAX_TEXT: u64 = 64 << 10;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(send) "send"
+    InHome(send) include_str!("texts/send.txt")
 };
 
 fn send(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {

@@ -19,7 +19,7 @@ use crate::storage;
 use crate::text::{self, to_single_line};
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "service"
+    InHome(run) include_str!("texts/service.txt")
 };
 
 /// File name of the unit, and a line that identifies it as bantam's.

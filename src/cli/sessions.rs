@@ -15,23 +15,21 @@ use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::paths::{CLI, Home, session_name, shown_key};
 use crate::session::{Entry, FileStore, Item, OpenSession, Session, Store};
-use crate::session::{archive, entries, is_unnamed, search};
+use crate::session::{archive, entries, search};
 use crate::text::{counted, printable, to_single_line};
 use crate::timezone::Zone;
 
-/// Maximum number of unnamed conversations in a list; each question creates one.
-const MAX_UNNAMED: usize = 20;
 /// Maximum length of a found line, in characters.
 const MAX_LINE: usize = 100;
 /// Length of the text that is printed at a time, in bytes.
 const MAX_PAGE: usize = 64 << 10;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "sessions-list"
-    InHome(show) "sessions-show"
-    InHome(search) "sessions-search"
-    InHome(reset) "sessions-reset"
-    InHome(erase) "sessions-erase"
+    InHome(list) include_str!("texts/sessions-list.txt")
+    InHome(show) include_str!("texts/sessions-show.txt")
+    InHome(search) include_str!("texts/sessions-search.txt")
+    InHome(reset) include_str!("texts/sessions-reset.txt")
+    InHome(erase) include_str!("texts/sessions-erase.txt")
 };
 
 fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
@@ -59,21 +57,8 @@ fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
         notice("no conversations yet");
         return Ok(0);
     }
-    let count = list.len();
-    let mut unnamed = 0;
-    list.retain(|summary| {
-        unnamed += usize::from(is_unnamed(&summary.key));
-        !is_unnamed(&summary.key) || unnamed <= MAX_UNNAMED || args.has("all")
-    });
-    let left_out = count - list.len();
     list.reverse();
-    print(&page(&list, &app.env))?;
-    if left_out > 0 {
-        notice(&format!(
-            "{left_out} older unnamed conversations: run `bantam sessions list --all`"
-        ));
-    }
-    Ok(0)
+    print(&page(&list, &app.env)).map(|()| 0)
 }
 
 /// Formats a list of conversations for people.

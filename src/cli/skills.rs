@@ -19,10 +19,10 @@ use crate::{app, template};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(list) "skills-list"
-    InHome(show) "skills-show"
-    InHome(install) "skills-install"
-    InHome(remove) "skills-remove"
+    InHome(list) include_str!("texts/skills-list.txt")
+    InHome(show) include_str!("texts/skills-show.txt")
+    InHome(install) include_str!("texts/skills-install.txt")
+    InHome(remove) include_str!("texts/skills-remove.txt")
 };
 
 fn load_skills(app: &App) -> Result<Skills> {

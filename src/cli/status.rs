@@ -18,7 +18,7 @@ use crate::text::{counted, rfc3339, to_single_line};
 use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "status"
+    InHome(run) include_str!("texts/status.txt")
 };
 
 fn run(app: &App, _ui: &Ui, given: &Args) -> Result<u8> {

@@ -9,7 +9,7 @@ use crate::redact::Redactor;
 use crate::tool::ToolSpec;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "tools"
+    InHome(run) include_str!("texts/tools.txt")
 };
 
 fn run(app: &App, _ui: &Ui, _: &Args) -> Result<u8> {

@@ -15,7 +15,7 @@ use crate::usage::{self, Totals, UsageReport};
 const DEFAULT_DAYS: u64 = 30;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "usage"
+    InHome(run) include_str!("texts/usage.txt")
 };
 
 fn run(app: &App, _: &Ui, given: &Args) -> Result<u8> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Check;
 use crate::cancel::Cancel;
@@ -13,26 +13,23 @@ const NAME: &str = "telegram";
 /// Time limit of a question.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks Telegram for the account of a bot.
-pub(crate) fn account(api: &Api) -> Result<Value, Failure> {
+/// Asks Telegram for the username of a bot, without `@`.
+pub(crate) fn username(api: &Api) -> Result<String, Failure> {
     let cancel = Cancel::new(Some(TIMEOUT));
-    api.call("getMe", &json!({}), Duration::ZERO, &cancel)
-}
-
-/// Returns the username of an account, without `@`.
-pub(crate) fn username(account: &Value) -> String {
-    to_single_line(account["username"].as_str().unwrap_or_default(), 64)
+    let account = api.call("getMe", &json!({}), Duration::ZERO, &cancel)?;
+    let name = account["username"].as_str().unwrap_or_default();
+    Ok(to_single_line(name, 64))
 }
 
 /// Asks Telegram about the bot. `has_users` is whether anybody may talk to it.
 pub(crate) fn bot(api: &Api, has_users: bool) -> Check {
-    match account(api) {
+    match username(api) {
         Err(e) => failed(&e),
         Ok(_) if !has_users => {
             let found = "channels.telegram.allow_from is empty, so the bot will not answer";
             Check::fail(NAME, found).fix("bantam onboard")
         }
-        Ok(me) => Check::ok(NAME, format!("@{}", username(&me))),
+        Ok(name) => Check::ok(NAME, format!("@{name}")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::geteuid;
 
-use super::{Check, quoted};
+use super::{Check, has_program, quoted};
 use crate::app::facts::Facts;
 use crate::cron::Jobs;
 use crate::error::Error;
@@ -185,10 +185,7 @@ fn jobs(facts: &Facts) -> Check {
 
 /// Reports a missing reader of PDFs.
 fn pdftotext(facts: &Facts) -> Option<Check> {
-    let path = facts.app.env.get("PATH").map_or("", String::as_str);
-    let is_there = path
-        .split(':')
-        .any(|dir| Path::new(dir).join("pdftotext").exists());
+    let is_there = has_program("pdftotext", &facts.app.env);
     let found = "pdftotext is not installed, so only models that take PDFs can read them";
     (!is_there).then(|| Check::info("pdf", found).fix("sudo apt install poppler-utils"))
 }

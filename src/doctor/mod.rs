@@ -10,6 +10,7 @@ pub(crate) mod sandbox;
 
 use std::path::Path;
 
+use crate::config::Env;
 use crate::error::{Error, Kind};
 use crate::text::{printable, to_single_line};
 
@@ -94,6 +95,13 @@ impl Check {
         let fix = self.fix.as_deref()?;
         Some(format!("  {word}: {}", printable(fix)))
     }
+}
+
+/// Whether a directory of the user's PATH has a program of this name, or this is the path of one.
+pub(crate) fn has_program(name: &str, env: &Env) -> bool {
+    let path = env.get("PATH").map_or("", String::as_str);
+    path.split(':')
+        .any(|dir| Path::new(dir).join(name).is_file())
 }
 
 /// Quotes a path for a shell.

@@ -19,7 +19,7 @@ const WORD: &str = "works";
 pub(super) const NO_COMMANDS: &str = "bantam config set tools.exec.enabled false";
 
 /// Runs a command like the model's. The first check is good if commands can run in the sandbox.
-pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
+pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Vec<Check> {
     let off = if !child::has_shell() {
         "there is no /bin/sh, so no commands run"
     } else if exec.sandbox == Sandbox::Off {
@@ -30,11 +30,11 @@ pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
         ""
     };
     if !off.is_empty() {
-        return Ok(vec![Check::info(NAME, off)]);
+        return vec![Check::info(NAME, off)];
     }
     if let Err(e) = control(workers) {
         let fix = format!("bantam help sandbox    # or do without commands: {NO_COMMANDS}");
-        return Ok(vec![Check::of_error(NAME, e).fix(fix)]);
+        return vec![Check::of_error(NAME, e).fix(fix)];
     }
     let confined = format!("commands are confined by {}", layers(workers));
     let mut checks = vec![Check::ok(NAME, confined)];
@@ -42,7 +42,7 @@ pub(crate) fn checks(workers: &Workers, exec: &Exec) -> Result<Vec<Check>> {
         let found = "namespaces are refused: git clone, tar x, rsync -a, and anything that uses sockets will fail";
         checks.push(Check::info(NAME, found).fix("bantam help sandbox"));
     }
-    Ok(checks)
+    checks
 }
 
 /// Lists the layers that confine commands.

@@ -242,21 +242,3 @@ fn a_conversation_has_one_name_everywhere() {
         ask(&["-s", foreign]).exits(2).fails_with_a_hint();
     }
 }
-
-#[test]
-fn a_list_has_all_named_conversations_and_the_newest_unnamed_ones() {
-    let model = echoing();
-    let home = Home::with(&model.config());
-    home.agent(["-s", "garden", "hi"]).exits(0);
-    for _ in 0..22 {
-        home.bantam().args(["agent", "hi"]).fresh().run().exits(0);
-    }
-    let lines = |args: &[&str]| {
-        let run = home.bantam().args(["sessions", "list"]).args(args).run();
-        run.exits(0);
-        let rows = run.stdout.lines().filter(|line| line.ends_with("hi"));
-        (rows.count(), run.stdout.contains("garden"))
-    };
-    assert_eq!(lines(&[]), (21, true));
-    assert_eq!(lines(&["--all"]), (23, true));
-}

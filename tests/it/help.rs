@@ -200,7 +200,7 @@ fn names_are_completed() {
         (&["agent", "--model", "te"], &["test"]),
         (&["config", "get", "log."], &["log.json", "log.level"]),
         (&["help", "mem"], &["memory"]),
-        (&["sessions", "--a"], &["--all"]),
+        (&["sessions", "--j"], &["--json"]),
         (&["no", "such", "--bud"], &["--budget-tokens"]),
     ] {
         assert_eq!(names(words), expected, "{words:?}");

@@ -40,7 +40,9 @@ fn server_failing_to_start_is_not_added() {
     // It may have lacked a directory.
     run.says("bantam mcp add bad --read DIR -- python3 -c ");
     let run = add(&["--", "no-such-program"]);
-    run.says("no-such-program").fails_with_a_hint();
+    run.exits(2)
+        .says("no program named \"no-such-program\"")
+        .fails_with_a_hint();
     assert_eq!(config(&home), json!({}));
     add(&["--keep", "--", "no-such-program"])
         .says("added bad, but it does not answer: ")

@@ -18,7 +18,7 @@ use crate::template;
 use crate::text::to_single_line;
 
 pub(super) const COMMANDS: &[Subcommand] = commands! {
-    InHome(run) "onboard"
+    InHome(run) include_str!("../texts/onboard.txt")
 };
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {

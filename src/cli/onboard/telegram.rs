@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
 use crate::config::{Telegram, edit};
-use crate::doctor::bot::{account, username};
+use crate::doctor::bot::username;
 use crate::error::Result;
 use crate::secret::Secret;
 use crate::text::to_single_line;
@@ -70,13 +70,8 @@ fn ask_for_working_token(settings: &mut Telegram, app: &App, ui: &Ui) -> Result<
 
 /// Returns the bot's name, or shows why Telegram does not answer.
 fn find_username(bot: &Bot) -> Option<String> {
-    match account(&bot.api) {
-        Ok(account) => Some(username(&account)),
-        Err(e) => {
-            say(&to_single_line(&e.text(), 300));
-            None
-        }
-    }
+    let name = username(&bot.api);
+    name.map_err(|e| say(&to_single_line(&e.text(), 300))).ok()
 }
 
 /// Waits until the user writes to the bot. The message remains in Telegram's queue, for the gateway to answer.

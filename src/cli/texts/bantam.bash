@@ -7,7 +7,7 @@ _bantam() {
     last=${words[-1]%.}
     COMPREPLY=()
     if names=$("$1" __complete "${words[@]:1:${#words[@]}-2}" "$last" 2>/dev/null); then
-        while IFS=$'\t' read -r name _; do
+        while read -r name; do
             # bash replaces only what follows a colon or an equals sign.
             [[ -z $name ]] || COMPREPLY+=("$(printf %q "${name#"${last%"${last##*[:=]}"}"}")")
         done <<<"$names"
