@@ -78,7 +78,11 @@ impl Editor {
     /// Reads a message or a command. A dumb terminal edits its lines itself.
     pub(super) fn read(&mut self) -> Result<Line> {
         match self.reader.readline(PROMPT) {
-            Ok(text) => Ok(Line::Text(without_controls(&text))),
+            Ok(text) => {
+                let text = without_controls(&text);
+                self.remember(&text);
+                Ok(Line::Text(text))
+            }
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
             // Input that is not UTF-8 discards the line.
             Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
@@ -91,21 +95,16 @@ impl Editor {
         }
     }
 
-    /// Adds a message to the history.
-    pub(super) fn remember(&mut self, text: &str) -> Result<()> {
+    /// Adds a message to the history. If the file cannot be written, only this conversation recalls it.
+    fn remember(&mut self, text: &str) {
         if text.len() > MAX_ENTRY {
-            return Ok(());
+            return;
         }
-        self.reader
-            .add_history_entry(text)
-            .map_err(|e| failed(&e))?;
-        let Some(path) = &self.history else {
-            return Ok(());
-        };
-        if let Some(dir) = path.parent() {
-            storage::make_dir(dir)?;
+        self.reader.add_history_entry(text).ok();
+        if let Some(path) = &self.history {
+            path.parent().map(storage::make_dir);
+            self.reader.append_history(path).ok();
         }
-        self.reader.append_history(path).map_err(|e| failed(&e))
     }
 }
 

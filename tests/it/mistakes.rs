@@ -14,7 +14,6 @@ memory                                | 2 |        | `bantam help memory`
 chat                                  | 2 |        | `bantam agent`
 logs                                  | 2 |        | `bantam sessions`
 version                               | 2 |        | `bantam --version`
--                                     | 2 |        | leave out `-`
 help sanbox                           | 2 |        | `bantam help sandbox`
 sessions rename garden                | 2 |        | `bantam help sessions`
 cron edit logs                        | 2 |        | `bantam help cron`
