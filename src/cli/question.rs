@@ -19,9 +19,6 @@ use crate::session::MAX_TITLE;
 use crate::template;
 use crate::text::{fenced, not_found, to_single_line};
 
-/// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
-const MAX_INPUT: usize = 4 << 20;
-
 /// Flags of a single question, with which no conversation opens.
 const ONE_SHOT: [&str; 9] = [
     "message", "no-stdin", "json", "events", "dry-run", "attach", "template", "to", "schema",
@@ -196,15 +193,7 @@ fn piped(ui: &Ui, deadline: Option<&Cancel>) -> Result<Attachment> {
     if io::stdin().is_terminal() {
         return Ok(Attachment::Text(String::new()));
     }
-    let bytes = input::read_stdin(MAX_FILE, deadline)?;
-    match attach::of_bytes(&bytes, STDIN, ui)? {
-        Attachment::Text(text) if text.len() > MAX_INPUT => Err(Error::usage(format!(
-            "standard input is larger than {} MB",
-            MAX_INPUT >> 20
-        ))
-        .hint("pass the part that matters, or put the file into the workspace and name it")),
-        piped => Ok(piped),
-    }
+    attach::of_bytes(&input::read_stdin(MAX_FILE, deadline)?, STDIN, ui)
 }
 
 #[cfg(test)]
