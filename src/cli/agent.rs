@@ -95,7 +95,7 @@ impl Run<'_> {
     /// Asks the question, and prints the answer.
     fn ask(self, mut question: UserQuestion) -> Result<u8> {
         let loaded = self.app.loaded()?;
-        self.ui.watch_signals()?;
+        self.ui.signals.watch()?;
         self.attach(&mut question, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
@@ -116,7 +116,7 @@ impl Run<'_> {
             return self.preview(&request);
         }
         *sync::lock(&self.app.servers.patience) = request.cancel.clone();
-        self.ui.begin_turn(&request.cancel);
+        self.ui.signals.set_turn(Some(&request.cancel));
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(loaded, &notices)?;
         let agent = Arc::new(agent);
@@ -183,7 +183,7 @@ impl Run<'_> {
 
     /// Runs a conversation at the terminal.
     fn talk(self) -> Result<u8> {
-        self.ui.watch_signals()?;
+        self.ui.signals.watch()?;
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(self.app.loaded()?, &notices)?;
         let conversation = (agent, self.session);

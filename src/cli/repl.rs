@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach;
-use super::editor::{Editor, Line};
+use super::editor::Editor;
 use super::question::UserQuestion;
 use super::slash::{self, Input};
 use super::ui::{Ui, report, terminal};
@@ -73,7 +73,26 @@ impl Repl {
             ));
             self.describe();
         }
-        Ok(self.read_and_answer())
+        loop {
+            self.ui.end_line();
+            let Some(line) = self.editor.read()? else {
+                return Ok(0);
+            };
+            let done = match slash::parse(&line, &self.skills) {
+                Ok(Input::Message(text)) if text.is_empty() => continue,
+                Ok(Input::Message(text)) => self.message(&text),
+                Ok(Input::Subcommand("/quit", _)) => return Ok(0),
+                Ok(Input::Subcommand(command, argument)) => self.command(command, &argument),
+                Err(e) => Err(e),
+            };
+            if let Err(e) = done {
+                self.ui.end_line();
+                report(&e);
+            }
+            if self.ui.signals.is_terminating() {
+                return Ok(ErrorKind::Interrupted.exit_code());
+            }
+        }
     }
 
     /// Shows what was asked last, unless the conversation is only in memory. A turn reports an unreadable one.
@@ -91,35 +110,6 @@ impl Repl {
             app: &self.app,
             key: &self.session,
             memory: self.flags.memory.as_ref(),
-        }
-    }
-
-    fn read_and_answer(&mut self) -> u8 {
-        loop {
-            self.ui.end_line();
-            let line = match self.editor.read() {
-                Ok(Line::Text(line)) => line,
-                Ok(Line::Interrupted) => {
-                    self.ui.line("(press Ctrl-D to quit)");
-                    continue;
-                }
-                Ok(Line::End) => return 0,
-                Err(e) => return report(&e),
-            };
-            let done = match slash::parse(&line, &self.skills) {
-                Input::Empty => continue,
-                Input::Subcommand("/quit", _) => return 0,
-                Input::Subcommand(command, argument) => self.command(command, &argument),
-                Input::Unknown(e) => Err(e),
-                Input::Message(text) => self.message(&text),
-            };
-            if let Err(e) = done {
-                self.ui.end_line();
-                report(&e);
-            }
-            if self.ui.is_terminating() {
-                return ErrorKind::Interrupted.exit_code();
-            }
         }
     }
 

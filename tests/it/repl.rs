@@ -39,7 +39,8 @@ fn ctrl_c_at_prompt_clears_the_line() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("never mind\x03");
-    talk.wait_for_stdout("(press Ctrl-D to quit)\r\n\u{1b}[?2004h");
+    talk.wait_for_next_stdout("never mind");
+    talk.wait_for_next_stdout("\u{1b}[?2004h");
     talk.types("hi\n");
     talk.wait_for_stdout("Here.\r\n\r\n\u{1b}[?2004h");
     let asked = model.request(0).last("user");
