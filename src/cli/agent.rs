@@ -1,18 +1,17 @@
 //! `bantam agent`: answers a question, or opens a conversation.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::args::{self, Args, Subcommand, commands};
+use super::args::{Args, Subcommand, commands};
 use super::attach::{self, STDIN};
 use super::question::{self, UserQuestion};
 use super::repl::Repl;
 use super::schema::AnswerSchema;
 use super::ui::{Format, Ui, Verbosity, print, print_json, report, response_json};
-use super::{help, notice, sessions};
+use super::{notice, sessions};
 use crate::agent::Request;
 use crate::app::bot::Bot;
 use crate::app::media::{self, Attachment};
@@ -42,14 +41,6 @@ const EXCLUSIVE: [&[&str]; 5] = [
     &["new", "continue", "session", "no-session"],
     &["tools", "no-tools"],
 ];
-
-/// Runs the command with these arguments, which follow no command name.
-pub(super) fn ask(app: &App, ui: &Ui, words: impl Iterator<Item = OsString>) -> Result<u8> {
-    match args::parse(&COMMANDS[0], words)? {
-        None => help::show(&[&COMMANDS[0]]),
-        Some(args) => run(app, ui, &args),
-    }
-}
 
 fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
     let limit = args.number("timeout", 120)?.map(Duration::from_secs);
@@ -104,7 +95,7 @@ impl Run<'_> {
     /// Asks the question, and prints the answer.
     fn ask(self, mut question: UserQuestion) -> Result<u8> {
         let loaded = self.app.loaded()?;
-        self.ui.watch_signals()?;
+        self.ui.signals.watch()?;
         self.attach(&mut question, loaded)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
@@ -125,7 +116,7 @@ impl Run<'_> {
             return self.preview(&request);
         }
         *sync::lock(&self.app.servers.patience) = request.cancel.clone();
-        self.ui.begin_turn(&request.cancel);
+        self.ui.signals.set_turn(Some(&request.cancel));
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(loaded, &notices)?;
         let agent = Arc::new(agent);
@@ -186,14 +177,13 @@ impl Run<'_> {
     /// Prints the request without sending it.
     fn preview(&self, request: &Request) -> Result<u8> {
         let (agent, notices) = self.app.build(&self.flags)?;
-        let warnings = &self.app.loaded()?.warnings;
-        self.ui.warn(warnings.iter().chain(&notices));
+        super::warn_before(self.ui, &self.app, &notices)?;
         print_json(&agent.preview(request)?).map(|()| 0)
     }
 
     /// Runs a conversation at the terminal.
     fn talk(self) -> Result<u8> {
-        self.ui.watch_signals()?;
+        self.ui.signals.watch()?;
         let (agent, notices) = self.app.build(&self.flags)?;
         let delivery = self.prepare(self.app.loaded()?, &notices)?;
         let conversation = (agent, self.session);
@@ -262,9 +252,8 @@ fn flags(args: &Args, ui: &Ui, schema: Option<&AnswerSchema>) -> Result<Flags> {
         Format::Text => !ui.stdout_is_terminal,
         format => format == Format::Json,
     };
-    let typed = args.value("system").map(str::to_owned);
-    let system: Vec<String> = typed
-        .into_iter()
+    let system = args.values("system").map(str::to_owned);
+    let system: Vec<String> = system
         .chain(schema.map(AnswerSchema::instruction))
         .collect();
     let system = (!system.is_empty()).then(|| system.join("\n\n"));
@@ -325,11 +314,8 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
     ] {
         if let Some(text) = args.value(&flag[2..]) {
             let value = parse_json(text).unwrap_or_else(|_| Value::from(text));
-            overrides.push(Override::new(
-                flag,
-                &format!("agents.defaults.{name}"),
-                value,
-            ));
+            let path = format!("agents.defaults.{name}");
+            overrides.push(Override::new(flag, &path, value));
         }
     }
     Ok(overrides)

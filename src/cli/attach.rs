@@ -15,8 +15,8 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::paths::of_user;
 use crate::text::{fence, size, to_single_line};
 
-/// Maximum size of a text file, in bytes; more than models read well.
-const MAX_TEXT: usize = 1 << 20;
+/// Maximum size of a text, in bytes; larger than context windows, and the limit of a stored message.
+const MAX_TEXT: usize = 4 << 20;
 /// Maximum size of an image, in bytes. Servers refuse larger ones, and later turns send it again.
 const MAX_IMAGE: usize = 4 << 20;
 
@@ -73,13 +73,6 @@ pub(super) fn read(
         Attachment::Text(text) => text,
         media @ Attachment::Media(_) => return Ok(media),
     };
-    if text.len() > MAX_TEXT {
-        return Err(
-            Error::usage(format!("attaching {shown}: larger than {} MB", MAX_TEXT >> 20)).hint(
-                "attach the part that matters, or put the file into the workspace and name it in the question",
-            ),
-        );
-    }
     let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
     Ok(Attachment::Text(format!(
         "[file: {shown}]\n{fence}\n{text}\n{fence}"
@@ -118,6 +111,10 @@ pub(super) fn of_bytes(bytes: &[u8], shown: &str, ui: &Ui) -> Result<Attachment>
     }
     // A mark of the byte order decides, as in `read_file`.
     let (text, encoding, is_damaged) = UTF_8.decode(bytes);
+    if text.len() > MAX_TEXT {
+        return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))
+            .hint("pass the part that matters, or put the file into the workspace and name it"));
+    }
     let kind = (encoding == UTF_8).then(|| binary_kind(bytes)).flatten();
     if let Some(kind) = kind {
         return Err(wrong(format!("the file is {}, not text", kind.name))

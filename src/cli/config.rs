@@ -149,7 +149,7 @@ fn edit(app: &App, ui: &Ui, _: &Args) -> Result<u8> {
             .hint("run `bantam config set PATH VALUE`"));
     }
     let (home, env) = (&app.home, &app.env);
-    ui.watch_signals()?;
+    ui.signals.watch()?;
     let draft = home.root().join("config.json.draft");
     let before = app.text()?.unwrap_or("{\n}\n");
     if !storage::write_new(&draft, before.as_bytes())? {

@@ -221,7 +221,7 @@ fn run_now(app: &App, ui: &Ui, given: &Args) -> Result<u8> {
         let hint = "wait until it ends; `bantam cron history` shows when it started";
         return Err(Error::new(Kind::Busy, what).hint(hint));
     }
-    ui.watch_signals()?;
+    ui.signals.watch()?;
     let cancel = Cancel::new(None);
     let mut delivery = None;
     let runner = JobRunner::new(jobs, app.loaded()?);

@@ -31,16 +31,6 @@ const PROMPT: &str = "> ";
 const MAX_ENTRIES: usize = 500;
 const MAX_ENTRY: usize = 16 << 10;
 
-/// Result of reading a message.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    Text(String),
-    /// Ctrl-C, which clears the line.
-    Interrupted,
-    /// Ctrl-D, or the terminal was closed.
-    End,
-}
-
 pub(super) struct Editor {
     reader: rustyline::Editor<LineHelper, FileHistory>,
     /// History file; `None` disables the history.
@@ -75,37 +65,34 @@ impl Editor {
         Ok(Self { reader, history })
     }
 
-    /// Reads a message or a command. A dumb terminal edits its lines itself.
-    pub(super) fn read(&mut self) -> Result<Line> {
+    /// Reads a message or a command; `None` after Ctrl-D, or if the terminal was closed. A dumb terminal edits its lines itself.
+    pub(super) fn read(&mut self) -> Result<Option<String>> {
         match self.reader.readline(PROMPT) {
-            Ok(text) => Ok(Line::Text(without_controls(&text))),
-            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
-            // Input that is not UTF-8 discards the line.
+            Ok(text) => {
+                let text = without_controls(&text);
+                self.remember(&text);
+                Ok(Some(text))
+            }
+            // Ctrl-C discards the line, and so does input that is not UTF-8.
+            Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
             Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
-                Ok(Line::Interrupted)
+                Ok(Some(String::new()))
             }
-            Err(ReadlineError::Eof | ReadlineError::Io(_) | ReadlineError::Errno(_)) => {
-                Ok(Line::End)
-            }
+            Err(ReadlineError::Eof | ReadlineError::Io(_) | ReadlineError::Errno(_)) => Ok(None),
             Err(e) => Err(failed(&e)),
         }
     }
 
-    /// Adds a message to the history.
-    pub(super) fn remember(&mut self, text: &str) -> Result<()> {
+    /// Adds a message to the history. If the file cannot be written, only this conversation recalls it.
+    fn remember(&mut self, text: &str) {
         if text.len() > MAX_ENTRY {
-            return Ok(());
+            return;
         }
-        self.reader
-            .add_history_entry(text)
-            .map_err(|e| failed(&e))?;
-        let Some(path) = &self.history else {
-            return Ok(());
-        };
-        if let Some(dir) = path.parent() {
-            storage::make_dir(dir)?;
+        self.reader.add_history_entry(text).ok();
+        if let Some(path) = &self.history {
+            path.parent().map(storage::make_dir);
+            self.reader.append_history(path).ok();
         }
-        self.reader.append_history(path).map_err(|e| failed(&e))
     }
 }
 

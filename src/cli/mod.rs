@@ -84,32 +84,22 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
         .iter()
         .map(|arg| arg.to_string_lossy().into())
         .collect();
-    let ask = || agent::ask(&App::open(env)?, ui, args.iter().cloned());
-    let Some(first) = words.first() else {
-        return if is_piped() { ask() } else { help::overview() };
-    };
-    match first.as_str() {
-        "__complete" => return completions::complete(&App::open(env)?, &words[1..]),
-        "-" => {
+    match words.first().map(String::as_str) {
+        None if !is_piped() => return help::overview(),
+        Some("--help" | "-h") => return help::overview(),
+        Some("-") => {
             return Err(Error::usage("\"-\" is not a question")
                 .hint("leave out `-`; a pipe or a file on standard input is read without it"));
         }
-        "--help" | "-h" => return help::overview(),
-        first if is_question(first) => return ask(),
-        "--version" | "-V" => {
+        Some("--version" | "-V") => {
             return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0);
         }
+        Some("__complete") => return completions::complete(&App::open(env)?, &words[1..]),
         _ => {}
     }
-    let Some((command, taken)) = command_of(&words) else {
-        // A single word is a question about piped input, unless it looks like a misspelt command.
-        let is_word = nearest_command(first).is_none() && !first.trim().is_empty();
-        if is_word && find(first).is_empty() && is_piped() {
-            return ask();
-        }
-        return Err(unknown_command(&words));
-    };
+    let (command, taken) = command_of(&words).ok_or_else(|| unknown_command(&words))?;
     match args::parse(command, args.iter().skip(taken).cloned())? {
+        None if taken == 0 => help::show(&[command]),
         None => help::show(&find(&words[..taken].join(" "))),
         Some(args) => match command.run {
             Needs::Anywhere(run) => run(ui, &args),
@@ -118,16 +108,25 @@ fn run(args: &[OsString], env: &Arc<Env>) -> Result<u8> {
     }
 }
 
-/// Returns the command that begins the words, and how many words name it. A group alone lists.
+/// Returns the command of the words, and how many words name it. A group alone lists. A question needs no name, if it has a
+/// space or begins with a flag; a single word is one about piped input, unless it looks like a misspelt command.
 fn command_of(words: &[String]) -> Option<(&'static Subcommand, usize)> {
-    let first = words.first()?;
+    let first = words.first().map_or("", String::as_str);
+    if first.is_empty() || first.starts_with('-') || first.contains(char::is_whitespace) {
+        return Some((&agent::COMMANDS[0], 0));
+    }
     let mut found = find(first).into_iter();
-    match words.get(1).filter(|verb| !verb.starts_with('-')) {
-        _ if found.as_slice().first()?.name() == first => Some((found.next()?, 1)),
-        Some(verb) => Some((found.find(|command| is_meant(command.verb(), verb))?, 2)),
-        None => {
-            let list = found.find(|command| matches!(command.verb(), "list" | "get"))?;
-            Some((list, 1))
+    let verb = words.get(1).filter(|verb| !verb.starts_with('-'));
+    match (found.as_slice().first().copied(), verb) {
+        (None, _) => {
+            let is_question = nearest_command(first).is_none() && is_piped();
+            is_question.then_some((&agent::COMMANDS[0], 0))
+        }
+        (Some(command), _) if command.name() == first => Some((command, 1)),
+        (_, Some(verb)) => Some((found.find(|command| is_meant(command.verb(), verb))?, 2)),
+        (_, None) => {
+            let list = found.find(|command| matches!(command.verb(), "list" | "get"));
+            Some((list?, 1))
         }
     }
 }
@@ -143,12 +142,6 @@ fn is_meant(verb: &str, word: &str) -> bool {
         }
 }
 
-/// Whether the first argument begins a question without `agent`. An unknown flag is a mistake in one.
-fn is_question(first: &str) -> bool {
-    let is_own = matches!(first, "--version" | "-V" | "--help" | "-h");
-    first.contains(char::is_whitespace) || first.starts_with('-') && !is_own
-}
-
 /// Whether standard input is a pipe or a file.
 fn is_piped() -> bool {
     let kind = rustix::fs::fstat(io::stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
@@ -162,10 +155,7 @@ fn is_piped() -> bool {
 fn fail(args: &[OsString], e: &Error) -> u8 {
     let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let words: Vec<String> = words.take_while(|word| word != "--").collect();
-    let command = match words.first() {
-        Some(first) if is_question(first) => Some(&agent::COMMANDS[0]),
-        _ => command_of(&words).map(|(command, _)| command),
-    };
+    let command = command_of(&words).map(|(command, _)| command);
     let wants_json = words
         .iter()
         .any(|word| matches!(word.as_str(), "--json" | "--events"));
@@ -212,15 +202,12 @@ const ELSEWHERE: [(&str, &str); 3] = [
 
 /// Creates the error for an unknown command. The words may be a question.
 fn unknown_command(words: &[String]) -> Error {
-    let first = words[0].trim();
-    if first.is_empty() {
-        return Error::usage("the question is empty").hint("run `bantam help`");
-    }
+    let first = &words[0];
     let is_group = !find(first).is_empty();
     let name = if is_group {
         words[..2].join(" ")
     } else {
-        first.to_owned()
+        first.clone()
     };
     let near = match ELSEWHERE.iter().find(|(other, _)| *other == name) {
         Some((_, command)) => Some(*command),

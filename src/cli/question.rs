@@ -1,6 +1,6 @@
 //! The question of `bantam agent`, a message made from words, standard input, a template and files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
@@ -18,9 +18,6 @@ use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
 use crate::text::{fenced, not_found, to_single_line};
-
-/// Maximum size of the input, in bytes; larger than context windows, and the limit of a stored message.
-const MAX_INPUT: usize = 4 << 20;
 
 /// Flags of a single question, with which no conversation opens.
 const ONE_SHOT: [&str; 9] = [
@@ -65,18 +62,17 @@ pub(super) fn read(
         (true, false) => piped,
         (false, false) => format!("{asked}\n\n{}", fenced(&piped)),
     };
-    let title = match args.value("template") {
-        Some(_) => to_single_line(&input, MAX_TITLE),
-        None => String::new(),
-    };
-    let text = match args.value("template") {
-        Some(name) => fill(name, &find_template(name, home)?, &params(args)?, &input)?,
+    let (title, text) = match args.value("template") {
+        Some(name) => {
+            let text = fill(name, &find_template(name, home)?, &params(args)?, &input)?;
+            (to_single_line(&input, MAX_TITLE), text)
+        }
         None if args.has("param") => {
             return Err(
                 Error::usage("--param without --template").hint("name the template with `-t`")
             );
         }
-        None => input,
+        None => (String::new(), input),
     };
     if text.trim().is_empty() {
         return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
@@ -95,22 +91,17 @@ pub(super) fn asked(args: &Args) -> Result<String> {
                 .hint(format!("put -a before each file: `-a {example}`")));
         }
     }
-    let words = args.words.join(" ");
-    let mut given = args
-        .values("message")
-        .map(str::to_owned)
-        .collect::<Vec<_>>();
-    if !words.is_empty() && words != "-" {
-        given.push(words);
-    }
-    if let [_, other, ..] = &given[..] {
-        let shown = to_single_line(other, 40);
-        return Err(
-            Error::usage(format!("question given twice: -m and \"{shown}\""))
-                .hint("put quotes around all of it: -m \"...\""),
-        );
-    }
-    Ok(given.pop().unwrap_or_default())
+    let words = Some(args.words.join(" ")).filter(|words| !matches!(&**words, "" | "-"));
+    let mut given = args.values("message").map(str::to_owned).chain(words);
+    let asked = given.next().unwrap_or_default();
+    let Some(other) = given.next() else {
+        return Ok(asked);
+    };
+    let shown = to_single_line(&other, 40);
+    Err(
+        Error::usage(format!("question given twice: -m and \"{shown}\""))
+            .hint("put quotes around all of it: -m \"...\""),
+    )
 }
 
 impl UserQuestion {
@@ -151,14 +142,10 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
     if let Some(text) = own.or_else(|| template::text(&format!("agent/{file}"))) {
         return Ok(text);
     }
-    let own = std::fs::read_dir(home.agent().join("prompts"));
-    let own = own.into_iter().flatten().flatten();
-    let own = own.filter_map(|entry| entry.file_name().into_string().ok());
     let built_in = template::names("agent/prompts").into_iter();
-    let files: BTreeSet<String> = built_in.map(str::to_owned).chain(own).collect();
-    let names: Vec<&str> = files.iter().filter_map(|n| n.strip_suffix(".md")).collect();
-    let error = not_found("template", name, [], "");
-    Err(error.hint(format!("use one of: {}", names.join(", "))))
+    let built_in = built_in.filter_map(|file| file.strip_suffix(".md"));
+    let list = format!("ls {}", home.agent().join("prompts").display());
+    Err(not_found("template", name, built_in, &list))
 }
 
 /// Fills in the values once, so that a value with `{{key}}` is unchanged.
@@ -206,15 +193,7 @@ fn piped(ui: &Ui, deadline: Option<&Cancel>) -> Result<Attachment> {
     if io::stdin().is_terminal() {
         return Ok(Attachment::Text(String::new()));
     }
-    let bytes = input::read_stdin(MAX_FILE, deadline)?;
-    match attach::of_bytes(&bytes, STDIN, ui)? {
-        Attachment::Text(text) if text.len() > MAX_INPUT => Err(Error::usage(format!(
-            "standard input is larger than {} MB",
-            MAX_INPUT >> 20
-        ))
-        .hint("pass the part that matters, or put the file into the workspace and name it")),
-        piped => Ok(piped),
-    }
+    attach::of_bytes(&input::read_stdin(MAX_FILE, deadline)?, STDIN, ui)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach;
-use super::editor::{Editor, Line};
+use super::editor::Editor;
 use super::question::UserQuestion;
 use super::slash::{self, Input};
 use super::ui::{Ui, report, terminal};
@@ -15,7 +15,7 @@ use crate::error::{Kind as ErrorKind, Result};
 use crate::message::add_cost;
 use crate::paths::{CLI, shown_key};
 use crate::session::Session;
-use crate::text::{rfc3339, to_single_line};
+use crate::text::rfc3339;
 use crate::usage::Totals;
 
 pub(super) struct Repl {
@@ -73,7 +73,26 @@ impl Repl {
             ));
             self.describe();
         }
-        Ok(self.read_and_answer())
+        loop {
+            self.ui.end_line();
+            let Some(line) = self.editor.read()? else {
+                return Ok(0);
+            };
+            let done = match slash::parse(&line, &self.skills) {
+                Ok(Input::Message(text)) if text.is_empty() => continue,
+                Ok(Input::Message(text)) => self.message(&text),
+                Ok(Input::Subcommand("/quit", _)) => return Ok(0),
+                Ok(Input::Subcommand(command, argument)) => self.command(command, &argument),
+                Err(e) => Err(e),
+            };
+            if let Err(e) = done {
+                self.ui.end_line();
+                report(&e);
+            }
+            if self.ui.signals.is_terminating() {
+                return Ok(ErrorKind::Interrupted.exit_code());
+            }
+        }
     }
 
     /// Shows what was asked last, unless the conversation is only in memory. A turn reports an unreadable one.
@@ -94,37 +113,6 @@ impl Repl {
         }
     }
 
-    fn read_and_answer(&mut self) -> u8 {
-        loop {
-            let line = match self.read() {
-                Ok(Line::Text(line)) => line,
-                Ok(Line::Interrupted) => {
-                    self.ui.line("(press Ctrl-D to quit)");
-                    continue;
-                }
-                Ok(Line::End) => {
-                    self.ui.end_line();
-                    return 0;
-                }
-                Err(e) => return report(&e),
-            };
-            let done = match slash::parse(&line, &self.skills) {
-                Input::Empty => continue,
-                Input::Subcommand("/quit", _) => return 0,
-                Input::Subcommand(command, argument) => self.command(command, &argument),
-                Input::Unknown(e) => Err(e),
-                Input::Message(text) => self.message(&text),
-            };
-            if let Err(e) = done {
-                self.ui.end_line();
-                report(&e);
-            }
-            if self.ui.is_terminating() {
-                return ErrorKind::Interrupted.exit_code();
-            }
-        }
-    }
-
     /// Asks the typed text, with the files that it names.
     fn message(&mut self, text: &str) -> Result<()> {
         let mut question = UserQuestion {
@@ -133,28 +121,21 @@ impl Repl {
         };
         let named = attach::named_in(text, &self.app.env)?;
         // Pasted text may have another author, who must not choose files.
-        if !named.is_empty() {
-            let may_attach = self.ui.yes_or_no(&attach::question(&named), false)?;
-            if may_attach == Some(true) {
-                for (path, _) in named {
-                    self.attach(path, &mut question)?;
-                }
-            } else {
-                self.ui.note("sent without the files");
-            }
+        if named.is_empty() {
+            return self.turn(question);
+        }
+        if self.ui.yes_or_no(&attach::question(&named), false)? != Some(true) {
+            self.ui.note("sent without the files");
+            return self.turn(question);
+        }
+        let loaded = self.app.loaded()?;
+        for (path, _) in named {
+            let file = attach::read(path, loaded, None, &self.ui)?;
+            let file = media::convert(loaded, path, file)?;
+            self.ui.warn(&attach::pdf_warning(path, &file));
+            question.attach(file, self.agent.redactor());
         }
         self.turn(question)
-    }
-
-    fn attach(&self, path: &str, question: &mut UserQuestion) -> Result<()> {
-        let loaded = self.app.loaded()?;
-        let file = attach::read(path, loaded, None, &self.ui)?;
-        let file = media::convert(loaded, path, file)?;
-        self.ui.warn(&attach::pdf_warning(path, &file));
-        question.attach(file, self.agent.redactor());
-        let shown = to_single_line(path, 200);
-        self.ui.note(&format!("attached {shown}"));
-        Ok(())
     }
 
     /// Returns the models for the next message.
@@ -166,20 +147,13 @@ impl Repl {
         }
     }
 
-    /// Creates the agent again if an MCP server has reported new tools.
-    fn take_changed_tools(&mut self) -> Result<()> {
-        let app = &self.app;
-        if !app.servers.take_changed() {
-            return Ok(());
-        }
-        let (agent, notices) = app.build(&self.flags)?;
-        self.ui.warn(&notices);
-        self.agent = Arc::new(agent);
-        Ok(())
-    }
-
     pub(super) fn turn(&mut self, question: UserQuestion) -> Result<()> {
-        self.take_changed_tools()?;
+        // An MCP server has reported new tools.
+        if self.app.servers.take_changed() {
+            let (agent, notices) = self.app.build(&self.flags)?;
+            self.ui.warn(&notices);
+            self.agent = Arc::new(agent);
+        }
         let started = rfc3339(SystemTime::now());
         let origin = Origin {
             channel: CLI.to_owned(),
@@ -212,18 +186,5 @@ impl Repl {
             return Ok(());
         }
         Err(e)
-    }
-
-    /// Reads the next message or command.
-    fn read(&mut self) -> Result<Line> {
-        self.ui.end_line();
-        let read = self.editor.read()?;
-        if let Line::Text(line) = &read {
-            if let Err(e) = self.editor.remember(line) {
-                let e = e.doing("adding to state/history");
-                self.ui.note(&e.to_string());
-            }
-        }
-        Ok(read)
     }
 }

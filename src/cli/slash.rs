@@ -23,17 +23,15 @@ pub(super) enum Input {
     Message(String),
     /// A command, and the text after it.
     Subcommand(&'static str, String),
-    /// An unknown command.
-    Unknown(Error),
-    Empty,
 }
 
 /// Several lines are a message, because the first may be pasted.
-pub(super) fn parse(line: &str, skills: &[String]) -> Input {
-    let message = Input::Message(line.trim_end().to_owned());
-    let Some(first) = line.split_whitespace().next() else {
-        return Input::Empty;
-    };
+///
+/// # Errors
+/// Returns an error for an unknown command.
+pub(super) fn parse(line: &str, skills: &[String]) -> Result<Input> {
+    let message = Ok(Input::Message(line.trim_end().to_owned()));
+    let first = line.split_whitespace().next().unwrap_or_default();
     if line.trim().contains('\n') || !line.starts_with(first) {
         return message;
     }
@@ -46,7 +44,7 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
         name => name,
     };
     if let Some(command) = names().find(|command| *command == name) {
-        return Input::Subcommand(command, rest.to_owned());
+        return Ok(Input::Subcommand(command, rest.to_owned()));
     }
     // Paths such as /etc/hosts are text.
     let is_command = |word: &str| word.chars().all(|c| c.is_alphabetic() || c == '-');
@@ -58,7 +56,7 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
             let skills = skills.iter().map(|name| format!("/{name}"));
             let known: Vec<String> = names().map(str::to_owned).chain(skills).collect();
             let known = known.iter().map(String::as_str);
-            Input::Unknown(not_found("command", first, known, "/help"))
+            Err(not_found("command", first, known, "/help"))
         }
         _ => message,
     }
@@ -256,10 +254,9 @@ mod tests {
     /// Describes the kind of a line.
     fn kind(line: &str, skills: &[String]) -> String {
         match parse(line, skills) {
-            Input::Message(text) => format!("message {text}"),
-            Input::Subcommand(command, rest) => format!("{command} {rest}"),
-            Input::Unknown(e) => format!("{}: {}", e.message, e.hint.unwrap()),
-            Input::Empty => String::new(),
+            Ok(Input::Message(text)) => format!("message {text}"),
+            Ok(Input::Subcommand(command, rest)) => format!("{command} {rest}"),
+            Err(e) => format!("{}: {}", e.message, e.hint.unwrap()),
         }
     }
 
@@ -310,6 +307,6 @@ mod tests {
         ] {
             assert_eq!(kind(lines, &skills), expected);
         }
-        assert_eq!(kind(" \t", &skills), "");
+        assert_eq!(kind(" \t", &skills), "message ");
     }
 }

@@ -89,19 +89,23 @@ pub(super) fn wrong_type(json: &Value) -> Option<BadValue> {
         Value::Array(items) => !items.iter().any(Value::is_object),
         value => value.as_object().is_some_and(Map::is_empty),
     };
-    let refused = |path: Vec<String>| {
-        let value = get(json, &path)?.clone();
+    let refused = |path: &[String], value: Value| {
         let below = |value, name: &String| match name.parse::<usize>() {
             Ok(_) => json!([value]),
             Err(_) => json!({ name: value }),
         };
         let alone = path.iter().rev().fold(value, below);
-        let e = Config::deserialize(&alone).err()?;
-        Some((path, e.to_string()))
+        Config::deserialize(&alone).err()
     };
-    let (path, e) = list_leaves(json, &is_leaf).into_iter().find_map(refused)?;
+    let is_wrong = |path: &Vec<String>| {
+        let value = get(json, path);
+        value.is_some_and(|value| refused(path, value.clone()).is_some())
+    };
+    let path = list_leaves(json, &is_leaf).into_iter().find(is_wrong)?;
+    // A setting of words names them all if it gets another one.
+    let words = refused(&path, json!("?")).map_or(String::new(), |e| e.to_string());
     let (mut what, shape) = ("has the wrong type", shape());
-    let wanted = match (walk(&shape, &path).1, e.split_once(", expected ")) {
+    let wanted = match (walk(&shape, &path).1, words.split_once(", expected ")) {
         (_, Some((why, words))) if why.starts_with("unknown variant") => {
             what = INVALID;
             words

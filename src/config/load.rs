@@ -344,6 +344,7 @@ mod tests {
 []                                                   | not a JSON object                            | begin it
 {"tools":{"exec":{"sandbox":"hush"}}}                | tools.exec.sandbox has an invalid value      | `auto`, `require`, `off`
 {"tools":{"exec":{"sandbox":5}}}                     | tools.exec.sandbox has an invalid value      | `auto`, `require`, `off`
+{"tools":{"exec":{"sandbox":false}}}                 | tools.exec.sandbox has an invalid value      | `auto`, `require`, `off`
 {"agents":{"defaults":{"timeout":"hush"}}}           | agents.defaults.timeout has the wrong type   | use an integer, 0 or more, without quotes
 {"agents":{"defaults":{"timeout":-1}}}               | agents.defaults.timeout is -1                | use 1 or more
 {"agents":{"defaults":{"timeout":0}}}                | agents.defaults.timeout is 0                 | use 1 or more

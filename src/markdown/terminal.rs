@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn markdown_is_written_for_messages_and_terminals() {
-        let cases = tests::cases::read(include_str!("../../tests/corpus/markdown.txt"));
+        let cases = crate::cases::read(include_str!("../../tests/corpus/markdown.txt"));
         for [markdown, html, shown] in cases {
             assert_eq!(tests::html(&markdown), html, "{markdown}");
             assert_eq!(on(WIDTH, &markdown), shown, "{markdown}");

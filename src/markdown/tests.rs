@@ -5,8 +5,6 @@ use super::html::{Piece, pieces};
 use super::split::MAX_UNITS as LIMIT;
 use crate::text::is_invisible;
 
-#[path = "../../tests/support/cases.rs"]
-pub(super) mod cases;
 #[path = "../../tests/support/entities.rs"]
 mod entities;
 mod robust;

@@ -1,7 +1,5 @@
 //! Conversion of pages to Markdown, resolution of addresses, and detection of encodings.
 
-#[path = "../../tests/support/cases.rs"]
-mod cases;
 mod fuzz;
 
 use super::*;
@@ -14,7 +12,7 @@ fn markdown(html: &str) -> String {
 
 #[test]
 fn html_becomes_markdown() {
-    for [html, expected] in cases::read(include_str!("../../tests/corpus/html.txt")) {
+    for [html, expected] in crate::cases::read(include_str!("../../tests/corpus/html.txt")) {
         assert_eq!(markdown(&html), expected, "{html}");
     }
 }

@@ -14,7 +14,6 @@ memory                                | 2 |        | `bantam help memory`
 chat                                  | 2 |        | `bantam agent`
 logs                                  | 2 |        | `bantam sessions`
 version                               | 2 |        | `bantam --version`
--                                     | 2 |        | leave out `-`
 help sanbox                           | 2 |        | `bantam help sandbox`
 sessions rename garden                | 2 |        | `bantam help sessions`
 cron edit logs                        | 2 |        | `bantam help cron`
@@ -46,7 +45,7 @@ cron add -c '61 * * * *' hi           | 2 |        | minute
 cron add --tz Mars -c @daily hi       | 2 |        | time zone
 cron run nope                         | 2 |        | no job named
 mcp test nope                         | 2 |        | no MCP server named
-mcp add x -- nosuchprogram            | 1 |        | nosuchprogram
+mcp add x -- nosuchprogram            | 2 |        | no program named
 mcp add                               | 2 |        | missing NAME
 mcp add foo                           | 2 |        | missing URL or COMMAND
 mcp add --json nosuch.json            | 2 |        | no file named

@@ -15,17 +15,6 @@ fn conversation<'h, const N: usize>(home: &'h Home, args: [&str; N]) -> Running<
 }
 
 #[test]
-fn exit_and_the_end_of_input_end_it_too() {
-    for end in ["exit\n", "/quit\n", "/exit\n", "/q\n", "\x04"] {
-        let model = Model::never_asked();
-        let home = Home::with(&model.config());
-        let mut talk = conversation(&home, []);
-        talk.types(end);
-        talk.finish().exits(0);
-    }
-}
-
-#[test]
 fn ctrl_c_ends_only_the_turn() {
     let model = Model::scripted([
         Reply::text("Once upon a time there was").held_after(3),
@@ -50,7 +39,8 @@ fn ctrl_c_at_prompt_clears_the_line() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("never mind\x03");
-    talk.wait_for_stdout("(press Ctrl-D to quit)\r\n\u{1b}[?2004h");
+    talk.wait_for_next_stdout("never mind");
+    talk.wait_for_next_stdout("\u{1b}[?2004h");
     talk.types("hi\n");
     talk.wait_for_stdout("Here.\r\n\r\n\u{1b}[?2004h");
     let asked = model.request(0).last("user");
@@ -434,23 +424,15 @@ fn host_models_are_listed_and_selectable() {
     let list = json!({ "model_list": [ { "model": "openai/*", "api_key": "k", "api_base": model.base() } ] });
     let home = Home::with(&merged(model.config(), &list));
     let mut talk = conversation(&home, []);
-    talk.types("/model openai/small-talk\r");
-    talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
-    talk.types("/model test\r");
-    talk.wait_for_next_stdout("the model is now openai\r\n");
     talk.types("/model\n");
     talk.wait_for_next_stdout("gpt-small   8192 tokens\r\n");
     talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or provider/model; ");
     talk.types("/model small-talk\n");
     talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
-    talk.types("/model nope\n");
-    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: run `bantam models`");
-    talk.types("/model openai/gpt-small\r");
-    talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("hi\n");
     talk.wait_for_next_stdout("One.");
     talk.types("/quit\n");
     talk.finish().exits(0);
     let asked = model.requests().pop().unwrap();
-    assert_eq!(asked.body["model"], "gpt-small");
+    assert_eq!(asked.body["model"], "small-talk");
 }

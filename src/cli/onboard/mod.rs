@@ -32,7 +32,7 @@ fn run(app: &App, ui: &Ui, args: &Args) -> Result<u8> {
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    ui.watch_signals()?;
+    ui.signals.watch()?;
     let facts = Facts::find(app);
     facts.loaded.clone()?;
     if fs_err::symlink_metadata(app.home.config()).is_ok() {

@@ -100,7 +100,7 @@ impl Ui {
     /// Returns [`Kind::Interrupted`] without an answer.
     pub(in crate::cli) fn agrees(&self, question: &str, default: bool) -> Result<bool> {
         // Restores the terminal if a signal arrives during the question.
-        self.watch_signals()?;
+        self.signals.watch()?;
         self.yes_or_no(question, default)?.ok_or_else(not_answered)
     }
 
@@ -114,7 +114,7 @@ impl Ui {
         echo: Echo,
         check: impl Fn(&str) -> Result<T, String>,
     ) -> Result<T> {
-        self.watch_signals()?;
+        self.signals.watch()?;
         loop {
             let typed = self.ask(question, echo)?;
             match check(&typed.ok_or_else(not_answered)?) {

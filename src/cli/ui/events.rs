@@ -22,11 +22,6 @@ use crate::sync;
 use crate::text::{clip, millis, printable, to_single_line};
 
 impl Ui {
-    /// Makes signals stop this turn from now on.
-    pub(in crate::cli) fn begin_turn(&self, cancel: &Cancel) {
-        self.signals.set_turn(Some(cancel));
-    }
-
     /// Runs a turn and shows it, with its background tasks and the answers to their reports. `request.cancel` ends all of them.
     pub(in crate::cli) fn turn(&self, agent: &Arc<Agent>, request: Request) -> Response {
         let started = Instant::now();
@@ -42,7 +37,7 @@ impl Ui {
             confirm: self.asker(request.cancel.clone()),
             ..request
         };
-        self.begin_turn(&request.cancel);
+        self.signals.set_turn(Some(&request.cancel));
         self.progress("thinking...");
         let mut response = agent.run(&request, &show);
         self.end_answer(&response, tasks.open(None));

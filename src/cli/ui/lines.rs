@@ -85,12 +85,12 @@ pub(super) fn line_width() -> usize {
     terminal::size().0.saturating_sub(1)
 }
 
-/// Maximum length of a cell, in characters, and minimum width of the last column, in columns.
+/// Maximum length of a cell, in characters, and minimum width of a column that is clipped, in columns.
 const MAX_CELL: usize = 400;
-const MIN_CLIPPED: usize = 12;
+const MIN_CLIPPED: usize = 20;
 
 /// Formats rows as lines under the names of their columns; empty without rows. A column is as wide as its widest cell, and
-/// columns of numbers are aligned to the right. A terminal clips the last column, and wraps lines that are still too long.
+/// columns of numbers are aligned to the right. A terminal clips the last column, or wraps the lines if it is too narrow.
 pub(in crate::cli) fn table<R: AsRef<[String]>>(head: &[&str], rows: &[R]) -> String {
     lay_out(head, rows, io::stdout().is_terminal().then(line_width))
 }
@@ -114,7 +114,10 @@ fn lay_out<R: AsRef<[String]>>(head: &[&str], rows: &[R], room: Option<usize>) -
     let mut widths: Vec<usize> = (0..=last).map(|n| width(n).unwrap_or_default()).collect();
     let before: usize = widths[..last].iter().map(|width| width + 2).sum();
     let room = room.unwrap_or(usize::MAX);
-    widths[last] = widths[last].min(room.saturating_sub(before).max(MIN_CLIPPED));
+    let left = room.saturating_sub(before);
+    if left >= MIN_CLIPPED {
+        widths[last] = widths[last].min(left);
+    }
     let mut page = String::new();
     for row in &rows {
         let mut line = String::new();
@@ -169,10 +172,10 @@ mod tests {
                 "740413    10  @daily           xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
             ),
             (
-                Some(50),
-                "740413    10  @daily           xxxxxxxxxxxxxxxxxx…",
+                Some(52),
+                "740413    10  @daily           xxxxxxxxxxxxxxxxxxxx…",
             ),
-            (Some(39), "  xxxxxxxxxxx…"),
+            (Some(39), "  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
         ] {
             let page = lay_out(&head, &rows, room);
             let lines: Vec<&str> = page.lines().collect();

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::args::Args;
 use crate::config::Env;
-use crate::error::Result;
 use crate::markdown::Terminal;
 use crate::sync;
 use crate::text::{counted, printable};
@@ -52,7 +51,7 @@ pub(super) struct Ui {
     pub thinking: bool,
     pub stdout_is_terminal: bool,
     pub stderr_is_terminal: bool,
-    signals: Signals,
+    pub signals: Signals,
     shown: Arc<Mutex<Shown>>,
 }
 
@@ -116,16 +115,6 @@ impl Ui {
 
     pub(super) fn is_quiet(&self) -> bool {
         self.verbosity == Verbosity::Quiet
-    }
-
-    /// Watches Ctrl-C and SIGTERM from now on; see [`Signals::watch`].
-    pub(super) fn watch_signals(&self) -> Result<()> {
-        self.signals.watch()
-    }
-
-    /// Whether a signal other than Ctrl-C ends the program.
-    pub(super) fn is_terminating(&self) -> bool {
-        self.signals.is_terminating()
     }
 
     /// Shows warnings and notices, unless quiet.

@@ -10,7 +10,7 @@ use crate::sync;
 use crate::sys;
 
 #[derive(Clone, Default)]
-pub(super) struct Signals(Arc<Mutex<SignalState>>);
+pub(in crate::cli) struct Signals(Arc<Mutex<SignalState>>);
 
 #[derive(Default)]
 struct SignalState {
@@ -26,7 +26,7 @@ impl Signals {
     ///
     /// Must be called before other threads are started, because a thread without the block would get a signal first and end the
     /// program immediately. Later calls change nothing.
-    pub(super) fn watch(&self) -> Result<()> {
+    pub(in crate::cli) fn watch(&self) -> Result<()> {
         if std::mem::replace(&mut self.lock().is_watching, true) {
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl Signals {
     }
 
     /// Makes signals stop this turn from now on, or no turn.
-    pub(super) fn set_turn(&self, turn: Option<&Cancel>) {
+    pub(in crate::cli) fn set_turn(&self, turn: Option<&Cancel>) {
         self.lock().turn = turn.cloned();
     }
 
@@ -68,7 +68,7 @@ impl Signals {
         turn.is_some_and(|turn| turn.reason().is_some())
     }
 
-    pub(super) fn is_terminating(&self) -> bool {
+    pub(in crate::cli) fn is_terminating(&self) -> bool {
         self.lock().is_terminating
     }
 
