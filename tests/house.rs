@@ -88,7 +88,7 @@ const LINES: usize = 750;
 /// Most lines of code, and most items that are `pub` or `pub(crate)`, of each module. A line of code is neither blank nor a
 /// comment and is outside tests. A row only falls; the body of a commit that raises one says why.
 const BUDGET: &[(&str, usize, usize)] = &[
-    ("access", 715, 42),
+    ("access", 709, 42),
     ("agent", 2929, 62),
     ("app", 1589, 76),
     ("bus", 861, 58),
@@ -99,7 +99,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("cron", 1066, 49),
     ("doctor", 547, 19),
     ("error", 139, 13),
-    ("files", 1447, 9),
+    ("files", 1370, 9),
     ("gateway", 2090, 32),
     ("http", 801, 22),
     ("http_api", 1430, 13),
@@ -109,7 +109,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("log", 70, 8),
     ("main", 7, 0),
     ("markdown", 1370, 9),
-    ("mcp", 1335, 22),
+    ("mcp", 1290, 22),
     ("message", 584, 55),
     ("notify", 49, 6),
     ("outbox", 316, 21),
@@ -120,7 +120,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("sandbox", 1270, 13),
     ("secret", 29, 4),
     ("session", 1930, 70),
-    ("skills", 757, 19),
+    ("skills", 701, 19),
     ("sse", 83, 5),
     ("ssrf", 239, 7),
     ("storage", 1069, 61),
@@ -131,11 +131,11 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("test_speed", 6, 1),
     ("text", 289, 27),
     ("timezone", 273, 14),
-    ("tool", 3139, 80),
+    ("tool", 2955, 78),
     ("tries", 56, 10),
     ("usage", 382, 26),
     ("web", 1250, 16),
-    ("worker", 2074, 61),
+    ("worker", 1987, 59),
 ];
 
 /// Files, types and functions that were removed and must not return, each with its module: a file ends in `.rs`.
@@ -219,16 +219,20 @@ const GONE: &[&str] = &[
     "session::Position",
     "session::Replayed",
     "session::Transcript",
+    "skills::Copying",
     "telegram/choice.rs",
     "telegram/held.rs",
     "telegram::HeldRecords",
     "telegram::ModelLists",
     "telegram::SenderState",
     "test_dir.rs",
+    "tool::FirstPage",
     "tool::Workshop",
     "web/page/buffer.rs",
     "web/page/links.rs",
     "web::Keys",
+    "worker::Dropped",
+    "worker::LastLine",
 ];
 
 /// Most characters of a line of code on average, and most lines of over 100 characters in a thousand. Fewer lines are worth
