@@ -328,9 +328,10 @@ impl BotApi {
         self.message(user, user, &json!({ "voice": voice }))
     }
 
-    /// Adds a text in a topic of a group.
+    /// Adds a text that begins with the bot's name in a topic of a group.
     pub fn topic(&self, chat: i64, user: i64, thread: i64, text: &str) -> i64 {
-        let extra = json!({ "text": text, "message_thread_id": thread, "is_topic_message": true });
+        let mention = json!({ "type": "mention", "offset": 0, "length": BOT_NAME.len() + 1 });
+        let extra = json!({ "text": text, "entities": [mention], "message_thread_id": thread, "is_topic_message": true });
         self.message(chat, user, &extra)
     }
 
