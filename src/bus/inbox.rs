@@ -158,16 +158,28 @@ impl Inbox {
     pub(crate) fn start(&self, session: &str) -> (bool, Result<()>) {
         let new = self.lock().begin_start(session);
         let has_started = new.is_some();
-        (has_started, self.record_start(&new.unwrap_or_default()))
+        (
+            has_started,
+            self.record_start(session, new.unwrap_or_default()),
+        )
     }
 
-    /// Writes a start that has begun ([`WaitingMessages::begin_start`]).
-    fn record_start(&self, ids: &[String]) -> Result<()> {
+    /// Writes a start that has begun ([`WaitingMessages::begin_start`]). A stop of the program in the meantime undoes it.
+    fn record_start(&self, session: &str, ids: Vec<String>) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
-        let started = self.0.queue.start(ids);
-        started.doing("recording that a turn begins")
+        let started = self.0.queue.start(&ids);
+        started.doing("recording that a turn begins")?;
+        let mut waiting = self.lock();
+        if waiting.is_halted {
+            drop(waiting);
+            return self.release(&ids);
+        }
+        if let Some(running) = waiting.running_in(session) {
+            running.counted.extend(ids);
+        }
+        Ok(())
     }
 
     /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
@@ -194,7 +206,7 @@ impl Inbox {
         // Under the same lock, so that a stop leaves each message either open or with its turn.
         let new = waiting.begin_start(session).unwrap_or_default();
         drop(waiting);
-        let started = self.record_start(&new);
+        let started = self.record_start(session, new);
         (more, started)
     }
 
@@ -536,6 +548,19 @@ mod tests {
         waiting.leave("telegram_1");
         waiting.push(written("3", 3, "alone"), later(400));
         assert!(waiting.next(later(400)).is_ok());
+    }
+
+    #[test]
+    fn a_start_that_is_written_during_a_stop_is_undone() {
+        let dir = TestDir::new();
+        let inbox = inbox_in(&dir);
+        inbox.add(written("1", 1, "one")).unwrap();
+        let work = taken(&inbox);
+        let begun = inbox.lock().begin_start("telegram_1").unwrap();
+        inbox.halt().unwrap();
+        inbox.record_start("telegram_1", begun).unwrap();
+        drop(work);
+        assert_eq!(inbox.all().unwrap()[0].starts, 0);
     }
 
     #[test]

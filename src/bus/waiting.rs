@@ -259,7 +259,7 @@ impl WaitingMessages {
         self.running().filter(|running| running.is_turn()).count()
     }
 
-    /// Returns the messages of a conversation's work whose start is to be counted, unless the program is stopping.
+    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
     pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
         if self.is_halted {
             return None;
@@ -267,7 +267,6 @@ impl WaitingMessages {
         let running = self.running_in(session)?;
         let mut new = running.ids.clone();
         new.retain(|id| !running.counted.contains(id));
-        running.counted.extend(new.iter().cloned());
         Some(new)
     }
 
