@@ -186,19 +186,14 @@ impl Inbox {
     /// before the turn's first reply stops `asking`. None is taken while the program stops.
     pub(crate) fn take_more(&self, session: &str, asking: &Cancel) -> (Vec<Inbound>, Result<()>) {
         let mut waiting = self.lock();
-        let mut more = Vec::new();
-        while let Some(until) = waiting.take_more(session, &mut more) {
+        while let Some(until) = waiting.joining(session).1 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || asking.reason().is_some() {
                 break;
             }
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
-        // Messages that are taken now remain open on disk for the next program.
-        let more: Vec<Inbound> = match waiting.is_halted {
-            true => Vec::new(),
-            false => more.into_iter().map(|(_, message)| message).collect(),
-        };
+        let more = waiting.take_more(session);
         if let Some(running) = waiting.running_in(session) {
             running.asking = Some(asking.clone());
             running.join(&more);
@@ -561,6 +556,22 @@ mod tests {
         inbox.record_start("telegram_1", begun).unwrap();
         drop(work);
         assert_eq!(inbox.all().unwrap()[0].starts, 0);
+    }
+
+    #[test]
+    fn a_part_that_a_turn_waits_with_can_be_edited() {
+        let begun = Instant::now();
+        let mut waiting = WaitingMessages::new(begun);
+        waiting.push(written("1", 1, "question"), begun);
+        assert!(waiting.next(begun).is_ok());
+        let mut part = written("2", 2, "old");
+        if let Source::Telegram { more_follows, .. } = &mut part.source {
+            *more_follows = true;
+        }
+        waiting.push(part, begun);
+        assert!(waiting.joining("telegram_1").1.is_some());
+        assert!(waiting.edit(written("2:edit", 2, "new")).is_some());
+        assert_eq!(texts(&waiting.take_more("telegram_1")), ["new"]);
     }
 
     #[test]

@@ -270,24 +270,38 @@ impl WaitingMessages {
         Some(new)
     }
 
-    /// Moves messages that the running turn of a conversation can receive to `more`. Returns until when to wait for further
+    /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
     /// parts of the last one.
-    pub(super) fn take_more(
-        &mut self,
-        session: &str,
-        more: &mut Vec<(Instant, Inbound)>,
-    ) -> Option<Instant> {
-        let conversation = self.by_session.get_mut(session)?;
-        let running = conversation.running.as_ref()?;
-        while let Some((arrived, next)) = conversation.waiting.pop_front() {
-            if !running.takes(&next) || running.ids.len() + more.len() >= MAX_JOINED {
-                conversation.waiting.push_front((arrived, next));
-                return None;
+    pub(super) fn joining(&self, session: &str) -> (usize, Option<Instant>) {
+        let conversation = self.by_session.get(session);
+        let Some((running, waiting)) =
+            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
+        else {
+            return (0, None);
+        };
+        let most = MAX_JOINED.saturating_sub(running.ids.len());
+        let joining = waiting.iter().take(most);
+        let count = joining.take_while(|(_, next)| running.takes(next)).count();
+        let until = match waiting.back() {
+            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
+                Some(*arrived + NEXT_PART)
             }
-            more.push((arrived, next));
+            _ => None,
+        };
+        (count, until)
+    }
+
+    /// Removes the messages that the running turn of a conversation can receive. While the program stops there are none: they
+    /// remain open on disk for the next one.
+    pub(super) fn take_more(&mut self, session: &str) -> Vec<Inbound> {
+        let (count, _) = self.joining(session);
+        match self.by_session.get_mut(session) {
+            Some(conversation) if !self.is_halted => {
+                let taken = conversation.waiting.drain(..count);
+                taken.map(|(_, message)| message).collect()
+            }
+            _ => Vec::new(),
         }
-        let last = more.last().filter(|(_, last)| last.more_follows());
-        last.map(|(arrived, _)| *arrived + NEXT_PART)
     }
 
     /// Ends the work of a conversation. Returns the messages whose start is still counted.
