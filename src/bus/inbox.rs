@@ -439,7 +439,7 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::Origin;
+    use crate::bus::{Command, Origin};
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
@@ -556,6 +556,28 @@ mod tests {
         inbox.record_start("telegram_1", begun).unwrap();
         drop(work);
         assert_eq!(inbox.all().unwrap()[0].starts, 0);
+    }
+
+    #[test]
+    fn a_stop_reaches_the_next_message_behind_a_report() {
+        let begun = Instant::now();
+        let mut waiting = WaitingMessages::new(begun);
+        let report = Inbound {
+            source: Source::Task,
+            ..written("1", 1, "report")
+        };
+        let stop = Inbound {
+            command: Some(Command::Stop),
+            ..written("3", 3, "/stop")
+        };
+        waiting.push(report, begun);
+        waiting.push(written("2", 2, "question"), begun);
+        waiting.push(stop, begun).unwrap().stop();
+        let Ok((messages, cancel)) = waiting.next(begun) else {
+            panic!("no turn");
+        };
+        assert_eq!(texts(&messages), ["question"]);
+        assert!(cancel.reason().is_some());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Command, Inbound};
+use super::{Command, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::storage::queue::{CALM, MAX_STARTS};
 
@@ -181,14 +181,19 @@ impl WaitingMessages {
 
     /// Returns the cancel of the running turn, or of the next waiting one.
     fn stop(&mut self, session: &str) -> Option<Cancel> {
-        let conversation = self.by_session.get(session)?;
+        let conversation = self.by_session.get_mut(session)?;
+        // The tasks of these reports are stopped, and a report must not take the stop of the next message.
+        let waiting = &mut conversation.waiting;
+        waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
         let running = conversation.running.as_ref().map(|running| &running.first);
         let waiting = conversation.waiting.iter().map(|(_, message)| message);
         let has_turn = running
             .into_iter()
             .chain(waiting)
             .any(|message| message.command.is_none());
-        has_turn.then(|| conversation.cancel.clone())
+        let stopped = has_turn.then(|| conversation.cancel.clone());
+        self.by_session.retain(|_, of| !of.has_ended());
+        stopped
     }
 
     /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
