@@ -148,11 +148,15 @@ impl Monitor {
         let restart = move || {
             own.log
                 .write(Level::Info, "config.json has changed: restarting");
-            own.inbox.wait_until_idle();
-            // The turns may have taken long, and the file may have been changed again.
-            own.check_config();
-            if own.shutdown.restart.load(Ordering::SeqCst) {
-                own.shutdown.stop();
+            let is_planned = || own.shutdown.restart.load(Ordering::SeqCst);
+            while is_planned() {
+                own.inbox.wait_until_idle();
+                // The turns may have taken long, and the file may have been changed again.
+                own.check_config();
+                // A turn may have begun during the check.
+                if is_planned() && own.inbox.is_idle() {
+                    own.shutdown.stop();
+                }
             }
         };
         let started = Builder::new().spawn(restart);
