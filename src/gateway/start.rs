@@ -43,7 +43,7 @@ use crate::timezone::Zone;
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
 /// Time to finish what is being sent when the program stops.
-const SEND_GRACE: Duration = Duration::from_secs(2);
+const SEND_GRACE: Duration = Duration::from_secs(3);
 
 /// A configuration that a gateway can serve. Making it proves that.
 pub(crate) struct GatewaySetup {
