@@ -359,7 +359,8 @@ fn listen(home: &Home, monitor: Arc<Monitor>, log: Log) {
         Ok(listener) => listener,
         Err(e) => {
             let text = format!(
-                "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages wait: {e}"
+                "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages and changed \
+                 settings wait for the next poll: {e}"
             );
             return log.write(Level::Warn, &text);
         }
