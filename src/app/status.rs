@@ -88,6 +88,11 @@ fn own(home: &Home) -> Option<Value> {
     read(home).filter(|fields| fields["pid"] == pid && fields["ended"].is_null())
 }
 
+/// Whether this process ran a gateway before it was restarted.
+pub(crate) fn is_restarted(home: &Home) -> bool {
+    own(home).is_some()
+}
+
 /// Stores that the gateway has ended, if it is this process.
 pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
     let Some(fields) = own(home) else {
