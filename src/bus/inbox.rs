@@ -122,7 +122,7 @@ impl Inbox {
             if let Some((message, has_stopped)) = waiting.apart.pop_front() {
                 waiting.others += 1;
                 let running = OtherWork(self.clone());
-                return Some(Next::Apart(message, has_stopped, running));
+                return Some(Next::Apart(Box::new(message), has_stopped, running));
             }
             let until = match waiting.next(now) {
                 Ok((messages, cancel)) => {
@@ -385,7 +385,7 @@ impl Inbox {
 pub(crate) enum Next {
     Turn(Work),
     /// A command that waits for no turn, and whether it has stopped one.
-    Apart(Inbound, bool, OtherWork),
+    Apart(Box<Inbound>, bool, OtherWork),
 }
 
 /// Messages of a conversation that one turn or command answers; never empty. Dropping it lets the next work of the conversation
