@@ -82,9 +82,20 @@ impl StatusFile {
     }
 }
 
-/// Stores that the gateway has ended.
+/// Returns the file if this process has written it, also before a restart of the program, and has not ended.
+fn own(home: &Home) -> Option<Value> {
+    let pid = std::process::id();
+    read(home).filter(|fields| fields["pid"] == pid && fields["ended"].is_null())
+}
+
+/// Whether this process ran a gateway before it was restarted.
+pub(crate) fn is_restarted(home: &Home) -> bool {
+    own(home).is_some()
+}
+
+/// Stores that the gateway has ended, if it is this process.
 pub(crate) fn end(home: &Home, now: SystemTime) -> Result<()> {
-    let Some(fields) = read(home) else {
+    let Some(fields) = own(home) else {
         return Ok(());
     };
     let path = path(home);
@@ -141,6 +152,13 @@ mod tests {
         assert_eq!(
             (&fields["bot"], &fields["ended"]),
             (&json!("@some_bot"), &json!(rfc3339(at(50))))
+        );
+        let mut other = StatusFile::new(&home, at(60));
+        other.set("pid", 1.into()).unwrap();
+        end(&home, at(70)).unwrap();
+        assert!(
+            read(&home).unwrap()["ended"].is_null(),
+            "of another process"
         );
         storage::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());

@@ -158,35 +158,42 @@ impl Inbox {
     pub(crate) fn start(&self, session: &str) -> (bool, Result<()>) {
         let new = self.lock().begin_start(session);
         let has_started = new.is_some();
-        (has_started, self.record_start(&new.unwrap_or_default()))
+        (
+            has_started,
+            self.record_start(session, new.unwrap_or_default()),
+        )
     }
 
-    /// Writes a start that has begun ([`WaitingMessages::begin_start`]).
-    fn record_start(&self, ids: &[String]) -> Result<()> {
+    /// Writes a start that has begun ([`WaitingMessages::begin_start`]). A stop of the program in the meantime undoes it.
+    fn record_start(&self, session: &str, ids: Vec<String>) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
-        let started = self.0.queue.start(ids);
-        started.doing("recording that a turn begins")
+        let started = self.0.queue.start(&ids);
+        started.doing("recording that a turn begins")?;
+        let mut waiting = self.lock();
+        if waiting.is_halted {
+            drop(waiting);
+            return self.release(&ids);
+        }
+        if let Some(running) = waiting.running_in(session) {
+            running.counted.extend(ids);
+        }
+        Ok(())
     }
 
     /// Returns the messages that join a running turn before its next request, with their start counted on disk. One that arrives
     /// before the turn's first reply stops `asking`. None is taken while the program stops.
     pub(crate) fn take_more(&self, session: &str, asking: &Cancel) -> (Vec<Inbound>, Result<()>) {
         let mut waiting = self.lock();
-        let mut more = Vec::new();
-        while let Some(until) = waiting.take_more(session, &mut more) {
+        while let Some(until) = waiting.joining(session).1 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || asking.reason().is_some() {
                 break;
             }
             waiting = sync::wait(&self.0.changed, waiting, left);
         }
-        // Messages that are taken now remain open on disk for the next program.
-        if waiting.is_halted {
-            more.clear();
-        }
-        let more: Vec<Inbound> = more.into_iter().map(|(_, message)| message).collect();
+        let more = waiting.take_more(session);
         if let Some(running) = waiting.running_in(session) {
             running.asking = Some(asking.clone());
             running.join(&more);
@@ -194,7 +201,7 @@ impl Inbox {
         // Under the same lock, so that a stop leaves each message either open or with its turn.
         let new = waiting.begin_start(session).unwrap_or_default();
         drop(waiting);
-        let started = self.record_start(&new);
+        let started = self.record_start(session, new);
         (more, started)
     }
 
@@ -432,7 +439,7 @@ fn read(entry: Entry) -> Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::{Origin, TelegramMessage};
+    use crate::bus::{Command, Origin, TelegramMessage};
     use crate::test_dir::TestDir;
 
     /// Opens the inbox as the next program would.
@@ -535,6 +542,57 @@ mod tests {
         waiting.leave("telegram_1");
         waiting.push(written("3", 3, "alone"), later(400));
         assert!(waiting.next(later(400)).is_ok());
+    }
+
+    #[test]
+    fn a_start_that_is_written_during_a_stop_is_undone() {
+        let dir = TestDir::new();
+        let inbox = inbox_in(&dir);
+        inbox.add(written("1", 1, "one")).unwrap();
+        let work = taken(&inbox);
+        let begun = inbox.lock().begin_start("telegram_1").unwrap();
+        inbox.halt().unwrap();
+        inbox.record_start("telegram_1", begun).unwrap();
+        drop(work);
+        assert_eq!(inbox.all().unwrap()[0].starts, 0);
+    }
+
+    #[test]
+    fn a_stop_reaches_the_next_message_behind_a_report() {
+        let begun = Instant::now();
+        let mut waiting = WaitingMessages::new(begun);
+        let report = Inbound {
+            source: Source::Task,
+            ..written("1", 1, "report")
+        };
+        let stop = Inbound {
+            command: Some(Command::Stop),
+            ..written("3", 3, "/stop")
+        };
+        waiting.push(report, begun);
+        waiting.push(written("2", 2, "question"), begun);
+        waiting.push(stop, begun).unwrap().stop();
+        let Ok((messages, cancel)) = waiting.next(begun) else {
+            panic!("no turn");
+        };
+        assert_eq!(texts(&messages), ["question"]);
+        assert!(cancel.reason().is_some());
+    }
+
+    #[test]
+    fn a_part_that_a_turn_waits_with_can_be_edited() {
+        let begun = Instant::now();
+        let mut waiting = WaitingMessages::new(begun);
+        waiting.push(written("1", 1, "question"), begun);
+        assert!(waiting.next(begun).is_ok());
+        let mut part = written("2", 2, "old");
+        if let Source::Telegram { more_follows, .. } = &mut part.source {
+            *more_follows = true;
+        }
+        waiting.push(part, begun);
+        assert!(waiting.joining("telegram_1").1.is_some());
+        assert!(waiting.edit(written("2:edit", 2, "new")).is_some());
+        assert_eq!(texts(&waiting.take_more("telegram_1")), ["new"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Command, Inbound};
+use super::{Command, Inbound, Source};
 use crate::cancel::Cancel;
 use crate::storage::queue::{CALM, MAX_STARTS};
 
@@ -185,14 +185,19 @@ impl WaitingMessages {
 
     /// Returns the cancel of the running turn, or of the next waiting one.
     fn stop(&mut self, session: &str) -> Option<Cancel> {
-        let conversation = self.by_session.get(session)?;
+        let conversation = self.by_session.get_mut(session)?;
+        // The tasks of these reports are stopped, and a report must not take the stop of the next message.
+        let waiting = &mut conversation.waiting;
+        waiting.retain(|(_, message)| !matches!(message.source, Source::Task));
         let running = conversation.running.as_ref().map(|running| &running.first);
         let waiting = conversation.waiting.iter().map(|(_, message)| message);
         let has_turn = running
             .into_iter()
             .chain(waiting)
             .any(|message| message.command.is_none());
-        has_turn.then(|| conversation.cancel.clone())
+        let stopped = has_turn.then(|| conversation.cancel.clone());
+        self.by_session.retain(|_, of| !of.has_ended());
+        stopped
     }
 
     /// Changes the text of a waiting message, and returns it. For a message of a running turn without a reply, returns `edited`
@@ -264,7 +269,7 @@ impl WaitingMessages {
         self.running().filter(|running| running.is_turn()).count()
     }
 
-    /// Returns the messages of a conversation's work whose start is to be counted, unless the program is stopping.
+    /// Returns the messages of a conversation's work whose start is not counted yet, unless the program is stopping.
     pub(super) fn begin_start(&mut self, session: &str) -> Option<Vec<String>> {
         if self.is_halted {
             return None;
@@ -272,28 +277,41 @@ impl WaitingMessages {
         let running = self.running_in(session)?;
         let mut new = running.ids.clone();
         new.retain(|id| !running.counted.contains(id));
-        running.counted.extend(new.iter().cloned());
         Some(new)
     }
 
-    /// Moves messages that the running turn of a conversation can receive to `more`. Returns until when to wait for further
+    /// Returns how many waiting messages the running turn of a conversation can receive, and until when to wait for further
     /// parts of the last one.
-    pub(super) fn take_more(
-        &mut self,
-        session: &str,
-        more: &mut Vec<(Instant, Inbound)>,
-    ) -> Option<Instant> {
-        let conversation = self.by_session.get_mut(session)?;
-        let running = conversation.running.as_ref()?;
-        while let Some((arrived, next)) = conversation.waiting.pop_front() {
-            if !running.takes(&next) || running.ids.len() + more.len() >= MAX_JOINED {
-                conversation.waiting.push_front((arrived, next));
-                return None;
+    pub(super) fn joining(&self, session: &str) -> (usize, Option<Instant>) {
+        let conversation = self.by_session.get(session);
+        let Some((running, waiting)) =
+            conversation.and_then(|of| Some((of.running.as_ref()?, &of.waiting)))
+        else {
+            return (0, None);
+        };
+        let most = MAX_JOINED.saturating_sub(running.ids.len());
+        let joining = waiting.iter().take(most);
+        let count = joining.take_while(|(_, next)| running.takes(next)).count();
+        let until = match waiting.back() {
+            Some((arrived, last)) if count == waiting.len() && last.more_follows() => {
+                Some(*arrived + NEXT_PART)
             }
-            more.push((arrived, next));
+            _ => None,
+        };
+        (count, until)
+    }
+
+    /// Removes the messages that the running turn of a conversation can receive. While the program stops there are none: they
+    /// remain open on disk for the next one.
+    pub(super) fn take_more(&mut self, session: &str) -> Vec<Inbound> {
+        let (count, _) = self.joining(session);
+        match self.by_session.get_mut(session) {
+            Some(conversation) if !self.is_halted => {
+                let taken = conversation.waiting.drain(..count);
+                taken.map(|(_, message)| message).collect()
+            }
+            _ => Vec::new(),
         }
-        let last = more.last().filter(|(_, last)| last.more_follows());
-        last.map(|(arrived, _)| *arrived + NEXT_PART)
     }
 
     /// Ends the work of a conversation. Returns the messages whose start is still counted.

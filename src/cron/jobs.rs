@@ -24,7 +24,7 @@ pub(crate) struct Jobs {
     home: Home,
     runs: Runs,
     /// Unanswered messages, which include unfinished runs.
-    messages: Inbox,
+    pub messages: Inbox,
     /// Environment variables of the time zone.
     env: BTreeMap<String, String>,
 }

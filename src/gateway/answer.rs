@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Dispatcher;
-use super::reports::task_of;
+use super::reports::{MAX_POSTED, task_of};
 use super::run::note_title;
 use crate::agent::{Agent, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Response, Source, TurnStop, Work};
@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::outbox::{Item, Note};
 use crate::storage::queue::MAX_STARTS;
+use crate::text::clip;
 use crate::usage::Budget;
 
 impl Dispatcher {
@@ -40,7 +41,7 @@ impl Dispatcher {
         if let Source::Job(_) = work.first().source {
             return self.answer_job(&mut work);
         }
-        let (response, text) = match self.handler.agent() {
+        let (response, mut text) = match self.handler.agent() {
             Ok(agent) => {
                 let own = || agent.budget(&work.first().session, &work.first().origin.channel);
                 let budget = budget.unwrap_or_else(own);
@@ -58,6 +59,11 @@ impl Dispatcher {
             }
             Err(e) => failed(&work.first().session, e),
         };
+        let (first, has_failed) = (work.first(), response.stop == TurnStop::Error);
+        if matches!(first.source, Source::Task) && has_failed && response.output.is_empty() {
+            // The model could not pass on the report, so the user gets the original.
+            text = format!("{}\n\n{text}", clip(&first.text, MAX_POSTED));
+        }
         self.finish(&work, response, &text);
     }
 

@@ -67,7 +67,9 @@ impl Shutdown {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
             return Err(sys::reexec(&[c"bantam", c"gateway"])).doing("restarting");
         }
-        status::end(&self.home, SystemTime::now())
+        // An error would make a supervisor start the gateway again.
+        drop(status::end(&self.home, SystemTime::now()));
+        Ok(())
     }
 }
 
@@ -148,12 +150,15 @@ impl Monitor {
         let restart = move || {
             own.log
                 .write(Level::Info, "config.json has changed: restarting");
-            own.inbox.wait_until_idle();
-            // The turns may have taken long, and the file may have been changed again.
-            own.check_config();
-            own.inbox.wait_until_idle();
-            if own.shutdown.restart.load(Ordering::SeqCst) {
-                own.shutdown.stop();
+            let is_planned = || own.shutdown.restart.load(Ordering::SeqCst);
+            while is_planned() {
+                own.inbox.wait_until_idle();
+                // The turns may have taken long, and the file may have been changed again.
+                own.check_config();
+                // A turn may have begun during the check.
+                if is_planned() && own.inbox.is_idle() {
+                    own.shutdown.stop();
+                }
             }
         };
         let started = Builder::new().spawn(restart);

@@ -14,7 +14,7 @@ use crate::outbox::{Item, Note};
 use crate::text::clip;
 
 /// Maximum size of a report that is sent to the user unchanged, in bytes.
-const MAX_POSTED: usize = 3000;
+pub(super) const MAX_POSTED: usize = 3000;
 
 /// Prefix of the ids of reports.
 const CHANNEL: &str = "task";

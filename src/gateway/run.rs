@@ -2,7 +2,7 @@
 //!
 //! A run is a message. A gateway adds it when it is due, and `bantam cron run` makes one and runs it in its own process.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::{Dispatcher, check_command};
@@ -17,6 +17,7 @@ use crate::message::Message;
 use crate::paths::{Home, session_name};
 use crate::session::{FileStore, Session, archive};
 use crate::storage::queue::MAX_STARTS;
+use crate::sync;
 use crate::text::{clip, fenced, to_single_line};
 
 /// Number of earlier runs of a job whose conversations are retained.
@@ -72,6 +73,8 @@ pub(crate) struct JobRunner {
     pub jobs: Jobs,
     /// Why jobs with a check cannot run, if so.
     check: Result<Arc<CheckCommand>>,
+    /// Locked during a check: they take no turn, and many could exhaust a small machine.
+    checking: Mutex<()>,
     /// Time in milliseconds after which a run that has not begun is missed, and an interrupted one is not resumed.
     pub grace: i64,
 }
@@ -82,6 +85,7 @@ impl JobRunner {
         Self {
             jobs,
             check: check_command(loaded),
+            checking: Mutex::default(),
             grace: minutes.saturating_mul(60_000),
         }
     }
@@ -107,7 +111,10 @@ impl JobRunner {
             return Ok(JobEnd::Skipped("the job was removed".to_owned()));
         }
         let checked = match job.and_then(Job::check) {
-            Some(check) => self.check(&check, cancel),
+            Some(check) => {
+                let messages = &self.jobs.messages;
+                messages.without_turn(&message.session, || self.check(&check, cancel))
+            }
             None => Ok(Ok(String::new())),
         };
         match checked {
@@ -153,6 +160,7 @@ impl JobRunner {
     /// Runs a check, and returns what it adds to the question, or why the model is not asked.
     fn check(&self, check: &JobCheck, cancel: &Cancel) -> Result<Result<String, String>> {
         let run = self.check.as_ref().map_err(Clone::clone)?;
+        let _other = sync::lock(&self.checking);
         let command = to_single_line(check.command(), 200);
         let printed = run(check, cancel)?;
         Ok(printed.map(|output| {
@@ -228,6 +236,10 @@ impl Dispatcher {
             return;
         };
         let ended = runner.run_job(message.clone(), &self.cancel, |asked, title| {
+            // A check may have taken long.
+            if self.cancel.reason().is_some() {
+                return Err(Error::new(Kind::Interrupted, "the program is ending"));
+            }
             let agent = self.handler.agent()?;
             let budget = agent.budget(&asked.session, &asked.origin.channel);
             (work.messages, work.title) = (vec![asked], title.to_owned());

@@ -103,6 +103,9 @@ fn serve_until_end(
         channels.any(|channel| channel.name() == message.origin.channel)
     });
     dispatcher.take_left(left);
+    if dispatcher.channels.is_empty() {
+        inbox.close();
+    }
     dispatcher.serve_channels(cancel)
 }
 

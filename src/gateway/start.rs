@@ -18,14 +18,14 @@ use super::serving::lock;
 use super::{Dispatcher, Handler};
 use crate::agent::Tasks;
 use crate::app::bot::{self, Bot};
-use crate::app::status::StatusFile;
+use crate::app::status::{self, StatusFile};
 use crate::app::{App, Flags, local_time, make_workspace, media};
 use crate::bus::{Channel, Command, Inbound, Inbox, Source};
 use crate::cancel::Cancel;
 use crate::config::edit;
 use crate::config::{Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::http_api::{EndpointSettings, new_token};
 use crate::log::{Level, Log, log_error};
 use crate::mcp::Keeper;
@@ -43,7 +43,10 @@ use crate::timezone::Zone;
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
 /// Time to finish what is being sent when the program stops.
-const SEND_GRACE: Duration = Duration::from_secs(2);
+const SEND_GRACE: Duration = Duration::from_secs(3);
+
+/// Delay of another look at an invalid config.json.
+const CONFIG_RETRY: Duration = Duration::from_secs(1);
 
 /// A configuration that a gateway can serve. Making it proves that.
 pub(crate) struct GatewaySetup {
@@ -135,13 +138,37 @@ pub(crate) fn run(app: &App) -> Result<()> {
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let home = &app.home;
     let shutdown = Shutdown::on_signal(home)?;
-    // Must precede reading the file, so that later changes are detected.
-    let seen = monitor::stamp(home);
-    let setup = GatewaySetup::check(app.reread())?;
+    let Some((seen, setup)) = read_config(app, &shutdown.cancel)? else {
+        return shutdown.finish();
+    };
     let _lock = lock(home)?;
     serve(setup, seen, &shutdown)?;
     notify::close(home)?;
     shutdown.finish()
+}
+
+/// Reads config.json. A restarted gateway waits until the file is valid, because a supervisor does not start it again after such
+/// an error. Returns `None` if `cancel` is stopped.
+fn read_config(app: &App, cancel: &Cancel) -> Result<Option<(ConfigStamp, GatewaySetup)>> {
+    let mut told = String::new();
+    loop {
+        // Must precede reading the file, so that later changes are detected.
+        let seen = monitor::stamp(&app.home);
+        match GatewaySetup::check(app.reread()) {
+            Err(e) if e.kind == Kind::Config && status::is_restarted(&app.home) => {
+                if e.message != told {
+                    let journal = app.env.get("JOURNAL_STREAM").map(String::as_str);
+                    let text = format!("config.json is invalid; waiting for a valid one: {e}");
+                    Log::new(Level::Error, false, journal).write(Level::Error, &text);
+                    told = e.message;
+                }
+                if cancel.sleep(CONFIG_RETRY).is_err() {
+                    return Ok(None);
+                }
+            }
+            setup => return Ok(Some((seen, setup?))),
+        }
+    }
 }
 
 /// Serves a home that this process has locked, until it is shut down. `seen` is the version of config.json before it was read.
@@ -352,7 +379,8 @@ fn listen(home: &Home, monitor: Arc<Monitor>, log: Log) {
         Ok(listener) => listener,
         Err(e) => {
             let text = format!(
-                "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages wait: {e}"
+                "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages and \
+                 changed settings wait for the next poll: {e}"
             );
             return log.write(Level::Warn, &text);
         }

@@ -372,8 +372,8 @@ impl Content {
             .retain(|entry| !done.contains(&entry.id.as_str()));
         for id in done.into_iter().chain(list("known")) {
             let why = line["why"].as_str();
-            // A compacted file lists the known ids first.
-            if why.is_none() || !self.known.iter().any(|known| known == id) {
+            // A compacted file lists the known ids first, and an answer may end an id again.
+            if !self.known.iter().any(|known| known == id) {
                 self.known.push_back(id.to_owned());
             }
             self.given_up

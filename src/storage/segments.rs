@@ -28,7 +28,7 @@ pub(crate) enum Part {
     Segment(u64),
     /// Bytes of an image or another file that a line names.
     Media,
-    /// An unfinished new segment.
+    /// An unfinished new segment, or a torn tail that an earlier version kept.
     Other,
     Live,
 }
@@ -39,7 +39,7 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if rest == "jsonl.new" {
+    if rest == "jsonl.new" || rest.starts_with("jsonl.torn-") {
         return Some((key, Part::Other));
     }
     if rest.ends_with(".media") || rest.ends_with(".media.new") {

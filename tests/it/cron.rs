@@ -607,6 +607,32 @@ fn gateway_job_runs_after_its_check_passes() {
     cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(2);
 }
 
+#[test]
+fn a_chat_does_not_wait_for_a_slow_check() {
+    let model = Model::answering(|request, _| Reply::text(&request.last("user")));
+    let api = BotApi::start();
+    let workers = json!({ "gateway": { "workers": 1 } });
+    let home = Home::with(&merged(config(&model, &api), &workers));
+    let go = home.write("workspace/go", "");
+    let check = "touch begun; until [ -e go ]; do sleep 0.1; done; echo a parcel";
+    let at = ["--to", "telegram:42", "--at", "+1s", "What came?"];
+    cron(
+        &home,
+        ["add", "--if", check, at[0], at[1], at[2], at[3], at[4]],
+    )
+    .exits(0);
+    let begun = home.path("workspace/begun");
+    fs::remove_file(&begun).unwrap();
+    fs::remove_file(&go).unwrap();
+    let gateway = start(&home);
+    until("the check has begun", || begun.exists());
+    api.text(42, "hello");
+    assert!(api.wait_for_texts(42, 1)[0].contains("hello"));
+    fs::write(&go, "").unwrap();
+    assert!(api.wait_for_texts(42, 2)[1].contains("a parcel"));
+    ends(gateway);
+}
+
 /// A run that ended the program, or that is too late to go on, is reported once, and is not repeated.
 #[test]
 fn a_run_that_an_earlier_program_left_is_given_up() {

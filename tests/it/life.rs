@@ -261,6 +261,32 @@ fn stop_during_restart_ends_the_gateway() {
     gateway.finish().exits(0);
 }
 
+/// A restart keeps the process, so the gateway knows by its own status file that it was restarted.
+#[test]
+fn a_restarted_gateway_waits_until_its_configuration_is_valid() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let good = fs::read_to_string(home.path("config.json")).unwrap();
+    let before = r#"echo "{\"v\":1,\"pid\":$$}" >"$BANTAM_HOME/state/gateway.json""#;
+    let restarted = || {
+        home.config("{ broken");
+        home.dir("state");
+        let gateway = home.bantam().after(before).arg("gateway").spawn();
+        gateway.wait_for_stderr("waiting for a valid one");
+        gateway
+    };
+    ends(restarted());
+    let left = fs::read_to_string(home.path("state/gateway.json")).unwrap();
+    assert!(left.contains("\"ended\":\""), "{left}");
+    let gateway = restarted();
+    home.config(&good);
+    api.text(OWNER, "hello");
+    api.wait_for_texts(OWNER, 1);
+    ends(gateway);
+    home.config("{ broken");
+    start(&home).finish().exits(3);
+}
+
 /// systemd kills a program that needs more than 15 seconds, and a killed turn counts as crashed.
 #[test]
 fn signal_during_config_check_ends_the_gateway() {

@@ -404,6 +404,26 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
 }
 
 #[test]
+fn a_report_arrives_although_the_model_cannot_answer_it() {
+    let model = Model::answering(|request, _| match (task_of(request), report_of(request)) {
+        (Some(_), _) => Reply::text("grey"),
+        (_, Some(_)) => Reply::error(400, "no such thing"),
+        _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
+        _ => Reply::calls([spawn("c", "the moon")]),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    let texts = api.wait_for_texts(OWNER, 2);
+    assert!(
+        texts[1].contains("grey") && texts[1].contains("no such thing"),
+        "{texts:?}"
+    );
+    ends(gateway);
+}
+
+#[test]
 fn a_job_has_no_background() {
     let model =
         Model::answering(

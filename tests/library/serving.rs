@@ -114,6 +114,8 @@ fn the_end_stops_what_reads() {
     let ended = Cancel::new(None);
     serve(&home, Asks(|_: &Inbox| Ok(())), &ended).unwrap();
     assert!(ended.reason().is_some());
+    let agent = Agent::builder().provider(Demo).build().unwrap();
+    bantam::serve(agent, home.path(""), Vec::new(), &Cancel::new(None)).unwrap();
 }
 
 fn message_crashing_three_times_is_set_aside() {

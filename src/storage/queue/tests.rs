@@ -70,6 +70,17 @@ fn item_start_count_persists_across_processes() {
 }
 
 #[test]
+fn an_id_that_is_done_again_takes_one_place() {
+    let dir = TestDir::new();
+    let queue = queue_in(&dir);
+    queue.done(&ids(&["a"])).unwrap();
+    queue.done(&ids(&["b"; 100])).unwrap();
+    for queue in [&queue, &queue_in(&dir)] {
+        assert!(queue.is_done("a").unwrap() && queue.is_done("b").unwrap());
+    }
+}
+
+#[test]
 fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
     let dir = TestDir::new();
     let queue = queue_in(&dir);
