@@ -586,8 +586,8 @@ mod tests {
         waiting.push(written("1", 1, "question"), begun);
         assert!(waiting.next(begun).is_ok());
         let mut part = written("2", 2, "old");
-        if let Source::Telegram { more_follows, .. } = &mut part.source {
-            *more_follows = true;
+        if let Source::Telegram(written) = &mut part.source {
+            written.more_follows = true;
         }
         waiting.push(part, begun);
         assert!(waiting.joining("telegram_1").1.is_some());
