@@ -177,9 +177,6 @@ pub use worker::init;
 
 // Of the tests: limits on time, random numbers, temporary directories.
 #[cfg(test)]
-#[path = "../tests/support/cases.rs"]
-mod cases;
-#[cfg(test)]
 #[path = "../tests/support/computed.rs"]
 mod computed;
 #[cfg(test)]

@@ -535,10 +535,8 @@ impl Scanner<'_> {
         // A mark of a list or of a difference, or the location of a search result: `file.yml:12:`.
         let is_first = before.iter().all(|b| b" \t-+".contains(b))
             || before.ends_with(b":") && !before.contains(&b' ');
-        let after = &bytes[end.min(bytes.len())..];
-        let after = after.strip_prefix(b",").unwrap_or(after);
-        let after = after.strip_prefix(b";").unwrap_or(after);
-        let after = after[blanks(after)..].first();
+        let mut after = bytes[end.min(bytes.len())..].iter().take(MAX_GAP);
+        let after = after.find(|b| !b" \t,;".contains(b));
         is_first && matches!(after, None | Some(b'\n' | b'\r' | b'#'))
     }
 }

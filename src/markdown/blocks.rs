@@ -66,13 +66,9 @@ fn fence(text: &str) -> Option<(Fence, &str)> {
         return None;
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || "+-#_.".contains(c);
-    let language = info.split_whitespace().next().unwrap_or_default();
-    let language = if language.len() <= 32 && language.chars().all(is_name) {
-        language
-    } else {
-        ""
-    };
-    Some((Fence { mark, count }, language))
+    let language = info.split_whitespace().next();
+    let language = language.filter(|name| name.len() <= 32 && name.chars().all(is_name));
+    Some((Fence { mark, count }, language.unwrap_or_default()))
 }
 
 fn heading(text: &str) -> Option<&str> {

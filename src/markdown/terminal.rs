@@ -296,10 +296,12 @@ mod tests {
 
     #[test]
     fn markdown_is_written_for_messages_and_terminals() {
-        let cases = crate::cases::read(include_str!("../../tests/corpus/markdown.txt"));
-        for [markdown, html, shown] in cases {
-            assert_eq!(tests::html(&markdown), html, "{markdown}");
-            assert_eq!(on(WIDTH, &markdown), shown, "{markdown}");
+        // Texts, their HTML and their view at the terminal, between empty lines; `⏎` is a line feed.
+        let cases = include_str!("../../tests/corpus/markdown.txt").split("\n\n");
+        for case in cases {
+            let fields: Vec<String> = case.lines().map(|line| line.replace('⏎', "\n")).collect();
+            assert_eq!(tests::html(&fields[0]), fields[1], "{case}");
+            assert_eq!(on(WIDTH, &fields[0]), fields[2], "{case}");
         }
         let long = format!("```\n{}\n```", "word ".repeat(40));
         assert_eq!(on(WIDTH, &long).lines().count(), 3, "code is never wrapped");

@@ -158,28 +158,20 @@ impl Api {
         let parameters = &answer["parameters"];
         let is_answer = answer["ok"] == false;
         let moved = parameters["migrate_to_chat_id"].as_i64();
-        Err(
-            match (
-                answer["error_code"].as_u64().unwrap_or(status.into()),
-                moved,
-            ) {
-                (429, _) => Failure::TooMany(Duration::from_secs(
-                    parameters["retry_after"]
-                        .as_u64()
-                        .unwrap_or(5)
-                        .clamp(1, 3600),
-                )),
-                (401, _) if is_answer => Failure::Unauthorized(why),
-                // The server's answer to both an unknown token and an unknown method.
-                (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => {
-                    Failure::Unauthorized(why)
-                }
-                (400, Some(chat)) => Failure::Migrated(chat),
-                (code @ 400..=499, _) if is_answer => Failure::Refused(code, why),
-                // Includes pages of proxies and captive portals, which are not answers of the server.
-                (code, _) => Failure::Failing(format!("{code}: {why}")),
-            },
-        )
+        let code = answer["error_code"].as_u64().unwrap_or(status.into());
+        let wait = parameters["retry_after"].as_u64().unwrap_or(5);
+        Err(match (code, moved) {
+            (429, _) => Failure::TooMany(Duration::from_secs(wait.clamp(1, 3600))),
+            (401, _) if is_answer => Failure::Unauthorized(why),
+            // The server's answer to both an unknown token and an unknown method.
+            (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => {
+                Failure::Unauthorized(why)
+            }
+            (400, Some(chat)) => Failure::Migrated(chat),
+            (code @ 400..=499, _) if is_answer => Failure::Refused(code, why),
+            // Includes pages of proxies and captive portals, which are not answers of the server.
+            (code, _) => Failure::Failing(format!("{code}: {why}")),
+        })
     }
 
     /// Downloads a file.
