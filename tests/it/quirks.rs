@@ -208,7 +208,7 @@ fn error_of(message: &str, param: &str) -> Reply {
 }
 
 /// A host's rule for each kind of change.
-const RULES: [(&str, Refuse); 11] = [
+const RULES: [(&str, Refuse); 12] = [
     ("role of the prompt", |request| {
         let says = "System role not supported";
         let role = &request.messages()[0]["role"];
@@ -229,6 +229,13 @@ const RULES: [(&str, Refuse); 11] = [
     }),
     ("length of the reply, below a number", |request| {
         (max_tokens(request) > 4096).then(|| error_of("max_tokens must be less than 4097", ""))
+    }),
+    ("number of tools", |request| {
+        let count = tools(request).len();
+        let says = format!(
+            "Invalid 'tools': array too long. Expected an array with maximum length 5, but got an array with length {count} instead."
+        );
+        (count > 5).then(|| error_of(&says, "tools"))
     }),
     ("one tool by its place", |request| {
         let at = tools(request).iter().position(|name| name == "exec")?;
