@@ -238,7 +238,7 @@ impl HostFacts {
             part => format!("does not support {part}"),
         }));
         let with = self.with.iter().map(|part| match part.as_str() {
-            "adaptive" => "ignores reasoning_effort",
+            "adaptive" => "takes an effort in place of a budget for thoughts",
             "signatures" => "requires a signature with every call",
             RESPONSES => "uses the Responses API",
             _ => "requires reasoning_content in every reply",
