@@ -32,6 +32,7 @@ use client::{Connection, Failure, Transport, Wait};
 use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
+use list::RETRY_AFTER;
 pub(crate) use list::{RemoteTool, checksum, missing, missing_prefix};
 use stdio::Stdio;
 
@@ -44,7 +45,6 @@ const CALL_SILENCE: Duration = Duration::from_secs(60);
 const CALL_TOTAL: Duration = Duration::from_secs(600);
 /// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
 const RETRY: Duration = Duration::from_secs(2);
-const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
@@ -159,7 +159,7 @@ impl Servers {
         for server in servers {
             match server.definition.known_tools() {
                 Some(tools) => {
-                    let (tools, warning) = (Ok(tools), None);
+                    let warning = None;
                     known.push((server, Listed { tools, warning }));
                 }
                 None => unknown.push(server),
@@ -180,8 +180,9 @@ impl Servers {
     pub(crate) fn list_unknown(&self, keeper: Keeper) {
         drop(self.common.keeper.set(keeper));
         for server in sync::lock(&self.by_name).values() {
+            let has_tools = matches!(server.definition.known_tools(), Some(Ok(_)));
             let server = server.clone();
-            if server.definition.known_tools().is_none() {
+            if !has_tools {
                 let thread = thread::Builder::new().name("mcp".to_owned());
                 // Without a thread, its tools are missing until the next start.
                 drop(thread.spawn(move || server.list_until_known()));
@@ -217,7 +218,13 @@ impl Server {
             found.map_err(|failure| self.fail(&connection, failure))
         });
         self.lock().is_mute = false;
-        let warning = tools.as_ref().ok().and_then(|tools| self.store(tools));
+        // An interrupted wait is not an error of the server.
+        let is_interrupted = tools.is_err() && cancel.reason().is_some();
+        let warning = if is_interrupted {
+            None
+        } else {
+            self.store(&tools)
+        };
         Listed { tools, warning }
     }
 
@@ -252,9 +259,9 @@ impl Server {
         }
     }
 
-    /// Stores a list, and returns a warning about changes.
-    fn store(&self, tools: &[RemoteTool]) -> Option<String> {
-        match self.definition.store(tools) {
+    /// Stores a list or an error, and returns a warning about changes.
+    fn store(&self, found: &Result<Vec<RemoteTool>>) -> Option<String> {
+        match self.definition.store(found) {
             Ok((has_changed, warning)) => {
                 let flag = &self.common.has_changed;
                 flag.fetch_or(has_changed, Ordering::SeqCst);
@@ -276,7 +283,7 @@ impl Server {
     ) -> Result<()> {
         self.connect(cancel, events)?;
         match self.definition.known_tools() {
-            Some(tools) if !tools.contains(tool) => Err(Error::failed(
+            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
                 "the tool has changed: it can be used from the next message on, if the user allows it again",
             )),
             _ => Ok(()),
@@ -340,7 +347,7 @@ impl Server {
         }
         match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
             Ok(tools) => {
-                if let Some(warning) = self.store(&tools) {
+                if let Some(warning) = self.store(&Ok(tools)) {
                     self.tell_of_change(&warning);
                     events(Event::Warning(warning));
                 }
