@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -271,17 +271,9 @@ impl Server {
         }
     }
 
-    /// Connects to the server before a call that needs the user's permission.
-    ///
     /// # Errors
     /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
-    pub(crate) fn check_unchanged(
-        &self,
-        tool: &RemoteTool,
-        cancel: &Cancel,
-        events: &dyn Fn(Event),
-    ) -> Result<()> {
-        self.connect(cancel, events)?;
+    fn check_unchanged(&self, tool: &RemoteTool) -> Result<()> {
         match self.definition.known_tools() {
             Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
                 "the tool has changed: it can be used from the next message on, if the user allows it again",
@@ -290,14 +282,15 @@ impl Server {
         }
     }
 
-    /// Calls a tool. `events` gets its progress, and warnings about the server.
+    /// Calls a tool, with its name and arguments in `params`. If the user allowed it, it must be `unchanged` on the connection
+    /// that is used. `events` gets its progress, and warnings about the server.
     ///
     /// # Errors
     /// Errors are for the model, with the server's message. A program that ended is started again at the next call.
     pub(crate) fn call(
         &self,
-        tool: &str,
-        arguments: &Value,
+        params: &Value,
+        unchanged: Option<&RemoteTool>,
         cancel: &Cancel,
         events: &dyn Fn(Event),
     ) -> Result<Value> {
@@ -306,12 +299,12 @@ impl Server {
             let text = self.definition.redactor.foreign(text, 200);
             events(Event::Notice(format!("MCP server {name}: {text}")));
         };
-        let params = json!({"name": tool, "arguments": arguments});
         let call = |connection: &Connection| {
             let wait = Wait::within(CALL_SILENCE, cancel).with_progress(CALL_TOTAL, &on_progress);
-            connection.request("tools/call", &params, wait)
+            connection.request("tools/call", params, wait)
         };
         let connection = self.connect(cancel, events)?;
+        unchanged.map_or(Ok(()), |tool| self.check_unchanged(tool))?;
         match call(&connection) {
             Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
                 "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
