@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use regex_lite::{Regex, RegexBuilder};
 use rustix::fs::{AtFlags, FileType, statat};
@@ -21,6 +22,9 @@ use crate::worker::protocol::Reply;
 /// Default and maximum number of matching lines.
 const DEFAULT_MATCHES: usize = 100;
 const MAX_MATCHES: usize = 1000;
+
+/// Time limit, less than that of the job, so that the matches so far are returned.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum size of the output, in bytes: less than a page, so that the summary is on the first page.
 const MAX_OUTPUT: usize = 28 << 10;
@@ -54,6 +58,7 @@ pub(super) fn grep(
             .map(Glob::new)
             .transpose()?,
         max: max.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES),
+        until: Instant::now() + TIMEOUT,
         base: if base.is_empty() {
             String::new()
         } else {
@@ -61,7 +66,7 @@ pub(super) fn grep(
         },
         output: String::new(),
         matches: 0,
-        is_stopped: false,
+        stopped: None,
         skipped: BTreeMap::new(),
     };
     match target.dir.dir_at(&target.path, Links::Follow) {
@@ -78,12 +83,13 @@ struct Search {
     pattern: Regex,
     glob: Option<Glob>,
     max: usize,
+    until: Instant,
     /// Prefix of every path in the output.
     base: String,
     output: String,
     matches: usize,
-    /// Whether there are more matches.
-    is_stopped: bool,
+    /// Why the search ended early.
+    stopped: Option<&'static str>,
     /// Reasons why files were skipped or searched partially, with counts.
     skipped: BTreeMap<&'static str, usize>,
 }
@@ -92,7 +98,10 @@ impl Search {
     /// Searches a directory. `prefix` is its path from the search's start.
     fn directory(&mut self, dir: &Dir, prefix: &str, depth: usize) -> Result<()> {
         for name in dir.names()? {
-            if self.is_stopped {
+            if self.stopped.is_none() && Instant::now() > self.until {
+                self.stopped = Some("stopped: not everything was searched in time");
+            }
+            if self.stopped.is_some() {
                 break;
             }
             let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
@@ -158,7 +167,7 @@ impl Search {
                 continue;
             };
             if self.matches == self.max || self.output.len() > MAX_OUTPUT {
-                self.is_stopped = true;
+                self.stopped = Some("there are more matches");
                 break;
             }
             self.output.push_str(&format!(
@@ -177,8 +186,8 @@ impl Search {
     /// Returns the matches, and a line about skipped files.
     fn finish(mut self) -> String {
         let skipped = self.skipped.iter().map(|(what, n)| format!("{what}: {n}"));
-        let more = self.is_stopped.then(|| "there are more matches".to_owned());
-        let notices: Vec<String> = more.into_iter().chain(skipped).collect();
+        let stopped = self.stopped.map(str::to_owned);
+        let notices: Vec<String> = stopped.into_iter().chain(skipped).collect();
         if self.matches == 0 {
             self.output.push_str("no matches\n");
         }

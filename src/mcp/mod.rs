@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -32,6 +32,7 @@ use client::{Connection, Failure, Transport, Wait};
 use http::Http;
 pub(crate) use http::Remote;
 pub(crate) use launch::Program;
+use list::RETRY_AFTER;
 pub(crate) use list::{RemoteTool, checksum, missing, missing_prefix};
 use stdio::Stdio;
 
@@ -44,7 +45,6 @@ const CALL_SILENCE: Duration = Duration::from_secs(60);
 const CALL_TOTAL: Duration = Duration::from_secs(600);
 /// First pause before the gateway lists a remote server again. The pause doubles each time, up to [`RETRY_AFTER`].
 const RETRY: Duration = Duration::from_secs(2);
-const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Maximum number of starts of a program within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
@@ -159,7 +159,7 @@ impl Servers {
         for server in servers {
             match server.definition.known_tools() {
                 Some(tools) => {
-                    let (tools, warning) = (Ok(tools), None);
+                    let warning = None;
                     known.push((server, Listed { tools, warning }));
                 }
                 None => unknown.push(server),
@@ -180,8 +180,9 @@ impl Servers {
     pub(crate) fn list_unknown(&self, keeper: Keeper) {
         drop(self.common.keeper.set(keeper));
         for server in sync::lock(&self.by_name).values() {
+            let has_tools = matches!(server.definition.known_tools(), Some(Ok(_)));
             let server = server.clone();
-            if server.definition.known_tools().is_none() {
+            if !has_tools {
                 let thread = thread::Builder::new().name("mcp".to_owned());
                 // Without a thread, its tools are missing until the next start.
                 drop(thread.spawn(move || server.list_until_known()));
@@ -217,7 +218,13 @@ impl Server {
             found.map_err(|failure| self.fail(&connection, failure))
         });
         self.lock().is_mute = false;
-        let warning = tools.as_ref().ok().and_then(|tools| self.store(tools));
+        // An interrupted wait is not an error of the server.
+        let is_interrupted = tools.is_err() && cancel.reason().is_some();
+        let warning = if is_interrupted {
+            None
+        } else {
+            self.store(&tools)
+        };
         Listed { tools, warning }
     }
 
@@ -252,9 +259,9 @@ impl Server {
         }
     }
 
-    /// Stores a list, and returns a warning about changes.
-    fn store(&self, tools: &[RemoteTool]) -> Option<String> {
-        match self.definition.store(tools) {
+    /// Stores a list or an error, and returns a warning about changes.
+    fn store(&self, found: &Result<Vec<RemoteTool>>) -> Option<String> {
+        match self.definition.store(found) {
             Ok((has_changed, warning)) => {
                 let flag = &self.common.has_changed;
                 flag.fetch_or(has_changed, Ordering::SeqCst);
@@ -264,33 +271,26 @@ impl Server {
         }
     }
 
-    /// Connects to the server before a call that needs the user's permission.
-    ///
     /// # Errors
     /// Returns an error if the server no longer describes the tool as it was when the user could allow it.
-    pub(crate) fn check_unchanged(
-        &self,
-        tool: &RemoteTool,
-        cancel: &Cancel,
-        events: &dyn Fn(Event),
-    ) -> Result<()> {
-        self.connect(cancel, events)?;
+    fn check_unchanged(&self, tool: &RemoteTool) -> Result<()> {
         match self.definition.known_tools() {
-            Some(tools) if !tools.contains(tool) => Err(Error::failed(
+            Some(Ok(tools)) if !tools.contains(tool) => Err(Error::failed(
                 "the tool has changed: it can be used from the next message on, if the user allows it again",
             )),
             _ => Ok(()),
         }
     }
 
-    /// Calls a tool. `events` gets its progress, and warnings about the server.
+    /// Calls a tool, with its name and arguments in `params`. If the user allowed it, it must be `unchanged` on the connection
+    /// that is used. `events` gets its progress, and warnings about the server.
     ///
     /// # Errors
     /// Errors are for the model, with the server's message. A program that ended is started again at the next call.
     pub(crate) fn call(
         &self,
-        tool: &str,
-        arguments: &Value,
+        params: &Value,
+        unchanged: Option<&RemoteTool>,
         cancel: &Cancel,
         events: &dyn Fn(Event),
     ) -> Result<Value> {
@@ -299,12 +299,12 @@ impl Server {
             let text = self.definition.redactor.foreign(text, 200);
             events(Event::Notice(format!("MCP server {name}: {text}")));
         };
-        let params = json!({"name": tool, "arguments": arguments});
         let call = |connection: &Connection| {
             let wait = Wait::within(CALL_SILENCE, cancel).with_progress(CALL_TOTAL, &on_progress);
-            connection.request("tools/call", &params, wait)
+            connection.request("tools/call", params, wait)
         };
         let connection = self.connect(cancel, events)?;
+        unchanged.map_or(Ok(()), |tool| self.check_unchanged(tool))?;
         match call(&connection) {
             Ok(result) if result["resultType"] == "input_required" => Err(Error::failed(format!(
                 "MCP server {name}: it asks for more input in the middle of the call, which is not supported"
@@ -340,7 +340,7 @@ impl Server {
         }
         match connection.list_tools(&self.definition.redactor, REFRESH, cancel) {
             Ok(tools) => {
-                if let Some(warning) = self.store(&tools) {
+                if let Some(warning) = self.store(&Ok(tools)) {
                     self.tell_of_change(&warning);
                     events(Event::Warning(warning));
                 }

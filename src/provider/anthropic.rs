@@ -223,7 +223,7 @@ fn blocks_of_reply(reply: &Reply, draft: &Draft, ids: &Ids) -> Vec<Value> {
     }
     blocks.extend(reply.calls.iter().map(|call| {
         let (id, name) = (wire_id(&ids.get(&call.id)), &call.name);
-        let input = parse_json(&*call.object()).unwrap_or_default();
+        let input = parse_json(&*call.object()).unwrap_or_else(|_| json!({}));
         json!({"type": "tool_use", "id": id, "name": name, "input": input})
     }));
     blocks

@@ -32,6 +32,9 @@ pub struct Retry {
 
 /// Maximum wait that a host can demand.
 const LONGEST_WAIT: Duration = Duration::from_secs(65);
+/// Wait between requests to a server that loads its model, and their number in five minutes.
+const LOADING_WAIT: Duration = Duration::from_secs(2);
+const MAX_LOADING: u32 = 150;
 /// Pause of a rate-limited key, unless the host demands another.
 const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
 /// Pause of a key that was rejected or is unreadable.
@@ -292,20 +295,30 @@ impl ChainModel {
     fn ask_model(&self, attempt: &Attempt) -> Result<Reply, ProviderError> {
         let retry = attempt.retry;
         let mut tries = Tries::new(retry.max, jitter(retry.first_wait), LONGEST_WAIT);
+        let mut loading = Tries::new(MAX_LOADING, LOADING_WAIT, LOADING_WAIT);
         loop {
             let error = match self.ask_keys(attempt) {
                 Err(error) if error.may_pass() && !attempt.is_shown() => error,
                 result => return result,
             };
-            let wait = tries.wait(error.retry_after());
+            let is_loading = error.text().contains("answered 503: Loading model");
+            let wait = if is_loading {
+                loading.wait(error.retry_after())
+            } else {
+                tries.wait(error.retry_after())
+            };
             let is_worth = |wait: &Duration| *wait <= LONGEST_WAIT && !attempt.is_too_late(*wait);
             let Some(wait) = wait.filter(is_worth) else {
                 return Err(error);
             };
             let (made, of, seconds) = (tries.made(), retry.max + 1, wait.as_secs_f64());
             let text = error.text();
-            let text = format!("try {made} of {of}: {text}; next in {seconds:.1} s");
-            attempt.event(Event::Notice(text));
+            if !is_loading {
+                let text = format!("try {made} of {of}: {text}; next in {seconds:.1} s");
+                attempt.event(Event::Notice(text));
+            } else if loading.made() == 1 {
+                attempt.event(Event::Notice(format!("waiting: {text}")));
+            }
             attempt.sleep(wait)?;
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct HostFacts {
     /// Maximum tokens of a reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tools: Option<usize>,
     /// Omitted fields and parts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without: BTreeSet<String>,
@@ -195,7 +197,8 @@ impl HostFacts {
             return Vec::new();
         }
         let is_taken = |tool: &&ToolOffer| !self.without_tools.contains(&*tool.name);
-        tools.iter().filter(is_taken).collect()
+        let most = self.max_tools.unwrap_or(usize::MAX);
+        tools.iter().filter(is_taken).take(most).collect()
     }
 
     /// Applies a change.
@@ -211,6 +214,7 @@ impl HostFacts {
             }
             Change::MaxTokens(limit) | Change::Credit(limit) => self.max_tokens = Some(*limit),
             Change::Window(limit) => self.window = Some(*limit),
+            Change::MaxTools(limit) => self.max_tools = Some(*limit),
             Change::WithoutTool(name) => drop(self.without_tools.insert(name.clone())),
         }
     }
@@ -220,6 +224,7 @@ impl HostFacts {
         let mut words = Vec::new();
         words.extend(self.window.map(|n| format!("context window {n} tokens")));
         words.extend(self.max_tokens.map(|n| format!("maximum reply {n} tokens")));
+        words.extend(self.max_tools.map(|n| format!("maximum {n} tools")));
         words.extend(self.without.iter().map(|part| match part.as_str() {
             "max_tokens" => "requires max_completion_tokens instead of max_tokens".to_owned(),
             "files" => "does not support PDF files".to_owned(),
@@ -229,7 +234,7 @@ impl HostFacts {
             part => format!("does not support {part}"),
         }));
         let with = self.with.iter().map(|part| match part.as_str() {
-            "adaptive" => "ignores reasoning_effort",
+            "adaptive" => "takes an effort in place of a budget for thoughts",
             "signatures" => "requires a signature with every call",
             RESPONSES => "uses the Responses API",
             _ => "requires reasoning_content in every reply",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::body::{Draft, Extra, Ids, LongText, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
 use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
-use super::values::{SIGNED, count, list, read_call, string, text_of};
+use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Reply, ToolCall, ToolResult};
@@ -147,6 +147,8 @@ struct Call<'a> {
 struct CalledFunction<'a> {
     name: &'a str,
     arguments: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<&'a Value>,
 }
 
 /// Returns the conversation in the API's format: one leading system message, no consecutive user messages, each call followed
@@ -298,8 +300,10 @@ fn call_of<'a>(
         Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
         _ => {}
     }
+    let thought_signature = call.extra.get(SIGNATURE).filter(|_| echoes);
+    let is_signed = extra.contains_key(SIGNED) || thought_signature.is_some();
     // Marks a call as another model's. Only the first call of a reply is signed.
-    if is_first && draft.facts.demands("signatures") && !extra.contains_key(SIGNED) {
+    if is_first && draft.facts.demands("signatures") && !is_signed {
         let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
         extra.insert(SIGNED, Cow::Owned(mark));
     }
@@ -309,6 +313,7 @@ fn call_of<'a>(
         function: CalledFunction {
             name: &call.name,
             arguments: call.object(),
+            thought_signature,
         },
         extra,
     }

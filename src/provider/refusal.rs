@@ -79,6 +79,8 @@ pub(super) enum Change {
     Credit(u64),
     /// Limit the whole request and its reply.
     Window(u64),
+    /// Offer only the first tools.
+    MaxTools(usize),
     /// Do not offer this tool.
     WithoutTool(String),
 }

@@ -28,6 +28,8 @@ pub(super) struct HostResponse<'a> {
     patience: (Duration, Duration),
     /// Time when content last arrived, or a piece of the request was sent.
     last_progress: Instant,
+    /// Whether the body is unreadable, and counts as empty.
+    is_packed: bool,
     /// Part of the reply's text was shown.
     pub(super) has_shown: bool,
 }
@@ -39,6 +41,7 @@ impl<'a> HostResponse<'a> {
             exchange,
             patience,
             last_progress: Instant::now(),
+            is_packed: false,
             has_shown: false,
         }
     }
@@ -49,6 +52,11 @@ impl<'a> HostResponse<'a> {
         // `identity` was asked for.
         match head.header("content-encoding").map_or("", str::trim) {
             "" | "identity" => Ok(head),
+            // The status of an error says enough.
+            _ if !head.is_success() => {
+                self.is_packed = true;
+                Ok(head)
+            }
             other => Err(rejected(format!(
                 "{}: the answer is packed as {}",
                 self.host,
@@ -83,6 +91,9 @@ impl<'a> HostResponse<'a> {
 
     /// Reads the next piece, adds its size to `read`, and fails if the sum exceeds `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
+        if self.is_packed {
+            return Ok(None);
+        }
         let piece = self.wait(Exchange::body)?;
         *read += piece.as_ref().map_or(0, Vec::len);
         if *read > most {

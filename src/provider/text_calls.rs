@@ -29,12 +29,17 @@ const FIELDS: [&str; 8] = [
 /// Prefixes that models add to the name of a tool.
 const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Starts of calls that the server should have parsed. One that is not listed here is text.
-const MARKS: [&str; 17] = [
+const MARKS: [&str; 22] = [
     TOOL_CALL,
     FUNCTION,
     "```tool_",
     "<tool_code>",
     "<tools>",
+    "<tool_calls>",
+    "<function_call>",
+    "<longcat_tool_call>",
+    "<seed:tool_call>",
+    "[TOOL_REQUEST]",
     "<invoke",
     "<function_calls>",
     "<minimax:tool_call>",
@@ -63,7 +68,17 @@ const NOTATIONS: [&str; 11] = [
     " to=functions.",
 ];
 /// Ends of a call in thoughts.
-const ENDS: [&str; 4] = ["</tool_call>", "</function>", "</invoke>", "<|call|>"];
+const ENDS: [&str; 9] = [
+    "</tool_call>",
+    "</tool_calls>",
+    "</function>",
+    "</function_calls>",
+    "</invoke>",
+    "</minimax:tool_call>",
+    "<|call|>",
+    "<|tool_calls_section_end|>",
+    "<｜tool▁calls▁end｜>",
+];
 /// Maximum number of values in calls.
 const MAX_VALUES: usize = 100_000;
 
@@ -312,6 +327,16 @@ mod tests {
                 assert!(is_prose || may_begin(begin), "{begin:?}");
             }
         }
+    }
+
+    #[test]
+    fn call_at_the_end_of_thoughts_is_found() {
+        for text in texts(include_str!(
+            "../../tests/corpus/wire/thoughts-with-calls.jsonl"
+        )) {
+            assert!(ends_thoughts(&text), "{text}");
+        }
+        assert!(!ends_thoughts("I look at </b>"));
     }
 
     #[test]

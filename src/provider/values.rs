@@ -9,6 +9,8 @@ use crate::message::{Media, ToolCall, Usage};
 
 /// Field of a call with Gemini's signature, which goes back unchanged.
 pub(super) const SIGNED: &str = "extra_content";
+/// Field of a call's function with the signature alone, as some gateways send it.
+pub(super) const SIGNATURE: &str = "thought_signature";
 
 /// Returns a text, which may be a list of parts whose texts may consist of parts again.
 pub(super) fn text_of(value: &Value) -> String {
@@ -76,8 +78,10 @@ pub(super) fn read_call(piece: &Value) -> ToolCall {
         .into_iter()
         .flat_map(|place| [&place["arguments"], &place["parameters"]])
         .find(present);
-    let signed = Some(&piece[SIGNED]).filter(present);
-    let signed = signed.map(|value| (SIGNED.to_owned(), value.clone()));
+    let signed = [(SIGNED, piece), (SIGNATURE, function)];
+    let signed = signed.map(|(name, place)| (name, &place[name]));
+    let signed = signed.into_iter().find(|(_, value)| !value.is_null());
+    let signed = signed.map(|(name, value)| (name.to_owned(), value.clone()));
     ToolCall {
         id: string(&piece["id"]).to_owned(),
         name: string(&named["name"]).to_owned(),

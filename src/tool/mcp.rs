@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::function::Function;
 use super::registry::valid_name;
@@ -33,13 +33,9 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
         let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
-            let checked = if turn.is_confirmed {
-                server.check_unchanged(&remote, turn.cancel, turn.events)
-            } else {
-                Ok(())
-            };
-            let called = || server.call(&remote.name, args, turn.cancel, turn.events);
-            match checked.and_then(|()| called()) {
+            let params = json!({"name": remote.name, "arguments": args});
+            let unchanged = turn.is_confirmed.then_some(&remote);
+            match server.call(&params, unchanged, turn.cancel, turn.events) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
                 // Most of the message comes from the server.
@@ -122,8 +118,6 @@ fn media(base64: &str) -> Option<Media> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::secret::Secret;
 

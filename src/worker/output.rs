@@ -57,7 +57,8 @@ impl OutputBuffer {
             let line = tail[..near]
                 .iter()
                 .position(|b| *b == b'\n')
-                .map(|at| at + 1);
+                .map(|at| at + 1)
+                .filter(|at| *at < tail.len());
             let word = || tail.iter().position(u8::is_ascii_whitespace);
             let start = line.or_else(word).unwrap_or(tail.len());
             let missing = size((head.len() - end + self.dropped + start) as u64);
@@ -93,6 +94,10 @@ mod tests {
         assert_eq!(
             kept(3, &["sk-half-of-a-key"]),
             "\n[16 bytes of output are missing here]\n"
+        );
+        assert_eq!(
+            kept(10, &[&"word ".repeat(20), "the end\n"]),
+            "word word\n[90 bytes of output are missing here]\n the end\n"
         );
         let words = "x ".repeat(50_000) + "sk-half-of-a-key" + &" y".repeat(50_000);
         let words = kept(100_005, &[&words]);

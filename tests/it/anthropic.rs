@@ -241,6 +241,24 @@ fn calls_results_and_thoughts_come_back_as_blocks() {
 }
 
 #[test]
+fn arguments_that_cannot_be_read_are_sent_as_an_empty_object() {
+    let deep = format!("{{\"path\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    for arguments in [deep.as_str(), "{\"path\":1e999}"] {
+        let block = json!({ "type": "tool_use", "id": "toolu_a", "name": "list_dir", "input": {} });
+        let piece = json!({ "type": "input_json_delta", "partial_json": arguments });
+        let mut events = vec![began(), start(0, &block), delta(0, &piece)];
+        events.extend(ended("tool_use"));
+        let model = Model::scripted([streamed(&events), said(&["Odd."])]);
+        let home = Home::with(&config(&model));
+        home.agent(["-m", "what is there?"])
+            .exits(0)
+            .prints("Odd.\n");
+        let call = &model.request(1).body["messages"][1]["content"][0];
+        assert_eq!(call["input"], json!({}));
+    }
+}
+
+#[test]
 fn last_step_declares_tools_but_forbids_calls() {
     let block =
         json!({ "type": "tool_use", "id": "t", "name": "list_dir", "input": { "path": "." } });

@@ -172,6 +172,40 @@ fn failed_summary_does_not_stop_the_turn() {
     assert_eq!((session.texts("user").len(), session.turns().len()), (6, 6));
     assert_eq!(sessions_with(&home, "cli_default.").len(), 1);
     assert!(model.requests().last().unwrap().texts("user").len() < 6);
+    // The count of a shortened request says nothing of the whole conversation.
+    let mut requests = model.requests().into_iter();
+    assert!(requests.all(|request| is_for_a_summary(&request) || tokens(&request) < 8192));
+}
+
+#[test]
+fn failed_summary_drops_nothing_in_a_later_step() {
+    let model = Model::answering(|request, _| {
+        if is_for_a_summary(request) {
+            return Reply::error(400, "not today");
+        }
+        let is_read = request.last("user").contains("read");
+        let reply = match request.texts("tool").len() {
+            n if is_read && n < 6 => {
+                Reply::call("read_file", &json!({ "path": format!("{n}.txt") }))
+            }
+            _ => Reply::text(&"a".repeat(3000)),
+        };
+        reply.counted(tokens(request), 750)
+    });
+    let home = home(&model, 8192);
+    for n in 0..6 {
+        let text = format!("words of {n}\n").repeat(300);
+        home.write(&format!("workspace/{n}.txt"), text);
+    }
+    for n in 0..3 {
+        let text = format!("turn {n} {}", "q".repeat(3000));
+        home.agent(["-m", &text]).exits(0);
+    }
+    let run = home.agent(["-v", "-m", "read all"]);
+    run.exits(0).says("could not be summarized (");
+    assert!(model.requests().last().unwrap().texts("user").len() < 4);
+    assert!(model.requests().last().unwrap().texts("tool")[0].contains("dropped"));
+    assert_eq!(home.session("cli_default").texts("user").len(), 4);
 }
 
 #[test]

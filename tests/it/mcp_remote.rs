@@ -173,6 +173,19 @@ fn a_call_without_a_usable_answer_fails_alone() {
     assert_eq!(count(&server, "tools/call"), 5);
 }
 
+#[test]
+fn a_server_that_did_not_answer_is_not_asked_by_the_next_question() {
+    let down = Model::answering(|_, _| Reply::error(500, "down"));
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = home_of(&model, &[("far", &down)], &json!({}));
+    home.agent(["-m", "hi"]).exits(0).says("far are missing");
+    let asked = down.requests().len();
+    home.agent(["-m", "hi"]).exits(0).says("far are missing");
+    assert_eq!(down.requests().len(), asked);
+    home.bantam().args(["mcp", "test", "far"]).run();
+    assert!(down.requests().len() > asked);
+}
+
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);

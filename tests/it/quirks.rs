@@ -190,7 +190,7 @@ fn error_of(message: &str, param: &str) -> Reply {
 }
 
 /// A host's rule for each kind of change.
-const RULES: [(&str, Refuse); 10] = [
+const RULES: [(&str, Refuse); 12] = [
     ("role of the prompt", |request| {
         let says = "System role not supported";
         let role = &request.messages()[0]["role"];
@@ -208,6 +208,16 @@ const RULES: [(&str, Refuse); 10] = [
     ("window", |request| {
         let says = "This model's maximum context length is 8192 tokens and your request has 1000 input tokens";
         (max_tokens(request) > 7000).then(|| error_of(says, ""))
+    }),
+    ("length of the reply, below a number", |request| {
+        (max_tokens(request) > 4096).then(|| error_of("max_tokens must be less than 4097", ""))
+    }),
+    ("number of tools", |request| {
+        let count = tools(request).len();
+        let says = format!(
+            "Invalid 'tools': array too long. Expected an array with maximum length 5, but got an array with length {count} instead."
+        );
+        (count > 5).then(|| error_of(&says, "tools"))
     }),
     ("one tool by its place", |request| {
         let at = tools(request).iter().position(|name| name == "exec")?;

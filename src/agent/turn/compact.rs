@@ -9,7 +9,7 @@ use super::Turn;
 use super::ask::Wanted;
 use crate::agent::history::{self, TOKEN};
 use crate::error::Result;
-use crate::message::{Message, Reply, Stop};
+use crate::message::{Message, Reply, Stop, Usage};
 use crate::provider::{ProviderError, rejected};
 use crate::text::{clip, fenced, rfc3339};
 
@@ -46,7 +46,13 @@ impl Turn<'_> {
                     if whole.is_some() {
                         self.renew_as_it_is();
                     }
-                    return Ok(reply);
+                    // The count of a shortened request says nothing of the stored conversation.
+                    let usage = if self.is_shortened {
+                        Usage::default()
+                    } else {
+                        reply.usage
+                    };
+                    return Ok(Reply { usage, ..reply });
                 }
                 Err(error) => error,
             };
@@ -127,7 +133,7 @@ impl Turn<'_> {
         let mut kept = session.messages.clone();
         let recent = history::last_turns(&kept, 2).unwrap_or(0);
         let mut stubs = history::stub(&mut kept[..recent], |_| true);
-        let (mut cut, mut summary, mut is_stored) = (0, session.summary.clone(), true);
+        let (mut cut, mut summary) = (0, session.summary.clone());
         if stubs == 0 || history::weight(&kept) > enough {
             cut = history::cut(&session.messages, room);
             // A little is not worth a summary.
@@ -140,7 +146,7 @@ impl Turn<'_> {
             if self.shared.cancel.reason().is_some() {
                 return false;
             }
-            is_stored = written.is_some();
+            self.is_shortened |= written.is_none();
             summary = written.or(summary);
             kept.drain(..cut);
         }
@@ -156,7 +162,7 @@ impl Turn<'_> {
         history::forget_usage(&mut kept);
         let session = &mut self.open.session;
         (session.summary, session.messages) = (summary, kept);
-        if is_stored && self.renew_as_it_is() {
+        if self.renew_as_it_is() {
             self.shared
                 .notice(format!("conversation compacted: {what}"));
         }
@@ -255,8 +261,11 @@ impl Turn<'_> {
         }
     }
 
-    /// Starts a new segment with the messages in memory, and returns whether it did.
+    /// Starts a new segment with the messages in memory, unless messages are missing. Returns whether it did.
     fn renew_as_it_is(&mut self) -> bool {
+        if self.is_shortened {
+            return false;
+        }
         let session = &self.open.session;
         let (summary, kept) = (session.summary.clone(), session.messages.clone());
         let renewed = self.open.renew(summary, kept, SystemTime::now());
@@ -266,6 +275,7 @@ impl Turn<'_> {
                 e.message
             ));
         }
+        self.is_shortened = renewed.is_err();
         renewed.is_ok()
     }
 }

@@ -82,6 +82,8 @@ pub(super) struct Turn<'a> {
     is_resumed: bool,
     /// Whether the turn before failed, so that a host may refuse the history instead of the message.
     follows_failure: bool,
+    /// Whether the conversation in memory lacks messages that no stored summary replaces. It must not replace the stored one.
+    is_shortened: bool,
     /// Number of empty answers. After the first, the model is asked once more, without tools.
     empty_answers: u32,
     /// Number of last replies whose calls were cut off.
@@ -224,6 +226,7 @@ impl<'a> Turn<'a> {
             state: State::Asking,
             is_resumed: resumed.is_some(),
             follows_failure: open.session.ended == Some(TurnStop::Error),
+            is_shortened: false,
             empty_answers: 0,
             cuts: 0,
             asking: shared.cancel.clone(),

@@ -120,6 +120,13 @@ fn tool_change(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option<Change>
     if let Some(at) = place.and_then(|found| found["at"].parse::<usize>().ok()) {
         return Some(Change::WithoutTool(sent.tools.get(at)?.clone()));
     }
+    let most = Regex::new(r"\btools\b.*(maximum length|at most) (?<most>\d+)").ok()?;
+    let most = most
+        .captures(&named)
+        .and_then(|found| found["most"].parse().ok());
+    if let Some(most) = most.filter(|most| (1..sent.tools.len()).contains(most)) {
+        return Some(Change::MaxTools(most));
+    }
     if refusal.status >= 500 || !says(said, "function | tool | schema") {
         return None;
     }

@@ -43,7 +43,9 @@ pub(super) fn of_reply(refusal: &HostRefusal, said: &str, sent: &Sent) -> Option
         }
         let ends = numbers(clause).filter(|end| (MIN_LIMIT..sent.max_tokens).contains(end));
         let end = ends.max()?;
-        Some(end - u64::from(clause.contains("(exclusive)")))
+        let is_beyond =
+            says(clause, "(exclusive) | less than | below") && !clause.contains("or equal");
+        Some(end - u64::from(is_beyond))
     };
     sentences(said).find_map(limit_in)
 }

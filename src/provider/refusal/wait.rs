@@ -1,5 +1,6 @@
 //! Parses the delay that a host asks for, from headers and messages.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use regex_lite::Regex;
@@ -26,6 +27,9 @@ pub(super) fn retry_after(head: &Head) -> Option<Duration> {
     })
 }
 
+/// Numbers that are times since 1970, in seconds or milliseconds, and no delays.
+const TIMES: Range<f64> = 1e9..1e13;
+
 /// Parses a duration; a number without a unit is in seconds, and one beyond all measure is none.
 fn length(text: &str) -> Option<Duration> {
     let whole = Regex::new(r"^(([0-9.]+)h)?(([0-9.]+)m)?(([0-9.]+)(s|$))?(([0-9.]+)ms)?$")
@@ -39,7 +43,8 @@ fn length(text: &str) -> Option<Duration> {
             total = Some(total.unwrap_or(0.0) + number * scale);
         }
     }
-    Duration::try_from_secs_f64(total?).ok()
+    let total = total.filter(|total| !TIMES.contains(total))?;
+    Duration::try_from_secs_f64(total).ok()
 }
 
 /// Finds a delay in a lower-case message: "please try again in 12.3s", "please retry in 26 seconds", `"retrydelay": "26s"`.
@@ -64,6 +69,9 @@ mod tests {
             ("retry-after-ms", "120", Some(120)),
             ("x-ratelimit-reset-tokens", "1m2.5s", Some(62_500)),
             ("x-ratelimit-reset-requests", "120ms", Some(120)),
+            ("x-ratelimit-reset-requests", "1741305607", None),
+            ("x-ratelimit-reset-requests", "1741305607000", None),
+            ("retry-after", "999999", Some(999_999_000)),
             ("x-should-retry", "false", Some(Duration::MAX.as_millis())),
         ] {
             let head = Head {

@@ -47,6 +47,16 @@ fn a_wait_is_understood_in_every_form() {
 }
 
 #[test]
+fn loading_server_is_waited_for() {
+    let loading = Reply::error(503, "Loading model");
+    let model = Model::scripted([loading, done()]);
+    let extra = json!({ "agents": { "defaults": { "max_retries": 0 } } });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.agent(["-m", "hi"]).exits(0).prints("Done.\n");
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[test]
 fn quota_is_told_apart_from_a_rate() {
     let broke = json!({ "error": { "message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota" } });
     let seen = case(

@@ -79,4 +79,13 @@ fn signature_goes_back_with_its_call() {
         "signed"
     );
     assert!(calls[1].get("extra_content").is_none(), "{calls}");
+    let mut signed = think("a");
+    signed["function"]["thought_signature"] = "signed".into();
+    let calls = whole(&json!({ "tool_calls": [signed, think("b")] }));
+    let seen = case(23, "a signature within the function", [calls, done()])
+        .answers("Done.")
+        .run();
+    let calls = &seen.requests[1].messages()[2]["tool_calls"];
+    assert_eq!(calls[0]["function"]["thought_signature"], "signed");
+    assert!(calls[1]["function"].get("thought_signature").is_none());
 }
