@@ -48,7 +48,7 @@ fn list(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
             json!({
                 "key": shown_key(&s.key), "title": s.title, "messages": s.messages, "created": s.created, "updated": s.last,
                 "last": s.last, "bytes": s.bytes,
-                "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
+                "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage.len(),
             })
         });
         return print_json(&json!({"sessions": rows.collect::<Value>()})).map(|()| 0);
@@ -66,7 +66,7 @@ fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     let zone = zone(env);
     let row = |s: &archive::SessionInfo| {
         let state = match s.state {
-            _ if s.damage > 0 => "(damaged) ".to_owned(),
+            _ if !s.damage.is_empty() => "(damaged) ".to_owned(),
             "done" => String::new(),
             state => format!("({state}) "),
         };

@@ -144,6 +144,7 @@ fn read_layers(
         path::correct(&shape, file, &mut Vec::new(), &mut Vec::new()).map_err(twice)?;
         json = merge(file);
         path::correct(&shape, &mut json, &mut Vec::new(), &mut unknown).map_err(twice)?;
+        path::read_numbers(&shape, &mut json);
         for path in &unknown {
             path::remove(&mut json, path)?;
         }

@@ -243,8 +243,7 @@ pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Result<()> 
     removed.map(drop).ok_or_else(missing)
 }
 
-/// Corrects the spelling of the names in `value`, and numbers that stand for their digits, such as the id of a user. Adds the
-/// paths of unknown names to `unknown`. `path` is where the value stands.
+/// Corrects the spelling of the names in `value`. Adds the paths of unknown names to `unknown`. `path` is where the value stands.
 ///
 /// # Errors
 /// Returns the path of a name in two spellings.
@@ -255,7 +254,6 @@ pub(super) fn correct(
     unknown: &mut Vec<Vec<String>>,
 ) -> Result<(), Vec<String>> {
     match value {
-        Value::Number(number) if shape.is_string() => *value = number.to_string().into(),
         Value::Object(members) => {
             for (name, mut value) in std::mem::take(members) {
                 let known = step(shape, &name);
@@ -283,6 +281,28 @@ pub(super) fn correct(
         _ => {}
     }
     Ok(())
+}
+
+/// Turns numbers into texts where the shape has a text, such as ids of users.
+pub(super) fn read_numbers(shape: &Value, value: &mut Value) {
+    match value {
+        Value::Number(number) if shape.is_string() => *value = number.to_string().into(),
+        Value::Object(members) => {
+            for (name, value) in members {
+                if let Some((_, shape)) = step(shape, name) {
+                    read_numbers(shape, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                if let Some((_, shape)) = step(shape, "0") {
+                    read_numbers(shape, item);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -150,8 +150,8 @@ fn sessions(facts: &Facts) -> Vec<Check> {
         }
         let fix =
             format!("bantam -s {key} \"Go on\"    # keeps each intact line, and the damaged file");
-        let found = format!("{path}: {}", counted(info.damage, "damaged line"));
-        (info.damage > 0).then(|| Check::info(NAME, found).fix(fix))
+        let damage = info.damage.first()?;
+        Some(Check::fail(NAME, damage).fix(fix))
     };
     let listed = fs_err::read_dir(facts.app.home.sessions()).map(drop);
     if let Some(e) = listed.err().filter(|e| e.kind() != ErrorKind::NotFound) {

@@ -45,8 +45,8 @@ pub struct SessionInfo {
     /// Size of all its files, in bytes.
     pub(crate) bytes: u64,
     pub(crate) earlier_segments: usize,
-    /// Number of damages.
-    pub(crate) damage: usize,
+    /// One sentence for each damage.
+    pub(crate) damage: Vec<String>,
 }
 
 impl SessionInfo {
@@ -81,7 +81,7 @@ impl SessionInfo {
             state,
             bytes: 0,
             earlier_segments: 0,
-            damage: session.damage.len(),
+            damage: session.damage,
         }
     }
 }

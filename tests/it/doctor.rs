@@ -113,8 +113,8 @@ fn broken_home_has_one_line_with_its_cause_and_cure() {
         Broken {
             make: |home| drop(home.write("sessions/cli_x.jsonl", vec![0; 900])),
             machine: ANY,
-            line: "--    sessions: ",
-            cause: "cli_x.jsonl: 1 damaged line",
+            line: "FAIL  sessions: ",
+            cause: "cli_x.jsonl",
             cure: "bantam -s x ",
         },
         Broken {

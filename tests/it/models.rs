@@ -68,29 +68,6 @@ fn model_list_shows_and_stores_windows() {
 }
 
 #[test]
-fn ollama_is_asked_for_its_windows_in_its_own_way() {
-    let ollama = Model::answering(|request, _| match request.path.as_str() {
-        "/api/tags" => Reply::json(
-            200,
-            &json!({ "models": [{ "name": "small:latest", "details": {} }] }),
-        ),
-        "/api/ps" => Reply::json(
-            200,
-            &json!({ "models": [{ "name": "small:latest", "context_length": 4096 }] }),
-        ),
-        _ => Reply::error(404, "no such page"),
-    });
-    let extra = json!({ "model_list": [ { "model": "ollama/small", "api_key": "" } ] });
-    let home = Home::with(&merged(ollama.config(), &extra));
-    let run = home.bantam().arg("models").run();
-    run.exits(0);
-    let line = run.stdout.lines().nth(2).unwrap();
-    let line: Vec<&str> = line.split_whitespace().skip(1).collect();
-    assert_eq!(line, ["4096", "?", "?"], "{}", run.stdout);
-    assert_eq!(ollama.requests().len(), 2);
-}
-
-#[test]
 fn a_host_that_refuses_or_is_unknown_is_told() {
     let model = Model::answering(|_, _| Reply::error(401, "no such key"));
     let home = Home::with(&model.config());
