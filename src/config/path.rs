@@ -285,22 +285,15 @@ pub(super) fn correct(
 
 /// Turns numbers into texts where the shape has a text, such as ids of users.
 pub(super) fn read_numbers(shape: &Value, value: &mut Value) {
+    let part = |name: &str| step(shape, name).map_or(shape, |(_, shape)| shape);
     match value {
         Value::Number(number) if shape.is_string() => *value = number.to_string().into(),
-        Value::Object(members) => {
-            for (name, value) in members {
-                if let Some((_, shape)) = step(shape, name) {
-                    read_numbers(shape, value);
-                }
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                if let Some((_, shape)) = step(shape, "0") {
-                    read_numbers(shape, item);
-                }
-            }
-        }
+        Value::Object(members) => members
+            .iter_mut()
+            .for_each(|(name, value)| read_numbers(part(name), value)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| read_numbers(part("0"), item)),
         _ => {}
     }
 }

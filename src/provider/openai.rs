@@ -300,7 +300,11 @@ fn call_of<'a>(
         Some(value) if echoes => drop(extra.insert(SIGNED, Cow::Borrowed(value))),
         _ => {}
     }
-    let thought_signature = call.extra.get(SIGNATURE).filter(|_| echoes);
+    let thought_signature = if echoes {
+        call.extra.get(SIGNATURE)
+    } else {
+        None
+    };
     let is_signed = extra.contains_key(SIGNED) || thought_signature.is_some();
     // Marks a call as another model's. Only the first call of a reply is signed.
     if is_first && draft.facts.demands("signatures") && !is_signed {

@@ -299,21 +299,19 @@ pub(crate) fn reset(
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
     let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
-    let len = fs_err::metadata(home.session(key)).map_or(0, |meta| meta.len());
-    let opened = match len {
-        0..=storage::MAX_LOG => OpenSession::open(&store, key, cancel, &|| ()).map(Some),
-        _ => Ok(None),
-    };
-    let mut open = match opened {
-        Ok(Some(open)) => open,
-        Err(e) if e.kind != Kind::Config => return Err(e),
-        Ok(None) | Err(_) => {
+    let mut open = match OpenSession::open(&store, key, cancel, &|| ()) {
+        Err(e) if e.kind == Kind::Config => {
             let _lock = lock(home, key, cancel, &|| ())?;
             return begin_anew(home, key, now).map(Some);
         }
+        loaded => loaded?,
     };
-    if open.is_empty() && open.session.damage.is_empty() {
-        return Ok(None);
+    if open.is_empty() {
+        // Opening leaves a file that is too large to an earlier segment.
+        if open.session.damage.is_empty() {
+            return Ok(None);
+        }
+        return Ok(segments::earlier(&home.session(key))?.next());
     }
     versions::forget(home, key)?;
     open.session.model = None;
