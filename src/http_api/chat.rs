@@ -82,6 +82,10 @@ impl ChatRequest {
         };
         // A null counts as an absent field.
         object.retain(|_, value| !value.is_null());
+        let choices: Option<u64> = field(&fields, "n", "a whole number")?;
+        if choices.is_some_and(|choices| choices != 1) {
+            return Err(Refusal::of_param("n", "bantam returns one choice"));
+        }
         let temperature: Option<f64> = field(&fields, "temperature", "a number")?;
         if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
             return Err(Refusal::of_param("temperature", "must be from 0 to 2"));
@@ -113,8 +117,10 @@ impl ChatRequest {
             user,
             session: session.map(str::to_owned),
             tools,
-            // A negative number is no limit.
-            max_tokens: max_tokens.and_then(|limit| u64::try_from(limit).ok()),
+            // Zero and negative numbers are no limit.
+            max_tokens: max_tokens
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| *n > 0),
             temperature,
             stop: Some(stop).filter(|stop| !stop.is_empty()),
             response_format: fields.get("response_format").cloned(),
@@ -482,6 +488,7 @@ mod tests {
             param(&json!({"messages": user, "temperature": -1})),
             "temperature"
         );
+        assert_eq!(param(&json!({"messages": user, "n": 2})), "n");
         for empty in [
             json!(""),
             json!(" \n"),
