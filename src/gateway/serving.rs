@@ -55,7 +55,8 @@ pub(super) fn lock(home: &Home) -> Result<Lock> {
 /// again. A message that crashed the program three times is skipped, with a notice to its chat. Only one server can use `home`
 /// at a time.
 ///
-/// Before this returns, `cancel` is stopped, so that readers of channels can end, and [`Inbox::add`](crate::bus::Inbox::add) refuses later messages.
+/// Before this returns, `cancel` is stopped, so that readers of channels can end, and
+/// [`Inbox::add`](crate::bus::Inbox::add) refuses later messages.
 ///
 /// # Errors
 /// Returns [`crate::error::Kind::Busy`] if another server uses `home`, and other errors if a thread cannot start or the queue
