@@ -253,9 +253,11 @@ impl<'a> Draft<'a> {
 
     /// Returns the text of a user's message, without its notes.
     pub(super) fn user_text(&self, user: &User) -> String {
-        let mut text = user.shown_time().to_owned();
-        if !text.is_empty() {
-            text = format!("[{text}]\n");
+        let time = user.shown_time();
+        // A long conversation has hundreds of them.
+        let mut text = String::with_capacity(time.len() + "[]\n".len() + user.content.len());
+        if !time.is_empty() {
+            text.extend(["[", time, "]\n"]);
         }
         text.push_str(&user.content);
         text + &self.replacements(&user.media)

@@ -78,7 +78,8 @@ pub(super) fn fields(entry: &Record, now: &str) -> Line {
 /// [`INTERRUPTED`]. Returns the results added at the very end, which the file does not contain yet.
 pub(super) fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
     let mut added = Vec::new();
-    let mut rest = std::mem::take(messages).into_iter().peekable();
+    let room = Vec::with_capacity(messages.len());
+    let mut rest = std::mem::replace(messages, room).into_iter().peekable();
     while let Some(message) = rest.next() {
         let calls: Vec<String> = match &message {
             Message::ToolResult(_) => continue,

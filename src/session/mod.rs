@@ -182,8 +182,10 @@ impl Session {
     pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
         check_session(key)?;
         let lines = store.read(key)?;
-        let numbered = lines.iter().filter(|line| !line.contains_key("damage"));
-        let next = numbered.count() as u64;
+        // Lines about damage come last.
+        let damage = lines.iter().rev();
+        let damage = damage.take_while(|line| line.contains_key("damage"));
+        let next = (lines.len() - damage.count()) as u64;
         let session = Self::of(key, of_lines(key, lines)?)?;
         Ok(Self { next, ..session })
     }

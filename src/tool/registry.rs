@@ -55,7 +55,7 @@ impl Registry {
 
     fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
         let name = tool.spec().name.to_string();
-        if name != valid_name(&name) {
+        if !is_valid_name(&name) {
             return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
         if tool.owner() == Owner::Program {
@@ -267,6 +267,12 @@ fn writes_mark(name: &str, args: &Value) -> bool {
         "edit_file" => marks(&args["new_text"]) > marks(&args["old_text"]),
         name => !PASSES_WORDS_ON.contains(&name) && marks(args) > 0,
     }
+}
+
+/// Whether providers accept a name.
+fn is_valid_name(name: &str) -> bool {
+    let is_valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_valid)
 }
 
 /// Converts a name to a form that providers accept, because models invent names, and a request that repeats an invalid one is
