@@ -109,7 +109,7 @@ const BUDGET: &[(&str, usize, usize)] = &[
     ("log", 70, 8),
     ("main", 7, 0),
     ("markdown", 1271, 9),
-    ("mcp", 1309, 22),
+    ("mcp", 1315, 22),
     ("message", 584, 55),
     ("notify", 49, 6),
     ("outbox", 316, 21),

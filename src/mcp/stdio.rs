@@ -1,7 +1,11 @@
 //! A server that bantam starts, with one JSON message per line on its standard input and output.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{
+    BufRead, BufReader,
+    ErrorKind::{BrokenPipe, ConnectionReset},
+    Read, Write,
+};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -184,8 +188,11 @@ impl Shared {
             return Err(Error::failed(reason.clone()));
         }
         let line = format!("{message}\n");
-        let sent = sync::lock(&self.input).write_all(line.as_bytes());
-        sent.map_err(|_| Error::failed("the server does not read its input"))
+        match sync::lock(&self.input).write_all(line.as_bytes()) {
+            // The reader finds out why the server has ended, and tells the request.
+            Err(e) if matches!(e.kind(), BrokenPipe | ConnectionReset) => Ok(()),
+            sent => sent.map_err(|_| Error::failed("the server does not read its input")),
+        }
     }
 }
 
