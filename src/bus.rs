@@ -129,7 +129,7 @@ impl Inbound {
         is_of_user && !is_command && !self.has_begun
     }
 
-    /// Returns what is known of a message that a user wrote in Telegram.
+    /// Returns the data of a message from Telegram.
     pub(crate) fn written(&self) -> Option<&TelegramMessage> {
         match &self.source {
             Source::Telegram(written) => Some(written),

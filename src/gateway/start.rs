@@ -42,7 +42,7 @@ use crate::timezone::Zone;
 
 /// Time for Telegram to check a new token.
 const CHECK_TIME: Duration = Duration::from_secs(15);
-/// Time to finish what is being sent when the program stops.
+/// Time to finish sending a text when the program stops.
 const SEND_GRACE: Duration = Duration::from_secs(3);
 
 /// Delay of another look at an invalid config.json.

@@ -126,7 +126,7 @@ impl Journal {
             Durability::Later => Ok(()),
         });
         if let Err(e) = written {
-            // Cuts off what is not acknowledged. After a failed sync the kernel reports success, even if it has dropped data,
+            // Cuts off unacknowledged bytes. After a failed sync the kernel reports success, even if it has dropped data,
             // so the next opening reads the file.
             self.suspect |= self.file.set_len(self.len).is_err();
             return Err(e.into());

@@ -46,7 +46,7 @@ fn kind(error: &ProviderError) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// Returns the columns of a table of published errors: the status, what it leads to, and the text.
+/// Returns the columns of a table of published errors: the status, its consequence, and the text.
 fn rows(table: &str) -> Vec<(u16, &str, &str)> {
     let columns = |line| {
         let mut columns = str::split(line, '\t');

@@ -5,7 +5,7 @@ use serde_json::json;
 
 #[test]
 fn each_keyword_lets_in_what_fits_and_names_what_does_not() {
-    // A schema, a value that fits, one that does not, and what is said of it.
+    // A schema, a value that fits, one that does not, and the complaint.
     for row in r##"
 {"type": "integer"} | 2.0 | "2" | an integer, not "2"
 {"type": ["string", "null"]} | null | 1 | a string or null

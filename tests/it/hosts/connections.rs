@@ -83,7 +83,7 @@ fn a_handshake_that_fails_is_told() {
         .fails_with_a_hint()
         .says("does not speak TLS")
         .says("http://");
-    // A reset in the handshake: what is not read when a connection is closed resets it.
+    // A reset in the handshake: unread bytes at the end of a connection reset it.
     let reset = server(|stream| drop(stream.peek(&mut [0; 16])));
     let (_, run) = asked_at(&format!("https://{reset}/v1"), &json!({}));
     run.exits(5).prints("").fails_with_a_hint();
