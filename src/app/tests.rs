@@ -123,7 +123,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     fuzz(&corpus(), |bytes, chance| {
         let readers: [Read; 3] = [openai::read, anthropic::read, responses::read];
         for read in readers {
-            let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(&offers));
+            let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(&offers, &|_| ()));
             drop(read(&String::from_utf8_lossy(bytes), &mut whole));
             let mut events = sse::Decoder::default();
             let mut rest = bytes;
@@ -132,13 +132,13 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
                 rest = after;
                 for event in events.push(piece).unwrap() {
                     drop(read(&event, &mut streamed));
-                    drop(streamed.take_visible());
+                    streamed.show();
                 }
             }
             events
                 .finish()
                 .for_each(|event| drop(read(&event, &mut streamed)));
-            for (reply, _) in [whole.finish(), streamed.finish()].into_iter().flatten() {
+            for reply in [whole.finish(), streamed.finish()].into_iter().flatten() {
                 for mut call in reply.calls {
                     assert!(!call.name.trim().is_empty());
                     call.name = tools.resolve(&call.name);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::body::{Draft, Ids, Written, raw};
 use super::host::HostApi;
-use super::reply::{EventError, Progress, ReplyBuilder, THOUGHTS};
+use super::reply::{ReadError, ReplyBuilder, THOUGHTS};
 use super::values::{count, list, string};
 use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
@@ -266,7 +266,7 @@ fn wire_id(id: &str) -> String {
 }
 
 /// Reads an event of a stream, or a whole body.
-pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError> {
     let event = into.parse(event)?;
     into.usage(&event["message"]["usage"]);
     into.usage(&event["usage"]);
@@ -282,7 +282,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
     if event["type"] == "message_stop" {
         into.end();
     }
-    Ok(into.progress())
+    Ok(())
 }
 
 fn read_stop(piece: &Value, into: &mut ReplyBuilder) {

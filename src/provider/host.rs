@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::body::{self, Draft, Written};
 use super::facts::{self, HostFacts};
 use super::refusal::{CHAT, Change, HostRefusal, RESPONSES, Sent, classify};
-use super::reply::{self, Read, ReplyBuilder};
+use super::reply::{self, Read, ReadError, ReplyBuilder};
 use super::response::HostResponse;
 use super::{Provider, ProviderError, Request, Sink, anthropic, catalog, openai, responses};
 use crate::bus::Event;
@@ -326,9 +326,9 @@ impl Host {
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
+        let mut reply = ReplyBuilder::new(request.tools, sink);
         let refusal = if head.is_success() {
-            let reply = ReplyBuilder::new(request.tools);
-            match response.reply((reply, api.read), &head, sink) {
+            match response.reply(&head, api.read, &mut reply) {
                 Ok(mut reply) => {
                     reply.limit = draft.max_tokens();
                     return Ok(reply);
@@ -342,7 +342,7 @@ impl Host {
         let refusal = self.read_refusal(&head, &refusal);
         let failure = self.failure(&refusal, draft, fields);
         // Nothing is repeated after a part of the reply was shown.
-        if response.has_shown {
+        if reply.has_shown {
             return Err(failure.error.into());
         }
         let Some(reply) = reply::read_sample(&refusal.sample, request.tools) else {
@@ -413,19 +413,6 @@ impl Host {
                 "{name} does not support {what}; sent without them"
             )));
         }
-    }
-}
-
-/// Reason for a reply that could not be read.
-pub(super) enum ReadError {
-    Provider(ProviderError),
-    /// Body of an error in place of a reply.
-    Refusal(String),
-}
-
-impl From<ProviderError> for ReadError {
-    fn from(error: ProviderError) -> Self {
-        Self::Provider(error)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::body::{Draft, Extra, Ids, LongText, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
-use super::reply::{ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder};
+use super::reply::{ECHOED, REASONING_FIELD, ReadError, ReplyBuilder};
 use super::values::{SIGNATURE, SIGNED, count, list, read_call, string, text_of};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
@@ -367,11 +367,11 @@ struct TextDelta<'a> {
 }
 
 /// Reads an event of a stream, or a whole body.
-pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError> {
     if let Ok(event) = serde_json::from_str::<TextEvent>(event) {
         let [choice] = event.choices;
         into.piece_of_text(&choice.delta.content);
-        return Ok(into.progress());
+        return Ok(());
     }
     let event = into.parse(event)?;
     // Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
@@ -381,8 +381,8 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
     if let Some(choice) = choices.first() {
         if string(&choice["finish_reason"]).eq_ignore_ascii_case("error") {
             let error = Some(&choice["error"]).filter(|error| !error.is_null());
-            let error = error.cloned().unwrap_or_else(|| "the model failed".into());
-            return Err(EventError::Refused(error));
+            let unknown = "the model failed".into();
+            return Err(ReadError::refusal(error.unwrap_or(&unknown)));
         }
         // Moonshot's streams report the usage here.
         into.usage(&choice["usage"]);
@@ -412,7 +412,7 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
             }
         }
     }
-    Ok(into.progress())
+    Ok(())
 }
 
 /// Reads a message, or a delta of one, except its calls.

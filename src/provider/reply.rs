@@ -1,12 +1,14 @@
 //! Builds a reply from a protocol's events: texts, thoughts, deltas of calls, details and counts. Decides which text may be
 //! shown: never thoughts before the answer, or potential calls.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::refusal::rejected;
 use super::text_calls::{self, Found};
 use super::thoughts::{self, Opening};
 use super::values::{amount, picture_in, string, text_of, update_usage};
-use super::{ProviderError, ToolOffer, says};
+use super::{ProviderError, Sink, ToolOffer, says};
+use crate::bus::Event;
 use crate::json::{join_halves, parse_json, parse_mending, refuse_more_values};
 use crate::message::{Reply, Stop, ToolCall};
 
@@ -21,36 +23,32 @@ pub(super) const ECHOED: [&str; 2] = ["reasoning_details", THOUGHTS];
 /// Fields of a detail that arrive in pieces; other fields are set once.
 const JOINED: [&str; 4] = ["text", "summary", "data", "thinking"];
 
-/// Effect of an event.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Progress {
-    /// A sign of life.
-    Alive,
-    Content,
+/// Reason for a reply that could not be read.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    Provider(ProviderError),
+    /// Body of an error in place of a reply.
+    Refusal(String),
 }
 
-/// Reason for an unreadable event.
-#[derive(Debug, PartialEq)]
-pub(crate) enum EventError {
-    NotJson,
-    /// The event has more values than any host sends; each value may take a hundred times its size.
-    TooLarge(String),
-    /// An error object in place of a reply.
-    Refused(Value),
+impl ReadError {
+    /// Wraps an error object from a response with a successful status.
+    pub(super) fn refusal(error: &Value) -> Self {
+        Self::Refusal(json!({ "error": error }).to_string())
+    }
 }
 
-/// Maximum number of values in an event.
+impl From<ProviderError> for ReadError {
+    fn from(error: ProviderError) -> Self {
+        Self::Provider(error)
+    }
+}
+
+/// Maximum number of values in an event. Each may take a hundred times its size.
 const MAX_VALUES: usize = 500_000;
 
 /// Reads an event of a stream, or a whole body.
-pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<Progress, EventError>;
-
-/// New visible parts of a reply.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Visible {
-    pub text: String,
-    pub thought: String,
-}
+pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<(), ReadError>;
 
 /// Words in the reasons of hosts that end a reply because of its content.
 const REFUSALS: &str = "filter | refus | sensitive | safety | recitation | prohibited | blocklist | blocked | spii | \
@@ -108,6 +106,8 @@ impl Halves {
 pub(crate) struct ReplyBuilder<'a> {
     /// Tools that calls in the text may name.
     offers: &'a [ToolOffer],
+    /// Receives what becomes visible.
+    sink: &'a dyn Sink,
     reply: Reply,
     refusal: String,
     halves: Halves,
@@ -122,6 +122,8 @@ pub(crate) struct ReplyBuilder<'a> {
     /// Whether the text can no longer turn out to be calls.
     past_calls: bool,
     has_news: bool,
+    /// Part of the reply's text was shown.
+    pub(super) has_shown: bool,
     stage: Stage,
 }
 
@@ -136,9 +138,10 @@ enum Stage {
 }
 
 impl<'a> ReplyBuilder<'a> {
-    pub(crate) fn new(offers: &'a [ToolOffer]) -> Self {
+    pub(crate) fn new(offers: &'a [ToolOffer], sink: &'a dyn Sink) -> Self {
         Self {
             offers,
+            sink,
             reply: Reply::default(),
             refusal: String::new(),
             halves: Halves::default(),
@@ -148,21 +151,28 @@ impl<'a> ReplyBuilder<'a> {
             past_thinking: false,
             past_calls: offers.is_empty(),
             has_news: false,
+            has_shown: false,
             stage: Stage::Begun,
         }
     }
 
-    /// Starts to read an event or a whole body. Its values are counted first, because each takes far more memory than its
-    /// bytes.
-    pub(super) fn parse(&mut self, event: &str) -> Result<Value, EventError> {
+    /// Starts to read an event or a whole body; one that is no JSON object is `null`. Its values are counted first, because
+    /// each takes far more memory than its bytes.
+    pub(super) fn parse(&mut self, event: &str) -> Result<Value, ReadError> {
         refuse_more_values(event.as_bytes(), MAX_VALUES)
-            .map_err(|e| EventError::TooLarge(e.to_string()))?;
-        let (value, halves) = parse_mending(event.as_bytes()).map_err(|_| EventError::NotJson)?;
+            .map_err(|e| rejected(format!("the answer is larger than any that is read: {e}")))?;
+        let (value, halves) = match parse_mending(event.as_bytes()) {
+            Ok((value @ Value::Object(_), halves)) => (value, halves),
+            _ => {
+                let text = "a part of the answer was no JSON object, and is lost";
+                self.sink.event(Event::Trace(text.to_owned()));
+                return Ok(Value::Null);
+            }
+        };
         self.halves.next_event(&halves);
         match &value["error"] {
-            _ if !value.is_object() => Err(EventError::NotJson),
             Value::Null => Ok(value),
-            error => Err(EventError::Refused(error.clone())),
+            error => Err(ReadError::refusal(error)),
         }
     }
 
@@ -268,12 +278,8 @@ impl<'a> ReplyBuilder<'a> {
     }
 
     /// Whether content has arrived since the last call.
-    pub(super) fn progress(&mut self) -> Progress {
-        if std::mem::take(&mut self.has_news) {
-            Progress::Content
-        } else {
-            Progress::Alive
-        }
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 
     /// Adds a vendor's field. Its entries may arrive in pieces with equal type and index.
@@ -350,16 +356,24 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
-    /// Returns the text and the thoughts that have become visible.
-    pub(crate) fn take_visible(&mut self) -> Visible {
+    /// Shows the text and the thoughts that have become visible.
+    pub(crate) fn show(&mut self) {
         let thoughts = &self.reply.reasoning[..];
         // The other half of a character may follow.
         let thoughts = thoughts.strip_suffix(HALF).unwrap_or(thoughts);
         let thought = thoughts[self.shown_thoughts..].to_owned();
         self.shown_thoughts = thoughts.len();
-        Visible {
-            text: self.take_visible_text(),
-            thought,
+        let text = self.take_visible_text();
+        self.show_parts(thought, text);
+    }
+
+    fn show_parts(&mut self, thought: String, text: String) {
+        if !thought.is_empty() {
+            self.sink.event(Event::Thought(thought));
+        }
+        if !text.is_empty() {
+            self.has_shown = true;
+            self.sink.event(Event::Delta(text));
         }
     }
 
@@ -387,9 +401,9 @@ impl<'a> ReplyBuilder<'a> {
         new.to_owned()
     }
 
-    /// Returns the reply and its parts that were not shown yet.
-    pub(crate) fn finish(mut self) -> Result<(Reply, Visible), ProviderError> {
-        let mut reply = self.reply;
+    /// Returns the reply, and shows its parts that were not shown yet.
+    pub(crate) fn finish(&mut self) -> Result<Reply, ProviderError> {
+        let mut reply = std::mem::take(&mut self.reply);
         let (start, inner) = thoughts::split(&reply.text);
         if reply.reasoning.is_empty() {
             reply.reasoning = inner.to_owned();
@@ -419,23 +433,22 @@ impl<'a> ReplyBuilder<'a> {
         // Hosts would reject every further request of the conversation.
         reply.calls.retain(|call| !call.name.is_empty());
         finish_thoughts(&mut reply.extra);
-        let mut visible = Visible::default();
-        let unshown = reply.text.get(shown..).unwrap_or_default();
-        if !unshown.trim().is_empty() {
-            unshown.clone_into(&mut visible.text);
+        let mut text = reply.text.get(shown..).unwrap_or_default();
+        if text.trim().is_empty() {
+            text = "";
         }
-        let unshown = reply.reasoning.get(self.shown_thoughts..);
-        unshown.unwrap_or_default().clone_into(&mut visible.thought);
-        Ok((reply, visible))
+        let thought = reply.reasoning.get(self.shown_thoughts..);
+        self.show_parts(thought.unwrap_or_default().to_owned(), text.to_owned());
+        Ok(reply)
     }
 }
 
 /// Reads a sample that its host refused because of its calls: as calls in the text, or as an answer in prose. `None` if it is
 /// a broken call.
 pub(super) fn read_sample(sample: &str, offers: &[ToolOffer]) -> Option<Reply> {
-    let mut reply = ReplyBuilder::new(offers);
+    let mut reply = ReplyBuilder::new(offers, &|_| ());
     reply.text(sample);
-    let (reply, _) = reply.finish().ok()?;
+    let reply = reply.finish().ok()?;
     let is_prose = !reply.text.trim().is_empty() && !text_calls::may_begin(&reply.text);
     (is_prose || !reply.calls.is_empty()).then_some(reply)
 }

@@ -2,13 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
-use super::host::ReadError;
+use super::ProviderError;
 use super::refusal::{looks_like_html, rejected, transient as transient_for};
-use super::reply::{EventError, Progress, Read, ReplyBuilder, Visible};
-use super::{ProviderError, Sink};
-use crate::bus::Event;
+use super::reply::{Read, ReadError, ReplyBuilder};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
 use crate::sse;
@@ -30,8 +26,6 @@ pub(super) struct HostResponse<'a> {
     last_progress: Instant,
     /// Whether the body is unreadable, and counts as empty.
     is_packed: bool,
-    /// Part of the reply's text was shown.
-    pub(super) has_shown: bool,
 }
 
 impl<'a> HostResponse<'a> {
@@ -42,7 +36,6 @@ impl<'a> HostResponse<'a> {
             patience,
             last_progress: Instant::now(),
             is_packed: false,
-            has_shown: false,
         }
     }
 
@@ -121,21 +114,18 @@ impl<'a> HostResponse<'a> {
         Ok(body)
     }
 
-    /// Returns the reply in a successful answer. A host without streaming support sends a whole answer.
+    /// Reads the reply in a successful answer. A host without streaming support sends a whole answer.
     pub(super) fn reply(
         &mut self,
-        (mut reply, read): (ReplyBuilder, Read),
         head: &Head,
-        sink: &dyn Sink,
+        read: Read,
+        into: &mut ReplyBuilder,
     ) -> Result<Reply, ReadError> {
         let kind = head.header("content-type").unwrap_or_default();
         let mut is_stream = ["event-stream", "ndjson", "jsonl"]
             .iter()
             .any(|stream| kind.contains(stream));
-        let mut events = EventsReader {
-            read,
-            unreadable: 0,
-        };
+        let endless = |sse::TooLong| transient("the server sent an endless event");
         let (mut decoder, mut body, mut received) = (sse::Decoder::default(), Vec::new(), 0);
         loop {
             let most = if is_stream { MOST_STREAMED } else { MOST_WHOLE };
@@ -143,12 +133,10 @@ impl<'a> HostResponse<'a> {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // The end of the connection does not matter after a complete reply.
-                Err(ProviderError::Transient { .. }) if reply.is_complete() => break,
+                Err(ProviderError::Transient { .. }) if into.is_complete() => break,
                 // The user sees everything that arrived, including text that was withheld because it could have become a call.
                 Err(e @ ProviderError::Cancelled(_)) => {
-                    let mut left = reply.finish().map(|(_, left)| left).unwrap_or_default();
-                    left.thought.clear();
-                    self.show(left, sink);
+                    drop(into.finish());
                     return Err(e.into());
                 }
                 Err(e) => return Err(e.into()),
@@ -158,12 +146,9 @@ impl<'a> HostResponse<'a> {
                 body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
             let mut has_content = false;
             if is_stream {
-                let too_long = |sse::TooLong| transient("the server sent an endless event");
-                for data in decoder.push(&piece).map_err(too_long)? {
-                    if events.take(&data, &mut reply, sink)? {
-                        self.show(reply.take_visible(), sink);
-                        has_content = true;
-                    }
+                for data in decoder.push(&piece).map_err(endless)? {
+                    has_content |= read_event(&data, read, into)?;
+                    into.show();
                 }
             } else {
                 // Hosts send white space to maintain a connection while the model thinks.
@@ -174,116 +159,50 @@ impl<'a> HostResponse<'a> {
                 (self.patience.0, self.last_progress) = (self.patience.1, Instant::now());
             }
         }
-        let mut last = Vec::new();
-        if !is_stream {
-            let too_long = |sse::TooLong| transient("the server sent an endless event");
-            last = decoder.push(&body).map_err(too_long)?;
-        }
+        let mut last = decoder.push(&body).map_err(endless)?;
         last.extend(decoder.finish());
         // A host may stream lines that look like no events at first.
         if !is_stream && last.len() < 2 {
-            let (reply, visible) = whole((reply, read), &body)?;
-            self.show(visible, sink);
-            return Ok(reply);
+            read_whole(&body, read, into)?;
+            return Ok(into.finish()?);
         }
         for data in last {
-            events.take(&data, &mut reply, sink)?;
-        }
-        match events.unreadable {
-            0 => {}
-            n => sink.event(Event::Trace(format!(
-                "events of the stream that were not JSON, and are lost: {n}"
-            ))),
+            read_event(&data, read, into)?;
         }
         // A closed connection does not mean a complete reply.
-        if !reply.is_complete() {
+        if !into.is_complete() {
             return Err(transient("the answer broke off").into());
         }
-        let (reply, left) = reply.finish()?;
-        self.show(left, sink);
-        Ok(reply)
-    }
-
-    /// Shows new parts of a reply.
-    fn show(&mut self, Visible { text, thought }: Visible, sink: &dyn Sink) {
-        if !thought.is_empty() {
-            sink.event(Event::Thought(thought));
-        }
-        if !text.is_empty() {
-            self.has_shown = true;
-            sink.event(Event::Delta(text));
-        }
+        Ok(into.finish()?)
     }
 }
 
-/// The events of a stream.
-struct EventsReader {
-    read: Read,
-    /// Number of events that are not JSON.
-    unreadable: u32,
-}
-
-impl EventsReader {
-    /// Handles the data of an event; returns whether it has content.
-    fn take(
-        &mut self,
-        data: &str,
-        reply: &mut ReplyBuilder,
-        sink: &dyn Sink,
-    ) -> Result<bool, ReadError> {
-        let data = data.trim();
-        if data == "[DONE]" {
-            reply.end();
-        }
-        if data.is_empty() || reply.has_ended() {
-            return Ok(false);
-        }
-        match (self.read)(data, reply) {
-            Ok(progress) => Ok(progress == Progress::Content),
-            Err(EventError::Refused(error)) => Err(error_in_answer(&error)),
-            Err(EventError::NotJson) => {
-                self.unreadable += 1;
-                Ok(false)
-            }
-            Err(EventError::TooLarge(why)) => {
-                let text = format!("an event of the stream is not read: {why}");
-                sink.event(Event::Trace(text));
-                Ok(false)
-            }
-        }
+/// Reads the data of an event; returns whether it has content.
+fn read_event(data: &str, read: Read, into: &mut ReplyBuilder) -> Result<bool, ReadError> {
+    let data = data.trim();
+    if data == "[DONE]" {
+        into.end();
     }
+    if data.is_empty() || into.has_ended() {
+        return Ok(false);
+    }
+    read(data, into)?;
+    Ok(into.take_news())
 }
 
-/// Returns the reply in a whole body.
-fn whole(
-    (mut reply, read): (ReplyBuilder, Read),
-    body: &[u8],
-) -> Result<(Reply, Visible), ReadError> {
+fn read_whole(body: &[u8], read: Read, into: &mut ReplyBuilder) -> Result<(), ReadError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
         return Err(ReadError::Refusal(text.into_owned()));
     }
-    let has_content = match read(text.trim(), &mut reply) {
-        Ok(progress) => progress == Progress::Content,
-        Err(EventError::Refused(error)) => return Err(error_in_answer(&error)),
-        Err(EventError::TooLarge(why)) => {
-            let why = format!("the answer is larger than any that is read: {why}");
-            return Err(rejected(why).into());
-        }
-        Err(EventError::NotJson) => false,
-    };
-    if !has_content && !reply.is_complete() {
+    read(text.trim(), into)?;
+    if !into.take_news() && !into.is_complete() {
         let why = format!("no reply in the response: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }
-    Ok(reply.finish()?)
+    Ok(())
 }
 
 fn transient(message: impl Into<String>) -> ProviderError {
     transient_for(message, None)
-}
-
-/// Wraps an error object from a response with a successful status.
-fn error_in_answer(error: &Value) -> ReadError {
-    ReadError::Refusal(json!({ "error": error }).to_string())
 }

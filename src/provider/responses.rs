@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::body::{Draft, Step, Written, data_url, file_name, raw};
 use super::host::HostApi;
-use super::reply::{EventError, Progress, ReplyBuilder, THOUGHT_ITEMS};
+use super::reply::{ReadError, ReplyBuilder, THOUGHT_ITEMS};
 use super::values::{count, list, string};
 use crate::message::{Media, MediaKind, Reply, ToolCall};
 
@@ -133,7 +133,7 @@ fn media_part(media: &Media) -> Value {
 }
 
 /// Reads an event of a stream, or a whole body.
-pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<(), ReadError> {
     let event = into.parse(event)?;
     let (index, item) = (count(&event["output_index"]), &event["item"]);
     let delta = string(&event["delta"]);
@@ -157,11 +157,11 @@ pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, Eve
             read_end(&event["response"], into)?;
             into.end();
         }
-        "error" => return Err(EventError::Refused(event)),
+        "error" => return Err(ReadError::refusal(&event)),
         _ if event["output"].is_array() => read_end(&event, into)?,
         _ => {}
     }
-    Ok(into.progress())
+    Ok(())
 }
 
 /// Reads an item of the output, which may be incomplete. A later version of a call replaces it.
@@ -195,9 +195,9 @@ fn read_item(item: &Value, index: Option<u64>, into: &mut ReplyBuilder) {
 }
 
 /// Reads the whole response at the end, which repeats what events have told.
-fn read_end(response: &Value, into: &mut ReplyBuilder) -> Result<(), EventError> {
+fn read_end(response: &Value, into: &mut ReplyBuilder) -> Result<(), ReadError> {
     if !response["error"].is_null() {
-        return Err(EventError::Refused(response["error"].clone()));
+        return Err(ReadError::refusal(&response["error"]));
     }
     if into.is_empty() {
         for (index, item) in list(&response["output"]).iter().enumerate() {
@@ -207,7 +207,7 @@ fn read_end(response: &Value, into: &mut ReplyBuilder) -> Result<(), EventError>
     into.usage(&response["usage"]);
     let reason = string(&response["incomplete_details"]["reason"]);
     match string(&response["status"]) {
-        "failed" | "cancelled" => return Err(EventError::Refused("the response failed".into())),
+        "failed" | "cancelled" => return Err(ReadError::refusal(&"the response failed".into())),
         "incomplete" if reason.is_empty() => into.stop("length", ""),
         "incomplete" => into.stop(reason, ""),
         status => into.stop(status, ""),

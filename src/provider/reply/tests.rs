@@ -1,9 +1,26 @@
 //! Replies in pieces and in unusual formats.
 
-use serde_json::json;
+use std::cell::RefCell;
 
 use super::*;
 use crate::provider::openai::read;
+
+/// What was shown of a reply.
+#[derive(Default)]
+struct Shown {
+    text: RefCell<String>,
+    thought: RefCell<String>,
+}
+
+impl Shown {
+    fn add(&self, event: Event) {
+        match event {
+            Event::Delta(text) => self.text.borrow_mut().push_str(&text),
+            Event::Thought(text) => self.thought.borrow_mut().push_str(&text),
+            _ => {}
+        }
+    }
+}
 
 fn delta(delta: &Value) -> String {
     json!({"choices": [{"delta": delta}]}).to_string()
@@ -11,31 +28,30 @@ fn delta(delta: &Value) -> String {
 
 /// Returns the reply in these deltas, and the shown text.
 fn streamed(deltas: &[Value]) -> (Reply, String) {
-    let mut builder = ReplyBuilder::new(&[]);
-    let mut shown = String::new();
+    let shown = Shown::default();
+    let sink = |event| shown.add(event);
+    let mut builder = ReplyBuilder::new(&[], &sink);
     for event in deltas {
         read(&delta(event), &mut builder).unwrap();
-        shown.push_str(&builder.take_visible().text);
+        builder.show();
     }
-    let (reply, left) = builder.finish().unwrap();
-    (reply, shown + &left.text)
+    (builder.finish().unwrap(), shown.text.take())
 }
 
 #[test]
 fn a_pair_split_over_two_events_is_a_character() {
     let two = |first: &str, second: &str| {
-        let mut builder = ReplyBuilder::new(&[]);
-        let mut shown = Visible::default();
+        let shown = Shown::default();
+        let sink = |event| shown.add(event);
+        let mut builder = ReplyBuilder::new(&[], &sink);
         for delta in [first, second] {
             let event = format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#);
             read(&event, &mut builder).unwrap();
-            let Visible { text, thought } = builder.take_visible();
-            shown.text += &text;
-            shown.thought += &thought;
+            builder.show();
         }
-        let (reply, left) = builder.finish().unwrap();
-        assert_eq!(shown.text + &left.text, reply.text);
-        assert_eq!(shown.thought + &left.thought, reply.reasoning);
+        let reply = builder.finish().unwrap();
+        assert_eq!(shown.text.take(), reply.text);
+        assert_eq!(shown.thought.take(), reply.reasoning);
         reply
     };
     for (first, second, whole) in [
@@ -63,10 +79,10 @@ fn a_pair_split_over_two_events_is_a_character() {
 }
 
 fn stopped(reason: &str) -> Reply {
-    let mut builder = ReplyBuilder::new(&[]);
+    let mut builder = ReplyBuilder::new(&[], &|_| ());
     let end = json!({"choices": [{"delta": {"content": "a"}, "finish_reason": reason}]});
     read(&end.to_string(), &mut builder).unwrap();
-    builder.finish().unwrap().0
+    builder.finish().unwrap()
 }
 
 #[test]
@@ -131,9 +147,9 @@ fn a_call_lost_in_thoughts_is_an_error() {
         json!({"content": "<|channel|>analysis<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"}),
         json!({"content": "assistant<|channel|>read_file"}),
     ] {
-        let mut builder = ReplyBuilder::new(std::slice::from_ref(&offer));
+        let mut builder = ReplyBuilder::new(std::slice::from_ref(&offer), &|_| ());
         read(&delta(&delta_of), &mut builder).unwrap();
-        builder.take_visible();
+        builder.show();
         let error = builder.finish().err();
         assert!(
             matches!(error, Some(ProviderError::Rejected { .. })),
