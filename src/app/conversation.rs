@@ -45,7 +45,7 @@ impl StoredConversation<'_> {
         // Remains locked to the end, because otherwise a new turn could be undone instead.
         let mut open = self.open()?;
         let question = match question(&open.session) {
-            Some(question) if !open.is_undone() => question,
+            Some(question) if !open.session.is_undone => question,
             _ => return Ok(None),
         };
         // Versions of files are stored only on disk.
@@ -53,7 +53,7 @@ impl StoredConversation<'_> {
             Some(_) => Vec::new(),
             None => self.put_back(&Versions::new(
                 self.app.home.undo(self.key),
-                open.asked_at(),
+                open.session.asked,
             ))?,
         };
         take_back(&mut open)?;

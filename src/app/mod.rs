@@ -31,7 +31,6 @@ use crate::provider::{Chain, Retry};
 use crate::redact::Redactor;
 use crate::session::{self, FileStore};
 use crate::skills::Skills;
-use crate::storage::Queue;
 use crate::text::LocalTime;
 use crate::timezone::Zone;
 use crate::usage::Ledger;
@@ -107,8 +106,6 @@ pub(crate) struct Flags {
     pub undo_of: Option<&'static str>,
     /// Additional section of the system prompt.
     pub system: Option<String>,
-    /// Queue of the home, if the program has opened it.
-    pub queue: Option<Arc<Queue>>,
 }
 
 impl App {
@@ -284,11 +281,9 @@ impl App {
         if let Some(text) = flags.system.clone() {
             builder = builder.context("INSTRUCTIONS", move |_, _| text.clone());
         }
-        let home = self.home.clone();
-        Ok(match (&flags.memory, &flags.queue) {
-            (Some(memory), _) => builder.store(memory.clone()),
-            (None, Some(queue)) => builder.store(FileStore::with_queue(home, queue.clone())),
-            (None, None) => builder.store(FileStore::new(home)),
+        Ok(match &flags.memory {
+            Some(memory) => builder.store(memory.clone()),
+            None => builder.store(self.store()),
         })
     }
 

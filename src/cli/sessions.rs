@@ -143,7 +143,7 @@ fn show(app: &App, _ui: &Ui, args: &Args) -> Result<u8> {
     };
     let zone = zone(&app.env);
     let mut page = String::new();
-    for entry in archive::read(home, &key, after)? {
+    for entry in archive::read(home, &key)? {
         let entry = entry?;
         if let Item::Damage(what) = &entry.item {
             notice(&printable(what));
@@ -173,9 +173,6 @@ fn object(entry: &Entry) -> Option<Value> {
         Item::State(_) | Item::Undo | Item::Damage(_) => return None,
     };
     object["seq"] = json!(entry.seq);
-    if entry.seq.is_none() {
-        object["waiting"] = true.into();
-    }
     if !entry.time.is_empty() {
         object["time"] = entry.time.as_str().into();
     }
@@ -195,15 +192,7 @@ fn format_entry(entry: &Entry, zone: &Zone) -> Option<String> {
     Some(match &entry.item {
         Item::Header(header) => message("summary", header.get("summary")?.as_str()?),
         Item::Message(Message::System(text)) => message("system", text),
-        Item::Message(Message::User(user)) => {
-            let waits = entry.seq.is_none();
-            let role = if waits {
-                "user (waits for the next turn)"
-            } else {
-                "user"
-            };
-            message(role, &user.content)
-        }
+        Item::Message(Message::User(user)) => message("user", &user.content),
         Item::Message(Message::Assistant(reply)) => {
             let role = if reply.partial {
                 "assistant (cut off)"

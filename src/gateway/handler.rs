@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::mcp::Keeper;
 use crate::provider::catalog;
 use crate::session::Session;
-use crate::storage::Queue;
 use crate::sync;
 use crate::telegram;
 use crate::text::clip;
@@ -35,9 +34,8 @@ impl HomeAgent {
         }
     }
 
-    /// Sets the home's queue, and lists MCP servers with unknown tools in the background, for later turns.
-    pub(super) fn begin(&mut self, queue: &Arc<Queue>, keeper: Keeper) -> Result<()> {
-        self.flags.queue = Some(queue.clone());
+    /// Builds the agent, and lists MCP servers with unknown tools in the background, for later turns.
+    pub(super) fn begin(&self, keeper: Keeper) -> Result<()> {
         self.build()?;
         self.app.servers.list_unknown(keeper);
         Ok(())

@@ -172,7 +172,7 @@ fn read_config(app: &App, cancel: &Cancel) -> Result<Option<(ConfigStamp, Gatewa
 }
 
 /// Serves a home that this process has locked, until it is shut down. `seen` is the version of config.json before it was read.
-fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Result<()> {
+fn serve(setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -> Result<()> {
     let loaded = setup.app.loaded()?.clone();
     let (home, config, log) = (&loaded.home, &loaded.config, log(&loaded));
     for text in loaded.warnings.iter().chain(&setup.notices) {
@@ -192,7 +192,7 @@ fn serve(mut setup: GatewaySetup, seen: ConfigStamp, shutdown: &Arc<Shutdown>) -
         log,
         tell_owner,
     };
-    setup.agent.begin(outbox.queue(), keeper)?;
+    setup.agent.begin(keeper)?;
     let handler: Arc<dyn Handler> = Arc::new(setup.agent);
     let (change, changed) = sync_channel(1);
     let wake = wake(change.clone(), outbox.clone());

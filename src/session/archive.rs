@@ -3,24 +3,19 @@
 //! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, an unfinished new segment after a crash,
 //! and media. A KEY has no dot (see [`crate::paths::session_name`]).
 //!
-//! Lines are numbered through all segments, so that a reader can ask for the lines after a given one. A segment begins with
-//! copies of some earlier lines, under their numbers.
+//! Lines are numbered through all segments. A segment begins with copies of some earlier lines, under their numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::entries::{Entry, Item, Outline};
+use super::entries::{Entry, entries, header};
 use super::files::lock;
-use super::lines::header;
-use super::{FileStore, Line, OpenSession, Session, Store, deferred, is_unnamed, media, versions};
-use serde_json::Value;
-
+use super::{FileStore, OpenSession, Session, Store, deferred, is_unnamed, versions};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, UserKind};
+use crate::message::Message;
 use crate::paths::{CLI, Home, UNNAMED, check_session, session_name, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock, Queue};
@@ -105,10 +100,6 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     }
     for files in found.values_mut() {
         files.sort();
-    }
-    // An unreadable queue must not hide conversations.
-    for key in deferred::sessions(&Queue::of_home(home)).unwrap_or_default() {
-        found.entry(key).or_default();
     }
     Ok(found)
 }
@@ -201,7 +192,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let mut summary = SessionInfo::of(key, read(home, key, None));
+    let mut summary = SessionInfo::of(key, read(home, key));
     if summary.last.is_empty() {
         let changed = metas.iter().filter_map(|meta| meta.modified().ok()).max();
         summary.last = changed.map(rfc3339).unwrap_or_default();
@@ -214,44 +205,9 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
     }
 }
 
-/// Reads the conversation `key`: its live segment, and its deferred messages. With `after`, also reads earlier segments, so
-/// that all lines after that one are included. Each line is read where it was first written.
-pub(crate) fn read(
-    home: &Home,
-    key: &str,
-    after: Option<u64>,
-) -> Result<impl Iterator<Item = Result<Entry>> + use<>> {
-    let live = home.session(key);
-    let path = segments::current(&live)?;
-    let mut found = vec![(Outline::of_file(&path)?, path)];
-    let earlier = after.map(|_| segments::earlier(&live)).transpose()?;
-    for path in earlier.into_iter().flatten() {
-        let (newer, _) = &mut found[0];
-        if after.is_some_and(|after| newer.repeated <= after) {
-            break;
-        }
-        let mut outline = Outline::of_file(&path)?;
-        outline.lines = 0..=newer.repeated;
-        // A segment may undo a line that it repeats.
-        outline.undone.extend_from_slice(&newer.undone);
-        newer.lines = newer.repeated + 1..=*newer.lines.end();
-        found.insert(0, (outline, path));
-    }
-    let waiting = deferred::waiting(&Queue::of_home(home), key, &[])?.lines;
-    let waiting = waiting.into_iter().filter_map(Entry::parse).map(Ok);
-    let segments = found.into_iter();
-    let mut imported = BTreeSet::new();
-    Ok(segments
-        .flat_map(|(outline, path)| outline.read(&path))
-        .chain(waiting)
-        // A message may wait although the conversation has it, after a crash.
-        .filter(move |entry| match entry {
-            Ok(Entry {
-                item: Item::Message(Message::User(user)),
-                ..
-            }) if user.kind == UserKind::Note => imported.insert(user.ids.clone()),
-            _ => true,
-        }))
+/// Reads the live segment of a conversation.
+pub(crate) fn read(home: &Home, key: &str) -> Result<impl Iterator<Item = Result<Entry>> + use<>> {
+    entries(&segments::current(&home.session(key))?)
 }
 
 /// Returns the key that the argument of `--session` means, of an existing conversation or a new one.
@@ -306,7 +262,7 @@ pub(crate) fn reset(
         }
         loaded => loaded?,
     };
-    if open.is_empty() {
+    if open.session.next <= 1 {
         // Opening leaves a file that is too large to an earlier segment.
         if open.session.damage.is_empty() {
             return Ok(None);
@@ -321,35 +277,16 @@ pub(crate) fn reset(
 }
 
 /// Begins an empty segment without loading the current one, which is too large or was written by a newer program. Returns the
-/// path of that one.
+/// path of that one. Its media remain until the conversation is erased.
 pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<PathBuf> {
-    let live = home.session(key);
-    let mut first = Vec::new();
-    let file = fs_err::File::open(&live)?;
-    let len = file.metadata()?.len();
-    BufReader::new(file.take(storage::MAX_LOG)).read_until(b'\n', &mut first)?;
-    let first = storage::decode(&mut first).unwrap_or_default().1;
-    let base = first.get("base").and_then(Value::as_u64);
-    // Line numbers continue across segments. A line is longer than 16 bytes, so none of them has this number.
-    let next = base.unwrap_or_default() + len / 16;
+    // A conversation has fewer lines than seconds have passed, so no earlier line has this number.
+    let base = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let mut header = header(key, &rfc3339(now));
-    header.insert("base".to_owned(), next.into());
+    header.insert("base".to_owned(), base.as_secs().into());
     versions::forget(home, key)?;
-    let (_, old) = segments::begin_segment(&live, vec![header])?;
-    drop(remove_media(home, key, &[]));
-    Ok(old)
-}
-
-/// Removes the media of a conversation that has begun a new segment with these lines.
-pub(super) fn remove_media(home: &Home, key: &str, lines: &[Line]) -> Result<()> {
-    let live = home.session(key);
-    for (part, path) in files(home)?.remove(key).unwrap_or_default() {
-        if part == Part::Media && !media::is_named(&live, &path, lines) {
-            // The new segment is already live, so leftover media is no error.
-            drop(storage::remove(&path));
-        }
-    }
-    Ok(())
+    Ok(segments::begin_segment(&home.session(key), vec![header])?.1)
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.
@@ -411,7 +348,7 @@ fn remove_all(home: &Home, key: &str, files: &SessionFiles) -> Result<()> {
     let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
     storage::remove_files(&paths)?;
     let queue = Queue::of_home(home);
-    deferred::end(&queue, &deferred::waiting(&queue, key, &[])?)?;
+    queue.done(&deferred::waiting(&queue, key, &[])?.ids)?;
     versions::forget(home, key)?;
     storage::remove(&home.lock(key))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::lines::fields;
+use super::entries::fields;
 use super::{Line, Record};
 use crate::error::{Context, Result};
 use crate::message::{Message, User, UserKind};
@@ -74,13 +74,6 @@ fn all(queue: &Queue, session: &str) -> Result<Vec<(String, Deferred)>> {
         .collect())
 }
 
-/// Returns the conversations with waiting messages.
-pub(super) fn sessions(queue: &Queue) -> Result<Vec<String>> {
-    let entries = queue.entries(KIND)?;
-    let session = |entry: &Entry| entry.read::<Deferred>().session;
-    Ok(entries.iter().map(session).collect())
-}
-
 /// Deferred messages of a conversation.
 #[derive(Default)]
 pub(super) struct Waiting {
@@ -107,11 +100,6 @@ pub(super) fn waiting(queue: &Queue, session: &str, lines: &[Line]) -> Result<Wa
     Ok(waiting)
 }
 
-/// Ends these items, because their conversation contains them or is erased.
-pub(super) fn end(queue: &Queue, waiting: &Waiting) -> Result<()> {
-    queue.done(&waiting.ids)
-}
-
 fn is_deferred(line: &Line, id: &str) -> bool {
     line.get("kind").and_then(Value::as_str) == Some("note")
         && line.get("ids").is_some_and(|ids| *ids == json!([id]))
@@ -134,7 +122,7 @@ mod tests {
     use super::*;
     use crate::cancel::Cancel;
     use crate::paths::Home;
-    use crate::session::{FileStore, OpenSession, Session, Store, archive};
+    use crate::session::{FileStore, OpenSession, Session, Store};
     use crate::test_dir::TestDir;
     use std::sync::Arc;
 
@@ -204,8 +192,6 @@ mod tests {
         assert_eq!(ids(&open(home).session).len(), 2);
         let lines = fs_err::read(home.session("telegram_1")).unwrap();
         fs_err::write(&queue, &waiting).unwrap();
-        let entries = archive::read(home, "telegram_1", None).unwrap();
-        assert_eq!(ids(&Session::of("telegram_1", entries).unwrap()).len(), 2);
         // Simulates each crash, which left part of the conversation and the whole queue.
         for cut in 0..=lines.len() {
             fs_err::write(home.session("telegram_1"), &lines[..cut]).unwrap();

@@ -1,16 +1,20 @@
-//! Entries of a conversation: the lines of its segments, read one at a time, because a segment may fill a small board's memory.
+//! Entries of a conversation: how its lines are written, and read one at a time, because a segment may fill a small board's
+//! memory.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::lines::{is_message, refuse_newer, turn_end, version};
-use super::{Line, MAX_TITLE};
-use crate::error::Result;
+use super::{Line, MAX_TITLE, Record};
+use crate::error::{Error, Result};
 use crate::message::{Message, TurnStop};
+use crate::paths::shown_key;
 use crate::storage::{self, LogItem, LogReader};
 use crate::text::to_single_line;
+
+/// Version of the format. A file with a higher one is refused, because guessing would damage it.
+const VERSION: u64 = 1;
 
 /// Maximum length of a line that undoes others, in bytes.
 const MAX_UNDO: usize = 100;
@@ -55,7 +59,7 @@ impl Entry {
         } else if let Some(state) = line.remove("state") {
             Item::State(state)
         } else {
-            Item::End(turn_end(&line)?)
+            Item::End(TurnStop::from_name(line.get("turn")?.as_str()?)?)
         };
         Some(Self {
             seq: None,
@@ -85,32 +89,18 @@ pub(super) fn title(message: &Message) -> Option<String> {
     }
 }
 
-/// Numbers of a segment's lines in the conversation, known before the lines are read.
-pub(super) struct Outline {
-    /// Number of its first line.
+/// What is known of a segment before its lines are read.
+#[derive(Default)]
+struct Outline {
+    /// Number of its first line in the conversation.
     base: u64,
-    /// Number of its last line that repeats a line of an earlier segment.
-    pub repeated: u64,
-    /// Lines to read.
-    pub lines: RangeInclusive<u64>,
     /// Lines that were undone.
-    pub undone: Vec<RangeInclusive<u64>>,
-}
-
-impl Default for Outline {
-    fn default() -> Self {
-        Self {
-            base: 0,
-            repeated: 0,
-            lines: 0..=u64::MAX,
-            undone: Vec::new(),
-        }
-    }
+    undone: Vec<RangeInclusive<u64>>,
 }
 
 impl Outline {
     /// Skims a file, of which it parses only the first line and short ones.
-    pub(super) fn of_file(path: &Path) -> Result<Self> {
+    fn of_file(path: &Path) -> Result<Self> {
         // Refuses a file that is too large, and a named pipe, which would block.
         LogReader::open(path)?;
         let (mut outline, mut is_first, mut added) = (Self::default(), true, Ok(()));
@@ -134,7 +124,6 @@ impl Outline {
         let number = |name: &str| line.get(name).and_then(Value::as_u64);
         if version(line).is_some() {
             self.base = number("base").unwrap_or_default();
-            self.repeated = (self.base + number("lines").unwrap_or(1)).saturating_sub(1);
         }
         if let Some(from) = number("undo") {
             let from = self.base + from.min(n);
@@ -147,38 +136,26 @@ impl Outline {
     /// Parses the line with number `n` in its segment.
     fn entry(&self, n: u64, line: Line) -> Option<Entry> {
         let seq = self.base + n;
-        if !self.lines.contains(&seq) {
-            return None;
-        }
         Some(Entry {
             seq: Some(seq),
             is_undone: self.undone.iter().any(|lines| lines.contains(&seq)),
             ..Entry::parse(line)?
         })
     }
-
-    /// Reads the entries of its file.
-    pub(super) fn read(self, path: &Path) -> impl Iterator<Item = Result<Entry>> + use<> {
-        let (log, error) = match LogReader::open(path) {
-            Ok(log) => (log, None),
-            Err(e) => (None, Some(Err(e))),
-        };
-        let entry = move |item: Result<LogItem>| match item {
-            Ok(LogItem::Line(n, line)) => self.entry(n as u64, line).map(Ok),
-            Ok(LogItem::Damage(what) | LogItem::Torn(what)) => {
-                Entry::parse(damage_line(what)).map(Ok)
-            }
-            Err(e) => Some(Err(e)),
-        };
-        error
-            .into_iter()
-            .chain(log.into_iter().flatten().filter_map(entry))
-    }
 }
 
 /// Reads the entries of a segment.
 pub(crate) fn entries(path: &Path) -> Result<impl Iterator<Item = Result<Entry>> + use<>> {
-    Ok(Outline::of_file(path)?.read(path))
+    let outline = Outline::of_file(path)?;
+    let entry = move |item: Result<LogItem>| match item {
+        Ok(LogItem::Line(n, line)) => outline.entry(n as u64, line).map(Ok),
+        Ok(LogItem::Damage(what) | LogItem::Torn(what)) => Entry::parse(damage_line(what)).map(Ok),
+        Err(e) => Some(Err(e)),
+    };
+    Ok(LogReader::open(path)?
+        .into_iter()
+        .flatten()
+        .filter_map(entry))
 }
 
 /// Reads the entries of a conversation in the lines that a store returned.
@@ -199,4 +176,58 @@ pub(super) fn of_lines(
 /// Creates a line that reports damage.
 pub(super) fn damage_line(what: String) -> Line {
     Line::from_iter([("damage".to_owned(), what.into())])
+}
+
+/// Whether this line is a message, as nearly all lines are.
+fn is_message(line: &Line) -> bool {
+    line.contains_key("role")
+}
+
+/// Returns the format version in a line.
+fn version(line: &Line) -> Option<u64> {
+    line.get("v")?.as_u64()
+}
+
+/// Returns an error for a line that a newer program wrote.
+pub(super) fn refuse_newer(line: &Line, path: &Path) -> Result<()> {
+    let Some(v) = version(line).filter(|v| *v > VERSION) else {
+        return Ok(());
+    };
+    // The key ends at the first dot.
+    let key = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = shown_key(key.split('.').next().unwrap_or_default());
+    Err(Error::config(format!(
+        "{} has format {v}, newer than this bantam's {VERSION}",
+        path.display()
+    ))
+    .hint(format!(
+        "update bantam, or run `bantam sessions reset {}` to start over; the old file is kept",
+        shell_words::quote(&name)
+    )))
+}
+
+/// Creates line 0 of a session file.
+pub(super) fn header(name: &str, now: &str) -> Line {
+    json!({"v": VERSION, "session": name, "created": now})
+        .as_object()
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Formats an entry that is appended.
+pub(super) fn fields(entry: &Record, now: &str) -> Line {
+    let (name, value) = match entry {
+        Record::Message(message) => {
+            let mut line = message.to_json();
+            line.insert("time".to_owned(), now.into());
+            return line;
+        }
+        Record::End(end) => ("turn", end.name().into()),
+        Record::Undo(from) => ("undo", (*from).into()),
+        Record::Model(model) => ("state", json!({"model": model})),
+        Record::Allow(tools) => ("state", json!({"allowed": tools})),
+        Record::Asked(call) => ("state", json!({"asked": call})),
+        Record::Value(name, value) => ("state", json!({"value": {*name: value}})),
+    };
+    Line::from_iter([(name.to_owned(), value)])
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::entries::{damage_line, of_lines};
-use super::lines::{fields, header, refuse_newer};
+use super::entries::{damage_line, fields, header, of_lines, refuse_newer};
 use super::lock::lock_when_free;
 use super::media;
 use super::{Guard, Line, Record, Session, Store, archive, deferred};
@@ -23,8 +22,6 @@ const MAX_MESSAGE: usize = 4 << 20;
 /// Stores conversations as files.
 pub struct FileStore {
     pub(super) home: Home,
-    /// Queue of the home, with the deferred messages.
-    queue: Arc<Queue>,
     /// Conversations that are locked through this value, by key.
     locked: LockedFiles,
 }
@@ -67,15 +64,8 @@ impl FileStore {
     }
 
     pub(crate) fn new(home: Home) -> Self {
-        let queue = Arc::new(Queue::of_home(&home));
-        Self::with_queue(home, queue)
-    }
-
-    /// Creates a store for a program that has opened the queue of the home.
-    pub(crate) fn with_queue(home: Home, queue: Arc<Queue>) -> Self {
         Self {
             home,
-            queue,
             locked: Arc::default(),
         }
     }
@@ -103,20 +93,18 @@ impl FileStore {
         Ok((lines, damage))
     }
 
-    /// Returns the lines of a conversation without the bytes of their media, followed by its deferred messages, and sentences
-    /// about damage.
+    /// Returns the lines of a conversation without the bytes of their media, and sentences about damage.
     fn load(&self, key: &str) -> Result<(Vec<Line>, Vec<String>)> {
         let path = self.home.session(key);
         let found = storage::read_journal(&path)
             .doing(format_args!("reading the session {}", shown_key(key)))?
             .unwrap_or_default();
-        let mut lines = found.lines;
-        lines
-            .first()
-            .map_or(Ok(()), |line| refuse_newer(line, &path))?;
-        let waiting = deferred::waiting(&self.queue, key, &lines)?;
-        lines.extend(waiting.lines);
-        Ok((lines, found.damage.into_iter().chain(found.torn).collect()))
+        let first = found.lines.first();
+        first.map_or(Ok(()), |line| refuse_newer(line, &path))?;
+        Ok((
+            found.lines,
+            found.damage.into_iter().chain(found.torn).collect(),
+        ))
     }
 
     /// Opens the file of a locked conversation and repairs it after a crash or disk damage, or begins a new one if it is too
@@ -156,9 +144,10 @@ impl FileStore {
 
     /// Imports deferred messages into the conversation, unless a tool call in it waits for a decision.
     fn take_deferred(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
-        let waiting = deferred::waiting(&self.queue, key, lines)?;
+        let queue = Queue::of_home(&self.home);
+        let waiting = deferred::waiting(&queue, key, lines)?;
         if waiting.lines.is_empty() {
-            return deferred::end(&self.queue, &waiting);
+            return queue.done(&waiting.ids);
         }
         let found = Session::of(key, of_lines(key, lines.clone())?)?;
         if found.not_begun > 0 {
@@ -175,7 +164,7 @@ impl FileStore {
         new.extend_from_slice(&waiting.lines);
         self.append(key, file, &new, Durability::Now)?;
         lines.extend(new);
-        deferred::end(&self.queue, &waiting)
+        queue.done(&waiting.ids)
     }
 
     /// Appends lines, whose media files are already written.
@@ -196,19 +185,6 @@ impl FileStore {
             .doing("starting the session")
             .map_err(|e| self.home.hinted(e))?;
         *file = OpenFile::Open(journal);
-        Ok(())
-    }
-
-    /// Begins a new segment with these lines.
-    fn replace(&self, key: &str, file: &mut OpenFile, lines: &[Line]) -> Result<()> {
-        let OpenFile::Open(journal) = file else {
-            return self.append(key, file, lines, Durability::Now);
-        };
-        journal
-            .renew(lines.to_vec())
-            .map_err(|e| self.home.hinted(e))?;
-        // The new segment is already live.
-        drop(archive::remove_media(&self.home, key, lines));
         Ok(())
     }
 }
@@ -244,13 +220,17 @@ impl Store for FileStore {
         if from >= next {
             return self.append(key, &mut file, &lines, durability);
         }
-        let mut all = match from {
-            0 => Vec::new(),
-            _ => self.load(key)?.0,
+        let OpenFile::Open(journal) = &mut *file else {
+            return Ok(());
         };
-        all.truncate(from);
+        let old = self.load(key)?.0;
+        let mut all = old[..from].to_vec();
         all.extend(lines.into_owned());
-        self.replace(key, &mut file, &all)
+        journal
+            .renew(all.clone())
+            .map_err(|e| self.home.hinted(e))?;
+        media::remove(&self.home.session(key), &old, &all);
+        Ok(())
     }
 
     fn list(&self) -> Result<Vec<String>> {

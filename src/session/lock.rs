@@ -1,7 +1,7 @@
 //! Locks of conversations, and waiting for a locked one.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::{Guard, LOCK_WAIT, QUIET_WAIT};
@@ -15,34 +15,22 @@ use crate::test_speed::paced;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Locks within the process. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Locks(Arc<Mutex<BTreeSet<String>>>);
+/// Conversations that are locked within the process: the address of a store, and the key.
+static LOCKED: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
 
-struct Held(Locks, String);
+struct Held((usize, String));
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.lock_keys().remove(&self.1);
+        sync::lock(&LOCKED).remove(&self.0);
     }
 }
 
-impl Locks {
-    /// Locks for stores without their own.
-    pub(super) fn of_process() -> &'static Self {
-        static LOCKS: OnceLock<Locks> = OnceLock::new();
-        LOCKS.get_or_init(Self::default)
-    }
-
-    fn lock_keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        sync::lock(&self.0)
-    }
-
-    /// Locks a conversation, or returns `None` if it is already locked.
-    pub(super) fn lock(&self, key: &str) -> Option<Guard> {
-        let is_free = self.lock_keys().insert(key.to_owned());
-        is_free.then(|| Box::new(Held(self.clone(), key.to_owned())) as Guard)
-    }
+/// Locks a conversation of the store at this address, or returns `None` if it is already locked.
+pub(super) fn lock_in_process(store: usize, key: &str) -> Option<Guard> {
+    let place = (store, key.to_owned());
+    let is_free = sync::lock(&LOCKED).insert(place.clone());
+    is_free.then(|| Box::new(Held(place)) as Guard)
 }
 
 /// Locks a conversation under the rules of [`OpenSession::open`](super::OpenSession::open). Calls `lock` until it returns a
@@ -91,10 +79,9 @@ mod tests {
 
     #[test]
     fn lock_wait_ends_on_stop_or_deadline() {
-        let locks = Locks::default();
-        let _held = locks.lock("s").unwrap();
+        let _held = lock_in_process(0, "s").unwrap();
         let wait = |cancel: &Cancel| {
-            let waited = lock_when_free("s", cancel, &|| (), || Ok(locks.lock("s")));
+            let waited = lock_when_free("s", cancel, &|| (), || Ok(lock_in_process(0, "s")));
             waited.err().unwrap().kind
         };
         let deadline = Cancel::new(Some(Duration::from_millis(20)));

@@ -125,21 +125,20 @@ pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
     }
 }
 
-/// Removes the media that the next turn does not show. A failure is no error, because no line shows them any more.
+/// Removes the media that the next turn does not show.
 pub(super) fn remove_old(live: &Path, lines: &[Line]) {
     let (old, shown) = lines.split_at(first_shown(lines));
+    remove(live, old, shown);
+}
+
+/// Removes the media of old lines, except those of the lines shown. A failure is no error, because no line shows them any more.
+pub(super) fn remove(live: &Path, old: &[Line], shown: &[Line]) {
     let shown: Vec<&str> = shown.iter().flat_map(names).collect();
     for name in old.iter().flat_map(names) {
         if !shown.contains(&name) {
             drop(storage::remove(&path_of(live, name)));
         }
     }
-}
-
-/// Whether these lines name the media file at this path.
-pub(super) fn is_named(live: &Path, path: &Path, lines: &[Line]) -> bool {
-    let mut names = lines.iter().flat_map(names);
-    names.any(|name| path_of(live, name) == path)
 }
 
 fn fetch_line(live: &Path, line: &mut Line) {

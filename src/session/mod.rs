@@ -12,10 +12,8 @@ pub(crate) mod archive;
 mod deferred;
 mod entries;
 mod files;
-mod lines;
 mod lock;
 mod media;
-mod memory;
 mod open;
 mod replay;
 pub(crate) mod search;
@@ -43,9 +41,8 @@ use entries::{of_lines, title};
 pub use files::FileStore;
 use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
-pub use memory::MemoryStore;
 pub(crate) use open::OpenSession;
-pub use store::{Guard, Store};
+pub use store::{Guard, MemoryStore, Store};
 pub use values::Values;
 
 use crate::paths::check_session;
@@ -110,11 +107,11 @@ pub struct Session {
     /// One sentence for each damage in the file.
     pub damage: Vec<String>,
     /// Number in the conversation of its segment's first line.
-    base: u64,
+    pub(crate) base: u64,
     /// Number of the next line in its segment.
-    next: u64,
+    pub(crate) next: u64,
     /// Number in the conversation of the user's last message.
-    asked: u64,
+    pub(crate) asked: u64,
     /// Whether the title is that of a question that counts.
     has_title: bool,
     /// Id of the call about which the user is being asked; empty if none.
@@ -124,7 +121,7 @@ pub struct Session {
     /// Number of results at the end, of calls that have not begun. They are not in the file.
     not_begun: usize,
     /// Whether a turn was undone, and no turn has begun or ended since.
-    is_undone: bool,
+    pub(crate) is_undone: bool,
 }
 
 /// Channel of the library's own conversations.
@@ -182,11 +179,10 @@ impl Session {
     pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
         check_session(key)?;
         let lines = store.read(key)?;
-        // Lines about damage come last.
-        let damage = lines.iter().rev();
-        let damage = damage.take_while(|line| line.contains_key("damage"));
-        let next = (lines.len() - damage.count()) as u64;
+        let count = lines.len();
         let session = Self::of(key, of_lines(key, lines)?)?;
+        // Lines about damage are not in the store.
+        let next = (count - session.damage.len()) as u64;
         Ok(Self { next, ..session })
     }
 

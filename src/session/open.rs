@@ -5,8 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
-use super::entries::Entry;
-use super::lines::{fields, header};
+use super::entries::{Entry, fields, header};
 use super::lock::lock_when_free;
 use super::{Durability, Guard, Line, MemoryStore, Record, Session, Store};
 use crate::cancel::Cancel;
@@ -50,41 +49,30 @@ impl OpenSession {
         Ok(open)
     }
 
-    /// Creates a conversation with these messages that is only in memory.
+    /// Continues a conversation only in memory.
+    pub(crate) fn in_memory(session: Session) -> Self {
+        Self {
+            session,
+            store: Arc::new(MemoryStore::default()),
+            _guard: Box::new(()),
+        }
+    }
+
+    /// Begins a conversation with these messages that is only in memory.
     ///
     /// # Errors
     /// Returns [`crate::error::Kind::Usage`] for an invalid key.
     pub(crate) fn with_history(key: &str, history: &[Message]) -> Result<Self> {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-        let open = || Self::open(&store, key, &Cancel::new(None), &|| ());
-        let mut session = open()?;
-        if !history.is_empty() {
-            let records: Vec<Record> = history.iter().map(Record::Message).collect();
-            session.append(&records, Durability::Later, SystemTime::now())?;
-        }
-        drop(session);
-        // Reads the lines again, so that each call has one result.
-        open()
+        check_session(key)?;
+        let now = rfc3339(SystemTime::now());
+        let line = |message| fields(&Record::Message(message), &now);
+        let entries = history.iter().map(line).filter_map(Entry::parse);
+        Session::of(key, entries.map(Ok)).map(Self::in_memory)
     }
 
     /// Returns the number of the next line in the conversation, unique across all its segments.
     pub(crate) fn place(&self) -> u64 {
         self.session.base + self.session.next
-    }
-
-    /// Whether the conversation has only its first line.
-    pub(super) fn is_empty(&self) -> bool {
-        self.session.next <= 1
-    }
-
-    /// Returns the line number of the user's last message.
-    pub(crate) fn asked_at(&self) -> u64 {
-        self.session.asked
-    }
-
-    /// Whether a turn was undone, and no turn has begun or ended since.
-    pub(crate) fn is_undone(&self) -> bool {
-        self.session.is_undone
     }
 
     /// Creates the entry that undoes the user's last message and all that follows it.

@@ -3,10 +3,13 @@
 use serde_json::Value;
 
 use super::entries::{Entry, Item, title};
-use super::lines::pair;
-use super::{Line, NOT_BEGUN, NOT_SHOWN, Session, values};
+use super::values::put;
+use super::{Line, NOT_BEGUN, NOT_SHOWN, Session};
 use crate::error::Result;
-use crate::message::Message;
+use crate::message::{Message, ToolResult};
+
+/// Result of a call that was running when the program ended.
+pub(super) const INTERRUPTED: &str = "interrupted, outcome unknown";
 
 impl Session {
     /// Builds a conversation from the entries of a segment.
@@ -44,7 +47,7 @@ impl Session {
                     if let Some(call) = state.get("asked").and_then(Value::as_str) {
                         call.clone_into(&mut self.asked_about);
                     }
-                    values::take_over(&mut self.values, &state);
+                    self.set_values(state.get("value"));
                 }
             }
             Item::End(end) => {
@@ -86,7 +89,7 @@ impl Session {
         self.has_title = !self.title.is_empty();
         if let Some(state) = header.get("state") {
             self.set_state(state);
-            values::take_over(&mut self.values, state);
+            self.set_values(state.get("values"));
         }
     }
 
@@ -101,6 +104,13 @@ impl Session {
         }
     }
 
+    /// Sets these named values; null removes one.
+    fn set_values(&mut self, values: Option<&Value>) {
+        for (name, value) in values.and_then(Value::as_object).into_iter().flatten() {
+            put(&mut self.values, name, value.clone());
+        }
+    }
+
     /// Sets the title from this message, if it is a question and the first one that counts. The words of an undone question are
     /// the title until another counts.
     pub(super) fn entitle(&mut self, message: &Message, is_undone: bool) {
@@ -111,4 +121,42 @@ impl Session {
             (self.title, self.has_title) = (title, !is_undone);
         }
     }
+}
+
+/// Gives every call exactly one result, right after it. Results without a call are removed, calls without a result get
+/// [`INTERRUPTED`]. Returns the results added at the very end, which the file does not contain yet.
+pub(super) fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
+    let mut added = Vec::new();
+    let room = Vec::with_capacity(messages.len());
+    let mut rest = std::mem::replace(messages, room).into_iter().peekable();
+    while let Some(message) = rest.next() {
+        let calls: Vec<String> = match &message {
+            Message::ToolResult(_) => continue,
+            Message::Assistant(reply) => reply.calls.iter().map(|c| c.id.clone()).collect(),
+            Message::System(_) | Message::User(_) => Vec::new(),
+        };
+        messages.push(message);
+        let mut results: Vec<ToolResult> = Vec::new();
+        while let Some(Message::ToolResult(result)) =
+            rest.next_if(|m| matches!(m, Message::ToolResult(_)))
+        {
+            results.push(result);
+        }
+        added.clear();
+        for call_id in calls {
+            if let Some(at) = results.iter().position(|r| r.call_id == call_id) {
+                messages.push(Message::ToolResult(results.swap_remove(at)));
+                continue;
+            }
+            let lost = Message::ToolResult(ToolResult {
+                call_id,
+                content: INTERRUPTED.to_owned(),
+                is_error: true,
+                images: Vec::new(),
+            });
+            added.push(lost.clone());
+            messages.push(lost);
+        }
+    }
+    added
 }

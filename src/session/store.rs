@@ -1,11 +1,13 @@
-//! The trait of conversation stores.
+//! The trait of conversation stores, and conversations in memory, for `--no-session` and for embedding.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::lock::Locks;
+use super::lock::lock_in_process;
 use super::{Durability, Line};
 use crate::error::Result;
+use crate::sync;
 
 /// Unlocks a conversation when it is dropped.
 pub type Guard = Box<dyn Any + Send + Sync>;
@@ -72,7 +74,7 @@ pub trait Store: Send + Sync {
     /// Returns errors of the storage.
     fn lock(&self, key: &str) -> Result<Option<Guard>> {
         let place = std::ptr::from_ref(self).cast::<()>() as usize;
-        Ok(Locks::of_process().lock(&format!("{place} {key}")))
+        Ok(lock_in_process(place, key))
     }
 }
 
@@ -92,5 +94,40 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn lock(&self, key: &str) -> Result<Option<Guard>> {
         (**self).lock(key)
+    }
+}
+
+/// Stores conversations in memory, as the same lines that a file would have. Clones share them.
+#[derive(Clone, Default)]
+pub struct MemoryStore(Arc<Mutex<HashMap<String, Vec<Line>>>>);
+
+impl MemoryStore {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Vec<Line>>> {
+        sync::lock(&self.0)
+    }
+}
+
+impl Store for MemoryStore {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
+        Ok(self.all().get(key).cloned().unwrap_or_default())
+    }
+
+    fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {
+        let mut all = self.all();
+        let stored = all.entry(key.to_owned()).or_default();
+        stored.truncate(from);
+        stored.extend_from_slice(lines);
+        if stored.is_empty() {
+            all.remove(key);
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        Ok(self.all().keys().cloned().collect())
+    }
+
+    fn lock(&self, key: &str) -> Result<Option<Guard>> {
+        Ok(lock_in_process(Arc::as_ptr(&self.0) as usize, key))
     }
 }

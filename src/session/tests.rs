@@ -12,7 +12,7 @@ use super::*;
 use crate::cancel::Cancel;
 use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage, User, UserKind};
-use crate::session::lines::{INTERRUPTED, pair};
+use crate::session::replay::{INTERRUPTED, pair};
 use crate::test_dir::TestDir;
 use crate::text::rfc3339;
 

@@ -5,10 +5,9 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Line;
-
 use crate::sync;
 
 /// Named values of a conversation, for a turn and its tools. Values set by a tool are stored with the results of its calls.
@@ -18,8 +17,8 @@ pub struct Values(Mutex<State>);
 #[derive(Default)]
 struct State {
     all: Line,
-    /// Names of values that are not stored yet.
-    changed: Vec<String>,
+    /// Values that are not stored yet; null for removed ones.
+    changed: Line,
 }
 
 impl Values {
@@ -34,11 +33,9 @@ impl Values {
 
     /// Sets a value. Null removes it.
     pub fn set(&self, name: &str, value: impl Into<Value>) {
-        let mut state = self.lock();
-        put(&mut state.all, name, value.into());
-        if !state.changed.iter().any(|changed| changed == name) {
-            state.changed.push(name.to_owned());
-        }
+        let (mut state, value) = (self.lock(), value.into());
+        put(&mut state.all, name, value.clone());
+        state.changed.insert(name.to_owned(), value);
     }
 
     /// Removes a value.
@@ -50,19 +47,13 @@ impl Values {
     pub(crate) fn new(values: &Line) -> Self {
         Self(Mutex::new(State {
             all: values.clone(),
-            changed: Vec::new(),
+            changed: Line::new(),
         }))
     }
 
     /// Returns the values set since the last call; removed values are null.
-    pub(crate) fn take_changed(&self) -> Vec<(String, Value)> {
-        let mut state = self.lock();
-        let changed = std::mem::take(&mut state.changed);
-        let value = |name: String| {
-            let value = state.all.get(&name).cloned().unwrap_or_default();
-            (name, value)
-        };
-        changed.into_iter().map(value).collect()
+    pub(crate) fn take_changed(&self) -> Line {
+        std::mem::take(&mut self.lock().changed)
     }
 }
 
@@ -72,19 +63,4 @@ pub(super) fn put(values: &mut Line, name: &str, value: Value) {
     } else {
         values.insert(name.to_owned(), value);
     }
-}
-
-/// Applies the values set by a line.
-pub(super) fn take_over(values: &mut Line, state: &Value) {
-    for name in ["values", "value"] {
-        let set = state.get(name).and_then(Value::as_object);
-        for (name, value) in set.into_iter().flatten() {
-            put(values, name, value.clone());
-        }
-    }
-}
-
-/// Creates the `state` that sets a value.
-pub(super) fn state(name: &str, value: &Value) -> Value {
-    json!({"value": {name: value}})
 }

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,8 @@ pub(crate) struct Versions {
     /// Directory of the conversation's versions.
     dir: PathBuf,
     place: u64,
-    known: Mutex<Vec<Version>>,
+    /// Held while the index is changed.
+    changing: Mutex<()>,
 }
 
 impl Versions {
@@ -70,26 +71,16 @@ impl Versions {
         Self {
             dir,
             place,
-            known: Mutex::default(),
+            changing: Mutex::default(),
         }
-    }
-
-    /// Makes the versions of a turn that continues after a restart, including those already stored.
-    pub(crate) fn resumed(dir: PathBuf, place: u64) -> Self {
-        let versions = Self::new(dir, place);
-        // An unreadable index is written again.
-        *versions.lock() = versions.read().unwrap_or_default();
-        versions
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Version>> {
-        sync::lock(&self.known)
     }
 
     /// Records that a tool has changed a file from the stamp `before` to `after`, and its content before. The first content of a
     /// file counts, unless other means have left another content there in between.
     pub(crate) fn changed(&self, path: &str, old: Old, before: &str, after: String) -> Result<()> {
-        let mut known = self.lock();
+        let _changing = sync::lock(&self.changing);
+        // An unreadable index is written again.
+        let mut known = self.read().unwrap_or_default();
         if known.is_empty() {
             // Removes the versions of an earlier turn.
             storage::remove(&self.dir)?;
@@ -113,7 +104,7 @@ impl Versions {
         }
         let index = Index {
             place: self.place,
-            files: known.clone(),
+            files: known,
         };
         let index = serde_json::to_vec(&index)?;
         storage::replace(&self.dir.join(INDEX), &index, Durability::Later)
@@ -194,7 +185,6 @@ mod tests {
             ]
         );
         assert_eq!(turn(3).content(0).unwrap(), b"one");
-        assert_eq!(Versions::resumed(dir.join("undo"), 3).lock().len(), 3);
 
         // A command removed the file, and a tool made it again.
         first.changed("a", Old::Absent, "", "s5".into()).unwrap();

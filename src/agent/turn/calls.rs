@@ -301,12 +301,7 @@ impl Turn<'_> {
         if !name.starts_with(kind) {
             return;
         }
-        let (dir, place) = (home.undo(name), self.open.asked_at());
-        budget.keep_versions(if self.is_resumed {
-            Versions::resumed(dir, place)
-        } else {
-            Versions::new(dir, place)
-        });
+        budget.keep_versions(Versions::new(home.undo(name), self.open.session.asked));
     }
 
     /// Asks the user about a call, and waits without a limit. Returns why it must not run, if it must not. The question is stored

@@ -79,7 +79,6 @@ pub(super) struct Turn<'a> {
     prompt: SystemPrompt,
     calls: Calls,
     state: State,
-    is_resumed: bool,
     /// Whether the turn before failed, so that a host may refuse the history instead of the message.
     follows_failure: bool,
     /// Whether the conversation in memory lacks messages that no stored summary replaces. It must not replace the stored one.
@@ -224,7 +223,6 @@ impl<'a> Turn<'a> {
             prompt,
             calls: Calls::new(&open.session),
             state: State::Asking,
-            is_resumed: resumed.is_some(),
             follows_failure: open.session.ended == Some(TurnStop::Error),
             is_shortened: false,
             empty_answers: 0,
