@@ -22,8 +22,7 @@
 //!
 //! - An [`Agent`], made by a [`Builder`], runs turns. It takes a [`Request`], returns a [`Response`] and reports [`Event`]s.
 //! - [`OpenAi`] and [`Anthropic`] make models; [`Provider`] is the trait of custom ones.
-//! - A [`Function`] is a custom tool, [`Tool`] its trait, a [`Registry`] a set of tools. A [`Home`] has sandboxed built-in
-//!   tools.
+//! - A [`Function`] is a custom tool, a [`Registry`] a set of tools. A [`Home`] has sandboxed built-in tools.
 //! - A [`Store`] saves conversations: a [`FileStore`], a [`MemoryStore`], or a custom one. [`Agent::sessions`] lists them.
 //! - [`serve()`] answers the messages of channels; [`Channel`] is their trait.
 //! - An [`Error`] has a message for people and an [`ErrorKind`] for code.
@@ -172,7 +171,7 @@ pub use session::{
     Durability, FileStore, Guard, Line, MemoryStore, Session, SessionInfo, Store, Values,
     key as session_key,
 };
-pub use tool::{CallContext, Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec};
+pub use tool::{CallContext, Function, Registry, Risk, Task, ToolOutput, ToolSpec};
 pub use worker::init;
 
 // Of the tests: limits on time, random numbers, temporary directories.

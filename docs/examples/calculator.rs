@@ -8,8 +8,8 @@ use std::env::args;
 use std::sync::Mutex;
 
 use bantam::{
-    Agent, CallContext, Error, Event, Message, ModelRequest, Provider, ProviderError, Reply,
-    Request, Result, Risk, Sink, Tool, ToolCall, ToolOutput, ToolSpec,
+    Agent, CallContext, Error, Event, Function, Message, ModelRequest, Provider, ProviderError,
+    Reply, Request, Result, Risk, Sink, ToolCall,
 };
 use serde_json::{Value, json};
 
@@ -67,28 +67,10 @@ fn sum_in(text: &str) -> Option<String> {
     })
 }
 
-struct Calculator(ToolSpec);
-
-impl Calculator {
-    fn new() -> Self {
-        let schema = r#"{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"},
-            "operator":{"type":"string","enum":["+","-","*","/"]}},"required":["a","operator","b"]}"#;
-        Self(ToolSpec {
-            name: "calculate".into(),
-            description: "Calculates.".into(),
-            schema: schema.into(),
-            risk: Risk::Safe,
-            source: "the calculator example".into(),
-        })
-    }
-}
-
-impl Tool for Calculator {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    fn call(&self, args: &Value, _: &CallContext) -> Result<ToolOutput> {
+fn calculator() -> Function {
+    let schema = r#"{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"},
+        "operator":{"type":"string","enum":["+","-","*","/"]}},"required":["a","operator","b"]}"#;
+    let calculate = |args: Value, _: &CallContext| {
         let number = |name: &str| args[name].as_f64().unwrap_or_default();
         let (a, b) = (number("a"), number("b"));
         let result = match args["operator"].as_str() {
@@ -98,15 +80,16 @@ impl Tool for Calculator {
             _ if b == 0.0 => return Err(Error::failed("nothing can be divided by 0")),
             _ => a / b,
         };
-        Ok(ToolOutput::text(result.to_string()))
-    }
+        Ok(result.to_string())
+    };
+    Function::new("calculate", "Calculates.", schema, calculate).risk(Risk::Safe)
 }
 
 /// Runs one turn. Returns the answer and the events.
 pub fn calculate(question: &str) -> Result<(String, Vec<Event>)> {
     let agent = Agent::builder()
         .provider(SumReader)
-        .tool(Calculator::new())
+        .tool(calculator())
         .build()?;
     let events = Mutex::new(Vec::new());
     let response = agent.run(&Request::new(question, "sums"), &|event| {

@@ -12,7 +12,7 @@ use crate::provider::chain::Chain;
 use crate::redact::Redactor;
 use crate::session::{MemoryStore, Session, Store};
 use crate::tool::subagent::subagent_tool;
-use crate::tool::{Registry, Tool};
+use crate::tool::{Function, Registry};
 use crate::usage::Ledger;
 use crate::worker::Workers;
 
@@ -59,7 +59,7 @@ impl Builder {
     }
 
     /// Adds a tool, which is offered to the model under the name in its spec.
-    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+    pub fn tool(mut self, tool: Function) -> Self {
         let added = self.tools.add(tool);
         self.note_refusal(added)
     }

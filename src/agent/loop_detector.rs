@@ -104,38 +104,18 @@ impl LoopDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
     use crate::message::ToolCall;
-    use crate::tool::{CallContext, Owner, Registry, Tool, ToolOutput, ToolSpec};
-    use serde_json::{Value, json};
+    use crate::tool::{Function, Owner, Registry, ToolOutput, ToolSpec};
+    use serde_json::json;
 
-    struct SpecOnly(ToolSpec);
-
-    impl Tool for SpecOnly {
-        fn spec(&self) -> &ToolSpec {
-            &self.0
-        }
-        fn owner(&self) -> Owner {
-            match &*self.0.source {
-                "a server" => Owner::Server,
-                _ => Owner::BuiltIn,
-            }
-        }
-        fn call(&self, _: &Value, _: &CallContext) -> Result<ToolOutput> {
-            Ok(ToolOutput::default())
-        }
-    }
-
-    fn tool(name: &str, risk: Risk) -> SpecOnly {
+    fn tool(name: &'static str, risk: Risk) -> Function {
         let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#;
-        let source = if name == "push" { "a server" } else { "" };
-        SpecOnly(ToolSpec {
-            name: name.to_owned().into(),
-            description: "".into(),
-            schema: schema.into(),
-            risk,
-            source: source.into(),
-        })
+        let owner = match name {
+            "push" => Owner::Server,
+            _ => Owner::BuiltIn,
+        };
+        let spec = ToolSpec::built_in(name, risk, "", schema);
+        Function::owned(owner, spec, &[], |_, _| Ok(ToolOutput::default()))
     }
 
     /// Returns which of these calls are refused, each in a separate reply: `R` for a refusal, followed by `S` if the model is

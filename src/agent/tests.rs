@@ -10,7 +10,7 @@ use crate::bus::{Response, TurnStop};
 use crate::error::Error;
 use crate::message::{Reply, ToolCall};
 use crate::provider::{self, Provider, ProviderError};
-use crate::tool::{CallContext, Risk, Tool, ToolOutput, ToolSpec};
+use crate::tool::{CallContext, Function, Risk};
 
 /// Returns these replies in order, and records the number of tools in each request.
 #[derive(Default)]
@@ -72,65 +72,30 @@ fn calls(names: &[&str]) -> Reply {
     }
 }
 
-type Log = Arc<(Mutex<Vec<String>>, Condvar)>;
+type Log = Arc<(Mutex<Vec<&'static str>>, Condvar)>;
 
-/// A tool that waits until `meets` calls run at the same time, and logs their start and end.
-struct Watched {
-    spec: ToolSpec,
-    meets: usize,
-    log: Log,
-}
-
-impl Watched {
-    fn new(name: &str, risk: Risk, meets: usize, log: &Log) -> Self {
-        let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.into();
-        let name = name.to_owned().into();
-        let spec = ToolSpec {
-            name,
-            description: "".into(),
-            schema,
-            risk,
-            source: "".into(),
-        };
-        Self {
-            spec,
-            meets,
-            log: log.clone(),
-        }
-    }
-}
-
-impl Tool for Watched {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-        let (log, changed) = &*self.log;
-        let (name, n) = (&self.spec.name, &args["n"]);
-        let begun = |log: &[String]| {
-            log.iter()
-                .filter(|line| line.starts_with(&format!("{name} begins")))
-                .count()
-        };
+/// Makes a tool that waits until `meets` calls run at the same time, and logs their start.
+fn watched(name: &'static str, risk: Risk, meets: usize, log: &Log) -> Function {
+    let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#;
+    let log = log.clone();
+    let run = move |args: Value, turn: &CallContext| {
+        let (log, changed) = &*log;
         let mut log = log.lock().unwrap();
-        log.push(format!("{name} begins {n}"));
+        log.push(name);
         changed.notify_all();
-        let few = |log: &mut Vec<String>| begun(log) < self.meets;
-        let (mut log, waited) = changed
-            .wait_timeout_while(log, Duration::from_secs(20), few)
-            .unwrap();
-        log.push(format!("{name} ends {n}"));
-        drop(log);
+        let few = |log: &mut Vec<&str>| log.iter().filter(|begun| **begun == name).count() < meets;
+        let limit = Duration::from_secs(20);
+        let waited = changed.wait_timeout_while(log, limit, few).unwrap().1;
         if name == "stop" {
             turn.cancel.stop();
         }
         if waited.timed_out() {
             Err(Error::failed("alone"))
         } else {
-            Ok(ToolOutput::text(format!("{name} {n}")))
+            Ok(format!("{name} {}", args["n"]))
         }
-    }
+    };
+    Function::new(name, "", schema, run).risk(risk)
 }
 
 /// Runs one turn. Returns the response, the stored messages, and the number of tools in each request.
@@ -165,7 +130,7 @@ fn results(kept: &[Message]) -> Vec<(String, String)> {
 #[test]
 fn read_only_calls_run_in_parallel() {
     let log = Log::default();
-    let tool = Watched::new("look", Risk::Safe, 8, &log);
+    let tool = watched("look", Risk::Safe, 8, &log);
     let (response, kept, _) = run(vec![calls(&["look"; 8]), says("done")], |b| b.tool(tool));
     assert_eq!(response.output, "done");
     let expected: Vec<(String, String)> = (0..8)
@@ -179,8 +144,8 @@ fn read_only_calls_run_in_parallel() {
 fn calls_after_stop_get_results_unrun() {
     let log = Log::default();
     let (stop, look) = (
-        Watched::new("stop", Risk::Writes, 1, &log),
-        Watched::new("look", Risk::Safe, 1, &log),
+        watched("stop", Risk::Writes, 1, &log),
+        watched("look", Risk::Safe, 1, &log),
     );
     let (response, kept, _) = run(vec![calls(&["stop", "look", "look", "stop"])], |b| {
         b.tool(stop).tool(look)

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::{CallContext, Owner, Risk, Tool, ToolOutput, pages};
+use super::{CallContext, Function, Owner, Risk, ToolOutput, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::json::parse_json;
@@ -29,7 +29,7 @@ pub(crate) struct Call<'a> {
 
 /// The tool of a call and arguments that fit its schema.
 pub(super) struct Checked<'a> {
-    pub tool: &'a dyn Tool,
+    pub tool: &'a Function,
     pub args: Value,
     /// State of the file that an approver saw; only this file may be replaced.
     pub shown: OnceLock<Shown>,
@@ -69,26 +69,26 @@ impl Call<'_> {
     }
 
     fn owner(&self) -> Option<Owner> {
-        self.checked.as_ref().ok().map(|call| call.tool.owner())
+        self.checked.as_ref().ok().map(|call| call.tool.owner)
     }
 
     /// Returns the risk of the call. An invalid call is safe, because it does not run.
     pub(crate) fn risk(&self) -> Risk {
         let checked = self.checked.as_ref();
-        checked.map_or(Risk::Safe, |call| call.tool.risk(&call.args))
+        checked.map_or(Risk::Safe, |call| call.tool.risk_of(&call.args))
     }
 
     /// Whether the call may run in parallel with other parallel calls.
     pub(crate) fn is_parallel(&self) -> bool {
         let checked = self.checked.as_ref();
-        checked.map_or(true, |call| call.tool.is_parallel(&call.args))
+        checked.map_or(true, |call| call.tool.always_parallel) || self.risk() == Risk::Safe
     }
 
     /// Returns how many times the same call may be made until something new was done. A program may wait for something, and
     /// pressing a key twice is not repetition.
     pub(crate) fn most_times(&self) -> u32 {
         match (&self.checked, self.risk()) {
-            (Ok(call), _) if call.tool.varies() => 10,
+            (Ok(call), _) if call.tool.varies => 10,
             (_, Risk::Runs) => 10,
             (_, Risk::Writes) if self.owner() != Some(Owner::BuiltIn) => 3,
             (_, Risk::Safe | Risk::Writes) => 1,
@@ -124,8 +124,8 @@ impl Call<'_> {
     /// the schema of a server's tool, because the server can change what the tool does.
     pub(crate) fn allowed_as(&self) -> String {
         match &self.checked {
-            Ok(call) if call.tool.owner() == Owner::Server => {
-                let spec = call.tool.spec();
+            Ok(call) if call.tool.owner == Owner::Server => {
+                let spec = &call.tool.spec;
                 let text = format!("{}\n{}", spec.description, spec.schema);
                 format!("{} {:08x}", spec.name, crc32fast::hash(text.as_bytes()))
             }
@@ -141,7 +141,7 @@ impl Call<'_> {
                 Audience::Events => None,
                 Audience::Approver(cancel) => Some(cancel),
             };
-            let change = call.tool.change(&call.args, cancel);
+            let change = (call.tool.changes)(&call.args, cancel);
             diff = change.lines;
             if cancel.is_some() {
                 arguments = call.arguments(!diff.is_empty());
@@ -212,7 +212,7 @@ impl Checked<'_> {
         if let Some(shown) = self.shown.get() {
             args["shown"] = serde_json::to_value(shown)?;
         }
-        self.tool.call(&args, turn)
+        (self.tool.run)(&args, turn)
     }
 
     /// Returns the arguments, except those that a diff shows.

@@ -7,9 +7,8 @@ use crate::worker::protocol::Shown;
 const MOST_REPLACED: usize = 12;
 
 /// What a call of a file tool changes.
-#[doc(hidden)]
 #[derive(Debug, Default)]
-pub struct Change {
+pub(crate) struct Change {
     /// Lines that it removes, prefixed with `-`, and adds, prefixed with `+`.
     pub lines: Vec<String>,
     /// State of the replaced file, if it was read.

@@ -102,18 +102,17 @@ pub(crate) fn file_tools(files: &Arc<Files>) -> Vec<Function> {
 
 fn file_tool(files: &Arc<Files>, spec: &ToolSpec) -> Function {
     let (own, name) = (files.clone(), spec.name.clone());
-    let tool = Function::built_in(spec.clone(), SHOWN, move |args, turn| {
-        run(&name, &own, args, turn)
-    });
-    let workers = files.workers.clone();
-    match &*spec.name {
-        "write_file" => tool.changing(move |args, cancel| replaced(&workers, args, cancel)),
-        "append_file" => tool.changing(|args, _| Change::between("", text(args, "content"))),
-        "edit_file" => tool.changing(|args, _| {
-            let [old, new] = ["old_text", "new_text"].map(|name| text(args, name));
-            Change::between(old, new)
+    let (workers, changing) = (files.workers.clone(), spec.name.clone());
+    Function {
+        changes: Box::new(move |args, cancel| match &*changing {
+            "write_file" => replaced(&workers, args, cancel),
+            "append_file" => Change::between("", text(args, "content")),
+            "edit_file" => Change::between(text(args, "old_text"), text(args, "new_text")),
+            _ => Change::default(),
         }),
-        _ => tool,
+        ..Function::built_in(spec.clone(), SHOWN, move |args, turn| {
+            run(&name, &own, args, turn)
+        })
     }
 }
 

@@ -5,16 +5,15 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{CallContext, Change, Owner, Risk, Tool, ToolOutput, ToolSpec, arguments};
+use super::{CallContext, Change, Owner, Risk, ToolOutput, ToolSpec, arguments};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::to_single_line;
 
-/// See [`Tool::change`].
 type Changes = dyn Fn(&Value, Option<&Cancel>) -> Change + Send + Sync;
 type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync;
 
-/// A tool made from a function.
+/// A tool: an action that the model can call, as a function. It keeps no state between turns, because the turn is an argument.
 ///
 /// ```
 /// use bantam::{Function, Risk};
@@ -33,14 +32,17 @@ type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync;
 /// ```
 pub struct Function {
     pub(super) spec: ToolSpec,
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Arguments shown in summaries; empty for all.
-    shown: &'static [&'static str],
-    always_parallel: bool,
-    varies: bool,
-    is_safe: fn(&Value) -> bool,
-    changes: Option<Box<Changes>>,
-    run: Box<Run>,
+    pub(super) shown: &'static [&'static str],
+    /// Whether calls may run in parallel, independent of their risk.
+    pub(super) always_parallel: bool,
+    pub(super) varies: bool,
+    /// Whether a call with these arguments is safe.
+    pub(super) is_safe: fn(&Value) -> bool,
+    /// Returns what a call would change. With a `Cancel`, reads the file that it would replace.
+    pub(super) changes: Box<Changes>,
+    pub(super) run: Box<Run>,
 }
 
 impl Function {
@@ -85,7 +87,7 @@ impl Function {
         Self::owned(Owner::BuiltIn, spec, shown, run)
     }
 
-    pub(super) fn owned(
+    pub(crate) fn owned(
         owner: Owner,
         spec: ToolSpec,
         shown: &'static [&'static str],
@@ -98,39 +100,13 @@ impl Function {
             always_parallel: false,
             varies: false,
             is_safe: |_| false,
-            changes: None,
+            changes: Box::new(|_, _| Change::default()),
             run: Box::new(run),
         }
     }
 
-    /// Allows calls to run in parallel, independent of their risk.
-    pub(super) fn parallel(mut self) -> Self {
-        self.always_parallel = true;
-        self
-    }
-
-    /// Makes calls with some arguments safe.
-    pub(super) fn safe_if(mut self, is_safe: fn(&Value) -> bool) -> Self {
-        self.is_safe = is_safe;
-        self
-    }
-
-    /// Sets a function that shows what a call would change.
-    pub(super) fn changing(
-        mut self,
-        changes: impl Fn(&Value, Option<&Cancel>) -> Change + Send + Sync + 'static,
-    ) -> Self {
-        self.changes = Some(Box::new(changes));
-        self
-    }
-}
-
-impl Tool for Function {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn risk(&self, args: &Value) -> Risk {
+    /// Returns the risk of a call with these arguments, up to the tool's risk.
+    pub(super) fn risk_of(&self, args: &Value) -> Risk {
         if (self.is_safe)(args) {
             Risk::Safe
         } else {
@@ -138,19 +114,8 @@ impl Tool for Function {
         }
     }
 
-    fn is_parallel(&self, args: &Value) -> bool {
-        self.always_parallel || self.risk(args) == Risk::Safe
-    }
-
-    fn varies(&self) -> bool {
-        self.varies
-    }
-
-    fn owner(&self) -> Owner {
-        self.owner
-    }
-
-    fn summary(&self, args: &Value) -> String {
+    /// Summarizes the planned call in one line for a person. `args` is free of secrets.
+    pub(super) fn summary(&self, args: &Value) -> String {
         if self.shown.is_empty() {
             return match args.to_string().as_str() {
                 "{}" => String::new(),
@@ -163,14 +128,5 @@ impl Tool for Function {
             None => value.to_string(),
         });
         to_single_line(&words.collect::<Vec<_>>().join(" "), 80)
-    }
-
-    fn change(&self, args: &Value, cancel: Option<&Cancel>) -> Change {
-        let changes = self.changes.as_ref();
-        changes.map_or_else(Change::default, |changes| changes(args, cancel))
-    }
-
-    fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
-        (self.run)(args, turn)
     }
 }

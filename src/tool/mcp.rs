@@ -30,8 +30,8 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
             risk: Risk::Runs,
             source: server.definition.name.clone().into(),
         };
+        let always_parallel = remote.read_only;
         let (server, remote) = (server.clone(), remote.clone());
-        let only_reads = remote.read_only;
         let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
             let params = json!({"name": remote.name, "arguments": args});
             let unchanged = turn.is_confirmed.then_some(&remote);
@@ -45,10 +45,9 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool]) -> Vec<Funct
                 }),
             }
         });
-        if only_reads {
-            function.parallel()
-        } else {
-            function
+        Function {
+            always_parallel,
+            ..function
         }
     };
     tools.iter().map(tool).collect()

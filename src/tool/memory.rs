@@ -51,7 +51,10 @@ pub(crate) struct Memory {
 
 pub(crate) fn memory_tool(memory: Memory) -> Function {
     let shown = &["action", "key", "query"];
-    Function::built_in(SPEC, shown, move |args, turn| run(&memory, args, turn)).safe_if(only_looks)
+    Function {
+        is_safe: |args| matches!(text(args, "action"), "view" | "search"),
+        ..Function::built_in(SPEC, shown, move |args, turn| run(&memory, args, turn))
+    }
 }
 
 fn run(memory: &Memory, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
@@ -253,10 +256,6 @@ fn past_conversations(home: &Home, query: &str, turn: &CallContext) -> Result<St
         "\n\nIn earlier conversations:\n\n{}",
         fenced(&lines.join("\n"))
     ))
-}
-
-fn only_looks(args: &Value) -> bool {
-    matches!(text(args, "action"), "view" | "search")
 }
 
 #[cfg(test)]

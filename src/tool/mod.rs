@@ -1,6 +1,5 @@
-//! Tools: a [`Function`] with a name, a description and a schema, or a custom type that implements [`Tool`]. A call gets
-//! arguments that fit the schema, and its [`CallContext`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
-//! [`crate::tools`].
+//! Tools: each is a [`Function`] with a name, a description and a schema. A call gets arguments that fit the schema, and its
+//! [`CallContext`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in [`crate::tools`].
 
 // The registry finds the tool of a call and checks its arguments (`registry`, `names`, `fit`, `schema`). The call formats
 // itself and runs (`call`). Long results are paged (`pages`). Each other file is a family
@@ -40,7 +39,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::session::Values;
-use crate::text::{clip, to_single_line};
+use crate::text::clip;
 use crate::usage::Budget;
 pub(crate) use call::{Audience, Call, without_keys};
 pub(crate) use change::Change;
@@ -74,9 +73,8 @@ impl Risk {
 }
 
 /// Owner of a tool, which decides how its calls are checked and whether they need approval.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// bantam itself.
     BuiltIn,
     /// The program that embeds bantam.
@@ -216,51 +214,6 @@ pub(crate) const JOB: &str = "cron";
 
 /// Tools that only pass text on. In other tools' arguments, a redaction mark would replace the secret in files and forms.
 const PASSES_WORDS_ON: [&str; 3] = ["message", "subagent", "cron"];
-
-/// An action that the model can call. It keeps no state between turns, because the turn is an argument.
-pub trait Tool: Send + Sync {
-    /// Describes the tool to the model and to people.
-    fn spec(&self) -> &ToolSpec;
-
-    /// Returns the risk of a call with these arguments, up to the tool's risk.
-    fn risk(&self, _args: &Value) -> Risk {
-        self.spec().risk
-    }
-
-    /// Whether the call may run in parallel with other parallel calls. Default: if it is safe.
-    fn is_parallel(&self, args: &Value) -> bool {
-        self.risk(args) == Risk::Safe
-    }
-
-    /// Whether the same call may have another result without a change by another call, as of a clock. Such a call may be
-    /// repeated. Default: no.
-    fn varies(&self) -> bool {
-        false
-    }
-
-    /// Returns the owner of the tool.
-    #[doc(hidden)]
-    fn owner(&self) -> Owner {
-        Owner::Program
-    }
-
-    /// Summarizes the planned call in one line for a person. `args` is free of secrets. Default: the arguments as JSON.
-    fn summary(&self, args: &Value) -> String {
-        to_single_line(&args.to_string(), 80)
-    }
-
-    /// Returns what a call of a file tool would change. With `cancel`, reads the file that it would replace.
-    #[doc(hidden)]
-    fn change(&self, _args: &Value, _cancel: Option<&Cancel>) -> Change {
-        Change::default()
-    }
-
-    /// Runs a call whose arguments match the schema.
-    ///
-    /// # Errors
-    /// Errors are worded for the model: the problem and, if helpful, an alternative.
-    fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput>;
-}
 
 /// Returns a string argument; `""` if it is absent.
 fn text<'a>(args: &'a Value, name: &str) -> &'a str {

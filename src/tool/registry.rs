@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::call::{Call, Checked};
 use super::fit::fit_arguments;
 use super::pages::{READ_MORE, read_more_tool};
-use super::{Owner, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, repair};
+use super::{Function, Owner, PASSES_WORDS_ON, Risk, ToolSpec, names, repair};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
@@ -24,7 +24,7 @@ const MAX_ERROR: usize = 500;
 /// Tools of an agent, by name. Clones share the tools.
 #[derive(Clone, Default)]
 pub struct Registry {
-    tools: BTreeMap<String, Arc<dyn Tool>>,
+    tools: BTreeMap<String, Arc<Function>>,
     redactor: Redactor,
 }
 
@@ -38,7 +38,7 @@ impl Registry {
     ///
     /// # Errors
     /// Returns [`crate::ErrorKind::Usage`] if the name is taken or invalid, or the schema does not describe an object.
-    pub fn add(&mut self, tool: impl Tool + 'static) -> Result<()> {
+    pub fn add(&mut self, tool: Function) -> Result<()> {
         self.insert(Arc::new(tool))
     }
 
@@ -53,13 +53,13 @@ impl Registry {
             .try_for_each(|tool| self.insert(tool))
     }
 
-    fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
-        let name = tool.spec().name.to_string();
+    fn insert(&mut self, tool: Arc<Function>) -> Result<()> {
+        let name = tool.spec.name.to_string();
         if !is_valid_name(&name) {
             return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
-        if tool.owner() == Owner::Program {
-            check_schema(&name, &tool.spec().schema)?;
+        if tool.owner == Owner::Program {
+            check_schema(&name, &tool.spec.schema)?;
         }
         if self.tools.insert(name.clone(), tool).is_some() {
             return Err(Error::usage(format!("two tools are called {name}")));
@@ -96,7 +96,7 @@ impl Registry {
     /// Prepares the tools of an agent: adds `read_more`, and redacts their results.
     pub(crate) fn for_agent(mut self, redactor: Redactor) -> Self {
         // A client's calls have no results here.
-        if (self.tools.values()).any(|tool| tool.owner() != Owner::Client) {
+        if (self.tools.values()).any(|tool| tool.owner != Owner::Client) {
             self.tools
                 .insert(READ_MORE.to_owned(), Arc::new(read_more_tool()));
         }
@@ -106,17 +106,17 @@ impl Registry {
 
     /// Returns the descriptions of the tools, sorted by name.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.tools.values().map(|tool| tool.spec())
+        self.tools.values().map(|tool| &tool.spec)
     }
 
     /// Returns the tools for a request, with their schemas: built-in ones by name, then others by name. The order is stable for
     /// prompt caches. Hosts with a lower limit lose the last ones.
     pub(crate) fn declared(&self) -> impl Iterator<Item = (&ToolSpec, Cow<'static, str>)> {
-        let mut tools: Vec<&dyn Tool> = self.tools.values().map(AsRef::as_ref).collect();
-        tools.sort_by_key(|tool| tool.owner() != Owner::BuiltIn);
+        let mut tools: Vec<&Function> = self.tools.values().map(AsRef::as_ref).collect();
+        tools.sort_by_key(|tool| tool.owner != Owner::BuiltIn);
         tools
             .into_iter()
-            .map(|tool| (tool.spec(), sent_schema(tool)))
+            .map(|tool| (&tool.spec, sent_schema(tool)))
     }
 
     /// Resolves a tool's name in another case or with a namespace (`functions.exec`). If that matches no tool, or several,
@@ -152,7 +152,7 @@ impl Registry {
 
     /// Returns the schema of a tool.
     pub(crate) fn schema(&self, name: &str) -> Option<Value> {
-        parse_json(self.tools.get(name)?.spec().schema.as_bytes()).ok()
+        parse_json(self.tools.get(name)?.spec.schema.as_bytes()).ok()
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -184,9 +184,9 @@ impl Registry {
         let Some(tool) = self.tools.get(&call.name) else {
             return Err(Error::failed(cut(&self.unknown(&call.name))));
         };
-        let (tool, owner) = (tool.as_ref(), tool.owner());
-        let schema: Value = parse_json(tool.spec().schema.as_bytes())
-            .map_err(|e| invalid(format!("schema: {e}")))?;
+        let owner = tool.owner;
+        let schema: Value =
+            parse_json(tool.spec.schema.as_bytes()).map_err(|e| invalid(format!("schema: {e}")))?;
         let args = parse_arguments(&call.arguments).map_err(|e| Error::failed(cut(&e)))?;
         let args = match args {
             Value::Object(given)
@@ -208,7 +208,7 @@ impl Registry {
         if !args.is_object() {
             return Err(invalid("they must be a JSON object".to_owned()));
         }
-        if tool.risk(&args) != Risk::Safe && writes_mark(&call.name, &args) {
+        if tool.risk_of(&args) != Risk::Safe && writes_mark(&call.name, &args) {
             return Err(invalid(format!(
                 "\"{REMOVED}\" stands for a secret that you were not shown, and would be written in its place: \
                  change only the text around it, or ask the user to write the secret"
@@ -223,9 +223,9 @@ impl Registry {
 }
 
 /// Returns the schema for a request. Foreign schemas are repaired, because hosts refuse a request for one odd schema.
-fn sent_schema(tool: &dyn Tool) -> Cow<'static, str> {
-    let schema = &tool.spec().schema;
-    if tool.owner() == Owner::BuiltIn {
+fn sent_schema(tool: &Function) -> Cow<'static, str> {
+    let schema = &tool.spec.schema;
+    if tool.owner == Owner::BuiltIn {
         return schema.clone();
     }
     let schema = parse_json(schema.as_bytes()).unwrap_or_default();
@@ -301,40 +301,18 @@ mod tests {
     use serde_json::json;
     use std::sync::atomic::AtomicBool;
 
-    struct Echo(ToolSpec);
-
-    impl Echo {
-        fn named(name: &str) -> Self {
-            let schema = r#"{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}"#;
-            let (name, risk) = (name.to_owned().into(), Risk::Writes);
-            Self(ToolSpec {
-                name,
-                description: "".into(),
-                schema: schema.into(),
-                risk,
-                source: "".into(),
-            })
-        }
+    fn echo() -> Function {
+        let schema = r#"{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}"#;
+        Function::new("echo", "", schema, |args: Value, _| {
+            Ok(args["text"].as_str().unwrap().to_owned())
+        })
     }
 
-    impl Tool for Echo {
-        fn spec(&self) -> &ToolSpec {
-            &self.0
-        }
-        fn call(&self, args: &Value, _: &CallContext) -> Result<ToolOutput> {
-            Ok(ToolOutput::text(args["text"].as_str().unwrap()))
-        }
-    }
-
-    fn registry(names: &[&str]) -> Result<Registry> {
-        let redactor: Redactor = [crate::secret::Secret::new("hunter2-hunter2")]
-            .into_iter()
-            .collect();
+    fn registry() -> Registry {
+        let key = crate::secret::Secret::new("hunter2-hunter2");
         let mut tools = Registry::new();
-        names
-            .iter()
-            .try_for_each(|name| tools.add(Echo::named(name)))?;
-        Ok(tools.for_agent(redactor))
+        tools.add(echo()).unwrap();
+        tools.for_agent([key].into_iter().collect())
     }
 
     fn call(name: &str, arguments: &str) -> ToolCall {
@@ -347,7 +325,7 @@ mod tests {
     }
 
     fn dispatch(name: &str, arguments: &str) -> ToolResult {
-        let (registry, call) = (registry(&["echo"]).unwrap(), call(name, arguments));
+        let (registry, call) = (registry(), call(name, arguments));
         let origin = Origin {
             channel: "test".into(),
             chat: "x".into(),
@@ -388,7 +366,7 @@ mod tests {
                 let said = dispatch(name, &arguments.to_string()).content;
                 assert!(!said.contains("hunt"), "{before}: {said}");
                 let call = call(name, &arguments.to_string());
-                let registry = registry(&["echo"]).unwrap();
+                let registry = registry();
                 let shown = registry.prepare(&call).view(Audience::Events).summary;
                 assert!(!shown.contains("hunt"), "{before}: {shown}");
             }
@@ -397,7 +375,7 @@ mod tests {
         }
         let blank = format!("{}{key}", " ".repeat((16 << 10) - 20));
         let call = call("echo", &json!({"text": blank}).to_string());
-        let registry = registry(&["echo"]).unwrap();
+        let registry = registry();
         let shown = registry.prepare(&call).view(Audience::Events).summary;
         assert!(!shown.contains("hunt"), "{shown}");
     }

@@ -26,10 +26,12 @@ const SHOWN: &[&str] = &["task", "skill"];
 
 /// Makes `subagent`. A program without a home has no skills.
 pub(crate) fn subagent_tool(skills: Option<Skills>) -> Function {
-    Function::built_in(SPEC, SHOWN, move |args, turn| {
-        give_task(args, turn, skills.as_ref())
-    })
-    .parallel()
+    Function {
+        always_parallel: true,
+        ..Function::built_in(SPEC, SHOWN, move |args, turn| {
+            give_task(args, turn, skills.as_ref())
+        })
+    }
 }
 
 fn give_task(args: &Value, turn: &CallContext, skills: Option<&Skills>) -> Result<ToolOutput> {

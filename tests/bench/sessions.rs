@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use bantam::{
-    Agent, CallContext, Message, ModelRequest, Provider, ProviderError, Reply, Request, Risk, Sink,
-    Tool, ToolCall, ToolOutput, ToolSpec, Usage,
+    Agent, CallContext, Function, Message, ModelRequest, Provider, ProviderError, Reply, Request,
+    Risk, Sink, ToolCall, Usage,
 };
 use bantam::{FileStore, Store};
 
@@ -68,36 +68,16 @@ impl Provider for Model {
     }
 }
 
-struct Think(ToolSpec);
-
-impl Think {
-    fn new() -> Self {
-        let schema = r#"{"type":"object","properties":{"thought":{"type":"string"}}}"#;
-        let (description, source) = ("Write down a thought.".into(), "bench".into());
-        Self(ToolSpec {
-            name: "think".into(),
-            description,
-            schema: schema.into(),
-            risk: Risk::Safe,
-            source,
-        })
-    }
-}
-
-impl Tool for Think {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    fn call(&self, _: &serde_json::Value, _: &CallContext) -> bantam::Result<ToolOutput> {
-        Ok(ToolOutput::text("Noted."))
-    }
+fn think() -> Function {
+    let schema = r#"{"type":"object","properties":{"thought":{"type":"string"}}}"#;
+    let noted = |_: serde_json::Value, _: &CallContext| Ok("Noted.");
+    Function::new("think", "Write down a thought.", schema, noted).risk(Risk::Safe)
 }
 
 fn turn(home: &Path) {
     let agent = Agent::builder()
         .provider(Model)
-        .tool(Think::new())
+        .tool(think())
         .store(FileStore::at(home));
     let question =
         "And what about the other thing that we talked about, what is there to know? ".repeat(2);

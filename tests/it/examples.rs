@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bantam::{Agent, Event, Message, ModelRequest, Provider, ProviderError, Reply, Sink, ToolCall};
+use bantam::{Agent, Event, Message, ModelRequest, Provider, ProviderError, Reply, Sink};
 use serde_json::json;
 
 use crate::harness::Home;
@@ -14,11 +14,8 @@ mod batch;
 #[path = "../../docs/examples/calculator.rs"]
 #[allow(dead_code)]
 mod calculator;
-#[path = "../../docs/examples/weather.rs"]
-#[allow(dead_code)]
-mod weather;
 
-/// Asks for the weather in the city at the end of the question, and repeats the result. Counts its requests.
+/// Repeats the question. Counts its requests.
 struct Scripted(Arc<AtomicUsize>);
 
 impl Provider for Scripted {
@@ -28,46 +25,14 @@ impl Provider for Scripted {
 
     fn chat(&self, request: &ModelRequest, _: &dyn Sink) -> Result<Reply, ProviderError> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Ok(match request.messages.last() {
-            Some(Message::User(user))
-                if request.tools.iter().any(|tool| tool.name == "weather") =>
-            {
-                let arguments = json!({"city": user.content.split(' ').next_back()}).to_string();
-                let call = ToolCall {
-                    id: "1".into(),
-                    name: "weather".into(),
-                    arguments,
-                    ..ToolCall::default()
-                };
-                Reply {
-                    calls: vec![call],
-                    ..Reply::default()
-                }
-            }
-            Some(Message::User(user)) => Reply {
+        match request.messages.last() {
+            Some(Message::User(user)) => Ok(Reply {
                 text: format!("\"{}\"", user.content),
                 ..Reply::default()
-            },
-            Some(Message::ToolResult(result)) => Reply {
-                text: result.content.clone(),
-                ..Reply::default()
-            },
+            }),
             last => panic!("{last:?}"),
-        })
+        }
     }
-}
-
-#[test]
-fn the_weather_is_asked_of_a_tool() {
-    let ask = |question| {
-        weather::ask(
-            Agent::builder().provider(Scripted(Arc::default())),
-            question,
-        )
-        .unwrap()
-    };
-    assert_eq!(ask("How is it in Bergen"), "9 °C, rain");
-    assert!(ask("How is it in Atlantis").contains("there is no weather for Atlantis"));
 }
 
 #[test]
